@@ -1,0 +1,137 @@
+/* The data plane: DPDK ports, polling cores, Ethernet to UDP, and the transport's endpoint on each core.
+ *
+ * Knows nothing of what the calls mean: the application above gives a dispatch table indexed by the op enum, and gets
+ * requests on the core that the packet named. ps/ includes this header and none of DPDK's.
+ */
+#ifndef DP_DATAPLANE_H
+#define DP_DATAPLANE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "wire/endpoint.h"
+
+#define DP_CORES_MAX 64
+#define DP_ERROR_BYTES 512
+
+struct dp;
+struct dp_core;
+
+enum dp_poll_mode {
+    DP_POLL_BUSY,     /* never sleeps: a dedicated core */
+    DP_POLL_ADAPTIVE, /* sleeps a little once idle for a while: shared machines */
+};
+
+enum dp_driver { DP_DRIVER_AUTO, DP_DRIVER_AF_XDP, DP_DRIVER_AF_PACKET, DP_DRIVER_TAP, DP_DRIVER_MEMIF, DP_DRIVER_PCI };
+
+struct dp_config {
+    /* EAL */
+    char file_prefix[64];         /* separates several servers on a machine */
+    uint32_t hugepage_memory_mib; /* DPDK's own memory: packet buffers and rings */
+    int hugepages;                /* 1 = required, 0 = never, -1 = when there are enough free ones */
+    /* port */
+    enum dp_driver driver;        /* AUTO: PCI when device is an address, else af_xdp, af_packet, tap, the first that opens */
+    char device[128];             /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name */
+    char mac[18];                 /* "" = the device's own */
+    char ipv4[32];                /* "10.0.0.1/24" or "" */
+    char ipv6[64];                /* "fd00::1/64" or ""; the link-local address always answers */
+    uint16_t vlan;                /* 0 = untagged */
+    uint16_t mtu;                 /* 1280..9000; 0 = the device's own */
+    uint16_t udp_port;            /* core i listens on udp_port + i */
+    uint16_t rx_descriptors, tx_descriptors;
+    /* cores */
+    uint32_t core_count;
+    int core_cpus[DP_CORES_MAX];  /* -1 = not pinned */
+    enum dp_poll_mode poll_mode;
+    uint32_t adaptive_idle_us;    /* adaptive: spin this long before the first sleep */
+    /* transport: app, io, incarnation-independent fields are filled in by the data plane */
+    struct mr_endpoint_config endpoint;
+};
+
+/* Defaults for every field. */
+void dp_config_default(struct dp_config *config);
+
+/* Calls on a core's own thread. `core_app` is what core_start returned. */
+typedef void (*dp_handler)(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+
+struct dp_app {
+    void *self;
+    /* Makes the core's application state. NULL = failed (having written why to `error`): dp_start fails. */
+    void *(*core_start)(void *self, struct dp_core *core, char error[DP_ERROR_BYTES]);
+    /* A little background work, at most ~20 us; returns whether there is more to do now. */
+    bool (*core_poll)(void *core_app, uint64_t now_us);
+    void (*core_stop)(void *core_app);
+    /* Indexed by enum mr_op; NULL answers MR_UNKNOWN_OP. */
+    const dp_handler *dispatch;
+    uint64_t (*last_push_step)(void *core_app, const uint8_t *client_uuid);
+};
+
+/* EAL, port, queues, steering: everything but the threads. The EAL can be started once per process, so one dp at a
+ * time and per process. On failure writes one line that says what, where and how to mend it. */
+enum mr_status dp_create(const struct dp_config *config, struct dp **out, char error[DP_ERROR_BYTES]);
+/* Starts the polling threads; returns once each core's core_start has returned. */
+enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES]);
+/* Stops and joins the threads (core_stop runs on each), closes the port. */
+void dp_stop(struct dp *dp);
+void dp_destroy(struct dp *dp);
+
+/* What was chosen: "af_xdp", "hugepages" / "no-huge", "flow rules" / "rings" ..., for logs, doctor and the demo. */
+const char *dp_driver_name(const struct dp *dp);
+const char *dp_memory_name(const struct dp *dp);
+const char *dp_steering_name(const struct dp *dp);
+uint32_t dp_segment_bytes(const struct dp *dp);
+
+/* ---- cores ---- */
+uint32_t dp_core_index(const struct dp_core *core);
+struct mr_endpoint *dp_core_endpoint(struct dp_core *core);
+uint64_t dp_now_us(void); /* monotonic; the clock of every deadline */
+/* Share of the last second that the core spent working, in parts per million. Any thread. */
+uint32_t dp_core_busy_ppm(const struct dp_core *core);
+struct dp_core *dp_core_at(struct dp *dp, uint32_t index);
+
+/* Run `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full (try again).
+ * The task's memory is the caller's and must live until run() has been called; run() may hand it on. */
+struct dp_task {
+    void (*run)(struct dp_task *task, void *core_app, struct dp_core *core);
+};
+bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task);
+
+/* ---- counters ---- */
+
+/* Port and loop counters, declared once. X(name, help). Per core, written by its thread only. */
+#define DP_COUNTER_LIST(X)                                                                                         \
+    X(loops, "turns of the poll loop")                                                                             \
+    X(loops_busy, "turns that found work")                                                                         \
+    X(sleeps, "naps of the adaptive mode")                                                                         \
+    X(rx_frames, "Ethernet frames received")                                                                       \
+    X(tx_frames, "Ethernet frames sent")                                                                           \
+    X(tx_dropped, "frames dropped because the port's transmit ring stayed full")                                   \
+    X(rx_arp, "ARP requests answered")                                                                             \
+    X(rx_icmp, "ICMP and ICMPv6 echo requests answered")                                                           \
+    X(rx_nd, "neighbour solicitations answered")                                                                   \
+    X(rx_other, "frames of protocols not served here")                                                             \
+    X(rx_malformed, "frames with a wrong length or header")                                                        \
+    X(rx_checksum, "frames with a wrong checksum")                                                                 \
+    X(rx_not_mine, "frames for another address or UDP port")                                                       \
+    X(rx_fragment, "IP fragments, which are not put together")                                                     \
+    X(steered_out, "packets handed on to another core")                                                            \
+    X(steered_in, "packets taken from another core")                                                               \
+    X(steer_full, "packets dropped because another core's ring was full")                                          \
+    X(no_buffer, "times no packet buffer was free")
+
+struct dp_counters {
+#define DP_COUNTER_FIELD(name, help) uint64_t name;
+    DP_COUNTER_LIST(DP_COUNTER_FIELD)
+#undef DP_COUNTER_FIELD
+};
+const struct dp_counters *dp_core_counters(const struct dp_core *core);
+
+/* A set of named u64 counters for /millrace telemetry (dpdk-telemetry.py) and the STATS call. The transport's and the
+ * data plane's own are there already; ps/ adds its sets in core_start. `names` and `values` must outlive the core. */
+void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names, const uint64_t *values,
+                          uint32_t count);
+/* Visit every counter of a core: "wire.rx_packets", "port.rx_frames", "table.rows", ... Any thread. */
+void dp_core_each_counter(const struct dp_core *core, void (*visit)(void *arg, const char *set, const char *name,
+                                                                     uint64_t value), void *arg);
+
+#endif

@@ -1,0 +1,208 @@
+/* The transport's state machine: sessions, calls, loss recovery, exactly-once, for either side of the wire.
+ *
+ * Bytes and time in, bytes and the next deadline out. No socket, no clock, no thread, no allocation after create:
+ * the same code runs on a server core, in the client library, in the hub, in the simulator and under the fuzzers.
+ *
+ * Reliability is driven by the side that makes the call. The serving side keeps no timer per call: it answers what it
+ * is asked, keeps a finished call's answer until it is acknowledged or its slot is taken by a newer call, and forgets
+ * idle sessions. (eRPC, NSDI '19, sections 4 and 5, keeps servers passive in the same way; grants after Homa,
+ * SIGCOMM '18; probe time-outs after RFC 9002.)
+ *
+ * One endpoint belongs to one thread. All times are microseconds of one monotonic clock.
+ */
+#ifndef MR_ENDPOINT_H
+#define MR_ENDPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "message.h"
+#include "mr_status.h"
+#include "op.h"
+#include "packet.h"
+#include "wire_counters.h"
+
+/* Where packets come from and go to. The state machine compares ip and port and otherwise hands it back as it was. */
+struct mr_address {
+    uint8_t ip[16];    /* IPv6, or IPv4 as ::ffff:a.b.c.d */
+    uint16_t port;     /* host order */
+    uint16_t reserved; /* zero */
+    uint32_t path[5];  /* the owner's business: MAC, VLAN, port, local address, ... */
+};
+
+/* What the owner provides. */
+struct mr_endpoint_io {
+    void *self;
+    /* Room for one datagram of up to `bytes_max` to `to`, or NULL when there is none now (the endpoint tries again
+     * in its next poll). At most one is open at a time. */
+    uint8_t *(*tx_begin)(void *self, const struct mr_address *to, uint32_t bytes_max);
+    /* Send the first `bytes` of it; 0 gives it back unsent. */
+    void (*tx_end)(void *self, uint32_t bytes);
+    /* n random bytes, for nonces and session ids. */
+    void (*random)(void *self, void *out, size_t n);
+};
+
+struct mr_endpoint;
+struct mr_session; /* calling side: a session to one core of one node */
+struct mr_call;    /* calling side: one call */
+
+/* Names a call on the serving side; stays valid, and becomes stale harmlessly. */
+struct mr_call_ref {
+    uint32_t session_index;
+    uint32_t slot;
+    uint64_t session_id;
+    uint64_t call_id;
+};
+
+/* A request, as the serving side's handler sees it. Valid until the handler returns, or, after mr_reply_later(), until
+ * the call is answered. */
+struct mr_request {
+    struct mr_call_ref ref;
+    const struct mr_message *message; /* tensors point into the receive buffer */
+    const uint8_t *client_uuid;       /* MR_UUID_BYTES */
+    uint64_t now_us;
+    uint64_t deadline_us;             /* UINT64_MAX = none */
+};
+
+/* Serving side. The handler must call exactly one of mr_reply_begin/end, mr_reply_status, mr_reply_busy or
+ * mr_reply_later before it returns. */
+typedef void (*mr_on_request)(void *app, struct mr_endpoint *ep, const struct mr_request *request);
+
+enum mr_session_event {
+    MR_SESSION_UP,         /* accepted: incarnation, core count are known */
+    MR_SESSION_RESTARTED,  /* accepted again by another incarnation; calls that cannot be repeated have ended with
+                              MR_UNKNOWN_OUTCOME, the others are sent again by themselves */
+    MR_SESSION_AWAY,       /* no answer for a while; calls go on trying until their deadlines */
+    MR_SESSION_REJECTED,   /* reserved: a peer without the key gets no answer */
+};
+typedef void (*mr_on_session)(void *app, struct mr_session *session, enum mr_session_event event);
+
+/* Calling side: the call ended. `reply` is NULL unless a reply came (its preamble.status may be an error); views stay
+ * valid until mr_call_free(call). The handler may begin new calls and free this one. */
+typedef void (*mr_on_reply)(void *app, struct mr_call *call, void *user, enum mr_status status,
+                            const struct mr_message *reply);
+
+#define MR_PSK_BYTES 32u
+#define MR_PSK_MAX   2u /* keys accepted at once, for rotation */
+
+struct mr_endpoint_config {
+    struct mr_endpoint_io io;
+    void *app;
+    mr_on_request on_request; /* NULL: serves nothing */
+    mr_on_session on_session; /* NULL: not told */
+    mr_on_reply on_reply;     /* NULL: calls nothing */
+
+    uint8_t psk[MR_PSK_MAX][MR_PSK_BYTES]; /* [0] is used for new sessions of the calling side */
+    uint32_t psk_count;                    /* 0: no key; sessions are open to anybody who can receive at their address */
+
+    uint8_t client_uuid[MR_UUID_BYTES]; /* calling side */
+    uint32_t incarnation;               /* serving side; rises at every start, from 1 */
+    uint16_t core, core_count;          /* serving side */
+    uint32_t map_version;               /* serving side */
+
+    uint32_t sessions_max;         /* both sides together; default 1024 */
+    uint32_t calls_max;            /* calling side: begun and not freed; default 4096 */
+    uint32_t window;               /* slots per session, 1..MR_WINDOW_MAX; default MR_WINDOW_MAX */
+    uint32_t udp_bytes_max;        /* largest UDP payload of this side; default MR_UDP_BYTES_MIN */
+    uint32_t receive_window_bytes; /* what may be in flight towards this side per call; default 256 KiB */
+    uint32_t message_bytes_max;    /* default MR_MESSAGE_BYTES_MAX */
+    size_t memory_bytes;           /* for messages being put together, kept answers and requests; default 64 MiB */
+    void *memory;                  /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
+    uint64_t session_idle_us;      /* serving side forgets a silent session after this; default 60 s */
+    uint64_t busy_retry_us;        /* default 200 */
+};
+
+/* Fill in the defaults named above, zero elsewhere. */
+void mr_endpoint_config_default(struct mr_endpoint_config *config);
+
+/* Allocates everything that the endpoint will ever use. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
+enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struct mr_endpoint **out);
+/* Drops everything without a word to the peers (see mr_session_close). No callback is made. NULL is fine. */
+void mr_endpoint_destroy(struct mr_endpoint *ep);
+
+/* ---- driving it ---- */
+
+/* One datagram came in. May call handlers. `datagram` is read only and not kept; no alignment is needed. */
+void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *from,
+                         const uint8_t *datagram, size_t datagram_bytes);
+/* Send what waits to be bundled. Call it after each burst of receives, replies or sends. */
+void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us);
+/* Timers, and up to `segment_budget` segments of large messages that wait for their turn. Returns the time at which it
+ * wants to be called again at the latest: now_us when segments are left, UINT64_MAX when nothing is pending. Flushes. */
+uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget);
+
+const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep);
+/* Bytes of message memory in use and reserved; sessions alive. For tests and telemetry. */
+size_t mr_endpoint_memory_used(const struct mr_endpoint *ep);
+uint32_t mr_endpoint_session_count(const struct mr_endpoint *ep);
+
+/* Serving side: asked at ACCEPT for the last push step of a client; NULL hook = 0. */
+void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep, uint64_t (*hook)(void *app, const uint8_t *client_uuid));
+
+/* ---- serving side: answers ---- */
+
+/* Room for a reply with these tensors. Tensors with data are copied in; for the others `data` is set to where the
+ * handler writes. False when message memory is short: nothing was begun, the caller should mr_reply_busy(). With a stale
+ * ref: false too, and mr_reply_busy() then does nothing. */
+bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, struct mr_tensor *tensors,
+                    uint32_t tensor_count);
+void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref);
+/* A reply without tensors, or with one line of text (printf style, cut at 400 bytes). */
+void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status);
+void mr_reply_error(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The call was not executed and is forgotten; the client sends it again a little later. */
+void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref);
+/* The answer comes later (same thread). The request's memory stays valid until then. The returned request is a stable
+ * copy of the one given (NULL when memory is short: the caller must mr_reply_busy). */
+const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request);
+/* True while the session that made the call is alive and waits for this answer. */
+bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref);
+
+/* ---- calling side ---- */
+
+/* Begin a handshake with core `core` at `to`, and keep at it for ever. Calls may be made at once; they wait.
+ * MR_NO_MEMORY when sessions_max is reached. */
+enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *to, uint16_t core, void *user,
+                               struct mr_session **out);
+/* Ends all its calls with MR_CANCELLED, says BYE, frees it. */
+void mr_session_close(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
+
+struct mr_session_info {
+    bool up;
+    uint32_t incarnation;
+    uint16_t core, core_count;
+    uint32_t map_version;
+    uint32_t segment_bytes;
+    uint64_t last_push_step;
+    uint64_t rtt_us;          /* smoothed; 0 before the first sample */
+    uint64_t silent_since_us; /* when the peer was last heard; 0 = never */
+    uint32_t calls_pending;
+    void *user;
+};
+void mr_session_info(const struct mr_session *session, struct mr_session_info *out);
+
+struct mr_call_options {
+    uint8_t op;
+    uint8_t priority;
+    uint16_t table;
+    uint16_t flags;
+    uint64_t step;
+    uint64_t deadline_us; /* absolute; UINT64_MAX = none. At it the call ends: MR_UNREACHABLE when the session never came
+                             up or is away; MR_DEADLINE_EXCEEDED when the call is repeatable or was never sent whole;
+                             else MR_UNKNOWN_OUTCOME */
+    void *user;
+};
+
+/* Room for a request; tensors as in mr_reply_begin. MR_TOO_LARGE, MR_NO_MEMORY (also when calls_max are begun). */
+enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session, const struct mr_call_options *options,
+                             struct mr_tensor *tensors, uint32_t tensor_count, struct mr_call **out);
+/* Hand it over; it is sent in the order of priority, then of sending, as slots of the session's window come free.
+ * on_reply is called exactly once for it, never from within this function. */
+void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us);
+/* End it now with MR_CANCELLED (through on_reply) if it has not ended. */
+void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call);
+/* Give back an ended call's memory, or that of one begun and never sent. */
+void mr_call_free(struct mr_endpoint *ep, struct mr_call *call);
+
+#endif

@@ -1,0 +1,69 @@
+/* Messages: a 32-byte preamble, a table of tensor descriptors, and the tensors' bytes.
+ *
+ *   0   struct mr_preamble
+ *   32  struct mr_tensor_wire x tensor_count
+ *   ..  tensor data, each at the next multiple of MR_TENSOR_ALIGN from the message's start, zeros between
+ *
+ * Parsing copies nothing: tensors point into the buffer. Pure, any thread.
+ */
+#ifndef MR_MESSAGE_H
+#define MR_MESSAGE_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "mr_status.h"
+#include "mr_tensor.h"
+
+#define MR_TENSOR_ALIGN 64u
+#define MR_TENSORS_MAX  128u /* per message */
+
+struct mr_preamble {
+    uint8_t op;            /* enum mr_op */
+    uint8_t priority;      /* 0 = bulk .. 7 = first */
+    uint16_t table;        /* feature id, or 0 */
+    uint16_t status;       /* enum mr_status; 0 in requests */
+    uint16_t flags;        /* of the op; 0 unless the op says otherwise */
+    uint16_t tensor_count;
+    uint16_t reserved;     /* zero */
+    uint32_t deadline_ms;  /* time left for this call when sent; 0 = none */
+    uint64_t step;         /* the trainer's training step */
+    uint64_t body_hash;    /* XXH3-64 of all bytes behind the preamble */
+};
+static_assert(sizeof(struct mr_preamble) == 32, "preamble size");
+
+struct mr_tensor_wire {
+    uint8_t dtype;
+    uint8_t rank;
+    uint16_t reserved0; /* zero */
+    uint32_t dims[MR_RANK_MAX];
+    uint32_t reserved1; /* zero */
+    uint64_t bytes;
+};
+static_assert(sizeof(struct mr_tensor_wire) == 32, "tensor descriptor size");
+
+/* A parsed message. `tensors` holds tensor_count entries whose data points into the message. */
+struct mr_message {
+    struct mr_preamble preamble;
+    struct mr_tensor tensors[MR_TENSORS_MAX];
+};
+
+/* Bytes of a message with these tensors. 0 when it would exceed MR_MESSAGE_BYTES_MAX, a tensor is ill-formed (bytes not
+ * the product of its dims), or there are more than MR_TENSORS_MAX. */
+uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count);
+
+/* Lay the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and descriptors, zeroes
+ * the gaps, copies the data of every tensor whose `data` is not NULL, and points `data` of each tensor at its place in
+ * the buffer, so that the caller fills in the rest. */
+void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, struct mr_tensor *tensors,
+                       uint32_t tensor_count);
+
+/* Compute the body hash once all tensors are filled in. */
+void mr_message_seal(uint8_t *buffer, uint32_t message_bytes);
+
+/* Check and parse. False when length, hash, a descriptor or a reserved field is wrong; `out` is then undefined.
+ * `message` must be 64-byte aligned. */
+bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out);
+
+#endif

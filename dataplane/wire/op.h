@@ -1,0 +1,104 @@
+/* Operations: every call there is, declared once. Enum, names, dispatch tables and docs follow from this list.
+ *
+ * A call is (op, table, step, tensors in) -> (status, tensors out). Below `u64[n]` is a 1-D tensor of n u64.
+ * A reply whose status is not OK carries at most one tensor, u8[n]: a line of text that says what and where.
+ */
+#ifndef MR_OP_H
+#define MR_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* X(name, value, text, repeatable)
+ * repeatable: applying it twice is the same as once, so the client may send it again in a new session by itself.
+ *
+ * NODE_INFO           -                                   -> u32[4] {core count, map version, base port, message bytes max},
+ *                                                             u16[4096] partition -> core
+ * ECHO                any                                 -> the same tensors
+ * CREATE              u8[n, sizeof(mr_feature)]           -> u32[n] feature ids. To core 0; does it on every core
+ * FREEZE              u32[1] enum mr_freeze               -> -                  To core 0
+ * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 2] {rows, bytes}
+ *                                                             summed over cores   To core 0
+ * FEED_SAMPLE         u64[1] batch id, then per table:    -> -                  To every core, keys it owns only
+ *                       u32[4] {table, samples, slots, enum mr_feed_flag}, u64[k] keys,
+ *                       u32[samples*slots+1] offsets (CSR; bag = sample*slots+slot)
+ * LOOKUP_BATCH        u64[1] batch id        (table set)  -> f32[samples, slots, dim], this core's share of each bag's sum
+ * LOOKUP              u64[k] keys            (table set)  -> f32[k, dim] rows
+ *                     u64[k] keys, u32[bags+1] offsets    -> f32[bags, dim] pooled as the table says
+ * PUSH_GRAD_BATCH     u64[1] batch id, then per feature:  -> u32[1] 1 if applied, 0 if learnt before (MR_ALREADY_LEARNT)
+ *                       u32[2] {feature, 0}, f32[samples, slots, dim] or f32[variable's dims]
+ * PUSH_GRAD           per feature: u32[2] {feature, 0},   -> -
+ *                       then table: u64[k] keys, u32[bags+1] offsets (empty u32[0]: one gradient a key), f32[bags or k, dim];
+ *                       variable: f32[dims]
+ * VARIABLE_PUSH       u64[1] first element, dtype[n]      -> -                  (table = feature id)
+ * VARIABLE_PULL       u64[2] first, count (count 0: all)  -> dtype[count]
+ * SAVE                u8[n] directory ("" = configured)   -> u64[1] checkpoint id.   To core 0; returns when the cut is started
+ * RESTORE             u8[n] directory, u64[1] id (0 = newest) -> u64[1] checkpoint id.  To core 0; returns when done
+ * CHECKPOINT_STATUS   -                                   -> u64[8] {state, id, bytes done, bytes total, duration us,
+ *                                                             last good id, enum mr_status of the last, errno},
+ *                                                             u8[n] text of the last error.  To core 0
+ * HEARTBEAT           -                                   -> u64[8] {enum mr_node_state, incarnation, uptime us, busy ppm,
+ *                                                             last step, cached batches, rows, memory bytes} of this core
+ * STATS               -                                   -> u8[n] counter names, newline separated, u64[m] values of this core
+ * BATCH_STATE         u64[1] stream                       -> u64[2] {watermark, incarnation}, u64[w] bitmap: batches learnt on
+ *                                                             this core: all sequence numbers below watermark, and watermark
+ *                                                             + i where bit i is set. See batch_id in docs/protocol.md
+ * FORGET_BATCH        u64[n] batch ids                    -> -   the server drops what it cached for them
+ * START_SAMPLE        u8[n] path, u8[m] format, u64[8] {batch size, epochs, shuffle seed, split ppm held out, part (0 train,
+ *                       1 held out), strict, run, 0}, u8[t] table name -> u64[8] {samples, slots, dense, stream, batches, keys, broken lines, 0}   To the hub
+ * READ_SAMPLE         u64[n] batch ids this trainer is done with
+ *                                                         -> u64[4] {batch id, samples, epoch, first sample}, f32[samples, dense],
+ *                                                             f32[samples] labels
+ * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, learnt, handed again,
+ *                                                             expired, broken lines, trainers, fed, waiting, epoch, state, 0}
+ */
+#define MR_OP_LIST(X)                                                                                              \
+    X(NODE_INFO, 1, "node_info", true)                                                                             \
+    X(ECHO, 2, "echo", true)                                                                                       \
+    X(CREATE, 3, "create", true)                                                                                   \
+    X(FREEZE, 4, "freeze", true)                                                                                   \
+    X(LIST, 5, "list", true)                                                                                       \
+    X(FEED_SAMPLE, 6, "feed_sample", true)                                                                         \
+    X(LOOKUP_BATCH, 7, "lookup_batch", true)                                                                       \
+    X(LOOKUP, 8, "lookup", true)                                                                                   \
+    X(PUSH_GRAD_BATCH, 9, "push_grad_batch", true)                                                                 \
+    X(PUSH_GRAD, 10, "push_grad", false)                                                                           \
+    X(VARIABLE_PUSH, 11, "variable_push", true)                                                                    \
+    X(VARIABLE_PULL, 12, "variable_pull", true)                                                                    \
+    X(SAVE, 13, "save", false)                                                                                     \
+    X(RESTORE, 14, "restore", false)                                                                               \
+    X(CHECKPOINT_STATUS, 15, "checkpoint_status", true)                                                            \
+    X(HEARTBEAT, 16, "heartbeat", true)                                                                            \
+    X(STATS, 17, "stats", true)                                                                                    \
+    X(BATCH_STATE, 18, "batch_state", true)                                                                        \
+    X(FORGET_BATCH, 19, "forget_batch", true)                                                                      \
+    X(START_SAMPLE, 20, "start_sample", true)                                                                      \
+    X(READ_SAMPLE, 21, "read_sample", true)                                                                        \
+    X(HUB_STATUS, 22, "hub_status", true)
+
+enum mr_op {
+#define MR_OP_ENUM(name, value, text, repeatable) MR_OP_##name = (value),
+    MR_OP_LIST(MR_OP_ENUM)
+#undef MR_OP_ENUM
+        MR_OP_COUNT
+};
+
+enum mr_freeze { MR_FREEZE_OFF = 0, MR_FREEZE_ADMIT = 1, MR_FREEZE_ALL = 2 };
+enum mr_feed_flag { MR_FEED_READ_ONLY = 1u << 0 /* no new rows; dropped after its lookup (evaluation) */ };
+enum mr_node_state { MR_NODE_SERVING = 1, MR_NODE_SAVING = 2, MR_NODE_RESTORING = 3, MR_NODE_STOPPING = 4 };
+
+/* batch id = stream (high 16 bits) | sequence number (low 48 bits, from 0). A stream is one pass plan of one hub. */
+#define MR_BATCH_SEQUENCE_BITS 48
+static inline uint64_t mr_batch_sequence(uint64_t batch_id)
+{
+    return batch_id & ((UINT64_C(1) << MR_BATCH_SEQUENCE_BITS) - 1);
+}
+static inline uint32_t mr_batch_stream(uint64_t batch_id)
+{
+    return (uint32_t)(batch_id >> MR_BATCH_SEQUENCE_BITS);
+}
+
+const char *mr_op_name(uint32_t op); /* "?" when unknown */
+bool mr_op_repeatable(uint32_t op);
+
+#endif

@@ -1,0 +1,162 @@
+/* The packet: everything that one UDP payload may hold. All wire structures and limits of the transport are in
+ * this header; docs/protocol.md explains them to somebody writing a second client.
+ *
+ * Little-endian, naturally aligned. Pure layout and checks: no clock, no memory, no I/O. Any thread.
+ */
+#ifndef MR_PACKET_H
+#define MR_PACKET_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MR_MAGIC            0x524Du /* "MR" */
+#define MR_PROTOCOL_VERSION 1u
+
+#define MR_HEADER_BYTES        48u
+#define MR_UDP_BYTES_MAX       8952u /* MTU 9000 less IPv6 and UDP headers, rounded down to 8 */
+#define MR_UDP_BYTES_MIN       1232u /* MTU 1280 less IPv6 and UDP headers: always fits */
+#define MR_MESSAGE_BYTES_MAX   (64u << 20)
+#define MR_WINDOW_MAX          64u   /* call slots per session; slot = call id modulo the window */
+#define MR_SACK_WORDS          4u    /* 256 segments behind the first gap */
+#define MR_CORE_MAX            64u   /* cores per node; a session id's low 8 bits name the core */
+#define MR_CORE_BITS           8u
+
+/* X(name, value): packet types */
+#define MR_PACKET_TYPE_LIST(X)                                                                                     \
+    X(HELLO, 1)                                                                                                    \
+    X(RETRY, 2)                                                                                                    \
+    X(ACCEPT, 3)                                                                                                   \
+    X(DATA, 4)                                                                                                     \
+    X(ACK, 5)                                                                                                      \
+    X(RESEND, 6)                                                                                                   \
+    X(BUSY, 7)                                                                                                     \
+    X(RESET, 8)                                                                                                    \
+    X(BYE, 9)                                                                                                      \
+    X(PING, 10)
+
+enum mr_packet_type {
+#define MR_PACKET_TYPE_ENUM(name, value) MR_PACKET_##name = (value),
+    MR_PACKET_TYPE_LIST(MR_PACKET_TYPE_ENUM)
+#undef MR_PACKET_TYPE_ENUM
+        MR_PACKET_TYPE_END
+};
+
+enum mr_packet_flag {
+    MR_FLAG_REPLY = 1u << 0,  /* from the side that serves the call (DATA), or about its message (ACK, RESEND) */
+    MR_FLAG_BUNDLE = 1u << 1, /* DATA: the payload is a list of frames, each one whole message */
+    MR_FLAG_PROBE = 1u << 2,  /* DATA, PING: answer at once with what you have */
+};
+
+struct mr_packet_header {
+    uint16_t magic;
+    uint8_t version;
+    uint8_t type;         /* enum mr_packet_type */
+    uint16_t flags;       /* enum mr_packet_flag */
+    uint16_t payload_bytes; /* behind this header */
+    uint64_t session_id;  /* random bits, the low MR_CORE_BITS are the core's number; 0 before ACCEPT */
+    uint64_t call_id;     /* rises by one per call of the session, from 1; 0 in bundles and session packets */
+    uint32_t message_bytes; /* DATA: length of the whole message */
+    uint32_t message_offset; /* DATA: place of this segment, a multiple of the session's segment size */
+    uint32_t incarnation; /* the server's; in a client's packet the one it knows, 0 in HELLO */
+    uint32_t clock_us;    /* client: its clock, low 32 bits. Server: the last client clock it saw, echoed */
+    uint64_t tag;         /* SipHash-2-4 of the 40 bytes before, under the session's key (see auth.h) */
+};
+static_assert(sizeof(struct mr_packet_header) == MR_HEADER_BYTES, "header size");
+static_assert(offsetof(struct mr_packet_header, session_id) == 8, "session_id");
+static_assert(offsetof(struct mr_packet_header, call_id) == 16, "call_id");
+static_assert(offsetof(struct mr_packet_header, message_bytes) == 24, "message_bytes");
+static_assert(offsetof(struct mr_packet_header, message_offset) == 28, "message_offset");
+static_assert(offsetof(struct mr_packet_header, incarnation) == 32, "incarnation");
+static_assert(offsetof(struct mr_packet_header, clock_us) == 36, "clock_us");
+static_assert(offsetof(struct mr_packet_header, tag) == 40, "tag");
+
+/* One message inside a bundle; the message follows, padded with zeros to a multiple of 8 bytes. */
+struct mr_frame {
+    uint64_t call_id;
+    uint32_t message_bytes;
+    uint32_t reserved; /* zero */
+};
+static_assert(sizeof(struct mr_frame) == 16, "frame size");
+
+/* Payload of ACK and RESEND: what the receiver of a message has and may be sent. Offsets are absolute, so a lost
+ * or repeated one does no harm. RESEND asks for the gaps at once. */
+struct mr_ack {
+    uint32_t received_bytes;        /* all bytes below this have arrived */
+    uint32_t grant_bytes;           /* the sender may send bytes below this */
+    uint64_t sack[MR_SACK_WORDS];   /* bit i: segment number (received_bytes / segment size) + 1 + i has arrived */
+};
+static_assert(sizeof(struct mr_ack) == 40, "ack size");
+
+#define MR_UUID_BYTES   16u
+#define MR_COOKIE_BYTES 16u
+#define MR_PROOF_BYTES  32u
+
+/* Client to server, twice: without a cookie, then with the cookie of the RETRY. At least as long as any answer. */
+struct mr_hello {
+    uint8_t client_uuid[MR_UUID_BYTES]; /* names the client across restarts of its process */
+    uint64_t boot_nonce;                /* random per process start: a new one ends the old sessions */
+    uint64_t client_nonce;              /* random per session */
+    uint32_t key_id;                    /* which pre-shared key; the first 4 bytes of BLAKE2b(key) */
+    uint32_t receive_buffer_bytes;      /* what may be in flight to this client */
+    uint16_t udp_bytes_max;             /* largest UDP payload the client takes */
+    uint16_t window;                    /* call slots wanted */
+    uint16_t core;                      /* core wanted */
+    uint16_t reserved;                  /* zero */
+    uint8_t cookie[MR_COOKIE_BYTES];    /* zero in the first HELLO */
+    uint8_t proof[MR_PROOF_BYTES];      /* zero in the first HELLO; keyed hash, see auth.h */
+    uint8_t padding[32];                /* zero */
+};
+static_assert(sizeof(struct mr_hello) == 128, "hello size");
+
+struct mr_retry {
+    uint8_t cookie[MR_COOKIE_BYTES];
+};
+
+struct mr_accept {
+    uint64_t session_id;
+    uint64_t client_nonce;   /* the HELLO's */
+    uint64_t server_nonce;   /* random per session */
+    uint64_t last_push_step; /* highest step of this client's pushes that this core holds; 0 = none */
+    uint32_t incarnation;
+    uint32_t grant_bytes;    /* of each request that may be sent before the first ACK */
+    uint32_t map_version;    /* of the partition map, see MR_OP_NODE_INFO */
+    uint16_t udp_bytes_max;  /* agreed UDP payload; segment size = this - MR_HEADER_BYTES */
+    uint16_t window;         /* agreed call slots */
+    uint16_t core;
+    uint16_t core_count;
+    uint32_t reserved;       /* zero */
+    uint8_t proof[MR_PROOF_BYTES];
+};
+static_assert(sizeof(struct mr_accept) == 88, "accept size");
+static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is amplified");
+
+/* Why a packet was dropped: X(name, help), in the order of the checks. Counted per reason, never answered. */
+#define MR_DROP_LIST(X)                                                                                            \
+    X(drop_short, "datagrams shorter than a header or than their own payload length")                              \
+    X(drop_magic, "datagrams that are not Millrace packets")                                                       \
+    X(drop_version, "packets of another protocol version")                                                         \
+    X(drop_type, "packets of an unknown type or with flags that do not belong to it")                              \
+    X(drop_session, "packets for a session this core does not have")                                               \
+    X(drop_tag, "packets whose tag does not verify")                                                               \
+    X(drop_range, "packets with a length, offset or id out of range")                                              \
+    X(drop_cookie, "HELLOs with a wrong or stale cookie")                                                          \
+    X(drop_proof, "HELLOs or ACCEPTs without proof of the key")                                                    \
+    X(drop_stale, "packets of calls or sessions that are over")                                                    \
+    X(drop_message, "messages whose body hash or tensor list does not verify")
+
+/* Checks length, magic, version, type and flags, payload length. On success `*header` is filled (host order) and
+ * `*payload` points behind it; on failure the drop reason is counted by the caller through the returned index. */
+enum mr_drop {
+    MR_DROP_NONE = 0,
+#define MR_DROP_ENUM(name, help) MR_##name,
+    MR_DROP_LIST(MR_DROP_ENUM)
+#undef MR_DROP_ENUM
+        MR_DROP_COUNT
+};
+enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_packet_header *header,
+                             const uint8_t **payload);
+
+const char *mr_packet_type_name(uint8_t type);
+
+#endif

@@ -1,0 +1,86 @@
+/* One core's share of one table: u64 key -> row (values, and the optimizer's state beside them).
+ *
+ * The index is a small hash table per partition of 64-byte buckets (keys and row numbers in one cache line); rows lie in
+ * 2 MiB slabs of the core's arena. Calls work on groups of keys: hash and prefetch the bucket, probe and prefetch the row,
+ * then gather. Belongs to one thread. Errors leave the table as it was.
+ */
+#ifndef PS_TABLE_H
+#define PS_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/mr_status.h"
+#include "ps/arena.h"
+
+struct ps_table;
+
+/* X(name, help): per table and core */
+#define PS_TABLE_COUNTER_LIST(X)                                                                                   \
+    X(rows, "rows held")                                                                                           \
+    X(rows_created, "rows created")                                                                                \
+    X(keys_looked_up, "keys looked up, repeats counted")                                                           \
+    X(keys_missing, "keys looked up that have no row and got the initial value")                                   \
+    X(keys_pushed, "keys pushed, repeats counted")                                                                 \
+    X(updates, "rows changed by the optimizer")                                                                    \
+    X(gradients_skipped, "gradients skipped because they held NaN or Inf")                                         \
+    X(gradients_without_row, "gradients skipped because their key has no row")                                     \
+    X(rows_refused, "rows not created because memory or the capacity was used up")
+
+struct ps_table_counters {
+#define PS_TABLE_COUNTER_FIELD(name, help) uint64_t name;
+    PS_TABLE_COUNTER_LIST(PS_TABLE_COUNTER_FIELD)
+#undef PS_TABLE_COUNTER_FIELD
+};
+
+/* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed mr_feature_check(). */
+enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena, struct ps_table **out,
+                               const char **what);
+void ps_table_destroy(struct ps_table *t);
+const struct mr_feature *ps_table_feature(const struct ps_table *t);
+const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
+uint64_t ps_table_rows(const struct ps_table *t);
+/* Bytes of index and of rows, as reserved from the arena. */
+size_t ps_table_index_bytes(const struct ps_table *t);
+size_t ps_table_row_bytes_total(const struct ps_table *t);
+
+/* ---- lookups ----
+ * insert: a key without a row gets one (initial values), unless memory or capacity is used up; else it is answered with
+ * its initial values and nothing is stored. */
+void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert, float *out /* [k, dim] */);
+/* Bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says; an empty bag gives zeros. The order of
+ * summing is the order of the keys. offsets: [bags+1], non-decreasing, last = key count (checked by the caller). */
+void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
+                          bool insert, float *out /* [bags, dim] */);
+
+/* ---- pushes ----
+ * Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the optimizer runs once
+ * per key. A key without a row is skipped and counted; NaN or Inf gradients likewise. `scratch` grows once and is reused.
+ * Cannot fail for well-formed input, so exactly-once needs no undo. learning_rate 0 = the table's own. */
+void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients /* [k, dim] */);
+void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
+                        const float *gradients /* [bags, dim] */);
+
+/* ---- checkpoints: a cut while pushes go on ----
+ * Between cut_begin and the last cut_step each bucket that existed at cut_begin is given to `emit` exactly once, as it
+ * was at cut_begin: by the cursor, or just before its first change. */
+struct ps_cut {
+    void *self;
+    /* rows[i] points at keys[i]'s stored row of ps_table_stored_row_bytes() bytes; valid during the call. count >= 1. */
+    void (*emit)(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows, uint32_t count);
+};
+uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then optimizer state */
+void ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut);
+/* Emit up to `bucket_budget` further buckets; true when the cut is complete (and over). */
+bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
+void ps_table_cut_abort(struct ps_table *t);
+/* Most rows that one push of key_count keys can make `emit` write: what must be free before it may run. */
+uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
+
+/* Restore: put a stored row in its place (replaces). MR_OUT_OF_MEMORY. */
+enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
+/* Drop all rows. */
+void ps_table_clear(struct ps_table *t);
+
+#endif

@@ -1,0 +1,29 @@
+/* Named dense tensors with an optimizer: those of one core. Belongs to one thread. */
+#ifndef PS_VARIABLE_H
+#define PS_VARIABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/mr_status.h"
+#include "ps/arena.h"
+
+struct ps_variable;
+
+enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_arena *arena, struct ps_variable **out,
+                                  const char **what);
+void ps_variable_destroy(struct ps_variable *v);
+const struct mr_feature *ps_variable_feature(const struct ps_variable *v);
+uint64_t ps_variable_elements(const struct ps_variable *v);
+const float *ps_variable_values(const struct ps_variable *v);
+/* MR_WRONG_SHAPE when [first, first + count) is not inside. */
+enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const float *values, uint64_t count);
+/* Runs the optimizer once over the whole tensor. NaN or Inf anywhere: nothing is changed, false is returned (counted by
+ * the caller). `gradient` has ps_variable_elements() floats. */
+bool ps_variable_push(struct ps_variable *v, const float *gradient);
+/* Values, then optimizer state: for checkpoints. */
+uint64_t ps_variable_stored_bytes(const struct ps_variable *v);
+void ps_variable_store(const struct ps_variable *v, uint8_t *out);
+void ps_variable_load(struct ps_variable *v, const uint8_t *stored);
+
+#endif

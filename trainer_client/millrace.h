@@ -1,0 +1,268 @@
+/* libmillrace: the client of the Millrace parameter server.
+ *
+ * Conventions
+ *   - Every function that can fail returns enum mr_status; outputs come through the last arguments and are untouched on
+ *     failure. mr_status_text() says what a code means, mr_last_error() what happened where ("10.0.0.1:7700 core 0: ...").
+ *   - Every call takes a struct mr_options: deadline, step, priority. NULL means the client's defaults.
+ *   - Every call can be asynchronous: with options->future set it returns as soon as the request is handed over, `*reply`
+ *     arguments are not used, and the outcome comes from mr_future_wait().
+ *   - Bags are CSR: keys[offsets[b] .. offsets[b+1]) is bag b, as torch.nn.EmbeddingBag takes them with
+ *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.
+ *   - Handles are opaque and come in create/destroy pairs. There is no global state.
+ *   - A client may be used from any number of threads at the same time; a future or a reply by one thread at a time.
+ *   - Inputs are copied before a call returns; they may be reused at once, also with futures.
+ */
+#ifndef MILLRACE_H
+#define MILLRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "mr_feature.h"
+#include "mr_status.h"
+#include "mr_tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MR_API __attribute__((visibility("default")))
+
+struct mr_client; /* connection to one node: a session per core */
+struct mr_future; /* outcome of a call that is under way */
+struct mr_reply;  /* tensors that came back */
+
+/* ---- clients ---- */
+
+struct mr_client_options {
+    const char *server;        /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required */
+    const char *key_file;      /* pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key */
+    const char *client_id;     /* 32 hex digits that name this client across restarts. NULL: random */
+    uint32_t deadline_ms;      /* default of every call; 0 = 10000 */
+    uint32_t connect_ms;       /* mr_client_create waits this long for the server; 0 = 10000 */
+    uint32_t receive_buffer_bytes; /* socket buffer asked for, per core; 0 = 4 MiB, cut to what the system allows */
+    uint32_t memory_bytes;     /* for requests and replies, per core; 0 = 64 MiB */
+    uint32_t udp_bytes_max;    /* largest UDP payload; 0 = from the route's MTU */
+    uint32_t busy_poll_us;     /* a waiting call spins this long before it sleeps; UINT32_MAX = always spin; 0 = 50 */
+};
+
+/* Connects to every core of the node. MR_UNREACHABLE, MR_UNAUTHORIZED is not told apart from it (a server does not answer
+ * whoever lacks its key; the text says so), MR_INVALID_ARGUMENT (address, key file). On failure `error` (may be NULL) gets
+ * one line that says what, where and how to mend it. */
+MR_API enum mr_status mr_client_create(const struct mr_client_options *options, struct mr_client **client, char *error,
+                                       size_t error_bytes);
+/* Ends calls under way with MR_CANCELLED. Futures must have been destroyed, replies may outlive it. NULL is fine. */
+MR_API void mr_client_destroy(struct mr_client *client);
+/* One line about this thread's last failed call with any client, "" if none. Valid until the thread's next call. */
+MR_API const char *mr_last_error(void);
+MR_API uint32_t mr_client_core_count(const struct mr_client *client);
+/* Rises each time the server was found restarted. */
+MR_API uint32_t mr_client_incarnation(const struct mr_client *client);
+/* A readable file descriptor when mr_client_progress() has something to do, for the caller's own event loop; -1 if none. */
+MR_API int mr_client_fd(const struct mr_client *client);
+/* Receive, send and complete what can be without waiting. Returns the number of calls that ended. */
+MR_API uint32_t mr_client_progress(struct mr_client *client);
+/* Milliseconds after which mr_client_progress() should be called even if the descriptor is quiet; -1 = no need. */
+MR_API int mr_client_timeout_ms(const struct mr_client *client);
+
+struct mr_options {
+    uint32_t deadline_ms;      /* 0 = the client's default */
+    uint8_t priority;          /* 0 = bulk .. 7 = first */
+    uint64_t step;             /* the trainer's training step, kept by the server with each push */
+    struct mr_future **future; /* not NULL: asynchronous; receives the future */
+};
+
+/* ---- futures and replies ---- */
+
+/* Waits for the call to end (it does by its deadline). On MR_OK, `*reply` (may be NULL when the answer is of no interest)
+ * receives the tensors, to be freed by mr_reply_free(). May be called once. */
+MR_API enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply);
+/* True once mr_future_wait() would not block. Makes progress itself. */
+MR_API bool mr_future_done(struct mr_future *future);
+/* Frees it; a call still under way goes on, its outcome is dropped. */
+MR_API void mr_future_destroy(struct mr_future *future);
+
+MR_API uint32_t mr_reply_tensor_count(const struct mr_reply *reply);
+/* A view, valid until the reply is freed. NULL when i is out of range. */
+MR_API const struct mr_tensor *mr_reply_tensor(const struct mr_reply *reply, uint32_t i);
+MR_API void mr_reply_free(struct mr_reply *reply); /* NULL is fine */
+
+/* ---- features ---- */
+
+/* Makes tables and variables on the node. The same again is fine; a different descriptor under a known name is
+ * MR_FEATURE_MISMATCH and the error names feature and field. ids: [count], the numbers by which calls name them. */
+MR_API enum mr_status mr_create(struct mr_client *client, const struct mr_options *options,
+                                const struct mr_feature *features, uint32_t count, uint32_t *ids);
+/* level: 0 off, 1 admit (no new rows), 2 all (read only). */
+MR_API enum mr_status mr_freeze(struct mr_client *client, const struct mr_options *options, uint32_t level);
+
+struct mr_feature_info {
+    struct mr_feature feature;
+    uint32_t id;
+    uint64_t rows;  /* tables */
+    uint64_t bytes; /* memory held for it */
+};
+/* `*infos` is freed by the caller with free(). */
+MR_API enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
+                              struct mr_feature_info **infos, uint32_t *count);
+
+/* ---- rows by key ---- */
+
+/* Reply: f32 [key_count, dim]. */
+MR_API enum mr_status mr_lookup(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                                const uint64_t *keys, uint32_t key_count, struct mr_reply **reply);
+/* Reply: f32 [bag_count, dim], each bag reduced as the table's pooling says. offsets: [bag_count + 1]. */
+MR_API enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                                     const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
+                                     struct mr_reply **reply);
+/* gradients: [key_count, dim]. Repeated keys are summed, then the optimizer runs once per key. Applied at most once;
+ * MR_UNKNOWN_OUTCOME when the server was lost before it answered. */
+MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                                        const uint64_t *keys, uint32_t key_count, uint32_t dim, const float *gradients);
+/* gradients: [bag_count, dim], of the bags' reduced values. */
+MR_API enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                                             const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count, uint32_t dim,
+                                             const float *gradients);
+
+/* ---- batches ---- */
+
+/* One table's keys of a batch: bag (sample s, slot j) is keys[offsets[s * slots + j] .. offsets[s * slots + j + 1]). */
+struct mr_batch_keys {
+    uint32_t table;
+    uint32_t samples, slots;
+    const uint64_t *keys;
+    const uint32_t *offsets; /* [samples * slots + 1] */
+};
+/* Hub's side: the server looks the rows up now and keeps the result for mr_lookup_batch(). read_only: makes no rows, and the
+ * batch is dropped after its lookup (evaluation). MR_BATCH_CACHE_FULL: feed again later. The same id again is fine. */
+MR_API enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
+                                     const struct mr_batch_keys *tables, uint32_t table_count, bool read_only);
+/* Reply: f32 [samples, slots, dim], each bag summed. MR_UNKNOWN_BATCH, MR_BATCH_EXPIRED. */
+MR_API enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
+                                      uint32_t table, struct mr_reply **reply);
+
+/* The gradient of one feature in a batch: of a table's lookup result [samples, slots, dim], or of a variable (its shape). */
+struct mr_batch_gradient {
+    uint32_t feature;
+    struct mr_tensor gradient; /* f32 */
+};
+/* Applied exactly once per batch id, whoever pushes it and however often. `*applied` (may be NULL): false when the node had
+ * learnt this batch before; that is no error. With several features, all are applied or none per core. */
+MR_API enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
+                                              const struct mr_batch_gradient *gradients, uint32_t count, bool *applied);
+/* Drop what the server cached for these batches. */
+MR_API enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_options *options,
+                                        const uint64_t *batch_ids, uint32_t count);
+/* Which batches of a stream every core has learnt: all sequence numbers below *watermark, and *watermark + i where bit i
+ * of (*bitmap)[i / 64] is set. `*bitmap` is freed by the caller with free(). */
+MR_API enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options, uint32_t stream,
+                                     uint64_t *watermark, uint64_t **bitmap, uint32_t *bitmap_words);
+
+/* ---- variables ---- */
+
+/* Whole (count 0 = all) or a range of elements, row-major. Pull's reply: f32 [count]. */
+MR_API enum mr_status mr_variable_push(struct mr_client *client, const struct mr_options *options, uint32_t variable,
+                                       uint64_t first, uint64_t count, const float *values);
+MR_API enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_options *options, uint32_t variable,
+                                       uint64_t first, uint64_t count, struct mr_reply **reply);
+/* Runs the optimizer with this gradient (the variable's shape, `count` elements). */
+MR_API enum mr_status mr_variable_push_gradient(struct mr_client *client, const struct mr_options *options,
+                                                uint32_t variable, uint64_t count, const float *gradient);
+
+/* ---- the node ---- */
+
+/* Starts a checkpoint and returns its id; training goes on. directory NULL: the server's configured one. */
+MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
+                              uint64_t *checkpoint_id);
+/* Replaces all features and rows by those of a checkpoint (id 0 = newest that verifies). Returns when done. */
+MR_API enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options, const char *directory,
+                                 uint64_t id, uint64_t *checkpoint_id);
+
+enum mr_checkpoint_state { MR_CHECKPOINT_IDLE = 0, MR_CHECKPOINT_SAVING = 1, MR_CHECKPOINT_LOADING = 2 };
+struct mr_checkpoint_status {
+    enum mr_checkpoint_state state;
+    uint64_t id;               /* of the one running, or of the last */
+    uint64_t bytes_done, bytes_total;
+    uint64_t duration_us;
+    uint64_t last_good_id;     /* 0 = none yet */
+    enum mr_status last_status; /* outcome of the last one */
+    char last_error[256];
+};
+MR_API enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_options *options,
+                                           struct mr_checkpoint_status *status);
+
+struct mr_core_state {
+    uint32_t core;
+    uint32_t state;       /* 1 serving, 2 saving, 3 restoring, 4 stopping */
+    uint32_t incarnation;
+    uint64_t uptime_us;
+    double busy_share;    /* 0..1, of the last second */
+    uint64_t last_step;
+    uint64_t cached_batches, rows, memory_bytes;
+    uint64_t rtt_us;      /* as the client sees it */
+};
+/* states: [mr_client_core_count()]. */
+MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *options,
+                                   struct mr_core_state *states);
+/* Every counter of one core, in a fixed order. `visit` is called on this thread. */
+MR_API enum mr_status mr_stats(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                               void (*visit)(void *arg, const char *name, uint64_t value), void *arg);
+/* The empty call, or tensors there and back: to measure. Reply: the same tensors. */
+MR_API enum mr_status mr_echo(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                              const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply);
+
+/* ---- the hub (a client created with the hub's address) ---- */
+
+enum mr_sample_part { MR_PART_TRAIN = 0, MR_PART_HELD_OUT = 1 };
+struct mr_sample_plan {
+    const char *path;        /* on the hub's machine */
+    const char *format;      /* "libsvm", "criteo", "flights" */
+    uint32_t batch_samples;  /* samples per batch */
+    uint32_t epochs;
+    uint64_t shuffle_seed;   /* 0 = in file order */
+    double held_out_share;   /* 0..0.9; chosen at random by sample, by the seed */
+    uint32_t part;           /* enum mr_sample_part */
+    bool strict;             /* stop at the first broken line instead of counting it */
+    uint32_t run;            /* another number starts afresh; the same plan and run goes on behind what the server has
+                                learnt, also after a restart of hub or server */
+    const char *table;       /* table (by name) that the keys belong to, on the server the hub feeds */
+};
+struct mr_sample_info {
+    uint64_t samples; /* of this part */
+    uint32_t slots, dense;
+    uint32_t stream;
+    uint64_t batches; /* all epochs */
+    uint64_t keys;    /* distinct */
+    uint64_t broken_lines;
+};
+/* Starts reading; the first trainer's plan counts, the same again joins it, another is MR_ALREADY_STARTED while the first
+ * is not at its end. A broken line in strict mode is MR_BAD_MESSAGE with file and line in mr_last_error(). */
+MR_API enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *options,
+                                      const struct mr_sample_plan *plan, struct mr_sample_info *info);
+
+struct mr_batch {
+    uint64_t id;
+    uint32_t samples;
+    uint32_t epoch;
+    const float *dense;  /* [samples, dense] */
+    const float *labels; /* [samples] */
+    struct mr_reply *reply; /* owns the views: mr_reply_free() */
+};
+/* The next batch, for this trainer alone. `done` (may be NULL) names batches that this trainer has pushed, or will not push
+ * (read-only ones). MR_END_OF_DATA once everything is handed out and learnt, MR_NOT_READY when there may be more
+ * later (other trainers' batches are not learnt yet, or the server is away). A trainer that falls silent loses its
+ * batches to the others. */
+MR_API enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *options, const uint64_t *done,
+                                     uint32_t done_count, struct mr_batch *batch);
+
+struct mr_hub_status {
+    uint64_t samples_read, batches_handed_out, batches_learnt, batches_handed_again, batches_expired, broken_lines;
+    uint64_t trainers, batches_fed, batches_waiting, epoch;
+    bool at_end;
+};
+MR_API enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *options, struct mr_hub_status *status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
