@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include "wire/endpoint.h"
 
-#define DP_CORES_MAX 64
+#define DP_CORES_MAX   64
 #define DP_ERROR_BYTES 512
 
 struct dp;
@@ -22,7 +22,14 @@ enum dp_poll_mode {
     DP_POLL_ADAPTIVE, /* sleeps a little once idle for a while: shared machines */
 };
 
-enum dp_driver { DP_DRIVER_AUTO, DP_DRIVER_AF_XDP, DP_DRIVER_AF_PACKET, DP_DRIVER_TAP, DP_DRIVER_MEMIF, DP_DRIVER_PCI };
+enum dp_driver {
+    DP_DRIVER_AUTO,
+    DP_DRIVER_AF_XDP,
+    DP_DRIVER_AF_PACKET,
+    DP_DRIVER_TAP,
+    DP_DRIVER_MEMIF,
+    DP_DRIVER_PCI
+};
 
 struct dp_config {
     /* EAL */
@@ -30,20 +37,21 @@ struct dp_config {
     uint32_t hugepage_memory_mib; /* DPDK's own memory: packet buffers and rings */
     int hugepages;                /* 1 = required, 0 = never, -1 = when there are enough free ones */
     /* port */
-    enum dp_driver driver;        /* AUTO: PCI when device is an address, else af_xdp, af_packet, tap, the first that opens */
-    char device[128];             /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name */
-    char mac[18];                 /* "" = the device's own */
-    char ipv4[32];                /* "10.0.0.1/24" or "" */
-    char ipv6[64];                /* "fd00::1/64" or ""; the link-local address always answers */
-    uint16_t vlan;                /* 0 = untagged */
-    uint16_t mtu;                 /* 1280..9000; 0 = the device's own */
-    uint16_t udp_port;            /* core i listens on udp_port + i */
+    enum dp_driver
+        driver; /* AUTO: PCI when device is an address, else af_xdp, af_packet, tap, the first that opens */
+    char device[128];  /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name */
+    char mac[18];      /* "" = the device's own */
+    char ipv4[32];     /* "10.0.0.1/24" or "" */
+    char ipv6[64];     /* "fd00::1/64" or ""; the link-local address always answers */
+    uint16_t vlan;     /* 0 = untagged */
+    uint16_t mtu;      /* 1280..9000; 0 = the device's own */
+    uint16_t udp_port; /* core i listens on udp_port + i */
     uint16_t rx_descriptors, tx_descriptors;
     /* cores */
     uint32_t core_count;
-    int core_cpus[DP_CORES_MAX];  /* -1 = not pinned */
+    int core_cpus[DP_CORES_MAX]; /* -1 = not pinned */
     enum dp_poll_mode poll_mode;
-    uint32_t adaptive_idle_us;    /* adaptive: spin this long before the first sleep */
+    uint32_t adaptive_idle_us; /* adaptive: spin this long before the first sleep */
     /* transport: app, io, incarnation-independent fields are filled in by the data plane */
     struct mr_endpoint_config endpoint;
 };
@@ -99,24 +107,24 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task);
 /* ---- counters ---- */
 
 /* Port and loop counters, declared once. X(name, help). Per core, written by its thread only. */
-#define DP_COUNTER_LIST(X)                                                                                         \
-    X(loops, "turns of the poll loop")                                                                             \
-    X(loops_busy, "turns that found work")                                                                         \
-    X(sleeps, "naps of the adaptive mode")                                                                         \
-    X(rx_frames, "Ethernet frames received")                                                                       \
-    X(tx_frames, "Ethernet frames sent")                                                                           \
-    X(tx_dropped, "frames dropped because the port's transmit ring stayed full")                                   \
-    X(rx_arp, "ARP requests answered")                                                                             \
-    X(rx_icmp, "ICMP and ICMPv6 echo requests answered")                                                           \
-    X(rx_nd, "neighbour solicitations answered")                                                                   \
-    X(rx_other, "frames of protocols not served here")                                                             \
-    X(rx_malformed, "frames with a wrong length or header")                                                        \
-    X(rx_checksum, "frames with a wrong checksum")                                                                 \
-    X(rx_not_mine, "frames for another address or UDP port")                                                       \
-    X(rx_fragment, "IP fragments, which are not put together")                                                     \
-    X(steered_out, "packets handed on to another core")                                                            \
-    X(steered_in, "packets taken from another core")                                                               \
-    X(steer_full, "packets dropped because another core's ring was full")                                          \
+#define DP_COUNTER_LIST(X)                                                                                   \
+    X(loops, "turns of the poll loop")                                                                       \
+    X(loops_busy, "turns that found work")                                                                   \
+    X(sleeps, "naps of the adaptive mode")                                                                   \
+    X(rx_frames, "Ethernet frames received")                                                                 \
+    X(tx_frames, "Ethernet frames sent")                                                                     \
+    X(tx_dropped, "frames dropped because the port's transmit ring stayed full")                             \
+    X(rx_arp, "ARP requests answered")                                                                       \
+    X(rx_icmp, "ICMP and ICMPv6 echo requests answered")                                                     \
+    X(rx_nd, "neighbour solicitations answered")                                                             \
+    X(rx_other, "frames of protocols not served here")                                                       \
+    X(rx_malformed, "frames with a wrong length or header")                                                  \
+    X(rx_checksum, "frames with a wrong checksum")                                                           \
+    X(rx_not_mine, "frames for another address or UDP port")                                                 \
+    X(rx_fragment, "IP fragments, which are not put together")                                               \
+    X(steered_out, "packets handed on to another core")                                                      \
+    X(steered_in, "packets taken from another core")                                                         \
+    X(steer_full, "packets dropped because another core's ring was full")                                    \
     X(no_buffer, "times no packet buffer was free")
 
 struct dp_counters {
@@ -128,10 +136,11 @@ const struct dp_counters *dp_core_counters(const struct dp_core *core);
 
 /* A set of named u64 counters for /millrace telemetry (dpdk-telemetry.py) and the STATS call. The transport's and the
  * data plane's own are there already; ps/ adds its sets in core_start. `names` and `values` must outlive the core. */
-void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names, const uint64_t *values,
-                          uint32_t count);
+void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names,
+                          const uint64_t *values, uint32_t count);
 /* Visit every counter of a core: "wire.rx_packets", "port.rx_frames", "table.rows", ... Any thread. */
-void dp_core_each_counter(const struct dp_core *core, void (*visit)(void *arg, const char *set, const char *name,
-                                                                     uint64_t value), void *arg);
+void dp_core_each_counter(const struct dp_core *core,
+                          void (*visit)(void *arg, const char *set, const char *name, uint64_t value),
+                          void *arg);
 
 #endif

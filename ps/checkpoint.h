@@ -31,30 +31,32 @@ enum ps_record_kind {
 struct ps_record {
     uint32_t kind;
     uint32_t feature;
-    uint32_t count;      /* rows, or bytes of the value */
-    uint32_t row_bytes;  /* PS_RECORD_ROWS */
-    uint64_t offset;     /* PS_RECORD_VARIABLE */
-    uint64_t bytes;      /* of what follows, before padding to 8 */
+    uint32_t count;     /* rows, or bytes of the value */
+    uint32_t row_bytes; /* PS_RECORD_ROWS */
+    uint64_t offset;    /* PS_RECORD_VARIABLE */
+    uint64_t bytes;     /* of what follows, before padding to 8 */
 };
 
 /* ---- writing ---- */
 struct ps_writer; /* one checkpoint being written */
 
 struct ps_writer_status {
-    bool done;               /* published or failed */
-    enum mr_status status;   /* MR_OK when published */
-    int error_number;        /* errno of the failure */
-    char text[256];          /* what failed and where */
+    bool done;             /* published or failed */
+    enum mr_status status; /* MR_OK when published */
+    int error_number;      /* errno of the failure */
+    char text[256];        /* what failed and where */
     uint64_t id, bytes_written, duration_us;
 };
 
 /* Opens the temporary directory and files, starts the writer thread. buffers_per_core >= 2 buffers are shared with each
  * core. `manifest_features` are copied. On failure `text` (256 bytes) says what and where. Control thread. */
 enum mr_status ps_writer_start(const char *directory, uint64_t id, uint32_t core_count, uint32_t incarnation,
-                               const struct mr_feature *features, const uint32_t *feature_ids, uint32_t feature_count,
-                               uint32_t buffers_per_core, struct ps_writer **out, char *text);
+                               const struct mr_feature *features, const uint32_t *feature_ids,
+                               uint32_t feature_count, uint32_t buffers_per_core, struct ps_writer **out,
+                               char *text);
 /* Core `core`'s side: called on that core's thread only, never blocks, never allocates. */
-uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core); /* payload bytes that can be written right now */
+uint32_t ps_writer_free_bytes(struct ps_writer *w,
+                              uint32_t core); /* payload bytes that can be written right now */
 /* Append a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint failed). A
  * record never spans blocks: bytes <= ps_writer_record_bytes_max(). */
 uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
@@ -80,8 +82,10 @@ const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t i
 uint64_t ps_reader_bytes(const struct ps_reader *r);
 /* Visit every record. `bytes` points at its content, 8-byte aligned, valid during the call. Stops at the first status that is
  * not MR_OK and returns it. */
-enum mr_status ps_reader_each(struct ps_reader *r, enum mr_status (*visit)(void *arg, const struct ps_record *record,
-                                                                           const uint8_t *bytes), void *arg, char *text);
+enum mr_status ps_reader_each(struct ps_reader *r,
+                              enum mr_status (*visit)(void *arg, const struct ps_record *record,
+                                                      const uint8_t *bytes),
+                              void *arg, char *text);
 void ps_reader_close(struct ps_reader *r);
 
 /* Ids of the checkpoints in `directory` (published ones, verified or not), newest first; returns how many there are. */

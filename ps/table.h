@@ -17,15 +17,15 @@
 struct ps_table;
 
 /* X(name, help): per table and core */
-#define PS_TABLE_COUNTER_LIST(X)                                                                                   \
-    X(rows, "rows held")                                                                                           \
-    X(rows_created, "rows created")                                                                                \
-    X(keys_looked_up, "keys looked up, repeats counted")                                                           \
-    X(keys_missing, "keys looked up that have no row and got the initial value")                                   \
-    X(keys_pushed, "keys pushed, repeats counted")                                                                 \
-    X(updates, "rows changed by the optimizer")                                                                    \
-    X(gradients_skipped, "gradients skipped because they held NaN or Inf")                                         \
-    X(gradients_without_row, "gradients skipped because their key has no row")                                     \
+#define PS_TABLE_COUNTER_LIST(X)                                                                             \
+    X(rows, "rows held")                                                                                     \
+    X(rows_created, "rows created")                                                                          \
+    X(keys_looked_up, "keys looked up, repeats counted")                                                     \
+    X(keys_missing, "keys looked up that have no row and got the initial value")                             \
+    X(keys_pushed, "keys pushed, repeats counted")                                                           \
+    X(updates, "rows changed by the optimizer")                                                              \
+    X(gradients_skipped, "gradients skipped because they held NaN or Inf")                                   \
+    X(gradients_without_row, "gradients skipped because their key has no row")                               \
     X(rows_refused, "rows not created because memory or the capacity was used up")
 
 struct ps_table_counters {
@@ -35,8 +35,8 @@ struct ps_table_counters {
 };
 
 /* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed mr_feature_check(). */
-enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena, struct ps_table **out,
-                               const char **what);
+enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
+                               struct ps_table **out, const char **what);
 void ps_table_destroy(struct ps_table *t);
 const struct mr_feature *ps_table_feature(const struct ps_table *t);
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
@@ -48,17 +48,19 @@ size_t ps_table_row_bytes_total(const struct ps_table *t);
 /* ---- lookups ----
  * insert: a key without a row gets one (initial values), unless memory or capacity is used up; else it is answered with
  * its initial values and nothing is stored. */
-void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert, float *out /* [k, dim] */);
+void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert,
+                     float *out /* [k, dim] */);
 /* Bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says; an empty bag gives zeros. The order of
  * summing is the order of the keys. offsets: [bags+1], non-decreasing, last = key count (checked by the caller). */
-void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
-                          bool insert, float *out /* [bags, dim] */);
+void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets,
+                          uint32_t bag_count, bool insert, float *out /* [bags, dim] */);
 
 /* ---- pushes ----
  * Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the optimizer runs once
  * per key. A key without a row is skipped and counted; NaN or Inf gradients likewise. `scratch` grows once and is reused.
  * Cannot fail for well-formed input, so exactly-once needs no undo. learning_rate 0 = the table's own. */
-void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients /* [k, dim] */);
+void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count,
+                   const float *gradients /* [k, dim] */);
 void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
                         const float *gradients /* [bags, dim] */);
 
@@ -68,7 +70,8 @@ void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t
 struct ps_cut {
     void *self;
     /* rows[i] points at keys[i]'s stored row of ps_table_stored_row_bytes() bytes; valid during the call. count >= 1. */
-    void (*emit)(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows, uint32_t count);
+    void (*emit)(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                 uint32_t count);
 };
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then optimizer state */
 void ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut);

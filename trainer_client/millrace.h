@@ -35,22 +35,25 @@ struct mr_reply;  /* tensors that came back */
 /* ---- clients ---- */
 
 struct mr_client_options {
-    const char *server;        /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required */
-    const char *key_file;      /* pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key */
-    const char *client_id;     /* 32 hex digits that name this client across restarts. NULL: random */
-    uint32_t deadline_ms;      /* default of every call; 0 = 10000 */
-    uint32_t connect_ms;       /* mr_client_create waits this long for the server; 0 = 10000 */
-    uint32_t receive_buffer_bytes; /* socket buffer asked for, per core; 0 = 4 MiB, cut to what the system allows */
-    uint32_t memory_bytes;     /* for requests and replies, per core; 0 = 64 MiB */
-    uint32_t udp_bytes_max;    /* largest UDP payload; 0 = from the route's MTU */
-    uint32_t busy_poll_us;     /* a waiting call spins this long before it sleeps; UINT32_MAX = always spin; 0 = 50 */
+    const char
+        *server; /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required */
+    const char *key_file;  /* pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key */
+    const char *client_id; /* 32 hex digits that name this client across restarts. NULL: random */
+    uint32_t deadline_ms;  /* default of every call; 0 = 10000 */
+    uint32_t connect_ms;   /* mr_client_create waits this long for the server; 0 = 10000 */
+    uint32_t
+        receive_buffer_bytes; /* socket buffer asked for, per core; 0 = 4 MiB, cut to what the system allows */
+    uint32_t memory_bytes;    /* for requests and replies, per core; 0 = 64 MiB */
+    uint32_t udp_bytes_max;   /* largest UDP payload; 0 = from the route's MTU */
+    uint32_t
+        busy_poll_us; /* a waiting call spins this long before it sleeps; UINT32_MAX = always spin; 0 = 50 */
 };
 
 /* Connects to every core of the node. MR_UNREACHABLE, MR_UNAUTHORIZED is not told apart from it (a server does not answer
  * whoever lacks its key; the text says so), MR_INVALID_ARGUMENT (address, key file). On failure `error` (may be NULL) gets
  * one line that says what, where and how to mend it. */
-MR_API enum mr_status mr_client_create(const struct mr_client_options *options, struct mr_client **client, char *error,
-                                       size_t error_bytes);
+MR_API enum mr_status mr_client_create(const struct mr_client_options *options, struct mr_client **client,
+                                       char *error, size_t error_bytes);
 /* Ends calls under way with MR_CANCELLED. Futures must have been destroyed, replies may outlive it. NULL is fine. */
 MR_API void mr_client_destroy(struct mr_client *client);
 /* One line about this thread's last failed call with any client, "" if none. Valid until the thread's next call. */
@@ -112,17 +115,18 @@ MR_API enum mr_status mr_list(struct mr_client *client, const struct mr_options 
 MR_API enum mr_status mr_lookup(struct mr_client *client, const struct mr_options *options, uint32_t table,
                                 const uint64_t *keys, uint32_t key_count, struct mr_reply **reply);
 /* Reply: f32 [bag_count, dim], each bag reduced as the table's pooling says. offsets: [bag_count + 1]. */
-MR_API enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_options *options, uint32_t table,
-                                     const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
-                                     struct mr_reply **reply);
+MR_API enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_options *options,
+                                     uint32_t table, const uint64_t *keys, const uint32_t *offsets,
+                                     uint32_t bag_count, struct mr_reply **reply);
 /* gradients: [key_count, dim]. Repeated keys are summed, then the optimizer runs once per key. Applied at most once;
  * MR_UNKNOWN_OUTCOME when the server was lost before it answered. */
-MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_options *options, uint32_t table,
-                                        const uint64_t *keys, uint32_t key_count, uint32_t dim, const float *gradients);
+MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_options *options,
+                                        uint32_t table, const uint64_t *keys, uint32_t key_count,
+                                        uint32_t dim, const float *gradients);
 /* gradients: [bag_count, dim], of the bags' reduced values. */
-MR_API enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options, uint32_t table,
-                                             const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count, uint32_t dim,
-                                             const float *gradients);
+MR_API enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,
+                                             uint32_t table, const uint64_t *keys, const uint32_t *offsets,
+                                             uint32_t bag_count, uint32_t dim, const float *gradients);
 
 /* ---- batches ---- */
 
@@ -135,11 +139,12 @@ struct mr_batch_keys {
 };
 /* Hub's side: the server looks the rows up now and keeps the result for mr_lookup_batch(). read_only: makes no rows, and the
  * batch is dropped after its lookup (evaluation). MR_BATCH_CACHE_FULL: feed again later. The same id again is fine. */
-MR_API enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
-                                     const struct mr_batch_keys *tables, uint32_t table_count, bool read_only);
+MR_API enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options *options,
+                                     uint64_t batch_id, const struct mr_batch_keys *tables,
+                                     uint32_t table_count, bool read_only);
 /* Reply: f32 [samples, slots, dim], each bag summed. MR_UNKNOWN_BATCH, MR_BATCH_EXPIRED. */
-MR_API enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
-                                      uint32_t table, struct mr_reply **reply);
+MR_API enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options,
+                                      uint64_t batch_id, uint32_t table, struct mr_reply **reply);
 
 /* The gradient of one feature in a batch: of a table's lookup result [samples, slots, dim], or of a variable (its shape). */
 struct mr_batch_gradient {
@@ -148,23 +153,27 @@ struct mr_batch_gradient {
 };
 /* Applied exactly once per batch id, whoever pushes it and however often. `*applied` (may be NULL): false when the node had
  * learnt this batch before; that is no error. With several features, all are applied or none per core. */
-MR_API enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
-                                              const struct mr_batch_gradient *gradients, uint32_t count, bool *applied);
+MR_API enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr_options *options,
+                                              uint64_t batch_id, const struct mr_batch_gradient *gradients,
+                                              uint32_t count, bool *applied);
 /* Drop what the server cached for these batches. */
 MR_API enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_options *options,
                                         const uint64_t *batch_ids, uint32_t count);
 /* Which batches of a stream every core has learnt: all sequence numbers below *watermark, and *watermark + i where bit i
  * of (*bitmap)[i / 64] is set. `*bitmap` is freed by the caller with free(). */
-MR_API enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options, uint32_t stream,
-                                     uint64_t *watermark, uint64_t **bitmap, uint32_t *bitmap_words);
+MR_API enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options,
+                                     uint32_t stream, uint64_t *watermark, uint64_t **bitmap,
+                                     uint32_t *bitmap_words);
 
 /* ---- variables ---- */
 
 /* Whole (count 0 = all) or a range of elements, row-major. Pull's reply: f32 [count]. */
-MR_API enum mr_status mr_variable_push(struct mr_client *client, const struct mr_options *options, uint32_t variable,
-                                       uint64_t first, uint64_t count, const float *values);
-MR_API enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_options *options, uint32_t variable,
-                                       uint64_t first, uint64_t count, struct mr_reply **reply);
+MR_API enum mr_status mr_variable_push(struct mr_client *client, const struct mr_options *options,
+                                       uint32_t variable, uint64_t first, uint64_t count,
+                                       const float *values);
+MR_API enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_options *options,
+                                       uint32_t variable, uint64_t first, uint64_t count,
+                                       struct mr_reply **reply);
 /* Runs the optimizer with this gradient (the variable's shape, `count` elements). */
 MR_API enum mr_status mr_variable_push_gradient(struct mr_client *client, const struct mr_options *options,
                                                 uint32_t variable, uint64_t count, const float *gradient);
@@ -172,19 +181,19 @@ MR_API enum mr_status mr_variable_push_gradient(struct mr_client *client, const 
 /* ---- the node ---- */
 
 /* Starts a checkpoint and returns its id; training goes on. directory NULL: the server's configured one. */
-MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
-                              uint64_t *checkpoint_id);
+MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options *options,
+                              const char *directory, uint64_t *checkpoint_id);
 /* Replaces all features and rows by those of a checkpoint (id 0 = newest that verifies). Returns when done. */
-MR_API enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options, const char *directory,
-                                 uint64_t id, uint64_t *checkpoint_id);
+MR_API enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options,
+                                 const char *directory, uint64_t id, uint64_t *checkpoint_id);
 
 enum mr_checkpoint_state { MR_CHECKPOINT_IDLE = 0, MR_CHECKPOINT_SAVING = 1, MR_CHECKPOINT_LOADING = 2 };
 struct mr_checkpoint_status {
     enum mr_checkpoint_state state;
-    uint64_t id;               /* of the one running, or of the last */
+    uint64_t id; /* of the one running, or of the last */
     uint64_t bytes_done, bytes_total;
     uint64_t duration_us;
-    uint64_t last_good_id;     /* 0 = none yet */
+    uint64_t last_good_id;      /* 0 = none yet */
     enum mr_status last_status; /* outcome of the last one */
     char last_error[256];
 };
@@ -193,13 +202,13 @@ MR_API enum mr_status mr_checkpoint_status(struct mr_client *client, const struc
 
 struct mr_core_state {
     uint32_t core;
-    uint32_t state;       /* 1 serving, 2 saving, 3 restoring, 4 stopping */
+    uint32_t state; /* 1 serving, 2 saving, 3 restoring, 4 stopping */
     uint32_t incarnation;
     uint64_t uptime_us;
-    double busy_share;    /* 0..1, of the last second */
+    double busy_share; /* 0..1, of the last second */
     uint64_t last_step;
     uint64_t cached_batches, rows, memory_bytes;
-    uint64_t rtt_us;      /* as the client sees it */
+    uint64_t rtt_us; /* as the client sees it */
 };
 /* states: [mr_client_core_count()]. */
 MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *options,
@@ -215,17 +224,17 @@ MR_API enum mr_status mr_echo(struct mr_client *client, const struct mr_options 
 
 enum mr_sample_part { MR_PART_TRAIN = 0, MR_PART_HELD_OUT = 1 };
 struct mr_sample_plan {
-    const char *path;        /* on the hub's machine */
-    const char *format;      /* "libsvm", "criteo", "flights" */
-    uint32_t batch_samples;  /* samples per batch */
+    const char *path;       /* on the hub's machine */
+    const char *format;     /* "libsvm", "criteo", "flights" */
+    uint32_t batch_samples; /* samples per batch */
     uint32_t epochs;
-    uint64_t shuffle_seed;   /* 0 = in file order */
-    double held_out_share;   /* 0..0.9; chosen at random by sample, by the seed */
-    uint32_t part;           /* enum mr_sample_part */
-    bool strict;             /* stop at the first broken line instead of counting it */
-    uint32_t run;            /* another number starts afresh; the same plan and run goes on behind what the server has
+    uint64_t shuffle_seed; /* 0 = in file order */
+    double held_out_share; /* 0..0.9; chosen at random by sample, by the seed */
+    uint32_t part;         /* enum mr_sample_part */
+    bool strict;           /* stop at the first broken line instead of counting it */
+    uint32_t run; /* another number starts afresh; the same plan and run goes on behind what the server has
                                 learnt, also after a restart of hub or server */
-    const char *table;       /* table (by name) that the keys belong to, on the server the hub feeds */
+    const char *table; /* table (by name) that the keys belong to, on the server the hub feeds */
 };
 struct mr_sample_info {
     uint64_t samples; /* of this part */
@@ -244,23 +253,25 @@ struct mr_batch {
     uint64_t id;
     uint32_t samples;
     uint32_t epoch;
-    const float *dense;  /* [samples, dense] */
-    const float *labels; /* [samples] */
+    const float *dense;     /* [samples, dense] */
+    const float *labels;    /* [samples] */
     struct mr_reply *reply; /* owns the views: mr_reply_free() */
 };
 /* The next batch, for this trainer alone. `done` (may be NULL) names batches that this trainer has pushed, or will not push
  * (read-only ones). MR_END_OF_DATA once everything is handed out and learnt, MR_NOT_READY when there may be more
  * later (other trainers' batches are not learnt yet, or the server is away). A trainer that falls silent loses its
  * batches to the others. */
-MR_API enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *options, const uint64_t *done,
-                                     uint32_t done_count, struct mr_batch *batch);
+MR_API enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *options,
+                                     const uint64_t *done, uint32_t done_count, struct mr_batch *batch);
 
 struct mr_hub_status {
-    uint64_t samples_read, batches_handed_out, batches_learnt, batches_handed_again, batches_expired, broken_lines;
+    uint64_t samples_read, batches_handed_out, batches_learnt, batches_handed_again, batches_expired,
+        broken_lines;
     uint64_t trainers, batches_fed, batches_waiting, epoch;
     bool at_end;
 };
-MR_API enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *options, struct mr_hub_status *status);
+MR_API enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *options,
+                                    struct mr_hub_status *status);
 
 #ifdef __cplusplus
 }

@@ -61,7 +61,7 @@ struct mr_request {
     const struct mr_message *message; /* tensors point into the receive buffer */
     const uint8_t *client_uuid;       /* MR_UUID_BYTES */
     uint64_t now_us;
-    uint64_t deadline_us;             /* UINT64_MAX = none */
+    uint64_t deadline_us; /* UINT64_MAX = none */
 };
 
 /* Serving side. The handler must call exactly one of mr_reply_begin/end, mr_reply_status, mr_reply_busy or
@@ -69,11 +69,11 @@ struct mr_request {
 typedef void (*mr_on_request)(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 
 enum mr_session_event {
-    MR_SESSION_UP,         /* accepted: incarnation, core count are known */
-    MR_SESSION_RESTARTED,  /* accepted again by another incarnation; calls that cannot be repeated have ended with
+    MR_SESSION_UP,        /* accepted: incarnation, core count are known */
+    MR_SESSION_RESTARTED, /* accepted again by another incarnation; calls that cannot be repeated have ended with
                               MR_UNKNOWN_OUTCOME, the others are sent again by themselves */
-    MR_SESSION_AWAY,       /* no answer for a while; calls go on trying until their deadlines */
-    MR_SESSION_REJECTED,   /* reserved: a peer without the key gets no answer */
+    MR_SESSION_AWAY,      /* no answer for a while; calls go on trying until their deadlines */
+    MR_SESSION_REJECTED, /* reserved: a peer without the key gets no answer */
 };
 typedef void (*mr_on_session)(void *app, struct mr_session *session, enum mr_session_event event);
 
@@ -93,7 +93,7 @@ struct mr_endpoint_config {
     mr_on_reply on_reply;     /* NULL: calls nothing */
 
     uint8_t psk[MR_PSK_MAX][MR_PSK_BYTES]; /* [0] is used for new sessions of the calling side */
-    uint32_t psk_count;                    /* 0: no key; sessions are open to anybody who can receive at their address */
+    uint32_t psk_count; /* 0: no key; sessions are open to anybody who can receive at their address */
 
     uint8_t client_uuid[MR_UUID_BYTES]; /* calling side */
     uint32_t incarnation;               /* serving side; rises at every start, from 1 */
@@ -106,10 +106,10 @@ struct mr_endpoint_config {
     uint32_t udp_bytes_max;        /* largest UDP payload of this side; default MR_UDP_BYTES_MIN */
     uint32_t receive_window_bytes; /* what may be in flight towards this side per call; default 256 KiB */
     uint32_t message_bytes_max;    /* default MR_MESSAGE_BYTES_MAX */
-    size_t memory_bytes;           /* for messages being put together, kept answers and requests; default 64 MiB */
-    void *memory;                  /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
-    uint64_t session_idle_us;      /* serving side forgets a silent session after this; default 60 s */
-    uint64_t busy_retry_us;        /* default 200 */
+    size_t memory_bytes;      /* for messages being put together, kept answers and requests; default 64 MiB */
+    void *memory;             /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
+    uint64_t session_idle_us; /* serving side forgets a silent session after this; default 60 s */
+    uint64_t busy_retry_us;   /* default 200 */
 };
 
 /* Fill in the defaults named above, zero elsewhere. */
@@ -137,20 +137,21 @@ size_t mr_endpoint_memory_used(const struct mr_endpoint *ep);
 uint32_t mr_endpoint_session_count(const struct mr_endpoint *ep);
 
 /* Serving side: asked at ACCEPT for the last push step of a client; NULL hook = 0. */
-void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep, uint64_t (*hook)(void *app, const uint8_t *client_uuid));
+void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
+                                    uint64_t (*hook)(void *app, const uint8_t *client_uuid));
 
 /* ---- serving side: answers ---- */
 
 /* Room for a reply with these tensors. Tensors with data are copied in; for the others `data` is set to where the
  * handler writes. False when message memory is short: nothing was begun, the caller should mr_reply_busy(). With a stale
  * ref: false too, and mr_reply_busy() then does nothing. */
-bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, struct mr_tensor *tensors,
-                    uint32_t tensor_count);
+bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
+                    struct mr_tensor *tensors, uint32_t tensor_count);
 void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref);
 /* A reply without tensors, or with one line of text (printf style, cut at 400 bytes). */
 void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status);
-void mr_reply_error(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void mr_reply_error(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, const char *format,
+                    ...) __attribute__((format(printf, 4, 5)));
 /* The call was not executed and is forgotten; the client sends it again a little later. */
 void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref);
 /* The answer comes later (same thread). The request's memory stays valid until then. The returned request is a stable
@@ -188,15 +189,17 @@ struct mr_call_options {
     uint16_t table;
     uint16_t flags;
     uint64_t step;
-    uint64_t deadline_us; /* absolute; UINT64_MAX = none. At it the call ends: MR_UNREACHABLE when the session never came
+    uint64_t
+        deadline_us; /* absolute; UINT64_MAX = none. At it the call ends: MR_UNREACHABLE when the session never came
                              up or is away; MR_DEADLINE_EXCEEDED when the call is repeatable or was never sent whole;
                              else MR_UNKNOWN_OUTCOME */
     void *user;
 };
 
 /* Room for a request; tensors as in mr_reply_begin. MR_TOO_LARGE, MR_NO_MEMORY (also when calls_max are begun). */
-enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session, const struct mr_call_options *options,
-                             struct mr_tensor *tensors, uint32_t tensor_count, struct mr_call **out);
+enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
+                             const struct mr_call_options *options, struct mr_tensor *tensors,
+                             uint32_t tensor_count, struct mr_call **out);
 /* Hand it over; it is sent in the order of priority, then of sending, as slots of the session's window come free.
  * on_reply is called exactly once for it, never from within this function. */
 void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us);

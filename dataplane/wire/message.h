@@ -20,16 +20,16 @@
 #define MR_TENSORS_MAX  128u /* per message */
 
 struct mr_preamble {
-    uint8_t op;            /* enum mr_op */
-    uint8_t priority;      /* 0 = bulk .. 7 = first */
-    uint16_t table;        /* feature id, or 0 */
-    uint16_t status;       /* enum mr_status; 0 in requests */
-    uint16_t flags;        /* of the op; 0 unless the op says otherwise */
+    uint8_t op;       /* enum mr_op */
+    uint8_t priority; /* 0 = bulk .. 7 = first */
+    uint16_t table;   /* feature id, or 0 */
+    uint16_t status;  /* enum mr_status; 0 in requests */
+    uint16_t flags;   /* of the op; 0 unless the op says otherwise */
     uint16_t tensor_count;
-    uint16_t reserved;     /* zero */
-    uint32_t deadline_ms;  /* time left for this call when sent; 0 = none */
-    uint64_t step;         /* the trainer's training step */
-    uint64_t body_hash;    /* XXH3-64 of all bytes behind the preamble */
+    uint16_t reserved;    /* zero */
+    uint32_t deadline_ms; /* time left for this call when sent; 0 = none */
+    uint64_t step;        /* the trainer's training step */
+    uint64_t body_hash;   /* XXH3-64 of all bytes behind the preamble */
 };
 static_assert(sizeof(struct mr_preamble) == 32, "preamble size");
 

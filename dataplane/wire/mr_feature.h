@@ -13,10 +13,10 @@
 extern "C" {
 #endif
 
-#define MR_NAME_BYTES       64   /* feature names: 1..63 bytes of [A-Za-z0-9_./:-], NUL padded */
-#define MR_DIM_MAX          1024 /* floats per row */
-#define MR_FEATURE_MAX      4096 /* features per node */
-#define MR_PARTITION_COUNT  4096 /* slices of the hashed key space */
+#define MR_NAME_BYTES      64   /* feature names: 1..63 bytes of [A-Za-z0-9_./:-], NUL padded */
+#define MR_DIM_MAX         1024 /* floats per row */
+#define MR_FEATURE_MAX     4096 /* features per node */
+#define MR_PARTITION_COUNT 4096 /* slices of the hashed key space */
 
 enum mr_feature_kind { MR_TABLE = 1, MR_VARIABLE = 2 };
 
@@ -40,31 +40,37 @@ enum mr_optimizer {
 };
 
 enum mr_admission { MR_ADMIT_ALWAYS = 0, MR_ADMIT_PROBABILITY = 1, MR_ADMIT_SIGHTINGS = 2 };
-enum mr_eviction { MR_EVICT_NEVER = 0, MR_EVICT_AGE = 1, MR_EVICT_LRU = 2, MR_EVICT_LFU = 3, MR_EVICT_NORM = 4 };
+enum mr_eviction {
+    MR_EVICT_NEVER = 0,
+    MR_EVICT_AGE = 1,
+    MR_EVICT_LRU = 2,
+    MR_EVICT_LFU = 3,
+    MR_EVICT_NORM = 4
+};
 enum mr_pooling { MR_POOL_SUM = 0, MR_POOL_MEAN = 1, MR_POOL_SQRTN = 2, MR_POOL_NONE = 3 };
 
 struct mr_feature {
     char name[MR_NAME_BYTES];
-    uint32_t kind;                /* enum mr_feature_kind */
-    uint32_t dtype;               /* enum mr_dtype of the values */
-    uint32_t rank;                /* variables: 0..4; tables: 1 */
-    uint32_t dims[MR_RANK_MAX];   /* tables: dims[0] is the row length, 1..MR_DIM_MAX */
-    uint32_t initializer;         /* enum mr_initializer */
+    uint32_t kind;              /* enum mr_feature_kind */
+    uint32_t dtype;             /* enum mr_dtype of the values */
+    uint32_t rank;              /* variables: 0..4; tables: 1 */
+    uint32_t dims[MR_RANK_MAX]; /* tables: dims[0] is the row length, 1..MR_DIM_MAX */
+    uint32_t initializer;       /* enum mr_initializer */
     float init_a, init_b;
-    uint64_t seed;                /* of initializer and key hash */
-    uint32_t optimizer;           /* enum mr_optimizer */
-    float learning_rate;          /* > 0 */
-    float optimizer_args[6];      /* SGD: none. Adagrad: [0] initial accumulator, [1] epsilon. Others: see docs */
-    float weight_decay;           /* >= 0; L2, added to the gradient of the rows a push touches */
-    float clip_value;             /* 0 = off */
-    float clip_norm;              /* 0 = off; per row (tables) or whole tensor (variables) */
-    uint32_t pooling;             /* enum mr_pooling: how bags are reduced; tables only */
-    uint32_t admission;           /* enum mr_admission */
+    uint64_t seed;           /* of initializer and key hash */
+    uint32_t optimizer;      /* enum mr_optimizer */
+    float learning_rate;     /* > 0 */
+    float optimizer_args[6]; /* SGD: none. Adagrad: [0] initial accumulator, [1] epsilon. Others: see docs */
+    float weight_decay;      /* >= 0; L2, added to the gradient of the rows a push touches */
+    float clip_value;        /* 0 = off */
+    float clip_norm;         /* 0 = off; per row (tables) or whole tensor (variables) */
+    uint32_t pooling;        /* enum mr_pooling: how bags are reduced; tables only */
+    uint32_t admission;      /* enum mr_admission */
     float admission_arg;
-    uint32_t eviction;            /* enum mr_eviction */
+    uint32_t eviction; /* enum mr_eviction */
     float eviction_arg;
-    uint64_t capacity_rows;       /* 0 = bounded by memory only */
-    uint8_t reserved[56];         /* zero */
+    uint64_t capacity_rows; /* 0 = bounded by memory only */
+    uint8_t reserved[56];   /* zero */
 };
 
 /* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01. */

@@ -12,17 +12,17 @@ extern "C" {
 #define MR_RANK_MAX 4
 
 /* X(name, value, bytes per element, text) */
-#define MR_DTYPE_LIST(X)                                                                                           \
-    X(U8, 1, 1, "u8")                                                                                              \
-    X(I8, 2, 1, "i8")                                                                                              \
-    X(U16, 3, 2, "u16")                                                                                            \
-    X(F16, 4, 2, "f16")                                                                                            \
-    X(BF16, 5, 2, "bf16")                                                                                          \
-    X(U32, 6, 4, "u32")                                                                                            \
-    X(I32, 7, 4, "i32")                                                                                            \
-    X(F32, 8, 4, "f32")                                                                                            \
-    X(U64, 9, 8, "u64")                                                                                            \
-    X(I64, 10, 8, "i64")                                                                                           \
+#define MR_DTYPE_LIST(X)                                                                                     \
+    X(U8, 1, 1, "u8")                                                                                        \
+    X(I8, 2, 1, "i8")                                                                                        \
+    X(U16, 3, 2, "u16")                                                                                      \
+    X(F16, 4, 2, "f16")                                                                                      \
+    X(BF16, 5, 2, "bf16")                                                                                    \
+    X(U32, 6, 4, "u32")                                                                                      \
+    X(I32, 7, 4, "i32")                                                                                      \
+    X(F32, 8, 4, "f32")                                                                                      \
+    X(U64, 9, 8, "u64")                                                                                      \
+    X(I64, 10, 8, "i64")                                                                                     \
     X(F64, 11, 8, "f64")
 
 enum mr_dtype {
@@ -37,9 +37,9 @@ enum mr_dtype {
  * receive buffer, 64-byte aligned, valid until the reply is freed. rank 0 is a scalar (one element). */
 struct mr_tensor {
     enum mr_dtype dtype;
-    uint32_t rank;             /* 0..MR_RANK_MAX */
+    uint32_t rank;              /* 0..MR_RANK_MAX */
     uint32_t dims[MR_RANK_MAX]; /* dims[rank..] are 0 */
-    uint64_t bytes;            /* product of dims times element size */
+    uint64_t bytes;             /* product of dims times element size */
     void *data;
 };
 

@@ -52,28 +52,28 @@
  * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, learnt, handed again,
  *                                                             expired, broken lines, trainers, fed, waiting, epoch, state, 0}
  */
-#define MR_OP_LIST(X)                                                                                              \
-    X(NODE_INFO, 1, "node_info", true)                                                                             \
-    X(ECHO, 2, "echo", true)                                                                                       \
-    X(CREATE, 3, "create", true)                                                                                   \
-    X(FREEZE, 4, "freeze", true)                                                                                   \
-    X(LIST, 5, "list", true)                                                                                       \
-    X(FEED_SAMPLE, 6, "feed_sample", true)                                                                         \
-    X(LOOKUP_BATCH, 7, "lookup_batch", true)                                                                       \
-    X(LOOKUP, 8, "lookup", true)                                                                                   \
-    X(PUSH_GRAD_BATCH, 9, "push_grad_batch", true)                                                                 \
-    X(PUSH_GRAD, 10, "push_grad", false)                                                                           \
-    X(VARIABLE_PUSH, 11, "variable_push", true)                                                                    \
-    X(VARIABLE_PULL, 12, "variable_pull", true)                                                                    \
-    X(SAVE, 13, "save", false)                                                                                     \
-    X(RESTORE, 14, "restore", false)                                                                               \
-    X(CHECKPOINT_STATUS, 15, "checkpoint_status", true)                                                            \
-    X(HEARTBEAT, 16, "heartbeat", true)                                                                            \
-    X(STATS, 17, "stats", true)                                                                                    \
-    X(BATCH_STATE, 18, "batch_state", true)                                                                        \
-    X(FORGET_BATCH, 19, "forget_batch", true)                                                                      \
-    X(START_SAMPLE, 20, "start_sample", true)                                                                      \
-    X(READ_SAMPLE, 21, "read_sample", true)                                                                        \
+#define MR_OP_LIST(X)                                                                                        \
+    X(NODE_INFO, 1, "node_info", true)                                                                       \
+    X(ECHO, 2, "echo", true)                                                                                 \
+    X(CREATE, 3, "create", true)                                                                             \
+    X(FREEZE, 4, "freeze", true)                                                                             \
+    X(LIST, 5, "list", true)                                                                                 \
+    X(FEED_SAMPLE, 6, "feed_sample", true)                                                                   \
+    X(LOOKUP_BATCH, 7, "lookup_batch", true)                                                                 \
+    X(LOOKUP, 8, "lookup", true)                                                                             \
+    X(PUSH_GRAD_BATCH, 9, "push_grad_batch", true)                                                           \
+    X(PUSH_GRAD, 10, "push_grad", false)                                                                     \
+    X(VARIABLE_PUSH, 11, "variable_push", true)                                                              \
+    X(VARIABLE_PULL, 12, "variable_pull", true)                                                              \
+    X(SAVE, 13, "save", false)                                                                               \
+    X(RESTORE, 14, "restore", false)                                                                         \
+    X(CHECKPOINT_STATUS, 15, "checkpoint_status", true)                                                      \
+    X(HEARTBEAT, 16, "heartbeat", true)                                                                      \
+    X(STATS, 17, "stats", true)                                                                              \
+    X(BATCH_STATE, 18, "batch_state", true)                                                                  \
+    X(FORGET_BATCH, 19, "forget_batch", true)                                                                \
+    X(START_SAMPLE, 20, "start_sample", true)                                                                \
+    X(READ_SAMPLE, 21, "read_sample", true)                                                                  \
     X(HUB_STATUS, 22, "hub_status", true)
 
 enum mr_op {

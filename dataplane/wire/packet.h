@@ -13,26 +13,26 @@
 #define MR_MAGIC            0x524Du /* "MR" */
 #define MR_PROTOCOL_VERSION 1u
 
-#define MR_HEADER_BYTES        48u
-#define MR_UDP_BYTES_MAX       8952u /* MTU 9000 less IPv6 and UDP headers, rounded down to 8 */
-#define MR_UDP_BYTES_MIN       1232u /* MTU 1280 less IPv6 and UDP headers: always fits */
-#define MR_MESSAGE_BYTES_MAX   (64u << 20)
-#define MR_WINDOW_MAX          64u   /* call slots per session; slot = call id modulo the window */
-#define MR_SACK_WORDS          4u    /* 256 segments behind the first gap */
-#define MR_CORE_MAX            64u   /* cores per node; a session id's low 8 bits name the core */
-#define MR_CORE_BITS           8u
+#define MR_HEADER_BYTES      48u
+#define MR_UDP_BYTES_MAX     8952u /* MTU 9000 less IPv6 and UDP headers, rounded down to 8 */
+#define MR_UDP_BYTES_MIN     1232u /* MTU 1280 less IPv6 and UDP headers: always fits */
+#define MR_MESSAGE_BYTES_MAX (64u << 20)
+#define MR_WINDOW_MAX        64u /* call slots per session; slot = call id modulo the window */
+#define MR_SACK_WORDS        4u  /* 256 segments behind the first gap */
+#define MR_CORE_MAX          64u /* cores per node; a session id's low 8 bits name the core */
+#define MR_CORE_BITS         8u
 
 /* X(name, value): packet types */
-#define MR_PACKET_TYPE_LIST(X)                                                                                     \
-    X(HELLO, 1)                                                                                                    \
-    X(RETRY, 2)                                                                                                    \
-    X(ACCEPT, 3)                                                                                                   \
-    X(DATA, 4)                                                                                                     \
-    X(ACK, 5)                                                                                                      \
-    X(RESEND, 6)                                                                                                   \
-    X(BUSY, 7)                                                                                                     \
-    X(RESET, 8)                                                                                                    \
-    X(BYE, 9)                                                                                                      \
+#define MR_PACKET_TYPE_LIST(X)                                                                               \
+    X(HELLO, 1)                                                                                              \
+    X(RETRY, 2)                                                                                              \
+    X(ACCEPT, 3)                                                                                             \
+    X(DATA, 4)                                                                                               \
+    X(ACK, 5)                                                                                                \
+    X(RESEND, 6)                                                                                             \
+    X(BUSY, 7)                                                                                               \
+    X(RESET, 8)                                                                                              \
+    X(BYE, 9)                                                                                                \
     X(PING, 10)
 
 enum mr_packet_type {
@@ -43,7 +43,8 @@ enum mr_packet_type {
 };
 
 enum mr_packet_flag {
-    MR_FLAG_REPLY = 1u << 0,  /* from the side that serves the call (DATA), or about its message (ACK, RESEND) */
+    MR_FLAG_REPLY =
+        1u << 0, /* from the side that serves the call (DATA), or about its message (ACK, RESEND) */
     MR_FLAG_BUNDLE = 1u << 1, /* DATA: the payload is a list of frames, each one whole message */
     MR_FLAG_PROBE = 1u << 2,  /* DATA, PING: answer at once with what you have */
 };
@@ -51,16 +52,16 @@ enum mr_packet_flag {
 struct mr_packet_header {
     uint16_t magic;
     uint8_t version;
-    uint8_t type;         /* enum mr_packet_type */
-    uint16_t flags;       /* enum mr_packet_flag */
+    uint8_t type;           /* enum mr_packet_type */
+    uint16_t flags;         /* enum mr_packet_flag */
     uint16_t payload_bytes; /* behind this header */
-    uint64_t session_id;  /* random bits, the low MR_CORE_BITS are the core's number; 0 before ACCEPT */
-    uint64_t call_id;     /* rises by one per call of the session, from 1; 0 in bundles and session packets */
-    uint32_t message_bytes; /* DATA: length of the whole message */
+    uint64_t session_id;    /* random bits, the low MR_CORE_BITS are the core's number; 0 before ACCEPT */
+    uint64_t call_id; /* rises by one per call of the session, from 1; 0 in bundles and session packets */
+    uint32_t message_bytes;  /* DATA: length of the whole message */
     uint32_t message_offset; /* DATA: place of this segment, a multiple of the session's segment size */
-    uint32_t incarnation; /* the server's; in a client's packet the one it knows, 0 in HELLO */
-    uint32_t clock_us;    /* client: its clock, low 32 bits. Server: the last client clock it saw, echoed */
-    uint64_t tag;         /* SipHash-2-4 of the 40 bytes before, under the session's key (see auth.h) */
+    uint32_t incarnation;    /* the server's; in a client's packet the one it knows, 0 in HELLO */
+    uint32_t clock_us; /* client: its clock, low 32 bits. Server: the last client clock it saw, echoed */
+    uint64_t tag;      /* SipHash-2-4 of the 40 bytes before, under the session's key (see auth.h) */
 };
 static_assert(sizeof(struct mr_packet_header) == MR_HEADER_BYTES, "header size");
 static_assert(offsetof(struct mr_packet_header, session_id) == 8, "session_id");
@@ -82,9 +83,10 @@ static_assert(sizeof(struct mr_frame) == 16, "frame size");
 /* Payload of ACK and RESEND: what the receiver of a message has and may be sent. Offsets are absolute, so a lost
  * or repeated one does no harm. RESEND asks for the gaps at once. */
 struct mr_ack {
-    uint32_t received_bytes;        /* all bytes below this have arrived */
-    uint32_t grant_bytes;           /* the sender may send bytes below this */
-    uint64_t sack[MR_SACK_WORDS];   /* bit i: segment number (received_bytes / segment size) + 1 + i has arrived */
+    uint32_t received_bytes; /* all bytes below this have arrived */
+    uint32_t grant_bytes;    /* the sender may send bytes below this */
+    uint64_t
+        sack[MR_SACK_WORDS]; /* bit i: segment number (received_bytes / segment size) + 1 + i has arrived */
 };
 static_assert(sizeof(struct mr_ack) == 40, "ack size");
 
@@ -119,30 +121,30 @@ struct mr_accept {
     uint64_t server_nonce;   /* random per session */
     uint64_t last_push_step; /* highest step of this client's pushes that this core holds; 0 = none */
     uint32_t incarnation;
-    uint32_t grant_bytes;    /* of each request that may be sent before the first ACK */
-    uint32_t map_version;    /* of the partition map, see MR_OP_NODE_INFO */
-    uint16_t udp_bytes_max;  /* agreed UDP payload; segment size = this - MR_HEADER_BYTES */
-    uint16_t window;         /* agreed call slots */
+    uint32_t grant_bytes;   /* of each request that may be sent before the first ACK */
+    uint32_t map_version;   /* of the partition map, see MR_OP_NODE_INFO */
+    uint16_t udp_bytes_max; /* agreed UDP payload; segment size = this - MR_HEADER_BYTES */
+    uint16_t window;        /* agreed call slots */
     uint16_t core;
     uint16_t core_count;
-    uint32_t reserved;       /* zero */
+    uint32_t reserved; /* zero */
     uint8_t proof[MR_PROOF_BYTES];
 };
 static_assert(sizeof(struct mr_accept) == 88, "accept size");
 static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is amplified");
 
 /* Why a packet was dropped: X(name, help), in the order of the checks. Counted per reason, never answered. */
-#define MR_DROP_LIST(X)                                                                                            \
-    X(drop_short, "datagrams shorter than a header or than their own payload length")                              \
-    X(drop_magic, "datagrams that are not Millrace packets")                                                       \
-    X(drop_version, "packets of another protocol version")                                                         \
-    X(drop_type, "packets of an unknown type or with flags that do not belong to it")                              \
-    X(drop_session, "packets for a session this core does not have")                                               \
-    X(drop_tag, "packets whose tag does not verify")                                                               \
-    X(drop_range, "packets with a length, offset or id out of range")                                              \
-    X(drop_cookie, "HELLOs with a wrong or stale cookie")                                                          \
-    X(drop_proof, "HELLOs or ACCEPTs without proof of the key")                                                    \
-    X(drop_stale, "packets of calls or sessions that are over")                                                    \
+#define MR_DROP_LIST(X)                                                                                      \
+    X(drop_short, "datagrams shorter than a header or than their own payload length")                        \
+    X(drop_magic, "datagrams that are not Millrace packets")                                                 \
+    X(drop_version, "packets of another protocol version")                                                   \
+    X(drop_type, "packets of an unknown type or with flags that do not belong to it")                        \
+    X(drop_session, "packets for a session this core does not have")                                         \
+    X(drop_tag, "packets whose tag does not verify")                                                         \
+    X(drop_range, "packets with a length, offset or id out of range")                                        \
+    X(drop_cookie, "HELLOs with a wrong or stale cookie")                                                    \
+    X(drop_proof, "HELLOs or ACCEPTs without proof of the key")                                              \
+    X(drop_stale, "packets of calls or sessions that are over")                                              \
     X(drop_message, "messages whose body hash or tensor list does not verify")
 
 /* Checks length, magic, version, type and flags, payload length. On success `*header` is filled (host order) and

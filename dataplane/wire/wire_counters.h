@@ -7,28 +7,28 @@
 #include "packet.h"
 
 /* X(name, help) */
-#define MR_WIRE_COUNTER_LIST(X)                                                                                    \
-    X(rx_packets, "packets received and accepted")                                                                 \
-    X(rx_bytes, "bytes of them, UDP payload")                                                                      \
-    X(tx_packets, "packets sent")                                                                                  \
-    X(tx_bytes, "bytes of them, UDP payload")                                                                      \
-    X(tx_no_room, "times the port had no room for a packet")                                                       \
-    X(segments_resent, "segments sent again")                                                                      \
-    X(segments_repeated, "segments received again")                                                                \
-    X(probes, "probe time-outs")                                                                                   \
-    X(calls_served, "requests handed to a handler")                                                                \
-    X(calls_replayed, "repeated requests answered with the kept answer")                                           \
-    X(calls_expired, "requests dropped because their deadline had passed")                                         \
-    X(calls_made, "calls sent")                                                                                    \
-    X(calls_ended, "calls ended, with whatever status")                                                            \
-    X(busy_sent, "requests refused for want of memory")                                                            \
-    X(busy_received, "requests refused by the peer, sent again later")                                             \
-    X(sessions_accepted, "sessions accepted")                                                                      \
-    X(sessions_expired, "sessions forgotten after silence")                                                        \
-    X(sessions_refused, "sessions refused because the table of sessions is full")                                  \
-    X(sessions_restarted, "sessions made again with a restarted peer")                                             \
-    X(resets_sent, "RESETs sent")                                                                                  \
-    X(resets_received, "RESETs received")                                                                          \
+#define MR_WIRE_COUNTER_LIST(X)                                                                              \
+    X(rx_packets, "packets received and accepted")                                                           \
+    X(rx_bytes, "bytes of them, UDP payload")                                                                \
+    X(tx_packets, "packets sent")                                                                            \
+    X(tx_bytes, "bytes of them, UDP payload")                                                                \
+    X(tx_no_room, "times the port had no room for a packet")                                                 \
+    X(segments_resent, "segments sent again")                                                                \
+    X(segments_repeated, "segments received again")                                                          \
+    X(probes, "probe time-outs")                                                                             \
+    X(calls_served, "requests handed to a handler")                                                          \
+    X(calls_replayed, "repeated requests answered with the kept answer")                                     \
+    X(calls_expired, "requests dropped because their deadline had passed")                                   \
+    X(calls_made, "calls sent")                                                                              \
+    X(calls_ended, "calls ended, with whatever status")                                                      \
+    X(busy_sent, "requests refused for want of memory")                                                      \
+    X(busy_received, "requests refused by the peer, sent again later")                                       \
+    X(sessions_accepted, "sessions accepted")                                                                \
+    X(sessions_expired, "sessions forgotten after silence")                                                  \
+    X(sessions_refused, "sessions refused because the table of sessions is full")                            \
+    X(sessions_restarted, "sessions made again with a restarted peer")                                       \
+    X(resets_sent, "RESETs sent")                                                                            \
+    X(resets_received, "RESETs received")                                                                    \
     MR_DROP_LIST(X)
 
 struct mr_wire_counters {
