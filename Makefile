@@ -1,0 +1,40 @@
+# Short names for what the project does. Each target installs what it needs.
+.PHONY: all build demo test bench lint fuzz sim docs install clean help
+
+all: build
+
+build: ## Compile everything into build/
+	@scripts/setup.sh build test
+	@[ -f build/build.ninja ] || meson setup build --buildtype=release
+	@ninja -C build
+
+demo: ## Train on real data through a server on a port of its own: DATA=file for your own data
+	@scripts/demo.sh $(if $(DATA),"$(DATA)")
+
+test: ## Every test, also under the sanitizers
+	@scripts/test.sh
+
+bench: ## Benchmarks as ratios against raw limits; writes build/bench/results.json
+	@scripts/bench.sh
+
+lint: ## clang-format, shellcheck, cppcheck, clang-tidy
+	@scripts/lint.sh
+
+fuzz: ## Run every fuzzer under libFuzzer for SECONDS each (default 60)
+	@scripts/fuzz.sh $(or $(SECONDS_EACH),60)
+
+sim: build ## Simulate SEEDS seeds of the transport under faults (default 10000)
+	@build/tests/sim/sim --seeds $(or $(SEEDS),10000)
+
+docs: ## Check that the documentation's links and names are right
+	@scripts/docs.sh
+
+install: build ## Install server, tools, library, header and example configuration under PREFIX (default /usr/local)
+	@meson configure build --prefix=$(or $(PREFIX),/usr/local)
+	@meson install -C build
+
+clean: ## Remove what was built
+	@rm -rf build
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 10

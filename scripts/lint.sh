@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Checks formatting, shell scripts and C: clang-format, shellcheck, cppcheck and clang-tidy. Changes nothing.
+# usage: scripts/lint.sh [--fix]     --fix: let clang-format rewrite the files first
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh lint
+mapfile -t c_files < <(git ls-files '*.c' '*.h')
+mapfile -t sources < <(git ls-files '*.c')
+mapfile -t shell_files < <(git ls-files 'scripts/*.sh' 'tests/*.sh' .ci/run)
+
+[ "${1:-}" = --fix ] && clang-format -i "${c_files[@]}"
+status=0
+
+echo "== clang-format"
+clang-format --dry-run --Werror "${c_files[@]}" || status=1
+
+echo "== shellcheck"
+shellcheck -x "${shell_files[@]}" || status=1
+
+[ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
+
+echo "== cppcheck"
+cppcheck --quiet --enable=warning,performance,portability --inline-suppr --std=c11 --error-exitcode=1 \
+    --suppressions-list=scripts/cppcheck.suppressions -j "$(nproc)" -D__x86_64__ -D__GNUC__=12 \
+    -I . -I dataplane/wire -I trainer_client "${sources[@]}" || status=1
+
+echo "== clang-tidy"
+printf '%s\n' "${sources[@]}" |
+    xargs -P "$(nproc)" -n 8 clang-tidy --quiet -p build --warnings-as-errors='*' 2>/dev/null || status=1
+
+[ $status -eq 0 ] && echo "lint: ok"
+exit $status

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
+# usage: scripts/setup.sh [build|test|lint|fuzz|all]...    default: test
+set -euo pipefail
+
+build_packages=(gcc libc6-dev meson ninja-build pkg-config
+    dpdk libdpdk-dev dpdk-dev liburing-dev libjemalloc-dev libxxhash-dev libsodium-dev libjansson-dev libinih-dev
+    zlib1g-dev)
+test_packages=(libcmocka-dev iproute2 iputils-ping ethtool procps python3 xz-utils)
+lint_packages=(clang-format clang-tidy cppcheck shellcheck)
+fuzz_packages=(clang libclang-rt-14-dev)
+
+usage() {
+    sed -n '2,3s/^# //p' "$0"
+}
+
+wanted=()
+[ $# -eq 0 ] && set -- test
+for group in "$@"; do
+    case "$group" in
+    build) wanted+=("${build_packages[@]}") ;;
+    test) wanted+=("${build_packages[@]}" "${test_packages[@]}") ;;
+    lint) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}") ;;
+    fuzz) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}") ;;
+    all) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}" "${fuzz_packages[@]}") ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "setup: unknown group '$group': build, test, lint, fuzz or all" >&2; exit 2 ;;
+    esac
+done
+
+missing=()
+for package in "${wanted[@]}"; do
+    if ! dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
+        missing+=("$package")
+    fi
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "setup: missing packages: ${missing[*]}" >&2
+        echo "setup: run this as root, or install sudo: apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    sudo=(sudo)
+fi
+
+echo "setup: installing ${#missing[@]} Debian packages" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install() {
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+}
+# Package lists may be absent or stale on a fresh machine: refresh them, then install.
+if ! { "${sudo[@]}" apt-get update && install; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "setup: apt-get failed; the lines above say why" >&2
+    exit 1
+fi

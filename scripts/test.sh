@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds, and runs every test: as built for release, then under ASan and UBSan, then the
+# threaded ones under TSan. Ends with one line: N passed, N failed, N skipped.
+# usage: scripts/test.sh [--quick]      --quick: the release build's tests only
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+quick=0
+case "${1:-}" in
+"") ;;
+--quick) quick=1 ;;
+-h | --help) sed -n '2,4s/^# //p' "$0"; exit 0 ;;
+*) echo "test: unknown option '$1'; see --help" >&2; exit 2 ;;
+esac
+
+scripts/setup.sh test
+
+passed=0 failed=0 skipped=0
+
+# configure DIR [meson options]: makes the build directory, or updates its options.
+configure() {
+    local dir=$1
+    shift
+    if [ -f "$dir/build.ninja" ]; then
+        meson configure "$dir" "$@" >/dev/null
+    else
+        meson setup "$dir" "$@" >"$dir.setup.log" 2>&1 || { cat "$dir.setup.log" >&2; return 1; }
+        rm -f "$dir.setup.log"
+    fi
+}
+
+# run DIR [meson test options]: runs tests and adds up their outcomes.
+run() {
+    local dir=$1 name ok=0
+    shift
+    meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || ok=1
+    for name in "$dir"/meson-logs/testlog*.json; do
+        [ -f "$name" ] || continue
+        read -r p f s < <(python3 scripts/count_tests.py "$name")
+        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+        rm -f "$name"
+    done
+    return $ok
+}
+
+status=0
+mkdir -p build
+echo "== release"
+configure build --buildtype=release
+ninja -C build
+run build || status=1
+
+if [ "$quick" -eq 0 ]; then
+    export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+    echo "== address and undefined-behaviour sanitizers"
+    configure build/asan --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false
+    ninja -C build/asan
+    run build/asan --timeout-multiplier 4 || status=1
+
+    echo "== thread sanitizer"
+    configure build/tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false
+    ninja -C build/tsan
+    run build/tsan --timeout-multiplier 4 --suite threads || status=1
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$passed" -gt 0 ] || { echo "test: no test ran" >&2; status=1; }
+exit $status
