@@ -93,6 +93,7 @@ static_assert(sizeof(struct mr_ack) == 40, "ack size");
 #define MR_UUID_BYTES   16u
 #define MR_COOKIE_BYTES 16u
 #define MR_PROOF_BYTES  32u
+#define MR_PSK_BYTES    32u /* pre-shared key */
 
 /* Client to server, twice: without a cookie, then with the cookie of the RETRY. At least as long as any answer. */
 struct mr_hello {

@@ -1,0 +1,71 @@
+/* Who may talk: tags, cookies, proofs and keys. Every keyed hash of the protocol is computed here, by libsodium.
+ *
+ * All secrets come from the pre-shared key (PSK). What is derived from it, each under a domain of its own (BLAKE2b's
+ * personalization), so that no value is good for another purpose:
+ *   hello key     SipHash key of the tags of packets before a session has its key: HELLO, RETRY, ACCEPT
+ *   hello proof   of the client, over the whole HELLO and with it the cookie
+ *   accept proof  of the server, over the whole ACCEPT and the client's uuid and boot nonce
+ *   session key   SipHash key of the tags of all packets of a session
+ * The cookie alone hangs on a secret of the server, not on the PSK.
+ *
+ * Tags cover the header, not the payload: they keep out everybody who does not see the traffic. docs/protocol.md says
+ * what that does and does not protect. Without a PSK the protocol is the same under the all-zero key.
+ *
+ * Pure: no state beyond the structs, no randomness, any thread. Compares are constant-time.
+ */
+#ifndef MR_AUTH_H
+#define MR_AUTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "packet.h"
+
+#define MR_TAG_KEY_BYTES       16u
+#define MR_COOKIE_SECRET_BYTES 32u
+#define MR_COOKIE_EPOCH_US     UINT64_C(10000000) /* a cookie is good for one to two epochs */
+
+/* Key of SipHash-2-4. */
+struct mr_tag_key {
+    uint8_t bytes[MR_TAG_KEY_BYTES];
+};
+
+/* A pre-shared key with what follows from it alone. */
+struct mr_auth {
+    uint8_t psk[MR_PSK_BYTES];
+    uint32_t key_id; /* goes into the HELLO */
+    struct mr_tag_key hello_key;
+};
+
+/* psk NULL: no key is configured, the all-zero key. */
+void mr_auth_init(struct mr_auth *auth, const uint8_t *psk);
+
+/* ---- tags: `datagram` starts with a header as it travels, at any alignment ---- */
+
+/* Compute and store the tag. Everything before it in the header must be in place. */
+void mr_tag_write(const struct mr_tag_key *key, uint8_t *datagram);
+bool mr_tag_verify(const struct mr_tag_key *key, const uint8_t *datagram);
+
+/* ---- cookies: stateless proof that a client receives at its address ---- */
+
+/* Of this moment's epoch, bound to the address and to the HELLO's uuid and client nonce. ip is as in struct mr_address. */
+void mr_cookie_make(const uint8_t secret[MR_COOKIE_SECRET_BYTES], const uint8_t ip[16], uint16_t port,
+                    const struct mr_hello *hello, uint64_t now_us, uint8_t cookie[MR_COOKIE_BYTES]);
+/* Whether hello->cookie was made for this address and HELLO in the current epoch or the one before. */
+bool mr_cookie_verify(const uint8_t secret[MR_COOKIE_SECRET_BYTES], const uint8_t ip[16], uint16_t port,
+                      const struct mr_hello *hello, uint64_t now_us);
+
+/* ---- proofs: to be written last, they cover every other field ---- */
+
+void mr_hello_prove(const struct mr_auth *auth, struct mr_hello *hello);
+bool mr_hello_verify(const struct mr_auth *auth, const struct mr_hello *hello);
+/* The answer to a HELLO with this uuid and boot nonce (its client nonce stands in the ACCEPT itself). */
+void mr_accept_prove(const struct mr_auth *auth, const uint8_t client_uuid[MR_UUID_BYTES],
+                     uint64_t boot_nonce, struct mr_accept *accept);
+bool mr_accept_verify(const struct mr_auth *auth, const uint8_t client_uuid[MR_UUID_BYTES],
+                      uint64_t boot_nonce, const struct mr_accept *accept);
+
+/* Both sides, once the ACCEPT is made or verified. */
+void mr_session_key(const struct mr_auth *auth, const struct mr_accept *accept,
+                    const uint8_t client_uuid[MR_UUID_BYTES], struct mr_tag_key *out);
+
+#endif
