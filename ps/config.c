@@ -1,0 +1,165 @@
+#include "ps/config.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <stdarg.h>
+#include <string.h>
+#include "ps/config_table.h"
+
+#define PS_CORE_MEMORY_MIB_MIN 64u
+
+struct reading {
+    FILE *file;
+    const char *path;
+    struct ps_config *config;
+    uint32_t line;
+    uint32_t error_line; /* 0 = none yet */
+    bool given[PS_CONFIG_KEY_COUNT];
+    char *error;
+};
+
+__attribute__((format(printf, 2, 3))) static void record_error(struct reading *r, const char *format, ...)
+{
+    if (r->error_line != 0) {
+        return;
+    }
+    r->error_line = r->line;
+    int at = snprintf(r->error, PS_CONFIG_ERROR_BYTES, "%.160s:%u: ", r->path, r->line);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(r->error + at, PS_CONFIG_ERROR_BYTES - (size_t)at, format, arguments);
+    va_end(arguments);
+}
+
+/* inih's line source: counts lines, and drops indentation, which inih would take for a continued value. */
+static char *read_line(char *out, int out_bytes, void *user)
+{
+    struct reading *r = user;
+    char line[PS_CONFIG_LINE_MAX];
+    if (fgets(line, sizeof(line), r->file) == NULL) {
+        return NULL;
+    }
+    r->line++;
+    size_t length = strcspn(line, "\n");
+    const char *start = line + strspn(line, " \t");
+    bool is_comment = *start == '#' || *start == ';';
+    if (line[length] != '\n' && !feof(r->file)) {
+        if (!is_comment) {
+            record_error(r, "the line is longer than %d bytes", PS_CONFIG_LINE_MAX - 2);
+        }
+        for (int c = fgetc(r->file); c != EOF && c != '\n';) {
+            c = fgetc(r->file);
+        }
+    }
+    if (strlen(start) >= (size_t)out_bytes) {
+        if (!is_comment) {
+            record_error(r, "the line is longer than %d bytes", out_bytes - 2);
+        }
+        start = "#\n";
+    }
+    memcpy(out, start, strlen(start) + 1);
+    return out;
+}
+
+static int on_value(void *user, const char *section, const char *name, const char *value)
+{
+    struct reading *r = user;
+    char text[400];
+    const struct ps_config_key *key = ps_config_find(section, name);
+    if (key == NULL) {
+        ps_config_explain_unknown(section, name, text, sizeof(text));
+        record_error(r, "%s", text);
+        return 0;
+    }
+    if (r->given[key - ps_config_keys]) {
+        record_error(r, "%s.%s is given twice", section, name);
+        return 0;
+    }
+    r->given[key - ps_config_keys] = true;
+    if (!ps_config_set_value(r->config, key, value, text, sizeof(text))) {
+        record_error(r, "%s.%s = \"%.64s\": allowed: %s", section, name, value, text);
+        return 0;
+    }
+    return 1;
+}
+
+enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES])
+{
+    struct ps_config parsed = *config;
+    struct reading r = {.path = path, .config = &parsed, .error = error};
+    r.file = fopen(path, "re");
+    if (r.file == NULL) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES,
+                 "%.300s: %s; millraced --print-config writes a file to start from", path, strerror(errno));
+        return MR_IO_ERROR;
+    }
+    int bad_line = ini_parse_stream(read_line, &r, on_value, &r);
+    bool unreadable = ferror(r.file) != 0;
+    fclose(r.file);
+    if (unreadable) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%.300s: cannot be read: is it a file?", path);
+        return MR_IO_ERROR;
+    }
+    /* A line that is neither section nor key is inih's to find; it does not tell the handler. */
+    if (bad_line > 0 && (r.error_line == 0 || (uint32_t)bad_line < r.error_line)) {
+        r.error_line = 0;
+        r.line = (uint32_t)bad_line;
+        record_error(&r, "expected [section], key = value, or a comment that starts with #");
+    }
+    if (r.error_line != 0) {
+        return MR_INVALID_ARGUMENT;
+    }
+    *config = parsed;
+    return MR_OK;
+}
+
+enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
+                             char error[PS_CONFIG_ERROR_BYTES])
+{
+    char name[2 * PS_CONFIG_NAME_MAX], text[384];
+    size_t length = strcspn(assignment, "=");
+    if (assignment[length] != '=' || length >= sizeof(name) || memchr(assignment, '.', length) == NULL) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "--set %.128s: expected section.key=value", assignment);
+        return MR_INVALID_ARGUMENT;
+    }
+    memcpy(name, assignment, length);
+    name[length] = '\0';
+    char *dot = strchr(name, '.');
+    *dot = '\0';
+    const struct ps_config_key *key = ps_config_find(name, dot + 1);
+    if (key == NULL) {
+        ps_config_explain_unknown(name, dot + 1, text, sizeof(text));
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "--set: %s", text);
+        return MR_INVALID_ARGUMENT;
+    }
+    if (!ps_config_set_value(config, key, assignment + length + 1, text, sizeof(text))) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "--set %.96s: allowed: %s", assignment, text);
+        return MR_INVALID_ARGUMENT;
+    }
+    return MR_OK;
+}
+
+enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES])
+{
+    int cpus[64];
+    int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, 64);
+    const char *wrong = NULL;
+    if (config->port_device[0] == '\0') {
+        wrong = "port.device is not set: name a PCI address, a network interface, or a memif socket";
+    } else if (config->port_mtu != 0 && config->port_mtu < 1280) {
+        wrong = "port.mtu: allowed: 0, or 1280 to 9000";
+    } else if (cpu_count > 0 && (uint64_t)cpu_count < config->cores_count) {
+        wrong = "cores.cpus names fewer CPUs than cores.count; name one for each core, or none";
+    } else if (config->batches_memory_mib >= config->memory_limit_mib) {
+        wrong = "batches.memory_mib is a part of memory.limit_mib and must be smaller";
+    } else if (config->memory_limit_mib / config->cores_count < PS_CORE_MEMORY_MIB_MIN) {
+        wrong = "memory.limit_mib is too small: each core needs 64 MiB of it";
+    } else if (config->node_key_file[0] == '\0' && config->node_key_file_next[0] != '\0') {
+        wrong = "node.key_file_next is set and node.key_file is not";
+    }
+    if (wrong != NULL) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%s", wrong);
+        return MR_INVALID_ARGUMENT;
+    }
+    return MR_OK;
+}

@@ -1,0 +1,44 @@
+/* The server's configuration: an INI file, read once at start. ps/config_keys.def declares the keys.
+ *
+ * Any error is one line: file and line, the key, what is wrong and what is allowed.
+ */
+#ifndef PS_CONFIG_H
+#define PS_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "dataplane/wire/mr_status.h"
+
+#define PS_CONFIG_ERROR_BYTES 512
+#define PS_CONFIG_LINE_MAX    512 /* bytes of one line of the file */
+
+/* A field per key: <section>_<key>. */
+struct ps_config {
+#define PS_TEXT(section, key, value, bytes, check, help) char section##_##key[bytes];
+#define PS_NUMBER(section, key, value, low, high, help)  uint64_t section##_##key;
+#define PS_CHOICE(section, key, value, choices, help)    uint32_t section##_##key;
+#define PS_FLAG(section, key, value, help)               bool section##_##key;
+#include "ps/config_keys.def"
+};
+
+enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }; /* memory.hugepages */
+
+/* Every key at its default. */
+void ps_config_default(struct ps_config *config);
+
+/* Reads `path` over what is in `config`. Refuses unknown sections and keys, keys given twice, values of a wrong type or out
+ * of their range. MR_INVALID_ARGUMENT, MR_IO_ERROR; `error` gets the first one and `config` is untouched then. */
+enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
+
+/* One "section.key=value", as given on the command line. */
+enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
+                             char error[PS_CONFIG_ERROR_BYTES]);
+
+/* Rules between keys, and keys that must be given. */
+enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
+
+/* A file with every key, its help, what is allowed, and its default. */
+void ps_config_print(FILE *out);
+
+#endif

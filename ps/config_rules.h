@@ -1,0 +1,25 @@
+/* What text values of the configuration may look like. Each rule returns NULL when `text` is fine, else what is allowed.
+ * Pure, any thread. */
+#ifndef PS_CONFIG_RULES_H
+#define PS_CONFIG_RULES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef const char *(*ps_rule)(const char *text);
+
+const char *ps_rule_any(const char *text);
+const char *ps_rule_name(const char *text);
+const char *ps_rule_mac(const char *text);
+const char *ps_rule_ipv4(const char *text);
+const char *ps_rule_ipv6(const char *text);
+const char *ps_rule_cpus(const char *text);
+const char *ps_rule_restore(const char *text);
+
+/* "2,3" or "2-5" into `cpus`; how many there are, or -1 when `text` is not such a list or names more than `cpus_max`. */
+int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max);
+
+/* A decimal number of up to 20 digits and nothing else. */
+bool ps_number_parse(const char *text, uint64_t *value);
+
+#endif
