@@ -39,58 +39,87 @@ struct ps_record {
 
 /* ---- writing ---- */
 struct ps_writer; /* one checkpoint being written */
+struct ps_store;  /* where the files live, see ps/checkpoint_store.h */
+
+#define PS_WRITER_BUFFERS_MAX 64u /* per core */
 
 struct ps_writer_status {
     bool done;             /* published or failed */
     enum mr_status status; /* MR_OK when published */
     int error_number;      /* errno of the failure */
-    char text[256];        /* what failed and where */
+    char text[256];        /* what failed, where, and how to mend it */
     uint64_t id, bytes_written, duration_us;
 };
 
-/* Opens the temporary directory and files, starts the writer thread. buffers_per_core >= 2 buffers are shared with each
- * core. `manifest_features` are copied. On failure `text` (256 bytes) says what and where. Control thread. */
+/* Opens the temporary directory and files, starts the writer thread. `directory` is made when only its last part is
+ * missing. 2..PS_WRITER_BUFFERS_MAX buffers are shared with each core. Features and ids (below 65536) are copied. On
+ * failure `text` (256 bytes) says what and where, and nothing is left behind. Control thread. */
 enum mr_status ps_writer_start(const char *directory, uint64_t id, uint32_t core_count, uint32_t incarnation,
                                const struct mr_feature *features, const uint32_t *feature_ids,
                                uint32_t feature_count, uint32_t buffers_per_core, struct ps_writer **out,
                                char *text);
+/* The same on another store, which must outlive the writer. */
+enum mr_status ps_writer_start_on(const struct ps_store *store, const char *directory, uint64_t id,
+                                  uint32_t core_count, uint32_t incarnation,
+                                  const struct mr_feature *features, const uint32_t *feature_ids,
+                                  uint32_t feature_count, uint32_t buffers_per_core, struct ps_writer **out,
+                                  char *text);
+
 /* Core `core`'s side: called on that core's thread only, never blocks, never allocates. */
-uint32_t ps_writer_free_bytes(struct ps_writer *w,
-                              uint32_t core); /* payload bytes that can be written right now */
-/* Append a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint failed). A
- * record never spans blocks: bytes <= ps_writer_record_bytes_max(). */
+
+/* Bytes of blocks that can be written right now; 0 once the checkpoint failed. A record takes sizeof(struct ps_record) plus
+ * its bytes rounded up to 8, and what it leaves at the end of a block may be lost: ask ps_writer_fits() for a promise. */
+uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core);
+/* Whether `record_count` further records of at most `record_bytes` bytes each will find room, whatever their order. False
+ * once the checkpoint failed. */
+bool ps_writer_fits(struct ps_writer *w, uint32_t core, uint64_t record_count, uint64_t record_bytes);
+/* Append a record: returns room for record->bytes bytes, or NULL when no buffer is free (or the checkpoint failed). Fill it
+ * before this core's next call. A record never spans blocks: bytes <= ps_writer_record_bytes_max(). */
 uint8_t *ps_writer_append(struct ps_writer *w, uint32_t core, const struct ps_record *record);
 uint32_t ps_writer_record_bytes_max(void);
 void ps_writer_core_done(struct ps_writer *w, uint32_t core); /* this core has written everything */
 bool ps_writer_failed(const struct ps_writer *w);             /* any thread: stop early */
-/* Any thread. */
+/* Any thread. While it runs only id, bytes_written and duration_us are filled in. */
 void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out);
-/* Fail it from the outside (shutdown). */
+/* How blocks are written: "io_uring, O_DIRECT", "plain writes, page cache", ... For logs. */
+const char *ps_writer_method(const struct ps_writer *w);
+/* Fail it from the outside (shutdown, or a core that gave up). Any thread; no effect once done. */
 void ps_writer_abort(struct ps_writer *w);
-/* Joins the thread; removes the temporary directory of a failed one; frees. Control thread, after done or abort. */
+/* Joins the thread; frees. By then a failed one's files are removed. Control thread, after done or abort, and once no core
+ * uses `w` any more: the buffers go with it. */
 void ps_writer_finish(struct ps_writer *w);
 
 /* ---- reading ---- */
 struct ps_reader;
 
 /* Open checkpoint `id` (0 = the newest that verifies) in `directory`: reads the MANIFEST and verifies every block of every
- * file before it returns. MR_CHECKPOINT_NOT_FOUND, MR_CHECKPOINT_CORRUPT, MR_IO_ERROR; `text` names file and block. */
+ * file before it returns. MR_CHECKPOINT_NOT_FOUND, MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes)
+ * names file and block. On MR_OK it is empty, or tells which newer checkpoint was passed over and why. */
 enum mr_status ps_reader_open(const char *directory, uint64_t id, struct ps_reader **out, char *text);
+enum mr_status ps_reader_open_on(const struct ps_store *store, const char *directory, uint64_t id,
+                                 struct ps_reader **out, char *text);
 uint64_t ps_reader_id(const struct ps_reader *r);
 uint32_t ps_reader_feature_count(const struct ps_reader *r);
 const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t index, uint32_t *feature_id);
-uint64_t ps_reader_bytes(const struct ps_reader *r);
-/* Visit every record. `bytes` points at its content, 8-byte aligned, valid during the call. Stops at the first status that is
- * not MR_OK and returns it. */
+uint64_t ps_reader_bytes(const struct ps_reader *r);       /* of all blocks' payload */
+uint32_t ps_reader_incarnation(const struct ps_reader *r); /* of the node that wrote it */
+uint32_t ps_reader_core_count(const struct ps_reader *r);  /* cores that wrote it */
+/* Visit every record, each block verified once more. `bytes` points at its content, 8-byte aligned, valid during the call. Stops at the first status that is
+ * not MR_OK and returns it; `text` is then the visitor's to fill. */
 enum mr_status ps_reader_each(struct ps_reader *r,
                               enum mr_status (*visit)(void *arg, const struct ps_record *record,
                                                       const uint8_t *bytes),
                               void *arg, char *text);
 void ps_reader_close(struct ps_reader *r);
 
-/* Ids of the checkpoints in `directory` (published ones, verified or not), newest first; returns how many there are. */
+/* Ids of the checkpoints in `directory` (published ones, verified or not), newest first, at most ids_max of them; returns
+ * how many there are. 0 when the directory cannot be read. */
 uint32_t ps_checkpoint_list(const char *directory, uint64_t *ids, uint32_t ids_max);
-/* Remove published checkpoints beyond the newest `keep`, and temporary directories of dead writers. */
+uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
+                               uint32_t ids_max);
+/* Remove published checkpoints beyond the newest `keep` (at least 1), and temporary directories of dead writers. What
+ * cannot be removed stays until the next time. */
 void ps_checkpoint_retain(const char *directory, uint32_t keep);
+void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory, uint32_t keep);
 
 #endif

@@ -1,0 +1,200 @@
+#include "ps/checkpoint_attempt.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void ignore_name(void *arg, const char *name)
+{
+    (void)arg;
+    (void)name;
+}
+
+static int fail(char text[PS_TEXT_BYTES], const char *what, const char *path, int error)
+{
+    ps_text_io(text, what, path, -error);
+    return error;
+}
+
+static void parent_of(const char *path, char out[PS_PATH_BYTES])
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    if (n == 0)
+        (void)snprintf(out, PS_PATH_BYTES, ".");
+    else
+        (void)snprintf(out, PS_PATH_BYTES, "%.*s", (int)n, path);
+}
+
+static int make_base(const struct ps_attempt *a, char text[PS_TEXT_BYTES])
+{
+    const struct ps_store *s = a->store;
+    int error = s->make_directory(s->self, a->directory);
+    if (error == -EEXIST)
+        return 0;
+    if (error != 0)
+        return fail(text, "make directory", a->directory, error);
+    char parent[PS_PATH_BYTES];
+    parent_of(a->directory, parent);
+    error = s->sync_directory(s->self, parent);
+    return error != 0 ? fail(text, "fsync of", parent, error) : 0;
+}
+
+/* What a writer that died left behind goes; what a live one holds stays. */
+static int clear_leftover(const struct ps_attempt *a, char text[PS_TEXT_BYTES])
+{
+    const struct ps_store *s = a->store;
+    int claim;
+    int error = s->claim(s->self, a->temporary, &claim);
+    if (error != 0)
+        return fail(text, "lock", a->temporary, error);
+    error = ps_store_remove_tree(s, a->temporary, NULL);
+    s->release(s->self, claim);
+    return error != 0 ? fail(text, "remove", a->temporary, error) : 0;
+}
+
+static int make_temporary(struct ps_attempt *a, char text[PS_TEXT_BYTES])
+{
+    const struct ps_store *s = a->store;
+    int error = s->make_directory(s->self, a->temporary);
+    if (error == -EEXIST) {
+        error = clear_leftover(a, text);
+        if (error != 0)
+            return error;
+        error = s->make_directory(s->self, a->temporary);
+    }
+    if (error != 0)
+        return fail(text, "make directory", a->temporary, error);
+    a->made = true;
+    error = s->claim(s->self, a->temporary, &a->claim);
+    if (error != 0)
+        return fail(text, "lock", a->temporary, error);
+    a->claimed = true;
+    return 0;
+}
+
+static void file_path(const struct ps_attempt *a, uint32_t core, char out[PS_PATH_BYTES])
+{
+    char name[PS_FILE_NAME_BYTES];
+    ps_file_name(core, name);
+    (void)ps_path_join(a->temporary, name, out);
+}
+
+static int make_files(struct ps_attempt *a, char text[PS_TEXT_BYTES])
+{
+    for (uint32_t core = 0; core < a->manifest.file_count; core++) {
+        char path[PS_PATH_BYTES];
+        file_path(a, core, path);
+        int error = a->store->create(a->store->self, path, true, &a->files[core]);
+        if (error != 0)
+            return fail(text, "create", path, error);
+    }
+    return 0;
+}
+
+static int begin(struct ps_attempt *a, const char *directory, char text[PS_TEXT_BYTES])
+{
+    /* The longest path made below a directory must fit as well. */
+    const size_t room = PS_PATH_BYTES - 64;
+    if (directory[0] == '\0' || strlen(directory) >= room)
+        return fail(text, "save to", directory, directory[0] ? -ENAMETOOLONG : -ENOENT);
+    (void)snprintf(a->directory, sizeof a->directory, "%s", directory);
+    (void)ps_path_temporary(directory, a->manifest.id, a->temporary);
+    (void)ps_path_published(directory, a->manifest.id, a->published);
+    int error = make_base(a, text);
+    if (error != 0)
+        return error;
+    error = a->store->list(a->store->self, a->published, ignore_name, NULL);
+    if (error != -ENOENT)
+        return fail(text, "save as", a->published, error == 0 ? -EEXIST : error);
+    error = make_temporary(a, text);
+    return error != 0 ? error : make_files(a, text);
+}
+
+int ps_attempt_begin(struct ps_attempt *a, const char *directory, char text[PS_TEXT_BYTES])
+{
+    int error = begin(a, directory, text);
+    if (error != 0)
+        ps_attempt_end(a, false);
+    return error;
+}
+
+static int sync_and_close(struct ps_attempt *a, struct ps_store_file **file, const char *path,
+                          char text[PS_TEXT_BYTES])
+{
+    int error = a->store->sync(*file);
+    if (error != 0)
+        return fail(text, "fsync of", path, error);
+    error = a->store->close(*file);
+    *file = NULL;
+    return error != 0 ? fail(text, "close of", path, error) : 0;
+}
+
+static int write_manifest(struct ps_attempt *a, char text[PS_TEXT_BYTES])
+{
+    char path[PS_PATH_BYTES];
+    (void)ps_path_join(a->temporary, PS_MANIFEST_NAME, path);
+    char *json = ps_manifest_print(&a->manifest);
+    if (!json)
+        return fail(text, "write", path, -ENOMEM);
+    struct ps_store_file *file = NULL;
+    int error = a->store->create(a->store->self, path, false, &file);
+    if (error != 0) {
+        fail(text, "create", path, error);
+        goto out;
+    }
+    error = ps_store_write_all(a->store, file, json, strlen(json), 0);
+    if (error != 0)
+        fail(text, "write", path, error);
+    else
+        error = sync_and_close(a, &file, path, text);
+    if (file)
+        (void)a->store->close(file);
+out:
+    free(json);
+    return error;
+}
+
+int ps_attempt_publish(struct ps_attempt *a, char text[PS_TEXT_BYTES])
+{
+    const struct ps_store *s = a->store;
+    for (uint32_t core = 0; core < a->manifest.file_count; core++) {
+        char path[PS_PATH_BYTES];
+        file_path(a, core, path);
+        int error = sync_and_close(a, &a->files[core], path, text);
+        if (error != 0)
+            return error;
+    }
+    int error = write_manifest(a, text);
+    if (error != 0)
+        return error;
+    error = s->sync_directory(s->self, a->temporary);
+    if (error != 0)
+        return fail(text, "fsync of", a->temporary, error);
+    error = s->rename(s->self, a->temporary, a->published);
+    if (error != 0)
+        return fail(text, "rename to", a->published, error);
+    a->renamed = true;
+    error = s->sync_directory(s->self, a->directory);
+    return error != 0 ? fail(text, "fsync of", a->directory, error) : 0;
+}
+
+void ps_attempt_end(struct ps_attempt *a, bool published)
+{
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
+        if (a->files[core])
+            (void)a->store->close(a->files[core]);
+        a->files[core] = NULL;
+    }
+    /* The MANIFEST goes first: without it what remains is no checkpoint, should removing stop half-way. */
+    if (a->made && !published)
+        (void)ps_store_remove_tree(a->store, a->renamed ? a->published : a->temporary, PS_MANIFEST_NAME);
+    a->made = false;
+    if (a->claimed)
+        a->store->release(a->store->self, a->claim);
+    a->claimed = false;
+}

@@ -1,0 +1,44 @@
+/* The manifest: what a checkpoint consists of, as JSON with a hash of its own content. Written last, so a directory without a
+ * manifest that verifies is no checkpoint. Pure functions, any thread.
+ */
+#ifndef PS_CHECKPOINT_MANIFEST_H
+#define PS_CHECKPOINT_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+#include "ps/checkpoint_format.h"
+
+#define PS_MANIFEST_NAME      "MANIFEST"
+#define PS_MANIFEST_BYTES_MAX (16u << 20)
+#define PS_FEATURE_ID_MAX     65535u /* a call names a feature by 16 bits */
+
+struct ps_manifest_file {
+    uint32_t blocks;
+    uint64_t payload_bytes;
+    uint64_t records;
+    struct ps_hash hash; /* XXH3-128 over the hash fields of its blocks, in order */
+};
+
+struct ps_manifest {
+    uint64_t id;
+    uint32_t incarnation;
+    uint32_t feature_count;
+    struct mr_feature *features;
+    uint32_t *feature_ids;
+    uint32_t file_count; /* cores that wrote it */
+    struct ps_manifest_file files[MR_CORE_MAX];
+};
+
+/* JSON text, to be freed with free(); NULL when memory is short or a name or number cannot be written in JSON. */
+char *ps_manifest_print(const struct ps_manifest *manifest);
+/* Fills `*out` (ps_manifest_clear it). False: `*out` untouched and `text` (256 bytes) says what is wrong. */
+bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
+void ps_manifest_clear(struct ps_manifest *manifest);
+/* 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
+uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
+/* NULL when every record of a checked block belongs to a feature of the manifest, else what does not. */
+const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block);
+
+#endif

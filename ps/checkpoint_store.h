@@ -1,0 +1,60 @@
+/* Where checkpoint files live: the few file calls that writing and reading them needs. The local file system stands behind
+ * it (ps_store_local); an object store or a test's fault shim can.
+ *
+ * Every call returns 0 (or a count) or -errno. Paths are those of the store. Writer and reader use a file on one thread at a
+ * time; calls on different files may come from different threads.
+ */
+#ifndef PS_CHECKPOINT_STORE_H
+#define PS_CHECKPOINT_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PS_PATH_BYTES        1024u  /* longest path, with its NUL */
+#define PS_STORE_ENTRIES_MAX 65536u /* entries of one directory that are looked at */
+
+struct ps_store_file;
+
+struct ps_store {
+    void *self;
+    int (*make_directory)(void *self, const char *path);
+    /* A new file for writing. `direct` asks for writes past the page cache; it may be refused silently. */
+    int (*create)(void *self, const char *path, bool direct, struct ps_store_file **file);
+    /* An existing file for reading, and its length. */
+    int (*open)(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes);
+    /* Bytes moved, which may be fewer than asked for; reading 0 means the end. */
+    int64_t (*write)(struct ps_store_file *file, const void *data, size_t bytes, uint64_t offset);
+    int64_t (*read)(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset);
+    int (*sync)(struct ps_store_file *file);
+    /* Frees the file also when it fails. */
+    int (*close)(struct ps_store_file *file);
+    /* A file descriptor that io_uring may write to, or -1: then `write` is used. */
+    int (*descriptor)(const struct ps_store_file *file);
+    /* Whether writes go past the page cache, and giving that up. */
+    bool (*is_direct)(const struct ps_store_file *file);
+    int (*drop_direct)(struct ps_store_file *file);
+    int (*rename)(void *self, const char *from, const char *to);
+    int (*sync_directory)(void *self, const char *path);
+    /* Names in a directory, without "." and "..", in no order. */
+    int (*list)(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg);
+    /* A file or an empty directory. */
+    int (*remove)(void *self, const char *path);
+    /* Hold a directory against other processes until release or the process's end. -EBUSY when another holds it. */
+    int (*claim)(void *self, const char *path, int *claim);
+    void (*release)(void *self, int claim);
+};
+
+/* The local file system. Needs no creating. */
+const struct ps_store *ps_store_local(void);
+
+/* All of `bytes`, however short the single writes or reads are. -EIO when nothing moves, -ENODATA at an early end. */
+int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
+                       size_t bytes, uint64_t offset);
+int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, void *data, size_t bytes,
+                      uint64_t offset);
+/* Remove a flat directory: the file named `first` before all others (NULL: no matter), then the directory. Goes on past
+ * errors and returns the first; -ENOENT when there is none. */
+int ps_store_remove_tree(const struct ps_store *store, const char *path, const char *first);
+
+#endif

@@ -1,0 +1,246 @@
+#include "checkpoint_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROWS_PER_RECORD 100u
+#define VARIABLE_BYTES  20u
+
+int fixture_setup(void **state)
+{
+    const char *base = getenv("TMPDIR");
+    char *path = NULL;
+    if (asprintf(&path, "%s/millrace-checkpoint-XXXXXX", base ? base : "/tmp") < 0 || !mkdtemp(path))
+        return -1;
+    *state = path;
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    (void)st;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+int fixture_teardown(void **state)
+{
+    int result = nftw(*state, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    free(*state);
+    return result;
+}
+
+void fixture_features(struct mr_feature features[2], uint32_t ids[2])
+{
+    memset(features, 0, 2 * sizeof *features);
+    features[0] = (struct mr_feature){.name = "embedding",
+                                      .kind = MR_TABLE,
+                                      .dtype = MR_F32,
+                                      .rank = 1,
+                                      .dims = {FIXTURE_DIM},
+                                      .initializer = MR_INIT_NORMAL,
+                                      .init_b = 0.1f,
+                                      .seed = UINT64_MAX - 6,
+                                      .optimizer = MR_OPT_ADAGRAD,
+                                      .learning_rate = 0.1f,
+                                      .optimizer_args = {0.0f, 1e-10f}};
+    features[1] = (struct mr_feature){.name = "bias",
+                                      .kind = MR_VARIABLE,
+                                      .dtype = MR_F32,
+                                      .rank = 1,
+                                      .dims = {VARIABLE_BYTES / 4},
+                                      .initializer = MR_INIT_CONSTANT,
+                                      .optimizer = MR_OPT_SGD,
+                                      .learning_rate = 0.01f};
+    ids[0] = FIXTURE_TABLE;
+    ids[1] = FIXTURE_VARIABLE;
+}
+
+enum mr_status fixture_start(const struct ps_store *store, const char *directory, uint64_t id,
+                             struct ps_writer **out, char *text)
+{
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    fixture_features(features, ids);
+    return ps_writer_start_on(store, directory, id, FIXTURE_CORES, 5, features, ids, 2, 2, out, text);
+}
+
+static void pause_briefly(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+/* Waits for room as a core would between its loops. */
+static uint8_t *append(struct ps_writer *w, uint32_t core, const struct ps_record *record)
+{
+    uint8_t *at;
+    while (!(at = ps_writer_append(w, core, record)) && !ps_writer_failed(w))
+        pause_briefly();
+    return at;
+}
+
+/* Every byte of a row depends on the checkpoint's id, the key and the place. */
+static uint8_t row_byte(uint64_t id, uint64_t key, uint32_t i)
+{
+    return (uint8_t)((id * 31 + key * 7 + i) % 251);
+}
+
+static bool fill_rows(struct ps_writer *w, uint64_t id, uint32_t core, uint64_t first, uint32_t count)
+{
+    struct ps_record record = {.kind = PS_RECORD_ROWS,
+                               .feature = FIXTURE_TABLE,
+                               .count = count,
+                               .row_bytes = FIXTURE_ROW_BYTES,
+                               .bytes = (uint64_t)count * (8 + FIXTURE_ROW_BYTES)};
+    uint8_t *at = append(w, core, &record);
+    if (!at)
+        return false;
+    for (uint32_t r = 0; r < count; r++) {
+        uint64_t key = first + (uint64_t)r * FIXTURE_CORES;
+        memcpy(at + r * 8, &key, 8);
+        for (uint32_t i = 0; i < FIXTURE_ROW_BYTES; i++)
+            at[count * 8 + r * FIXTURE_ROW_BYTES + i] = row_byte(id, key, i);
+    }
+    return true;
+}
+
+static bool fill_value(struct ps_writer *w, uint64_t id, uint32_t core, struct ps_record record)
+{
+    uint8_t *at = append(w, core, &record);
+    for (uint32_t i = 0; at && i < record.bytes; i++)
+        at[i] = row_byte(id, record.kind, i);
+    return at != NULL;
+}
+
+bool fixture_fill(struct ps_writer *w, uint64_t id, uint32_t core, uint32_t rows)
+{
+    for (uint64_t key = core; key < rows; key += (uint64_t)ROWS_PER_RECORD * FIXTURE_CORES) {
+        uint64_t left = (rows - key + FIXTURE_CORES - 1) / FIXTURE_CORES;
+        if (!fill_rows(w, id, core, key, left < ROWS_PER_RECORD ? (uint32_t)left : ROWS_PER_RECORD))
+            return false;
+    }
+    bool ok = fill_value(w, id, core, (struct ps_record){.kind = PS_RECORD_CLIENT, .bytes = 24}) &&
+              fill_value(w, id, core, (struct ps_record){.kind = PS_RECORD_STREAM, .bytes = 32});
+    if (core == 0)
+        ok = ok && fill_value(w, id, core,
+                              (struct ps_record){.kind = PS_RECORD_VARIABLE,
+                                                 .feature = FIXTURE_VARIABLE,
+                                                 .count = VARIABLE_BYTES,
+                                                 .bytes = VARIABLE_BYTES});
+    return ok;
+}
+
+struct ps_writer_status fixture_finish(struct ps_writer *w)
+{
+    struct ps_writer_status status;
+    do {
+        pause_briefly();
+        ps_writer_status(w, &status);
+    } while (!status.done);
+    ps_writer_finish(w);
+    return status;
+}
+
+struct ps_writer_status fixture_save(const struct ps_store *store, const char *directory, uint64_t id,
+                                     uint32_t rows)
+{
+    struct ps_writer_status status = {.done = true};
+    struct ps_writer *w = NULL;
+    status.status = fixture_start(store, directory, id, &w, status.text);
+    if (status.status != MR_OK)
+        return status;
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+        (void)fixture_fill(w, id, core, rows);
+        ps_writer_core_done(w, core);
+    }
+    return fixture_finish(w);
+}
+
+struct seen {
+    uint64_t id;
+    uint32_t rows;
+    uint8_t *times; /* by key */
+    uint32_t variables, clients, streams;
+};
+
+static void check_value(struct seen *seen, const struct ps_record *record, const uint8_t *bytes)
+{
+    for (uint32_t i = 0; i < record->bytes; i++)
+        assert_int_equal(bytes[i], row_byte(seen->id, record->kind, i));
+}
+
+static enum mr_status check_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct seen *seen = arg;
+    assert_int_equal((uintptr_t)bytes % 8, 0);
+    seen->variables += record->kind == PS_RECORD_VARIABLE;
+    seen->clients += record->kind == PS_RECORD_CLIENT;
+    seen->streams += record->kind == PS_RECORD_STREAM;
+    if (record->kind != PS_RECORD_ROWS) {
+        check_value(seen, record, bytes);
+        return MR_OK;
+    }
+    assert_int_equal(record->feature, FIXTURE_TABLE);
+    for (uint32_t r = 0; r < record->count; r++) {
+        uint64_t key;
+        memcpy(&key, bytes + r * 8, 8);
+        assert_true(key < seen->rows);
+        seen->times[key]++;
+        for (uint32_t i = 0; i < FIXTURE_ROW_BYTES; i++)
+            assert_int_equal(bytes[record->count * 8 + r * FIXTURE_ROW_BYTES + i],
+                             row_byte(seen->id, key, i));
+    }
+    return MR_OK;
+}
+
+void fixture_check(struct ps_reader *r, uint64_t id, uint32_t rows)
+{
+    char text[PS_TEXT_BYTES] = "";
+    struct seen seen = {.id = id, .rows = rows, .times = calloc(rows + 1u, 1)};
+    assert_non_null(seen.times);
+    assert_int_equal(ps_reader_id(r), id);
+    assert_int_equal(ps_reader_each(r, check_record, &seen, text), MR_OK);
+    for (uint32_t key = 0; key < rows; key++)
+        assert_int_equal(seen.times[key], 1);
+    assert_int_equal(seen.variables, 1);
+    assert_int_equal(seen.clients, FIXTURE_CORES);
+    assert_int_equal(seen.streams, FIXTURE_CORES);
+    free(seen.times);
+}
+
+const char *fixture_path(const char *directory, uint64_t id, const char *file)
+{
+    static char path[2 * PS_PATH_BYTES];
+    char checkpoint[PS_PATH_BYTES];
+    assert_true(ps_path_published(directory, id, checkpoint));
+    (void)snprintf(path, sizeof path, "%s/%s", checkpoint, file);
+    return path;
+}
+
+struct counting {
+    const char *prefix;
+    uint32_t count;
+};
+
+static void count_name(void *arg, const char *name)
+{
+    struct counting *counting = arg;
+    counting->count += strncmp(name, counting->prefix, strlen(counting->prefix)) == 0;
+}
+
+uint32_t fixture_count(const char *directory, const char *prefix)
+{
+    struct counting counting = {.prefix = prefix};
+    assert_int_equal(ps_store_local()->list(NULL, directory, count_name, &counting), 0);
+    return counting.count;
+}

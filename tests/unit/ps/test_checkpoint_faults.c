@@ -1,0 +1,181 @@
+/* A checkpoint is written over a store that fails at its Nth call, for every N. Whatever happens, the newest checkpoint that
+ * verifies afterwards is the old one or the new one, whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint_fixture.h"
+#include "fault_store.h"
+
+#define OLD_ROWS  500u
+#define NEW_ROWS  60000u /* two blocks and more on each core */
+#define CALLS_MAX 400u   /* more than a save makes: the loops below must end before */
+
+/* Opens the newest that verifies: it must be `a` or `b`, with all its content. */
+static uint64_t newest(const char *directory, uint64_t a, uint64_t b)
+{
+    struct ps_reader *r = NULL;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(ps_reader_open(directory, 0, &r, text), MR_OK);
+    uint64_t id = ps_reader_id(r);
+    assert_true(id == a || id == b);
+    fixture_check(r, id, id == 1 ? OLD_ROWS : NEW_ROWS);
+    ps_reader_close(r);
+    return id;
+}
+
+static void save_old(const char *directory)
+{
+    assert_int_equal(fixture_save(ps_store_local(), directory, 1, OLD_ROWS).status, MR_OK);
+}
+
+/* One failing call, for every call. */
+static void fail_each_call_once(const char *directory, int error, bool descriptors)
+{
+    save_old(directory);
+    struct fault_store f;
+    for (uint32_t n = 1;; n++) {
+        assert_true(n < CALLS_MAX);
+        fault_store_init(&f);
+        f.fail_at = n;
+        f.error = error;
+        f.descriptors = descriptors;
+        struct ps_writer_status status = fixture_save(&f.store, directory, n + 1, NEW_ROWS);
+        if (status.status == MR_OK) {
+            /* Not reached, or the error was of no consequence. */
+            assert_int_equal(newest(directory, n + 1, n + 1), n + 1);
+            assert_int_equal(ps_store_remove_tree(ps_store_local(), fixture_path(directory, n + 1, ""), NULL),
+                             0);
+        } else {
+            assert_true(f.triggered);
+            assert_int_equal(newest(directory, 1, 1), 1);
+            assert_non_null(strstr(status.text, strerror(error)));
+        }
+        assert_int_equal(fixture_count(directory, ".tmp-"), 0);
+        if (!f.triggered)
+            break;
+    }
+}
+
+static void test_io_error_at_each_call(void **state)
+{
+    fail_each_call_once(*state, EIO, false);
+}
+
+static void test_full_disk_at_each_call(void **state)
+{
+    fail_each_call_once(*state, ENOSPC, false);
+}
+
+static void test_io_error_at_each_call_beside_io_uring(void **state)
+{
+    fail_each_call_once(*state, EIO, true);
+}
+
+static void test_short_writes_are_completed(void **state)
+{
+    const char *directory = *state;
+    struct fault_store f;
+    uint32_t short_writes = 0;
+    for (uint32_t n = 1;; n++) {
+        assert_true(n < CALLS_MAX);
+        const uint64_t id = n + 1;
+        fault_store_init(&f);
+        f.fail_at = n;
+        f.mode = FAULT_SHORT_ONCE;
+        assert_int_equal(fixture_save(&f.store, directory, id, NEW_ROWS).status, MR_OK);
+        newest(directory, id, id);
+        assert_int_equal(ps_store_remove_tree(ps_store_local(), fixture_path(directory, id, ""), NULL), 0);
+        if (!f.triggered)
+            break;
+        short_writes += f.shortened;
+    }
+    assert_int_equal(short_writes, 2 * FIXTURE_CORES + 1); /* every block, and the manifest */
+}
+
+/* The process dies at every call, and the machine with it: what was not synced is lost. */
+static void crash_at_each_call(const char *directory, bool lose_rename)
+{
+    save_old(directory);
+    struct fault_store f;
+    uint64_t before = 1;
+    for (uint32_t n = 1;; n++) {
+        assert_true(n < CALLS_MAX);
+        const uint64_t id = n + 1;
+        fault_store_init(&f);
+        f.fail_at = n;
+        f.mode = FAULT_FOR_EVER;
+        struct ps_writer_status status = fixture_save(&f.store, directory, id, NEW_ROWS);
+        fault_store_power_loss(&f, lose_rename);
+        uint64_t found = newest(directory, before, id);
+        if (status.status == MR_OK)
+            assert_int_equal(found, id);
+        ps_checkpoint_retain(directory, 2);
+        assert_int_equal(fixture_count(directory, ".tmp-"), 0);
+        assert_int_equal(newest(directory, before, id), found);
+        if (!f.triggered)
+            break;
+        /* The next round starts from the old one again. */
+        if (found == id)
+            assert_int_equal(ps_store_remove_tree(ps_store_local(), fixture_path(directory, id, ""), NULL),
+                             0);
+    }
+}
+
+static void test_crash_at_each_call(void **state)
+{
+    crash_at_each_call(*state, false);
+}
+
+static void test_crash_that_loses_the_rename(void **state)
+{
+    crash_at_each_call(*state, true);
+}
+
+/* Reading through faults: an error or the right content, never a wrong one. */
+static void test_reading_with_an_error_at_each_call(void **state)
+{
+    const char *directory = *state;
+    save_old(directory);
+    assert_int_equal(fixture_save(ps_store_local(), directory, 2, NEW_ROWS).status, MR_OK);
+    struct fault_store f;
+    for (uint32_t n = 1;; n++) {
+        assert_true(n < CALLS_MAX);
+        fault_store_init(&f);
+        f.fail_at = n;
+        struct ps_reader *r = NULL;
+        char text[PS_TEXT_BYTES];
+        enum mr_status status = ps_reader_open_on(&f.store, directory, 0, &r, text);
+        if (status == MR_OK) {
+            f.fail_at = 0;
+            uint64_t id = ps_reader_id(r);
+            assert_true(id == 2 || (id == 1 && f.triggered && text[0] != '\0'));
+            fixture_check(r, id, id == 1 ? OLD_ROWS : NEW_ROWS);
+            ps_reader_close(r);
+        } else {
+            assert_true(f.triggered && text[0] != '\0');
+        }
+        if (!f.triggered)
+            break;
+    }
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_io_error_at_each_call),
+        CASE(test_full_disk_at_each_call),
+        CASE(test_io_error_at_each_call_beside_io_uring),
+        CASE(test_short_writes_are_completed),
+        CASE(test_crash_at_each_call),
+        CASE(test_crash_that_loses_the_rename),
+        CASE(test_reading_with_an_error_at_each_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
