@@ -13,10 +13,11 @@
 extern "C" {
 #endif
 
-#define MR_NAME_BYTES      64   /* feature names: 1..63 bytes of [A-Za-z0-9_./:-], NUL padded */
-#define MR_DIM_MAX         1024 /* floats per row */
-#define MR_FEATURE_MAX     4096 /* features per node */
-#define MR_PARTITION_COUNT 4096 /* slices of the hashed key space */
+#define MR_NAME_BYTES            64   /* feature names: 1..63 bytes of [A-Za-z0-9_./:-], NUL padded */
+#define MR_DIM_MAX               1024 /* floats per row */
+#define MR_FEATURE_MAX           4096 /* features per node */
+#define MR_PARTITION_COUNT       4096 /* slices of the hashed key space */
+#define MR_VARIABLE_ELEMENTS_MAX (UINT64_C(1) << 30)
 
 enum mr_feature_kind { MR_TABLE = 1, MR_VARIABLE = 2 };
 
@@ -60,7 +61,7 @@ struct mr_feature {
     uint64_t seed;           /* of initializer and key hash */
     uint32_t optimizer;      /* enum mr_optimizer */
     float learning_rate;     /* > 0 */
-    float optimizer_args[6]; /* SGD: none. Adagrad: [0] initial accumulator, [1] epsilon. Others: see docs */
+    float optimizer_args[6]; /* SGD: none. Adagrad: [0] initial accumulator, [1] epsilon (not both 0) */
     float weight_decay;      /* >= 0; L2, added to the gradient of the rows a push touches */
     float clip_value;        /* 0 = off */
     float clip_norm;         /* 0 = off; per row (tables) or whole tensor (variables) */

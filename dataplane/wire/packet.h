@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they stand in memory");
+
 #define MR_MAGIC            0x524Du /* "MR" */
 #define MR_PROTOCOL_VERSION 1u
 
@@ -136,7 +138,7 @@ static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is a
 
 /* Why a packet was dropped: X(name, help), in the order of the checks. Counted per reason, never answered. */
 #define MR_DROP_LIST(X)                                                                                      \
-    X(drop_short, "datagrams shorter than a header or than their own payload length")                        \
+    X(drop_short, "datagrams shorter than a header or not as long as it says")                               \
     X(drop_magic, "datagrams that are not Millrace packets")                                                 \
     X(drop_version, "packets of another protocol version")                                                   \
     X(drop_type, "packets of an unknown type or with flags that do not belong to it")                        \
@@ -148,8 +150,9 @@ static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is a
     X(drop_stale, "packets of calls or sessions that are over")                                              \
     X(drop_message, "messages whose body hash or tensor list does not verify")
 
-/* Checks length, magic, version, type and flags, payload length. On success `*header` is filled (host order) and
- * `*payload` points behind it; on failure the drop reason is counted by the caller through the returned index. */
+/* Checks length, magic, version, type and flags, and that the payload has a length that the type may have: exactly
+ * that of its struct, none, or 1..max of DATA. On success `*header` is filled (host order) and `*payload` points behind
+ * it; on failure both are untouched, and the caller counts the reason returned. */
 enum mr_drop {
     MR_DROP_NONE = 0,
 #define MR_DROP_ENUM(name, help) MR_##name,

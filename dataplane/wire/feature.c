@@ -1,0 +1,257 @@
+/* The key hash runs once per key of every call: have it inline, without a call into the library. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "dataplane/wire/mr_feature.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* X(field, offset, bytes): the layout, field by field */
+#define FEATURE_FIELD_LIST(X)                                                                                \
+    X(name, 0, 64)                                                                                           \
+    X(kind, 64, 4)                                                                                           \
+    X(dtype, 68, 4)                                                                                          \
+    X(rank, 72, 4)                                                                                           \
+    X(dims, 76, 16)                                                                                          \
+    X(initializer, 92, 4)                                                                                    \
+    X(init_a, 96, 4)                                                                                         \
+    X(init_b, 100, 4)                                                                                        \
+    X(seed, 104, 8)                                                                                          \
+    X(optimizer, 112, 4)                                                                                     \
+    X(learning_rate, 116, 4)                                                                                 \
+    X(optimizer_args, 120, 24)                                                                               \
+    X(weight_decay, 144, 4)                                                                                  \
+    X(clip_value, 148, 4)                                                                                    \
+    X(clip_norm, 152, 4)                                                                                     \
+    X(pooling, 156, 4)                                                                                       \
+    X(admission, 160, 4)                                                                                     \
+    X(admission_arg, 164, 4)                                                                                 \
+    X(eviction, 168, 4)                                                                                      \
+    X(eviction_arg, 172, 4)                                                                                  \
+    X(capacity_rows, 176, 8)                                                                                 \
+    X(reserved, 184, 56)
+
+#define FIELD_ASSERT(field, offset, bytes)                                                                   \
+    static_assert(offsetof(struct mr_feature, field) == (offset), #field " offset");                         \
+    static_assert(sizeof(((struct mr_feature *)0)->field) == (bytes), #field " size");
+FEATURE_FIELD_LIST(FIELD_ASSERT)
+#undef FIELD_ASSERT
+static_assert(sizeof(struct mr_feature) == 240, "feature size");
+
+static const char *const optimizer_names[] = {
+    [MR_OPT_SGD] = "sgd",         [MR_OPT_MOMENTUM] = "momentum",
+    [MR_OPT_ADAGRAD] = "adagrad", [MR_OPT_ROWWISE_ADAGRAD] = "rowwise_adagrad",
+    [MR_OPT_ADAM] = "adam",       [MR_OPT_ADAMW] = "adamw",
+    [MR_OPT_FTRL] = "ftrl",       [MR_OPT_GROUP_FTRL] = "group_ftrl",
+};
+static const char *const initializer_names[] = {
+    [MR_INIT_CONSTANT] = "constant",
+    [MR_INIT_UNIFORM] = "uniform",
+    [MR_INIT_NORMAL] = "normal",
+    [MR_INIT_TRUNCATED_NORMAL] = "truncated_normal",
+};
+
+const char *mr_optimizer_name(uint32_t optimizer)
+{
+    bool known = optimizer >= MR_OPT_SGD && optimizer <= MR_OPT_GROUP_FTRL;
+    return known ? optimizer_names[optimizer] : "?";
+}
+
+const char *mr_initializer_name(uint32_t initializer)
+{
+    bool known = initializer >= MR_INIT_CONSTANT && initializer <= MR_INIT_TRUNCATED_NORMAL;
+    return known ? initializer_names[initializer] : "?";
+}
+
+/* ---- defaults ---- */
+
+/* A name that is too long fills the field without a NUL, which mr_feature_check() refuses. */
+static struct mr_feature feature_default(const char *name, enum mr_feature_kind kind, uint32_t rank)
+{
+    struct mr_feature f = {
+        .kind = (uint32_t)kind,
+        .dtype = MR_F32,
+        .rank = rank,
+        .initializer = MR_INIT_CONSTANT,
+        .optimizer = MR_OPT_SGD,
+        .learning_rate = 0.01f,
+        .pooling = MR_POOL_SUM,
+    };
+    if (name != NULL)
+        memcpy(f.name, name, strnlen(name, MR_NAME_BYTES));
+    return f;
+}
+
+struct mr_feature mr_feature_table(const char *name, uint32_t dim)
+{
+    struct mr_feature f = feature_default(name, MR_TABLE, 1);
+    f.dims[0] = dim;
+    return f;
+}
+
+struct mr_feature mr_feature_variable(const char *name, uint32_t rank, const uint32_t *dims)
+{
+    struct mr_feature f = feature_default(name, MR_VARIABLE, rank);
+    for (uint32_t i = 0; i < rank && i < MR_RANK_MAX; i++)
+        f.dims[i] = dims[i];
+    return f;
+}
+
+/* ---- checks ---- */
+
+static bool name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("_./:-", c) != NULL);
+}
+
+static bool all_zero(const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool name_ok(const char name[MR_NAME_BYTES])
+{
+    size_t n = 0;
+    while (n < MR_NAME_BYTES && name_char(name[n]))
+        n++;
+    return n >= 1 && n < MR_NAME_BYTES && all_zero(name + n, MR_NAME_BYTES - n);
+}
+
+static bool not_negative(float x)
+{
+    return isfinite(x) && x >= 0.0f;
+}
+
+static const char *check_shape(const struct mr_feature *f)
+{
+    bool table = f->kind == MR_TABLE;
+    if (table ? f->rank != 1 : f->rank > MR_RANK_MAX)
+        return "rank";
+    if (table && (f->dims[0] < 1 || f->dims[0] > MR_DIM_MAX))
+        return "dim";
+    uint64_t elements = 1;
+    for (uint32_t i = 0; i < MR_RANK_MAX; i++) {
+        if (i >= f->rank ? f->dims[i] != 0 : f->dims[i] == 0)
+            return "dims";
+        if (i < f->rank && __builtin_mul_overflow(elements, (uint64_t)f->dims[i], &elements))
+            return "dims";
+    }
+    return elements > MR_VARIABLE_ELEMENTS_MAX ? "dims" : NULL;
+}
+
+static const char *check_initializer(const struct mr_feature *f)
+{
+    if (f->initializer < MR_INIT_CONSTANT || f->initializer > MR_INIT_TRUNCATED_NORMAL)
+        return "initializer";
+    if (!isfinite(f->init_a))
+        return "init_a";
+    if (!isfinite(f->init_b))
+        return "init_b";
+    if (f->initializer == MR_INIT_UNIFORM && f->init_b < f->init_a)
+        return "init_b";
+    if (f->initializer >= MR_INIT_NORMAL && f->init_b < 0.0f)
+        return "init_b";
+    return NULL;
+}
+
+static const char *check_optimizer(const struct mr_feature *f)
+{
+    if (f->optimizer < MR_OPT_SGD || f->optimizer > MR_OPT_GROUP_FTRL)
+        return "optimizer";
+    if (!isfinite(f->learning_rate) || f->learning_rate <= 0.0f)
+        return "learning_rate";
+    for (uint32_t i = 0; i < sizeof(f->optimizer_args) / sizeof(f->optimizer_args[0]); i++) {
+        if (!isfinite(f->optimizer_args[i]))
+            return "optimizer_args";
+    }
+    if (f->optimizer == MR_OPT_ADAGRAD || f->optimizer == MR_OPT_ROWWISE_ADAGRAD) {
+        float accumulator = f->optimizer_args[0], epsilon = f->optimizer_args[1];
+        /* Both zero would divide 0 by 0 on the first zero gradient. */
+        if (accumulator < 0.0f || epsilon < 0.0f || (accumulator <= 0.0f && epsilon <= 0.0f))
+            return "optimizer_args";
+    }
+    if (!not_negative(f->weight_decay))
+        return "weight_decay";
+    if (!not_negative(f->clip_value))
+        return "clip_value";
+    return not_negative(f->clip_norm) ? NULL : "clip_norm";
+}
+
+/* What only tables have: how bags are reduced, which rows come and which go. */
+static const char *check_rows(const struct mr_feature *f)
+{
+    bool variable = f->kind == MR_VARIABLE;
+    if (f->pooling > MR_POOL_NONE || (variable && f->pooling != 0))
+        return "pooling";
+    if (f->admission > MR_ADMIT_SIGHTINGS || (variable && f->admission != MR_ADMIT_ALWAYS))
+        return "admission";
+    if (!not_negative(f->admission_arg))
+        return "admission_arg";
+    if (f->admission == MR_ADMIT_PROBABILITY && (f->admission_arg <= 0.0f || f->admission_arg > 1.0f))
+        return "admission_arg";
+    if (f->admission == MR_ADMIT_SIGHTINGS && f->admission_arg < 1.0f)
+        return "admission_arg";
+    if (f->eviction > MR_EVICT_NORM || (variable && f->eviction != MR_EVICT_NEVER))
+        return "eviction";
+    if (!not_negative(f->eviction_arg))
+        return "eviction_arg";
+    if ((f->eviction == MR_EVICT_AGE || f->eviction == MR_EVICT_NORM) && f->eviction_arg <= 0.0f)
+        return "eviction_arg";
+    bool needs_capacity = f->eviction == MR_EVICT_LRU || f->eviction == MR_EVICT_LFU;
+    if ((needs_capacity && f->capacity_rows == 0) || (variable && f->capacity_rows != 0))
+        return "capacity_rows";
+    return NULL;
+}
+
+const char *mr_feature_check(const struct mr_feature *f)
+{
+    static const char *(*const checks[])(const struct mr_feature *) = {check_shape, check_initializer,
+                                                                       check_optimizer, check_rows};
+    if (!name_ok(f->name))
+        return "name";
+    if (f->kind != MR_TABLE && f->kind != MR_VARIABLE)
+        return "kind";
+    if (f->dtype != MR_F32 && f->dtype != MR_F16 && f->dtype != MR_BF16)
+        return "dtype";
+    for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
+        const char *field = checks[i](f);
+        if (field != NULL)
+            return field;
+    }
+    return all_zero(f->reserved, sizeof(f->reserved)) ? NULL : "reserved";
+}
+
+/* Bit for bit, so that two nodes always agree. */
+const char *mr_feature_diff(const struct mr_feature *a, const struct mr_feature *b)
+{
+    if (a->kind == MR_TABLE && b->kind == MR_TABLE && a->dims[0] != b->dims[0] &&
+        memcmp(a->name, b->name, sizeof(a->name)) == 0 && a->dtype == b->dtype && a->rank == b->rank)
+        return "dim";
+#define FIELD_DIFF(field, offset, bytes)                                                                     \
+    if (memcmp((const uint8_t *)a + (offset), (const uint8_t *)b + (offset), (bytes)) != 0)                  \
+        return #field;
+    FEATURE_FIELD_LIST(FIELD_DIFF)
+#undef FIELD_DIFF
+    return NULL;
+}
+
+/* ---- where keys live ---- */
+
+uint64_t mr_key_hash(uint64_t key, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(&key, sizeof(key), seed);
+}
+
+uint32_t mr_variable_partition(const char *name)
+{
+    return mr_partition_of(XXH3_64bits(name, strnlen(name, MR_NAME_BYTES)));
+}

@@ -1,0 +1,71 @@
+#include "dataplane/wire/key_file.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KEY_DIGITS     (2 * MR_PSK_BYTES)
+#define FILE_BYTES_MAX 4096
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+enum mr_status mr_key_parse(const char *text, size_t text_bytes, uint8_t key[MR_PSK_BYTES], const char **why)
+{
+    const char *reason = NULL;
+    uint8_t parsed[MR_PSK_BYTES];
+    size_t parsed_bytes = 0;
+    while (text_bytes > 0 && is_space(text[0])) {
+        text++;
+        text_bytes--;
+    }
+    while (text_bytes > 0 && is_space(text[text_bytes - 1]))
+        text_bytes--;
+
+    if (text_bytes == 0)
+        reason = "it is empty";
+    else if (text_bytes < KEY_DIGITS)
+        reason = "it has fewer than 64 characters";
+    else if (text_bytes > KEY_DIGITS)
+        reason = "it has more than 64 characters";
+    else if (sodium_hex2bin(parsed, sizeof(parsed), text, text_bytes, NULL, &parsed_bytes, NULL) != 0 ||
+             parsed_bytes != MR_PSK_BYTES)
+        reason = "it has a character that is not a hex digit";
+    else if (sodium_is_zero(parsed, sizeof(parsed)))
+        reason = "it is all zeros, which stands for no key";
+
+    if (reason == NULL)
+        memcpy(key, parsed, MR_PSK_BYTES);
+    else if (why != NULL)
+        *why = reason;
+    sodium_memzero(parsed, sizeof(parsed));
+    return reason == NULL ? MR_OK : MR_INVALID_ARGUMENT;
+}
+
+enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], char *error, size_t error_bytes)
+{
+    char text[FILE_BYTES_MAX];
+    const char *why = NULL;
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        snprintf(error, error_bytes, "key file %s: %s; make one with: openssl rand -hex 32 > %s", path,
+                 strerror(errno), path);
+        return MR_INVALID_ARGUMENT;
+    }
+    errno = 0;
+    size_t n = fread(text, 1, sizeof(text), file);
+    int read_error = ferror(file) ? errno : 0;
+    fclose(file);
+
+    enum mr_status status = MR_INVALID_ARGUMENT;
+    if (read_error != 0)
+        snprintf(error, error_bytes, "key file %s: %s", path, strerror(read_error));
+    else if ((status = mr_key_parse(text, n, key, &why)) != MR_OK)
+        snprintf(error, error_bytes, "key file %s: a key is 64 hex digits; %s", path, why);
+    sodium_memzero(text, sizeof(text));
+    return status;
+}

@@ -1,0 +1,142 @@
+#include "dataplane/wire/message.h"
+
+#include <string.h>
+#include <xxhash.h>
+#include "dataplane/wire/packet.h"
+
+static_assert(offsetof(struct mr_preamble, table) == 2, "table");
+static_assert(offsetof(struct mr_preamble, status) == 4, "status");
+static_assert(offsetof(struct mr_preamble, flags) == 6, "flags");
+static_assert(offsetof(struct mr_preamble, tensor_count) == 8, "tensor_count");
+static_assert(offsetof(struct mr_preamble, reserved) == 10, "reserved");
+static_assert(offsetof(struct mr_preamble, deadline_ms) == 12, "deadline_ms");
+static_assert(offsetof(struct mr_preamble, step) == 16, "step");
+static_assert(offsetof(struct mr_preamble, body_hash) == 24, "body_hash");
+static_assert(offsetof(struct mr_tensor_wire, rank) == 1, "rank");
+static_assert(offsetof(struct mr_tensor_wire, dims) == 4, "dims");
+static_assert(offsetof(struct mr_tensor_wire, reserved1) == 20, "reserved1");
+static_assert(offsetof(struct mr_tensor_wire, bytes) == 24, "bytes");
+
+#define PRIORITY_MAX 7
+
+static uint64_t align_up(uint64_t offset)
+{
+    return (offset + MR_TENSOR_ALIGN - 1) & ~(uint64_t)(MR_TENSOR_ALIGN - 1);
+}
+
+/* Where the descriptors end: at most 32 + 32 * MR_TENSORS_MAX. */
+static uint64_t table_end(uint32_t tensor_count)
+{
+    return sizeof(struct mr_preamble) + (uint64_t)tensor_count * sizeof(struct mr_tensor_wire);
+}
+
+/* Whether a descriptor's bytes are the product of its dims, and dims beyond its rank are zero. */
+static bool shape_holds(uint32_t dtype, uint32_t rank, const uint32_t dims[MR_RANK_MAX], uint64_t bytes)
+{
+    uint64_t product = mr_dtype_bytes((enum mr_dtype)dtype);
+    if (product == 0 || rank > MR_RANK_MAX)
+        return false;
+    for (uint32_t i = 0; i < MR_RANK_MAX; i++) {
+        if (i < rank) {
+            if (__builtin_mul_overflow(product, (uint64_t)dims[i], &product))
+                return false;
+        } else if (dims[i] != 0) {
+            return false;
+        }
+    }
+    return product == bytes;
+}
+
+uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    if (tensor_count > MR_TENSORS_MAX)
+        return 0;
+    uint64_t end = table_end(tensor_count);
+    for (uint32_t i = 0; i < tensor_count; i++) {
+        const struct mr_tensor *t = &tensors[i];
+        if (!shape_holds((uint32_t)t->dtype, t->rank, t->dims, t->bytes))
+            return 0;
+        end = align_up(end);
+        if (end > MR_MESSAGE_BYTES_MAX || t->bytes > MR_MESSAGE_BYTES_MAX - end)
+            return 0;
+        end += t->bytes;
+    }
+    return (uint32_t)end;
+}
+
+void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, struct mr_tensor *tensors,
+                       uint32_t tensor_count)
+{
+    assert(((uintptr_t)buffer & (MR_TENSOR_ALIGN - 1)) == 0);
+    assert(tensor_count <= MR_TENSORS_MAX);
+    struct mr_preamble p = *preamble;
+    p.tensor_count = (uint16_t)tensor_count;
+    p.reserved = 0;
+    p.body_hash = 0;
+    memcpy(buffer, &p, sizeof(p));
+
+    uint64_t end = table_end(tensor_count);
+    for (uint32_t i = 0; i < tensor_count; i++) {
+        struct mr_tensor *t = &tensors[i];
+        struct mr_tensor_wire w = {.dtype = (uint8_t)t->dtype, .rank = (uint8_t)t->rank, .bytes = t->bytes};
+        memcpy(w.dims, t->dims, sizeof(w.dims));
+        memcpy(buffer + table_end(i), &w, sizeof(w));
+
+        uint64_t start = align_up(end);
+        memset(buffer + end, 0, (size_t)(start - end));
+        if (t->data != NULL && t->bytes != 0)
+            memcpy(buffer + start, t->data, (size_t)t->bytes);
+        t->data = buffer + start;
+        end = start + t->bytes;
+    }
+}
+
+static uint64_t body_hash(const uint8_t *message, uint32_t message_bytes)
+{
+    return XXH3_64bits(message + sizeof(struct mr_preamble), message_bytes - sizeof(struct mr_preamble));
+}
+
+void mr_message_seal(uint8_t *buffer, uint32_t message_bytes)
+{
+    assert(message_bytes >= sizeof(struct mr_preamble));
+    uint64_t hash = body_hash(buffer, message_bytes);
+    memcpy(buffer + offsetof(struct mr_preamble, body_hash), &hash, sizeof(hash));
+}
+
+/* The tensor list must fill the message exactly: no byte without a meaning. */
+static bool parse_tensors(const uint8_t *message, uint32_t message_bytes, struct mr_message *out)
+{
+    uint32_t count = out->preamble.tensor_count;
+    uint64_t end = table_end(count);
+    if (end > message_bytes)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        struct mr_tensor_wire w;
+        memcpy(&w, message + table_end(i), sizeof(w));
+        if (w.reserved0 != 0 || w.reserved1 != 0 || !shape_holds(w.dtype, w.rank, w.dims, w.bytes))
+            return false;
+        uint64_t start = align_up(end);
+        if (start > message_bytes || w.bytes > message_bytes - start)
+            return false;
+        struct mr_tensor *t = &out->tensors[i];
+        t->dtype = (enum mr_dtype)w.dtype;
+        t->rank = w.rank;
+        memcpy(t->dims, w.dims, sizeof(t->dims));
+        t->bytes = w.bytes;
+        t->data = (void *)(message + start);
+        end = start + w.bytes;
+    }
+    return end == message_bytes;
+}
+
+bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out)
+{
+    assert(((uintptr_t)message & (MR_TENSOR_ALIGN - 1)) == 0);
+    if (message_bytes < sizeof(struct mr_preamble) || message_bytes > MR_MESSAGE_BYTES_MAX)
+        return false;
+    struct mr_preamble *p = &out->preamble;
+    memcpy(p, message, sizeof(*p));
+    if (p->reserved != 0 || p->priority > PRIORITY_MAX || p->tensor_count > MR_TENSORS_MAX)
+        return false;
+    return parse_tensors(message, message_bytes, out) && body_hash(message, message_bytes) == p->body_hash;
+}

@@ -1,0 +1,52 @@
+#include "dataplane/wire/packet.h"
+
+#include <string.h>
+
+/* What each type may carry. */
+static const struct packet_rule {
+    const char *name;
+    uint16_t flags; /* allowed */
+    uint16_t payload_min, payload_max;
+} rules[MR_PACKET_TYPE_END] = {
+    [MR_PACKET_HELLO] = {"HELLO", 0, sizeof(struct mr_hello), sizeof(struct mr_hello)},
+    [MR_PACKET_RETRY] = {"RETRY", 0, sizeof(struct mr_retry), sizeof(struct mr_retry)},
+    [MR_PACKET_ACCEPT] = {"ACCEPT", 0, sizeof(struct mr_accept), sizeof(struct mr_accept)},
+    [MR_PACKET_DATA] = {"DATA", MR_FLAG_REPLY | MR_FLAG_BUNDLE | MR_FLAG_PROBE, 1,
+                        MR_UDP_BYTES_MAX - MR_HEADER_BYTES},
+    [MR_PACKET_ACK] = {"ACK", MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
+    [MR_PACKET_RESEND] = {"RESEND", MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
+    [MR_PACKET_BUSY] = {"BUSY", 0, 0, 0},
+    [MR_PACKET_RESET] = {"RESET", 0, 0, 0},
+    [MR_PACKET_BYE] = {"BYE", 0, 0, 0},
+    [MR_PACKET_PING] = {"PING", MR_FLAG_PROBE, 0, 0},
+};
+
+enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_packet_header *header,
+                             const uint8_t **payload)
+{
+    struct mr_packet_header h;
+    if (datagram_bytes < sizeof(h))
+        return MR_drop_short;
+    memcpy(&h, datagram, sizeof(h));
+    if (h.magic != MR_MAGIC)
+        return MR_drop_magic;
+    if (h.version != MR_PROTOCOL_VERSION)
+        return MR_drop_version;
+    if (h.type == 0 || h.type >= MR_PACKET_TYPE_END)
+        return MR_drop_type;
+    const struct packet_rule *rule = &rules[h.type];
+    if ((h.flags & ~rule->flags) != 0)
+        return MR_drop_type;
+    if (datagram_bytes != sizeof(h) + h.payload_bytes)
+        return MR_drop_short;
+    if (h.payload_bytes < rule->payload_min || h.payload_bytes > rule->payload_max)
+        return MR_drop_range;
+    *header = h;
+    *payload = datagram + sizeof(h);
+    return MR_DROP_NONE;
+}
+
+const char *mr_packet_type_name(uint8_t type)
+{
+    return type < MR_PACKET_TYPE_END && rules[type].name != NULL ? rules[type].name : "?";
+}
