@@ -1,0 +1,119 @@
+/* A core from the inside: what the files of the data plane share. Not for ps/.
+ *
+ * Everything in struct dp_core belongs to the core's thread, but for the rings, the waiter's bell and `busy_ppm`.
+ */
+#ifndef DP_CORE_H
+#define DP_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <rte_ring.h>
+#include "dataplane/dataplane.h"
+#include "dataplane/frame.h"
+#include "dataplane/port.h"
+#include "dataplane/waiter.h"
+
+#define DP_BURST            32u
+#define DP_TX_BATCH         64u
+#define DP_RING_PACKETS     2048u
+#define DP_RING_TASKS       1024u
+#define DP_COUNTER_SETS_MAX 16u
+
+struct dp_counter_set {
+    const char *name;
+    const char *const *names;
+    const uint64_t *values;
+    uint32_t count;
+};
+
+struct dp_core {
+    struct dp *dp;
+    uint32_t index;
+    struct mr_endpoint *endpoint;
+    void *app;
+
+    /* Receiving: the queues this core polls, index, index + core_count, ... */
+    uint16_t rx_queue_first;
+    uint16_t rx_queue_step;
+    struct rte_ring *steered; /* packets for this core that another core received */
+
+    /* Transmitting: on a queue of its own, or through the queue of the core that owns it. */
+    uint16_t tx_queue;
+    struct dp_core *tx_owner;   /* itself, when the queue is its own */
+    struct rte_ring *tx_handed; /* owner: packets of the cores without a queue */
+    struct rte_mempool *pool;
+    struct rte_mbuf *tx[DP_TX_BATCH]; /* waiting for the next burst */
+    uint32_t tx_count;
+    bool tx_refused;          /* tx_begin had no room since the last poll of the endpoint */
+    struct rte_mbuf *tx_open; /* between tx_begin and tx_end, or kept for the next tx_begin */
+    struct mr_address tx_open_to;
+
+    struct rte_ring *tasks;
+    struct dp_waiter waiter;
+
+    /* The share of time with work, measured over windows of a fixed length. */
+    uint64_t turn_us;         /* when the running turn began */
+    uint64_t idle_since_us;   /* 0 = was busy in the last turn */
+    uint64_t endpoint_due_us; /* when the endpoint wants to be polled */
+    uint64_t window_start_us;
+    uint64_t window_busy_us;
+    _Atomic uint32_t busy_ppm;
+
+    struct dp_counters counters;
+    struct dp_counter_set sets[DP_COUNTER_SETS_MAX];
+    _Atomic uint32_t set_count;
+
+    pthread_t thread;
+    bool thread_started;
+};
+
+enum dp_state { DP_STATE_STARTING, DP_STATE_RUNNING, DP_STATE_FAILED };
+
+struct dp {
+    struct dp_config config;
+    struct dp_net net;
+    struct dp_port port;
+    bool hugepages;
+    struct dp_app app;
+    struct dp_core *cores;
+    _Atomic bool stop;
+    /* Guards what dp_start waits for. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t cores_ready;
+    bool start_failed;
+    char start_error[DP_ERROR_BYTES];
+};
+
+/* core.c: the thread. */
+void *dp_core_run(void *core);
+
+/* transmit.c */
+/* Sends what the core has gathered; what the port does not take stays for the next time. Returns packets sent. */
+uint32_t dp_transmit_flush(struct dp_core *core);
+/* Owner of a queue: takes over the packets of the cores without one. Returns packets taken. */
+uint32_t dp_transmit_handed(struct dp_core *core);
+/* Queue a packet that can be lost (ARP, ICMP): dropped and counted when there is no room. */
+void dp_transmit_or_drop(struct dp_core *core, struct rte_mbuf *packet);
+/* The endpoint's hooks. */
+uint8_t *dp_transmit_begin(void *core, const struct mr_address *to, uint32_t bytes_max);
+void dp_transmit_end(void *core, uint32_t bytes);
+/* Gives everything back that is still here. */
+void dp_transmit_drop_all(struct dp_core *core);
+
+/* receive.c: one packet from a queue or from another core; takes it over. */
+void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us);
+
+/* steer.c */
+/* Hands a checked packet on to core `index`; takes it over. */
+void dp_steer(struct dp_core *from, uint32_t index, struct rte_mbuf *packet);
+bool dp_rings_create(struct dp *dp, char error[DP_ERROR_BYTES]);
+void dp_rings_destroy(struct dp *dp);
+
+/* counters.c */
+void dp_core_add_own_counters(struct dp_core *core);
+
+/* telemetry.c: serves the counters of `dp`; NULL to stop. */
+void dp_telemetry_serve(struct dp *dp);
+
+#endif

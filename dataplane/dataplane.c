@@ -1,0 +1,251 @@
+#include "dataplane/dataplane.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/core.h"
+#include "dataplane/eal.h"
+
+void dp_config_default(struct dp_config *config)
+{
+    *config = (struct dp_config){
+        .file_prefix = "millrace",
+        .hugepage_memory_mib = 256,
+        .hugepages = -1,
+        .driver = DP_DRIVER_AUTO,
+        .udp_port = 7700,
+        .rx_descriptors = 2048,
+        .tx_descriptors = 2048,
+        .core_count = 1,
+        .poll_mode = DP_POLL_BUSY,
+        .adaptive_idle_us = 50,
+    };
+    for (uint32_t i = 0; i < DP_CORES_MAX; i++)
+        config->core_cpus[i] = -1;
+    mr_endpoint_config_default(&config->endpoint);
+}
+
+static bool check_config(const struct dp_config *config, char error[DP_ERROR_BYTES])
+{
+    const char *why = NULL;
+
+    if (config->device[0] == '\0')
+        why = "port: device is not set; name an interface, a PCI address, a tap or a memif socket";
+    else if (strpbrk(config->device, ", =") != NULL)
+        why = "port: device must not contain commas, blanks or equals signs";
+    else if (config->core_count == 0 || config->core_count > DP_CORES_MAX)
+        why = "cores: the number of cores must be 1..64";
+    else if (config->udp_port == 0 || config->udp_port + config->core_count - 1 > UINT16_MAX)
+        why = "port: udp_port and the ports of the further cores must lie in 1..65535";
+    else if (config->mtu != 0 && (config->mtu < DP_MTU_MIN || config->mtu > DP_MTU_MAX))
+        why = "port: mtu must be 0 (the device's own) or 1280..9000";
+    else if (config->vlan > 4094)
+        why = "port: vlan must be 0 (untagged) or 1..4094";
+    if (why != NULL)
+        snprintf(error, DP_ERROR_BYTES, "%s", why);
+    return why == NULL;
+}
+
+/* Queue q is polled by core q modulo the number of cores, and a core without a queue sends through one of those. */
+static bool share_queues(struct dp *dp, char error[DP_ERROR_BYTES])
+{
+    uint32_t cores = dp->config.core_count;
+    uint16_t queues = dp->port.queue_count;
+
+    for (uint32_t i = 0; i < cores; i++) {
+        struct dp_core *core = &dp->cores[i];
+
+        core->dp = dp;
+        core->index = i;
+        core->rx_queue_first = (uint16_t)i;
+        core->rx_queue_step = (uint16_t)cores;
+        core->tx_queue = (uint16_t)(i % queues);
+        core->tx_owner = &dp->cores[i % queues];
+        core->pool = dp->port.pools[core->tx_queue];
+        if (!dp_waiter_init(&core->waiter)) {
+            snprintf(error, DP_ERROR_BYTES, "core %u: no eventfd: %s; raise the limit of open files", i,
+                     strerror(errno));
+            return false;
+        }
+        for (uint32_t queue = i; queue < queues; queue += cores)
+            dp_waiter_watch(&core->waiter, dp->port.fds[queue]);
+    }
+    return true;
+}
+
+static struct dp *allocate(const struct dp_config *config)
+{
+    struct dp *dp = calloc(1, sizeof(*dp));
+
+    if (dp == NULL)
+        return NULL;
+    dp->config = *config;
+    dp->config.driver = dp_port_choose_bus(config);
+    dp->cores = calloc(config->core_count, sizeof(dp->cores[0]));
+    if (dp->cores == NULL) {
+        free(dp);
+        return NULL;
+    }
+    pthread_mutex_init(&dp->lock, NULL);
+    pthread_cond_init(&dp->changed, NULL);
+    for (uint32_t i = 0; i < config->core_count; i++)
+        dp->cores[i].waiter.bell = -1;
+    return dp;
+}
+
+static void release(struct dp *dp)
+{
+    for (uint32_t i = 0; i < dp->config.core_count; i++)
+        dp_waiter_destroy(&dp->cores[i].waiter);
+    pthread_cond_destroy(&dp->changed);
+    pthread_mutex_destroy(&dp->lock);
+    free(dp->cores);
+    free(dp);
+}
+
+enum mr_status dp_create(const struct dp_config *config, struct dp **out, char error[DP_ERROR_BYTES])
+{
+    struct dp_net net;
+    struct dp *dp;
+
+    if (!check_config(config, error) || !dp_net_from_config(&net, config, error))
+        return MR_INVALID_ARGUMENT;
+    dp = allocate(config);
+    if (dp == NULL) {
+        snprintf(error, DP_ERROR_BYTES, "memory: none left for the data plane");
+        return MR_NO_MEMORY;
+    }
+    dp->net = net;
+    if (!dp_eal_start(&dp->config, &dp->hugepages, error))
+        goto no_eal;
+    if (!dp_port_open(&dp->port, &dp->config, &dp->net, error))
+        goto no_port;
+    if (!dp_rings_create(dp, error) || !share_queues(dp, error))
+        goto no_rings;
+    dp_telemetry_serve(dp);
+    *out = dp;
+    return MR_OK;
+no_rings:
+    dp_rings_destroy(dp);
+    dp_port_close(&dp->port);
+no_port:
+    dp_eal_stop();
+no_eal:
+    release(dp);
+    return MR_IO_ERROR;
+}
+
+static bool start_thread(struct dp_core *core, char error[DP_ERROR_BYTES])
+{
+    int cpu = core->dp->config.core_cpus[core->index];
+    pthread_attr_t attributes;
+    cpu_set_t set;
+    int result;
+
+    pthread_attr_init(&attributes);
+    if (cpu >= 0) {
+        CPU_ZERO(&set);
+        CPU_SET((size_t)cpu, &set);
+        pthread_attr_setaffinity_np(&attributes, sizeof(set), &set);
+    }
+    result = pthread_create(&core->thread, &attributes, dp_core_run, core);
+    pthread_attr_destroy(&attributes);
+    core->thread_started = result == 0;
+    if (result != 0)
+        snprintf(error, DP_ERROR_BYTES,
+                 "core %u: its thread does not start on CPU %d: %s; \"lscpu -e\" lists them", core->index,
+                 cpu, strerror(result));
+    return result == 0;
+}
+
+static void stop_threads(struct dp *dp)
+{
+    atomic_store(&dp->stop, true);
+    for (uint32_t i = 0; i < dp->config.core_count; i++) {
+        struct dp_core *core = &dp->cores[i];
+
+        dp_waiter_ring(&core->waiter);
+        if (core->thread_started)
+            pthread_join(core->thread, NULL);
+        core->thread_started = false;
+    }
+}
+
+enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES])
+{
+    uint32_t started = 0;
+
+    dp->app = *app;
+    while (started < dp->config.core_count && start_thread(&dp->cores[started], error))
+        started++;
+    pthread_mutex_lock(&dp->lock);
+    while (dp->cores_ready < started)
+        pthread_cond_wait(&dp->changed, &dp->lock);
+    if (dp->start_failed)
+        snprintf(error, DP_ERROR_BYTES, "%s", dp->start_error);
+    /* The others wait for a core that will never come. */
+    if (started < dp->config.core_count)
+        dp->start_failed = true;
+    bool failed = dp->start_failed;
+    pthread_cond_broadcast(&dp->changed);
+    pthread_mutex_unlock(&dp->lock);
+    if (failed) {
+        stop_threads(dp);
+        return MR_INTERNAL;
+    }
+    return MR_OK;
+}
+
+void dp_stop(struct dp *dp)
+{
+    stop_threads(dp);
+}
+
+void dp_destroy(struct dp *dp)
+{
+    if (dp == NULL)
+        return;
+    stop_threads(dp);
+    dp_telemetry_serve(NULL);
+    dp_rings_destroy(dp);
+    dp_port_close(&dp->port);
+    dp_eal_stop();
+    release(dp);
+}
+
+const char *dp_driver_name(const struct dp *dp)
+{
+    return dp_port_driver_text(dp->port.driver);
+}
+
+const char *dp_memory_name(const struct dp *dp)
+{
+    return dp->hugepages ? "hugepages" : "no-huge";
+}
+
+const char *dp_steering_name(const struct dp *dp)
+{
+    if (dp->config.core_count == 1)
+        return "one core";
+    return dp->port.flow_rules ? "flow rules" : "rings";
+}
+
+uint32_t dp_segment_bytes(const struct dp *dp)
+{
+    return dp_net_udp_bytes_max(&dp->net) - MR_HEADER_BYTES;
+}
+
+uint32_t dp_core_index(const struct dp_core *core)
+{
+    return core->index;
+}
+
+struct mr_endpoint *dp_core_endpoint(struct dp_core *core)
+{
+    return core->endpoint;
+}
+
+struct dp_core *dp_core_at(struct dp *dp, uint32_t index)
+{
+    return &dp->cores[index];
+}

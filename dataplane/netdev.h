@@ -1,0 +1,22 @@
+/* What the kernel knows of a network interface: existence, MTU, MAC, number of queues. */
+#ifndef DP_NETDEV_H
+#define DP_NETDEV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+bool dp_netdev_exists(const char *name);
+/* Each returns 0, or -errno. */
+int dp_netdev_get_mtu(const char *name, uint16_t *mtu);
+int dp_netdev_set_mtu(const char *name, uint16_t mtu);
+int dp_netdev_get_mac(const char *name, uint8_t mac[6]);
+/* An interface that is down sends and receives nothing. */
+int dp_netdev_set_up(const char *name);
+/* Receive queues in use; 1 when the driver does not tell. */
+uint16_t dp_netdev_queue_count(const char *name);
+
+/* Open sockets of this process of one address family, ascending; returns how many (at most fds_max). Tells which socket a
+ * driver has just opened, so that a core can sleep on it. */
+uint32_t dp_netdev_sockets(int family, int *fds, uint32_t fds_max);
+
+#endif

@@ -1,0 +1,379 @@
+#include "dataplane/port.h"
+#include <errno.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <rte_bus_vdev.h>
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf_pool_ops.h>
+#include <rte_mempool.h>
+#include "dataplane/eal.h"
+#include "dataplane/netdev.h"
+
+#define POOL_BUFFERS       8192u /* per queue; net_af_xdp alone may hold 4 x 2048 of them */
+#define POOL_CACHE_BUFFERS 256u
+#define XDP_HEADROOM_BYTES 256u /* the kernel's, in front of every packet (XDP_PACKET_HEADROOM) */
+#define ETHER_EXTRA_BYTES  22u  /* Ethernet header, VLAN tag, frame check sequence */
+#define PAGE_BYTES         4096u
+/* net_af_xdp keeps a packet, its mbuf and both headrooms within one page. */
+#define AF_XDP_MTU_MAX                                                                                       \
+    (PAGE_BYTES - (uint32_t)sizeof(struct rte_mempool_objhdr) - (uint32_t)sizeof(struct rte_mbuf) -          \
+     RTE_PKTMBUF_HEADROOM - XDP_HEADROOM_BYTES - ETHER_EXTRA_BYTES)
+#define TAP_MTU_MAX     1500u
+#define SOCKETS_MAX     (2 * DP_QUEUES_MAX)
+#define AF_PACKET_BLOCK 65536u
+
+const char *dp_port_driver_text(enum dp_driver driver)
+{
+    static const char *const text[] = {
+        [DP_DRIVER_AUTO] = "auto", [DP_DRIVER_AF_XDP] = "af_xdp", [DP_DRIVER_AF_PACKET] = "af_packet",
+        [DP_DRIVER_TAP] = "tap",   [DP_DRIVER_MEMIF] = "memif",   [DP_DRIVER_PCI] = "pci",
+    };
+
+    return text[driver];
+}
+
+static uint32_t mtu_max(enum dp_driver driver)
+{
+    if (driver == DP_DRIVER_AF_XDP)
+        return AF_XDP_MTU_MAX;
+    return driver == DP_DRIVER_TAP ? TAP_MTU_MAX : DP_MTU_MAX;
+}
+
+/* ---- step 1: the MTU, before the driver sizes its rings by it ---- */
+
+static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, struct dp_net *net,
+                       char error[DP_ERROR_BYTES])
+{
+    bool kernel_device = driver == DP_DRIVER_AF_XDP || driver == DP_DRIVER_AF_PACKET;
+    uint16_t mtu = config->mtu;
+
+    if (mtu > mtu_max(driver)) {
+        snprintf(error, DP_ERROR_BYTES,
+                 "port: mtu = %u, but %s takes at most %u; lower it, or name another driver", mtu,
+                 dp_port_driver_text(driver), mtu_max(driver));
+        return false;
+    }
+    if (kernel_device && !dp_netdev_exists(config->device)) {
+        snprintf(error, DP_ERROR_BYTES,
+                 "port: there is no network interface \"%s\" here; \"ip link\" lists them", config->device);
+        return false;
+    }
+    int result = 0;
+    if (kernel_device && mtu != 0)
+        result = dp_netdev_set_mtu(config->device, mtu);
+    else if (kernel_device)
+        result = dp_netdev_get_mtu(config->device, &mtu);
+    if (kernel_device && result == 0)
+        result = dp_netdev_set_up(config->device);
+    if (result != 0) {
+        snprintf(error, DP_ERROR_BYTES, "port: cannot set up %s (MTU %u): %s; it needs CAP_NET_ADMIN",
+                 config->device, mtu, strerror(-result));
+        return false;
+    }
+    if (mtu == 0)
+        mtu = 1500;
+    net->mtu = (uint16_t)(mtu < mtu_max(driver) ? mtu : mtu_max(driver));
+    return true;
+}
+
+/* ---- step 2: the driver ---- */
+
+static uint16_t queues_wanted(enum dp_driver driver, const struct dp_config *config)
+{
+    /* AF_XDP: a queue that no socket is bound to would hand its packets to the kernel. */
+    if (driver == DP_DRIVER_AF_XDP) {
+        uint16_t count = dp_netdev_queue_count(config->device);
+
+        return count < DP_QUEUES_MAX ? count : DP_QUEUES_MAX;
+    }
+    return driver == DP_DRIVER_PCI ? (uint16_t)config->core_count : 1;
+}
+
+/* PACKET_MMAP's frames hold its own header and must tile the block. */
+static uint32_t af_packet_frame_bytes(uint32_t mtu)
+{
+    uint32_t bytes = 2048;
+
+    while (bytes < mtu + 256)
+        bytes *= 2;
+    return bytes;
+}
+
+static void device_arguments(enum dp_driver driver, const struct dp_config *config, const struct dp_net *net,
+                             char *out, size_t out_bytes)
+{
+    uint32_t frame_bytes = af_packet_frame_bytes(net->mtu);
+
+    switch (driver) {
+    case DP_DRIVER_AF_XDP:
+        snprintf(out, out_bytes, "iface=%s,start_queue=0,queue_count=%u,busy_budget=0", config->device,
+                 queues_wanted(driver, config));
+        break;
+    case DP_DRIVER_AF_PACKET:
+        snprintf(out, out_bytes, "iface=%s,qpairs=1,blocksz=%u,framesz=%u,framecnt=%u,qdisc_bypass=1",
+                 config->device, AF_PACKET_BLOCK, frame_bytes, (4u << 20) / frame_bytes);
+        break;
+    case DP_DRIVER_TAP:
+        snprintf(out, out_bytes, "iface=%s", config->device);
+        break;
+    case DP_DRIVER_MEMIF:
+        snprintf(out, out_bytes, "role=server,id=0,socket=%s,socket-abstract=no,rsize=11,bsize=%u",
+                 config->device, net->mtu + ETHER_EXTRA_BYTES);
+        break;
+    default:
+        out[0] = '\0';
+        break;
+    }
+}
+
+static bool attach(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
+{
+    char arguments[256];
+
+    dp_eal_forget_error();
+    if (port->driver == DP_DRIVER_PCI) {
+        snprintf(port->device_name, sizeof(port->device_name), "%.63s", config->device);
+    } else {
+        snprintf(port->device_name, sizeof(port->device_name), "net_%s0", dp_port_driver_text(port->driver));
+        device_arguments(port->driver, config, net, arguments, sizeof(arguments));
+        if (rte_eal_hotplug_add("vdev", port->device_name, arguments) != 0)
+            return false;
+    }
+    return rte_eth_dev_get_port_by_name(port->device_name, &port->id) == 0;
+}
+
+/* ---- step 3: queues ---- */
+
+static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp_net *net, uint16_t queue)
+{
+    uint32_t room = RTE_PKTMBUF_HEADROOM + XDP_HEADROOM_BYTES + net->mtu + ETHER_EXTRA_BYTES;
+    struct rte_pktmbuf_pool_private private = {0};
+    char name[RTE_MEMPOOL_NAMESIZE];
+    /* net_af_xdp takes the pool for one piece without gaps, so buffers may lie across page boundaries. */
+    unsigned flags = port->driver == DP_DRIVER_PCI ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG;
+
+    if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
+        room = RTE_MBUF_DEFAULT_BUF_SIZE;
+    room = RTE_ALIGN_CEIL(room, RTE_MBUF_PRIV_ALIGN);
+    private.mbuf_data_room_size = (uint16_t)room;
+    snprintf(name, sizeof(name), "packets_%u_%u", port->id, queue);
+    struct rte_mempool *pool =
+        rte_mempool_create_empty(name, POOL_BUFFERS, (unsigned)sizeof(struct rte_mbuf) + room,
+                                 POOL_CACHE_BUFFERS, sizeof(private), SOCKET_ID_ANY, flags);
+    if (pool == NULL)
+        return NULL;
+    if (rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL) != 0)
+        goto fail;
+    rte_pktmbuf_pool_init(pool, &private);
+    if (rte_mempool_populate_default(pool) < 0)
+        goto fail;
+    if (port->driver == DP_DRIVER_AF_XDP && pool->nb_mem_chunks != 1)
+        goto fail;
+    rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+    return pool;
+fail:
+    rte_mempool_free(pool);
+    return NULL;
+}
+
+static int socket_family(enum dp_driver driver)
+{
+    if (driver == DP_DRIVER_AF_XDP)
+        return AF_XDP;
+    return driver == DP_DRIVER_AF_PACKET ? AF_PACKET : AF_UNSPEC;
+}
+
+/* The sockets that came into being since `before` was taken are the queues', in order. */
+static void find_fds(struct dp_port *port, const int *before, uint32_t before_count)
+{
+    int now[SOCKETS_MAX];
+    uint32_t now_count = dp_netdev_sockets(socket_family(port->driver), now, SOCKETS_MAX);
+    uint16_t queue = 0;
+
+    for (uint32_t i = 0; i < now_count && queue < port->queue_count; i++) {
+        bool old = false;
+
+        for (uint32_t j = 0; j < before_count; j++)
+            old |= before[j] == now[i];
+        if (!old)
+            port->fds[queue++] = now[i];
+    }
+}
+
+static int setup_queues(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
+{
+    uint16_t rx = config->rx_descriptors, tx = config->tx_descriptors;
+    unsigned socket = (unsigned)rte_eth_dev_socket_id(port->id);
+    int result = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx, &tx);
+
+    for (uint16_t queue = 0; result == 0 && queue < port->queue_count; queue++) {
+        port->pools[queue] = make_pool(port, net, queue);
+        if (port->pools[queue] == NULL)
+            return -ENOMEM;
+        result = rte_eth_rx_queue_setup(port->id, queue, rx, socket, NULL, port->pools[queue]);
+        if (result == 0)
+            result = rte_eth_tx_queue_setup(port->id, queue, tx, socket, NULL);
+    }
+    return result;
+}
+
+static int configure(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
+{
+    struct rte_eth_conf conf = {0};
+    struct rte_eth_dev_info info;
+    int result = rte_eth_dev_info_get(port->id, &info);
+
+    if (result != 0)
+        return result;
+    uint16_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues : info.max_tx_queues;
+    port->queue_count = queues_wanted(port->driver, config);
+    if (port->queue_count > most)
+        port->queue_count = most;
+    if (port->driver == DP_DRIVER_PCI) {
+        uint64_t tx_wanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+
+        port->offload = (info.tx_offload_capa & tx_wanted) == tx_wanted;
+        conf.txmode.offloads = port->offload ? tx_wanted : 0;
+        conf.rxmode.offloads =
+            info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
+        conf.rxmode.mtu = net->mtu;
+    }
+    return rte_eth_dev_configure(port->id, port->queue_count, port->queue_count, &conf);
+}
+
+/* ---- step 4: addresses ---- */
+
+static int settle_mac(const struct dp_port *port, struct dp_net *net)
+{
+    struct rte_ether_addr mac;
+    int result = rte_eth_macaddr_get(port->id, &mac);
+
+    if (result != 0)
+        return result;
+    if (memcmp(net->mac, "\0\0\0\0\0", 6) != 0) {
+        /* A name of our own: without the filter's help the port must hear everything. */
+        memcpy(mac.addr_bytes, net->mac, 6);
+        if (rte_eth_dev_default_mac_addr_set(port->id, &mac) != 0)
+            (void)rte_eth_promiscuous_enable(port->id);
+        return 0;
+    }
+    /* The tap interface's own address is the kernel's end of the wire; ours must differ. */
+    if (port->driver == DP_DRIVER_TAP)
+        mac.addr_bytes[5] ^= 0x01;
+    dp_net_set_mac(net, mac.addr_bytes);
+    return 0;
+}
+
+static void detach(struct dp_port *port)
+{
+    (void)rte_eth_dev_stop(port->id);
+    (void)rte_eth_dev_close(port->id);
+    if (port->driver != DP_DRIVER_PCI)
+        (void)rte_eal_hotplug_remove("vdev", port->device_name);
+    for (uint16_t queue = 0; queue < DP_QUEUES_MAX; queue++) {
+        rte_mempool_free(port->pools[queue]);
+        port->pools[queue] = NULL;
+    }
+}
+
+static void describe_failure(enum dp_driver driver, const struct dp_config *config, const char *step,
+                             int result, char error[DP_ERROR_BYTES])
+{
+    static const char *const mend[] = {
+        [DP_DRIVER_AF_XDP] = "needs root, Linux 5.4 or newer, and an interface that nobody else holds",
+        [DP_DRIVER_AF_PACKET] = "needs CAP_NET_RAW",
+        [DP_DRIVER_TAP] = "needs CAP_NET_ADMIN, /dev/net/tun, and a name that is free",
+        [DP_DRIVER_MEMIF] = "needs a socket path in a directory that can be written",
+        [DP_DRIVER_PCI] = "bind the device to vfio-pci with dpdk-devbind.py",
+        [DP_DRIVER_AUTO] = "",
+    };
+    const char *cause = dp_eal_last_error();
+
+    snprintf(error, DP_ERROR_BYTES, "port: cannot open \"%s\" with %s: %s%s%s%s%s; it %s", config->device,
+             dp_port_driver_text(driver), step, result != 0 ? ": " : "",
+             result != 0 ? rte_strerror(-result) : "", cause[0] != '\0' ? ": " : "", cause, mend[driver]);
+}
+
+static bool open_with(struct dp_port *port, enum dp_driver driver, const struct dp_config *config,
+                      struct dp_net *net, char error[DP_ERROR_BYTES])
+{
+    int before[SOCKETS_MAX];
+    uint32_t before_count = dp_netdev_sockets(socket_family(driver), before, SOCKETS_MAX);
+    struct dp_net settled = *net;
+    const char *step = "probing";
+    int result = 0;
+
+    *port = (struct dp_port){.driver = driver};
+    for (uint16_t queue = 0; queue < DP_QUEUES_MAX; queue++)
+        port->fds[queue] = -1;
+    if (!settle_mtu(driver, config, &settled, error))
+        return false;
+    if (!attach(port, config, &settled)) {
+        describe_failure(driver, config, step, -rte_errno, error);
+        return false;
+    }
+    step = "configuring";
+    result = configure(port, config, &settled);
+    if (result == 0) {
+        step = "setting up queues";
+        result = setup_queues(port, config, &settled);
+    }
+    if (result == 0) {
+        step = "reading its address";
+        result = settle_mac(port, &settled);
+    }
+    if (result == 0) {
+        step = "starting";
+        result = rte_eth_dev_start(port->id);
+    }
+    if (result != 0) {
+        describe_failure(driver, config, step, result, error);
+        detach(port);
+        return false;
+    }
+    if (rte_eth_allmulticast_enable(port->id) != 0)
+        (void)rte_eth_promiscuous_enable(port->id);
+    if (socket_family(driver) != AF_UNSPEC)
+        find_fds(port, before, before_count);
+    settled.partial_checksums = driver == DP_DRIVER_AF_XDP || driver == DP_DRIVER_AF_PACKET;
+    if (driver == DP_DRIVER_PCI)
+        port->flow_rules = dp_port_add_flow_rules(port, &settled);
+    *net = settled;
+    return true;
+}
+
+static bool is_pci_address(const char *device)
+{
+    unsigned domain, bus, slot, function;
+    char rest;
+
+    return sscanf(device, "%x:%x:%x.%x%c", &domain, &bus, &slot, &function, &rest) == 4 ||
+           sscanf(device, "%x:%x.%x%c", &bus, &slot, &function, &rest) == 3;
+}
+
+enum dp_driver dp_port_choose_bus(const struct dp_config *config)
+{
+    return config->driver == DP_DRIVER_AUTO && is_pci_address(config->device) ? DP_DRIVER_PCI
+                                                                              : config->driver;
+}
+
+bool dp_port_open(struct dp_port *port, const struct dp_config *config, struct dp_net *net,
+                  char error[DP_ERROR_BYTES])
+{
+    if (config->driver != DP_DRIVER_AUTO)
+        return open_with(port, config->driver, config, net, error);
+    if (!dp_netdev_exists(config->device))
+        return open_with(port, DP_DRIVER_TAP, config, net, error);
+    if (config->mtu <= AF_XDP_MTU_MAX && open_with(port, DP_DRIVER_AF_XDP, config, net, error))
+        return true;
+    return open_with(port, DP_DRIVER_AF_PACKET, config, net, error);
+}
+
+void dp_port_close(struct dp_port *port)
+{
+    detach(port);
+}

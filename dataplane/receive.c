@@ -1,0 +1,103 @@
+/* Packets in: to the endpoint, to another core, or answered right here. */
+#include <rte_mbuf.h>
+#include "dataplane/arp.h"
+#include "dataplane/core.h"
+#include "dataplane/icmp.h"
+#include "dataplane/nd.h"
+
+static struct dp_checked checked_by_port(const struct rte_mbuf *packet)
+{
+    uint64_t ip = packet->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
+    uint64_t l4 = packet->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+
+    return (struct dp_checked){.ip = ip == RTE_MBUF_F_RX_IP_CKSUM_GOOD,
+                               .udp = l4 == RTE_MBUF_F_RX_L4_CKSUM_GOOD};
+}
+
+static void count_drop(struct dp_counters *counters, enum dp_verdict why)
+{
+    switch (why) {
+    case DP_FRAME_MALFORMED:
+        counters->rx_malformed++;
+        break;
+    case DP_FRAME_CHECKSUM:
+        counters->rx_checksum++;
+        break;
+    case DP_FRAME_NOT_MINE:
+        counters->rx_not_mine++;
+        break;
+    case DP_FRAME_FRAGMENT:
+        counters->rx_fragment++;
+        break;
+    default:
+        counters->rx_other++;
+        break;
+    }
+}
+
+/* ARP, ICMP and neighbour discovery: the answer is built in a packet of its own. */
+__attribute__((cold)) static void answer(struct dp_core *core, const struct dp_frame *frame,
+                                         enum dp_verdict verdict)
+{
+    const struct dp_net *net = &core->dp->net;
+    struct dp_counters *counters = &core->counters;
+    struct rte_mbuf *packet = rte_pktmbuf_alloc(core->pool);
+    enum dp_verdict why = DP_FRAME_OTHER;
+    uint64_t *answered;
+    uint32_t bytes;
+
+    if (packet == NULL) {
+        counters->no_buffer++;
+        return;
+    }
+    uint8_t *out = rte_pktmbuf_mtod(packet, uint8_t *);
+    if (verdict == DP_FRAME_ARP) {
+        answered = &counters->rx_arp;
+        bytes = dp_arp_answer(net, frame, out, &why);
+    } else if (verdict == DP_FRAME_ICMP) {
+        answered = &counters->rx_icmp;
+        bytes = dp_icmp_answer(net, frame, out, rte_pktmbuf_tailroom(packet), &why);
+    } else if (dp_nd_is_solicitation(frame)) {
+        answered = &counters->rx_nd;
+        bytes = dp_nd_answer(net, frame, out, &why);
+    } else {
+        answered = &counters->rx_icmp;
+        bytes = dp_icmpv6_answer(net, frame, out, rte_pktmbuf_tailroom(packet), &why);
+    }
+    if (bytes == 0) {
+        count_drop(counters, why);
+        rte_pktmbuf_free(packet);
+        return;
+    }
+    ++*answered;
+    packet->data_len = (uint16_t)bytes;
+    packet->pkt_len = bytes;
+    dp_transmit_or_drop(core, packet);
+}
+
+void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us)
+{
+    const struct dp_net *net = &core->dp->net;
+    enum dp_verdict verdict = DP_FRAME_MALFORMED;
+    struct mr_address from;
+    struct dp_frame frame;
+
+    if (packet->nb_segs == 1)
+        verdict = dp_frame_parse(net, rte_pktmbuf_mtod(packet, const uint8_t *), packet->data_len,
+                                 checked_by_port(packet), &frame);
+    if (verdict == DP_FRAME_UDP) {
+        uint32_t owner = (uint32_t)frame.destination_port - net->udp_port;
+
+        if (owner != core->index && !steered) {
+            dp_steer(core, owner, packet);
+            return;
+        }
+        dp_frame_sender(&frame, &from);
+        mr_endpoint_receive(core->endpoint, now_us, &from, frame.payload, frame.payload_bytes);
+    } else if (verdict <= DP_FRAME_ICMPV6) {
+        answer(core, &frame, verdict);
+    } else {
+        count_drop(&core->counters, verdict);
+    }
+    rte_pktmbuf_free(packet);
+}
