@@ -1,0 +1,180 @@
+#include "trainer_client/hub/batch_source.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/hub/permutation.h"
+
+struct hub_batch_source {
+    struct hub_sample_file *file;
+    struct hub_sample *sample;
+    uint32_t batch_samples;
+    uint64_t samples, batches_per_epoch, batches;
+    uint64_t shuffle_seed;
+};
+
+void hub_batch_free(struct hub_batch *b)
+{
+    free(b->dense);
+    free(b->labels);
+    free(b->keys);
+    free(b->offsets);
+    *b = (struct hub_batch){0};
+}
+
+void hub_batch_source_close(struct hub_batch_source *s)
+{
+    if (s != NULL) {
+        hub_sample_file_close(s->file);
+        free(s->sample);
+        free(s);
+    }
+}
+
+/* A batch that cannot be sent is refused before training begins, not in its midst. */
+static enum mr_status check_batch_bytes(const struct hub_request *request,
+                                        const struct hub_sample_file_info *info, char *error)
+{
+    uint64_t keys = (uint64_t)request->batch_samples * info->sample_keys_max;
+    if (keys * sizeof(uint64_t) <= HUB_BATCH_KEY_BYTES_MAX) {
+        return MR_OK;
+    }
+    snprintf(
+        error, HUB_ERROR_BYTES,
+        "%.200s has up to %u keys in a sample: %u samples of them do not fit into one message; take at most "
+        "%zu samples a batch",
+        request->path, info->sample_keys_max, request->batch_samples,
+        HUB_BATCH_KEY_BYTES_MAX / sizeof(uint64_t) / info->sample_keys_max);
+    return MR_INVALID_ARGUMENT;
+}
+
+enum mr_status hub_batch_source_open(const struct hub_request *request, const atomic_bool *stop,
+                                     void (*on_broken_line)(void *arg, const char *path, uint64_t line_number,
+                                                            const char *reason),
+                                     void *arg, struct hub_batch_source **out, char *error)
+{
+    struct hub_batch_source *s = calloc(1, sizeof *s);
+    if (s == NULL || (s->sample = malloc(sizeof *s->sample)) == NULL) {
+        hub_batch_source_close(s);
+        snprintf(error, HUB_ERROR_BYTES, "no memory");
+        return MR_NO_MEMORY;
+    }
+    const struct hub_sample_file_options options = {
+        .path = request->path,
+        .format = request->format,
+        .seed = request->shuffle_seed,
+        .held_out_share = request->held_out_ppm / 1e6,
+        .held_out = request->held_out,
+        .strict = request->strict,
+        .stop = stop,
+        .on_broken_line = on_broken_line,
+        .arg = arg,
+    };
+    enum mr_status status = hub_sample_file_open(&options, &s->file, error);
+    if (status == MR_OK) {
+        status = check_batch_bytes(request, hub_sample_file_info(s->file), error);
+    }
+    if (status != MR_OK) {
+        hub_batch_source_close(s);
+        return status;
+    }
+    s->samples = hub_sample_file_info(s->file)->samples;
+    s->batch_samples = request->batch_samples;
+    s->shuffle_seed = request->shuffle_seed;
+    s->batches_per_epoch = (s->samples + s->batch_samples - 1) / s->batch_samples;
+    s->batches = s->batches_per_epoch * request->epochs;
+    *out = s;
+    return MR_OK;
+}
+
+const struct hub_sample_file_info *hub_batch_source_info(const struct hub_batch_source *s)
+{
+    return hub_sample_file_info(s->file);
+}
+
+uint64_t hub_batch_source_batches(const struct hub_batch_source *s)
+{
+    return s->batches;
+}
+
+static bool grow(void **array, size_t count, size_t element_bytes)
+{
+    void *grown = realloc(*array, (count > 0 ? count : 1) * element_bytes);
+    if (grown != NULL) {
+        *array = grown;
+    }
+    return grown != NULL;
+}
+
+static bool make_room(struct hub_batch *b, uint32_t keys_more)
+{
+    if (b->samples_size < b->samples) {
+        if (!grow((void **)&b->dense, (size_t)b->samples * b->dense_count, sizeof *b->dense) ||
+            !grow((void **)&b->labels, b->samples, sizeof *b->labels) ||
+            !grow((void **)&b->offsets, (size_t)b->samples * b->slots + 1, sizeof *b->offsets)) {
+            return false;
+        }
+        b->samples_size = b->samples;
+    }
+    if (b->keys_size - b->key_count < keys_more) {
+        uint32_t size = (b->key_count + keys_more) * 2;
+        if (!grow((void **)&b->keys, size, sizeof *b->keys)) {
+            return false;
+        }
+        b->keys_size = size;
+    }
+    return true;
+}
+
+static void append(struct hub_batch *b, uint32_t place, const struct hub_sample *sample)
+{
+    uint32_t *bag_end = b->offsets + (size_t)place * b->slots + 1;
+    for (uint32_t slot = 0; slot < b->slots; slot++) {
+        bag_end[slot] = b->key_count + sample->bag_end[slot];
+    }
+    memcpy(b->keys + b->key_count, sample->keys, sample->key_count * sizeof *b->keys);
+    memcpy(b->dense + (size_t)place * b->dense_count, sample->dense, b->dense_count * sizeof *b->dense);
+    b->labels[place] = sample->label;
+    b->key_count += sample->key_count;
+}
+
+static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b)
+{
+    const struct hub_format *format = hub_sample_file_info(s->file)->format;
+    if (b->slots != format->slots || b->dense_count != format->dense) {
+        b->samples_size = 0; /* the arrays were for another shape */
+    }
+    b->sequence = sequence;
+    b->epoch = (uint32_t)(sequence / s->batches_per_epoch);
+    b->first_sample = sequence % s->batches_per_epoch * s->batch_samples;
+    uint64_t left = s->samples - b->first_sample;
+    b->samples = left < s->batch_samples ? (uint32_t)left : s->batch_samples;
+    b->slots = format->slots;
+    b->dense_count = format->dense;
+    b->key_count = 0;
+}
+
+enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b,
+                                      char *error)
+{
+    assert(sequence < s->batches);
+    begin_batch(s, sequence, b);
+    struct hub_permutation order = hub_permutation_make(s->samples, s->shuffle_seed, b->epoch);
+    for (uint32_t i = 0; i < b->samples; i++) {
+        uint64_t index = hub_permutation_at(&order, b->first_sample + i);
+        enum mr_status status = hub_sample_file_read(s->file, index, s->sample, error);
+        if (status != MR_OK) {
+            return status;
+        }
+        if (!make_room(b, s->sample->key_count)) {
+            snprintf(error, HUB_ERROR_BYTES, "no memory for a batch of %u samples", b->samples);
+            return MR_NO_MEMORY;
+        }
+        if (i == 0) {
+            b->offsets[0] = 0;
+        }
+        append(b, i, s->sample);
+    }
+    return MR_OK;
+}

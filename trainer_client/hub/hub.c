@@ -1,0 +1,48 @@
+#include "trainer_client/hub/hub.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "trainer_client/socket_server.h"
+
+bool hub_init(struct hub *hub, const struct hub_config *config)
+{
+    *hub = (struct hub){.config = *config,
+                        .started_us = mrc_now_us(),
+                        /* Rises from start to start as long as no two fall into one second. */
+                        .incarnation = (uint32_t)time(NULL)};
+    pthread_condattr_t attributes;
+    bool ok = pthread_condattr_init(&attributes) == 0 &&
+              pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+              pthread_cond_init(&hub->changed, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
+    return ok && pthread_mutex_init(&hub->lock, NULL) == 0;
+}
+
+void hub_free(struct hub *hub)
+{
+    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++) {
+        hub_batch_free(&hub->feeds[i].batch);
+    }
+    pthread_cond_destroy(&hub->changed);
+    pthread_mutex_destroy(&hub->lock);
+}
+
+void hub_nudge(struct hub *hub)
+{
+    hub->nudged = true;
+    pthread_cond_signal(&hub->changed);
+}
+
+void hub_log(const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    /* One write: lines of the two threads do not mix, and a progress line is overwritten. */
+    dprintf(STDERR_FILENO, "%smillrace-hub: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", line);
+}

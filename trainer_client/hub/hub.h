@@ -1,0 +1,76 @@
+/* The hub's two threads and what they share.
+ *
+ * The serving thread answers trainers (service.c). The feeding thread reads samples, feeds their keys to the parameter
+ * server and asks it what it has learnt (feeder.c); it alone waits for files and for the server, so that trainers get an
+ * answer whatever happens to those. Everything below `lock` is shared under it; neither thread holds it while it waits.
+ */
+#ifndef HUB_HUB_H
+#define HUB_HUB_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_status.h"
+#include "trainer_client/hub/batch_source.h"
+#include "trainer_client/hub/plan.h"
+#include "trainer_client/hub/request.h"
+#include "trainer_client/hub/trainers.h"
+
+#define HUB_PREFETCH_MAX 64u
+
+enum hub_stage {
+    HUB_IDLE,    /* no plan yet */
+    HUB_OPENING, /* the feeding thread reads the file through */
+    HUB_RUNNING,
+    HUB_FAILED, /* `status` and `error` say why */
+};
+
+/* A batch on its way from the file to a trainer. Belongs to the feeding thread until `ready`. */
+struct hub_feed {
+    bool used, ready;
+    uint32_t generation; /* of the plan when it was fed */
+    struct mr_future *future;
+    struct hub_batch batch;
+};
+
+struct hub_config {
+    const char *listen, *server, *key_file;
+    uint32_t prefetch;
+    uint64_t trainer_timeout_us;
+};
+
+struct hub {
+    struct hub_config config;
+    uint64_t started_us;
+    uint32_t incarnation;
+    atomic_bool stop;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool nudged; /* there may be something for the feeding thread to do; goes with `changed` */
+    enum hub_stage stage;
+    uint64_t plan_number; /* rises with each plan taken up; 0 = none yet */
+    uint64_t ended_plan;  /* number of the newest plan that came to its end */
+    struct hub_request request;
+    enum mr_status status;
+    char error[HUB_ERROR_BYTES];
+    struct hub_sample_file_info info;
+    uint64_t batches;
+    uint32_t stream;
+    struct hub_plan plan;
+    struct hub_feed feeds[HUB_PREFETCH_MAX];
+    uint64_t samples_read;
+    bool server_away;
+    struct hub_trainers trainers;
+};
+
+bool hub_init(struct hub *hub, const struct hub_config *config);
+void hub_free(struct hub *hub);
+/* Wakes the feeding thread. Under the lock. */
+void hub_nudge(struct hub *hub);
+
+/* One line on standard error, above a progress line if there is one. Any thread. */
+void hub_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

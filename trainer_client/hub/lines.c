@@ -1,0 +1,118 @@
+#include "trainer_client/hub/lines.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "trainer_client/hub/sample.h"
+
+bool hub_lines_init(struct hub_lines *l, int fd, size_t read_bytes)
+{
+    *l = (struct hub_lines){.fd = fd, .read_bytes = read_bytes, .line_number = 1};
+    l->capacity = HUB_LINE_BYTES_MAX + 2 + read_bytes; /* the longest line with "\r\n", and one more read */
+    l->buffer = malloc(l->capacity);
+    return l->buffer != NULL;
+}
+
+void hub_lines_free(struct hub_lines *l)
+{
+    free(l->buffer);
+    l->buffer = NULL;
+}
+
+void hub_lines_seek(struct hub_lines *l, uint64_t offset, uint64_t line_number)
+{
+    /* Often the next sample lies in what has been read. */
+    if (offset >= l->offset && offset - l->offset < l->end - l->begin) {
+        l->begin += offset - l->offset;
+    } else {
+        l->begin = l->end = 0;
+        l->at_end = false;
+    }
+    l->offset = offset;
+    l->line_number = line_number;
+}
+
+/* More bytes behind those there are. False: there are none, or no room for them. */
+static bool fill(struct hub_lines *l)
+{
+    if (l->at_end || l->error_number != 0) {
+        return false;
+    }
+    if (l->capacity - l->end < l->read_bytes) {
+        memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
+        l->end -= l->begin;
+        l->begin = 0;
+    }
+    if (l->capacity - l->end < l->read_bytes) {
+        return false;
+    }
+    ssize_t n;
+    do {
+        n = pread(l->fd, l->buffer + l->end, l->read_bytes, (off_t)(l->offset + (l->end - l->begin)));
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0) {
+        l->error_number = n < 0 ? errno : 0;
+        l->at_end = true;
+        return false;
+    }
+    l->end += (size_t)n;
+    return true;
+}
+
+static void take(struct hub_lines *l, size_t bytes)
+{
+    l->begin += bytes;
+    l->offset += bytes;
+}
+
+/* Drop the rest of a line that does not fit: up to and with its line end. */
+static void skip_line(struct hub_lines *l)
+{
+    for (;;) {
+        char *line_end = memchr(l->buffer + l->begin, '\n', l->end - l->begin);
+        if (line_end != NULL) {
+            take(l, (size_t)(line_end - (l->buffer + l->begin)) + 1);
+            return;
+        }
+        take(l, l->end - l->begin);
+        l->begin = l->end = 0;
+        if (!fill(l)) {
+            return;
+        }
+    }
+}
+
+bool hub_lines_next(struct hub_lines *l, struct hub_line *line)
+{
+    char *line_end = NULL;
+    size_t looked = 0;
+    for (;;) {
+        line_end = memchr(l->buffer + l->begin + looked, '\n', l->end - l->begin - looked);
+        looked = l->end - l->begin;
+        if (line_end != NULL || looked > HUB_LINE_BYTES_MAX + 1 || !fill(l)) {
+            break;
+        }
+    }
+    if ((line_end == NULL && looked == 0) || l->error_number != 0) {
+        return false;
+    }
+    size_t bytes = line_end != NULL ? (size_t)(line_end - (l->buffer + l->begin)) : looked;
+    line->text = l->buffer + l->begin;
+    line->number = l->line_number++;
+    line->offset = l->offset;
+    if (line_end != NULL) {
+        take(l, bytes + 1);
+    } else if (looked > HUB_LINE_BYTES_MAX + 1) {
+        /* Skipping overwrites the text, of which nothing is needed any more. */
+        skip_line(l);
+    } else {
+        take(l, bytes);
+    }
+    if (bytes > 0 && line->text[bytes - 1] == '\r') {
+        bytes--;
+    }
+    line->bytes = bytes;
+    line->too_long = bytes > HUB_LINE_BYTES_MAX;
+    return true;
+}

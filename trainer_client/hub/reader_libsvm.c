@@ -1,0 +1,109 @@
+/* libsvm: "label index:value index:value ... # comment". */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "trainer_client/hub/field.h"
+#include "trainer_client/hub/sample.h"
+
+#define LIBSVM_SLOTS 16u
+
+/* A value becomes one of a few ranges, narrow near zero and wider further out, each with a key of its own: one key for
+ * binary features, some tens for numbers. 8 ranges from 0 to 1, 8 more for each doubling of 1 + |value|. */
+static int32_t range_of(double value)
+{
+    double range = round(8.0 * log2(1.0 + fabs(value)));
+    return (int32_t)copysign(range, value);
+}
+
+struct entry {
+    uint32_t slot;
+    uint64_t key;
+};
+
+static const char *parse_feature(struct hub_field word, struct entry *entry, bool *zero)
+{
+    struct hub_field index_text, rest = word;
+    int64_t index;
+    double value;
+    hub_field_next(&rest, ':', &index_text);
+    if (rest.text == NULL) {
+        return "a feature is index:value; a ':' is missing";
+    }
+    if (!hub_field_integer(index_text, &index) || index < 0) {
+        return "a feature's index is not a number from 0 on";
+    }
+    if (!hub_field_number(rest, &value)) {
+        return "a feature's value is not a finite number";
+    }
+    *zero = fpclassify(value) == FP_ZERO;
+    int64_t id[2] = {index, range_of(value)};
+    /* All ranges of one index share a slot: they exclude each other, so nothing is lost where a model only lets
+     * different slots interact. */
+    entry->slot = (uint32_t)(hub_key(0, &index, sizeof index) % LIBSVM_SLOTS);
+    entry->key = hub_key(entry->slot, id, sizeof id);
+    return NULL;
+}
+
+static const char *parse_label(struct hub_field *rest, float *label)
+{
+    struct hub_field word;
+    double value;
+    if (!hub_field_next_word(rest, &word) || !hub_field_number(word, &value)) {
+        return "the label is not a number";
+    }
+    if (value > 1.0 || value < -1.0 || fpclassify(value - trunc(value)) != FP_ZERO) {
+        return "the label is not one of +1, -1, 1, 0";
+    }
+    *label = value > 0 ? 1.0f : 0.0f;
+    return NULL;
+}
+
+static void sort_by_slot(const struct entry *entries, uint32_t count, struct hub_sample *sample)
+{
+    uint32_t place[LIBSVM_SLOTS] = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        place[entries[i].slot]++;
+    }
+    uint32_t begin = 0;
+    for (uint32_t slot = 0; slot < LIBSVM_SLOTS; slot++) {
+        uint32_t slot_keys = place[slot];
+        place[slot] = begin;
+        begin += slot_keys;
+        sample->bag_end[slot] = begin;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        sample->keys[place[entries[i].slot]++] = entries[i].key;
+    }
+    sample->key_count = count;
+}
+
+static enum hub_parse parse(const char *line, size_t bytes, uint64_t line_number, struct hub_sample *sample,
+                            char *reason)
+{
+    struct entry entries[HUB_SAMPLE_KEYS_MAX];
+    uint32_t count = 0;
+    const char *comment = memchr(line, '#', bytes);
+    struct hub_field word, rest = {line, comment != NULL ? (size_t)(comment - line) : bytes}, probe = rest;
+    if (!hub_field_next_word(&probe, &word)) {
+        return HUB_NO_SAMPLE;
+    }
+    const char *why = parse_label(&rest, &sample->label);
+    while (why == NULL && hub_field_next_word(&rest, &word)) {
+        bool zero = false;
+        if (count == HUB_SAMPLE_KEYS_MAX) {
+            snprintf(reason, HUB_REASON_BYTES, "more than %u features", HUB_SAMPLE_KEYS_MAX);
+            return HUB_BROKEN;
+        }
+        why = parse_feature(word, &entries[count], &zero);
+        count += why == NULL && !zero; /* a zero is the same as a feature left out */
+    }
+    if (why != NULL) {
+        snprintf(reason, HUB_REASON_BYTES, "%s", why);
+        return HUB_BROKEN;
+    }
+    sort_by_slot(entries, count, sample);
+    return HUB_PARSED;
+}
+
+const struct hub_format hub_format_libsvm = {
+    .name = "libsvm", .slots = LIBSVM_SLOTS, .dense = 0, .parse = parse};

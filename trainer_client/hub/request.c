@@ -1,0 +1,91 @@
+#include "trainer_client/hub/request.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+enum field { BATCH_SAMPLES, EPOCHS, SHUFFLE_SEED, HELD_OUT_PPM, PART, STRICT, RUN, RESERVED, FIELDS };
+
+static bool copy_text(const struct mr_tensor *t, char *out, size_t out_bytes)
+{
+    if (t->dtype != MR_U8 || t->rank != 1 || t->bytes == 0 || t->bytes >= out_bytes ||
+        memchr(t->data, '\0', t->bytes) != NULL) {
+        return false;
+    }
+    memcpy(out, t->data, t->bytes);
+    return true;
+}
+
+static const char *check_fields(const uint64_t f[FIELDS])
+{
+    if (f[BATCH_SAMPLES] < 1 || f[BATCH_SAMPLES] > HUB_BATCH_SAMPLES_MAX) {
+        return "batch_samples is not in 1..65536";
+    }
+    if (f[EPOCHS] < 1 || f[EPOCHS] > HUB_EPOCHS_MAX) {
+        return "epochs is not in 1..1000000";
+    }
+    if (f[HELD_OUT_PPM] > HUB_HELD_OUT_PPM_MAX) {
+        return "held_out_share is not in 0..0.9";
+    }
+    if (f[PART] > 1) {
+        return "part is neither MR_PART_TRAIN nor MR_PART_HELD_OUT";
+    }
+    return NULL;
+}
+
+enum mr_status hub_request_parse(const struct mr_message *message, struct hub_request *out, const char **why)
+{
+    const struct mr_tensor *t = message->tensors;
+    if (message->preamble.tensor_count != 4 || t[2].dtype != MR_U64 || t[2].rank != 1 ||
+        t[2].dims[0] != FIELDS) {
+        *why = "START_SAMPLE takes u8 path, u8 format, u64[8], u8 table name";
+        return MR_BAD_MESSAGE;
+    }
+    struct hub_request r = {0};
+    if (!copy_text(&t[0], r.path, sizeof r.path)) {
+        *why = "the path is empty or longer than 1023 bytes";
+        return MR_INVALID_ARGUMENT;
+    }
+    if (!copy_text(&t[1], r.format, sizeof r.format)) {
+        *why = "the format's name is empty or too long";
+        return MR_INVALID_ARGUMENT;
+    }
+    if (!copy_text(&t[3], r.table, sizeof r.table)) {
+        *why = "the table's name is empty or longer than 63 bytes";
+        return MR_INVALID_ARGUMENT;
+    }
+    uint64_t f[FIELDS];
+    memcpy(f, t[2].data, sizeof f);
+    *why = check_fields(f);
+    if (*why != NULL) {
+        return MR_INVALID_ARGUMENT;
+    }
+    r.batch_samples = (uint32_t)f[BATCH_SAMPLES];
+    r.epochs = (uint32_t)f[EPOCHS];
+    r.shuffle_seed = f[SHUFFLE_SEED];
+    r.held_out_ppm = (uint32_t)f[HELD_OUT_PPM];
+    r.held_out = f[PART] == 1;
+    r.strict = f[STRICT] != 0;
+    r.run = f[RUN];
+    *out = r;
+    return MR_OK;
+}
+
+bool hub_request_equal(const struct hub_request *a, const struct hub_request *b)
+{
+    return strcmp(a->path, b->path) == 0 && strcmp(a->format, b->format) == 0 &&
+           strcmp(a->table, b->table) == 0 && a->batch_samples == b->batch_samples &&
+           a->epochs == b->epochs && a->shuffle_seed == b->shuffle_seed &&
+           a->held_out_ppm == b->held_out_ppm && a->held_out == b->held_out && a->strict == b->strict &&
+           a->run == b->run;
+}
+
+uint32_t hub_request_stream(const struct hub_request *r, uint64_t salt)
+{
+    const uint64_t numbers[] = {r->batch_samples, r->epochs, r->shuffle_seed, r->held_out_ppm, r->held_out,
+                                r->run,           salt};
+    uint64_t hash = XXH3_64bits(numbers, sizeof numbers);
+    hash = XXH3_64bits_withSeed(r->path, strlen(r->path), hash);
+    hash = XXH3_64bits_withSeed(r->format, strlen(r->format), hash);
+    hash = XXH3_64bits_withSeed(r->table, strlen(r->table), hash);
+    return (uint32_t)(hash & 0xffff);
+}

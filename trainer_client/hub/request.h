@@ -1,0 +1,35 @@
+/* What a trainer asked for with START_SAMPLE: checked, comparable, and named by a stream number. Pure, any thread. */
+#ifndef HUB_REQUEST_H
+#define HUB_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/message.h"
+#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/mr_status.h"
+
+#define HUB_PATH_BYTES        1024u
+#define HUB_FORMAT_BYTES      16u
+#define HUB_BATCH_SAMPLES_MAX 65536u
+#define HUB_EPOCHS_MAX        1000000u
+#define HUB_HELD_OUT_PPM_MAX  900000u
+
+struct hub_request {
+    char path[HUB_PATH_BYTES];
+    char format[HUB_FORMAT_BYTES];
+    char table[MR_NAME_BYTES];
+    uint32_t batch_samples, epochs;
+    uint64_t shuffle_seed;
+    uint32_t held_out_ppm;
+    bool held_out, strict;
+    uint64_t run;
+};
+
+/* MR_INVALID_ARGUMENT, MR_BAD_MESSAGE: `why` is one line. `out` is untouched then. */
+enum mr_status hub_request_parse(const struct mr_message *message, struct hub_request *out, const char **why);
+bool hub_request_equal(const struct hub_request *a, const struct hub_request *b);
+/* 16 bits that name the plan and the run: the same after a restart of the hub, so that the server's record still fits.
+ * `salt` is 0, or makes it another one. */
+uint32_t hub_request_stream(const struct hub_request *r, uint64_t salt);
+
+#endif

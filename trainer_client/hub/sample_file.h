@@ -1,0 +1,55 @@
+/* A sample file opened for one plan: which samples belong to its part, where they are, and any of them on demand.
+ *
+ * Opening reads the file once from end to end: it checks every line, counts the distinct keys and remembers where samples
+ * begin. The index is bounded: when it is full, it keeps every second place, and reading walks on from the place before.
+ * One thread at a time.
+ */
+#ifndef HUB_SAMPLE_FILE_H
+#define HUB_SAMPLE_FILE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_status.h"
+#include "trainer_client/hub/sample.h"
+
+#define HUB_INDEX_ENTRIES_MAX (1u << 23) /* 128 MiB */
+#define HUB_BROKEN_SHOWN_MAX  10u        /* broken lines that are reported one by one */
+#define HUB_ERROR_BYTES       400u
+
+struct hub_sample_file;
+
+struct hub_sample_file_options {
+    const char *path;
+    const char *format;
+    uint64_t seed;
+    double held_out_share;                        /* 0..0.9 */
+    bool held_out;                                /* which part */
+    bool strict;                                  /* the first broken line fails the opening */
+    uint32_t index_entries_max, distinct_entries; /* 0 = defaults; distinct_entries is a power of two */
+    const atomic_bool *stop;                      /* NULL, or gives up with MR_CANCELLED once it is true */
+    /* Told of the first HUB_BROKEN_SHOWN_MAX broken lines; may be NULL. */
+    void (*on_broken_line)(void *arg, const char *path, uint64_t line_number, const char *reason);
+    void *arg;
+};
+
+struct hub_sample_file_info {
+    const struct hub_format *format;
+    uint64_t samples; /* of this part */
+    uint64_t keys;    /* distinct, in all parts */
+    bool keys_exact;
+    uint64_t broken_lines;    /* in all parts */
+    uint32_t sample_keys_max; /* most keys in one sample */
+};
+
+/* MR_INVALID_ARGUMENT (path, format), MR_BAD_MESSAGE (a broken line in strict mode), MR_NO_MEMORY, MR_IO_ERROR,
+ * MR_CANCELLED; `error` (HUB_ERROR_BYTES) says what, where and how to mend it. */
+enum mr_status hub_sample_file_open(const struct hub_sample_file_options *options,
+                                    struct hub_sample_file **out, char *error);
+void hub_sample_file_close(struct hub_sample_file *f); /* NULL is fine */
+const struct hub_sample_file_info *hub_sample_file_info(const struct hub_sample_file *f);
+/* Sample `index` < samples, in file order. MR_IO_ERROR when the file has changed since it was opened. */
+enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, struct hub_sample *sample,
+                                    char *error);
+
+#endif
