@@ -133,11 +133,15 @@ static void make_arguments(struct arguments *a, const struct dp_config *config, 
     add_argument(a, "millraced");
     add_argument(a, "--lcores=0@%d", cpu);
     add_argument(a, "--file-prefix=%s", config->file_prefix);
-    add_argument(a, "--in-memory");
+    /* No files are left behind either way. */
+    if (hugepages) {
+        add_argument(a, "--in-memory");
+    } else {
+        add_argument(a, "--no-huge");
+        add_argument(a, "--no-shconf");
+    }
     add_argument(a, "-m");
     add_argument(a, "%u", config->hugepage_memory_mib);
-    if (!hugepages)
-        add_argument(a, "--no-huge");
     if (config->driver == DP_DRIVER_PCI) {
         add_argument(a, "--allow=%s", config->device);
     } else {
@@ -147,18 +151,19 @@ static void make_arguments(struct arguments *a, const struct dp_config *config, 
     add_argument(a, "--log-level=*:%s", eal_log.to_stderr ? level : "error");
 }
 
-/* libbpf prints warnings to stderr by itself; what matters of them comes back as a failure of the port. */
-static void silence_libbpf(void)
+/* libbpf and libxdp print warnings to stderr by themselves; what matters of them comes back as a failure of the port. */
+static void silence_library(const char *library_name, const char *setter_name)
 {
-    void *library = dlopen("libbpf.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *library = dlopen(library_name, RTLD_LAZY | RTLD_NOLOAD);
     void *(*set_print)(void *);
 
-    if (library == NULL || eal_log.to_stderr)
+    if (library == NULL)
         return;
-    void *symbol = dlsym(library, "libbpf_set_print");
+    void *symbol = dlsym(library, setter_name);
     memcpy(&set_print, &symbol, sizeof(set_print));
     if (symbol != NULL)
         (void)set_print(NULL);
+    dlclose(library);
 }
 
 static int first_allowed_cpu(const cpu_set_t *set)
@@ -205,7 +210,10 @@ bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char err
         return false;
     }
     eal_started = true;
-    silence_libbpf();
+    if (!eal_log.to_stderr) {
+        silence_library("libbpf.so.1", "libbpf_set_print");
+        silence_library("libxdp.so.1", "libxdp_set_print");
+    }
     *hugepages_used = hugepages;
     return true;
 }

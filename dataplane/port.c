@@ -20,8 +20,8 @@
 #define PAGE_BYTES         4096u
 /* net_af_xdp keeps a packet, its mbuf and both headrooms within one page. */
 #define AF_XDP_MTU_MAX                                                                                       \
-    (PAGE_BYTES - (uint32_t)sizeof(struct rte_mempool_objhdr) - (uint32_t)sizeof(struct rte_mbuf) -          \
-     RTE_PKTMBUF_HEADROOM - XDP_HEADROOM_BYTES - ETHER_EXTRA_BYTES)
+    (PAGE_BYTES - RTE_ALIGN_CEIL((uint32_t)sizeof(struct rte_mempool_objhdr), RTE_CACHE_LINE_SIZE) -         \
+     (uint32_t)sizeof(struct rte_mbuf) - RTE_PKTMBUF_HEADROOM - XDP_HEADROOM_BYTES - ETHER_EXTRA_BYTES)
 #define TAP_MTU_MAX     1500u
 #define SOCKETS_MAX     (2 * DP_QUEUES_MAX)
 #define AF_PACKET_BLOCK 65536u
@@ -45,28 +45,37 @@ static uint32_t mtu_max(enum dp_driver driver)
 
 /* ---- step 1: the MTU, before the driver sizes its rings by it ---- */
 
+static bool check_mtu(enum dp_driver driver, const struct dp_config *config, uint16_t mtu,
+                      char error[DP_ERROR_BYTES])
+{
+    if (mtu <= mtu_max(driver))
+        return true;
+    snprintf(error, DP_ERROR_BYTES,
+             "port: %s has an MTU of %u, but %s takes at most %u; set mtu = %u, or name another driver",
+             config->device, mtu, dp_port_driver_text(driver), mtu_max(driver), mtu_max(driver));
+    return false;
+}
+
 static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, struct dp_net *net,
                        char error[DP_ERROR_BYTES])
 {
     bool kernel_device = driver == DP_DRIVER_AF_XDP || driver == DP_DRIVER_AF_PACKET;
     uint16_t mtu = config->mtu;
+    int result = 0;
 
-    if (mtu > mtu_max(driver)) {
-        snprintf(error, DP_ERROR_BYTES,
-                 "port: mtu = %u, but %s takes at most %u; lower it, or name another driver", mtu,
-                 dp_port_driver_text(driver), mtu_max(driver));
-        return false;
-    }
     if (kernel_device && !dp_netdev_exists(config->device)) {
         snprintf(error, DP_ERROR_BYTES,
                  "port: there is no network interface \"%s\" here; \"ip link\" lists them", config->device);
         return false;
     }
-    int result = 0;
-    if (kernel_device && mtu != 0)
-        result = dp_netdev_set_mtu(config->device, mtu);
-    else if (kernel_device)
+    if (kernel_device && mtu == 0)
         result = dp_netdev_get_mtu(config->device, &mtu);
+    else if (mtu == 0)
+        mtu = 1500;
+    if (result == 0 && !check_mtu(driver, config, mtu, error))
+        return false;
+    if (kernel_device && result == 0 && config->mtu != 0)
+        result = dp_netdev_set_mtu(config->device, mtu);
     if (kernel_device && result == 0)
         result = dp_netdev_set_up(config->device);
     if (result != 0) {
@@ -74,9 +83,7 @@ static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, st
                  config->device, mtu, strerror(-result));
         return false;
     }
-    if (mtu == 0)
-        mtu = 1500;
-    net->mtu = (uint16_t)(mtu < mtu_max(driver) ? mtu : mtu_max(driver));
+    net->mtu = mtu;
     return true;
 }
 
@@ -154,8 +161,11 @@ static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp
     struct rte_pktmbuf_pool_private private = {0};
     char name[RTE_MEMPOOL_NAMESIZE];
     /* net_af_xdp takes the pool for one piece without gaps, so buffers may lie across page boundaries. */
-    unsigned flags = port->driver == DP_DRIVER_PCI ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG;
+    unsigned flags =
+        port->driver == DP_DRIVER_PCI ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG | RTE_MEMPOOL_F_NO_SPREAD;
 
+    if (port->driver == DP_DRIVER_AF_PACKET)
+        room = RTE_PKTMBUF_HEADROOM + af_packet_frame_bytes(net->mtu);
     if (room < RTE_MBUF_DEFAULT_BUF_SIZE)
         room = RTE_MBUF_DEFAULT_BUF_SIZE;
     room = RTE_ALIGN_CEIL(room, RTE_MBUF_PRIV_ALIGN);
@@ -368,7 +378,7 @@ bool dp_port_open(struct dp_port *port, const struct dp_config *config, struct d
         return open_with(port, config->driver, config, net, error);
     if (!dp_netdev_exists(config->device))
         return open_with(port, DP_DRIVER_TAP, config, net, error);
-    if (config->mtu <= AF_XDP_MTU_MAX && open_with(port, DP_DRIVER_AF_XDP, config, net, error))
+    if (open_with(port, DP_DRIVER_AF_XDP, config, net, error))
         return true;
     return open_with(port, DP_DRIVER_AF_PACKET, config, net, error);
 }

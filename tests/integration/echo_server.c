@@ -1,0 +1,80 @@
+/* A server that knows the ECHO operation only, on a real DPDK port: what the data plane's tests talk to.
+ *
+ * Prints "ready driver=... memory=... steering=..." once it serves, and at the end one line per core of its counters.
+ * Ends on SIGTERM. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "dataplane/dataplane.h"
+#include "tests/integration/server_options.h"
+
+static void echo(void *core_app, struct mr_endpoint *endpoint, const struct mr_request *request)
+{
+    struct mr_tensor tensors[MR_TENSORS_MAX];
+    uint16_t count = request->message->preamble.tensor_count;
+
+    memcpy(tensors, request->message->tensors, count * sizeof(tensors[0]));
+    if (mr_reply_begin(endpoint, request->ref, MR_OK, tensors, count))
+        mr_reply_end(endpoint, request->ref);
+    else
+        mr_reply_busy(endpoint, request->ref);
+}
+
+static const dp_handler dispatch[MR_OP_COUNT] = {[MR_OP_ECHO] = echo};
+
+static void *core_start(void *self, struct dp_core *core, char error[DP_ERROR_BYTES])
+{
+    return core;
+}
+
+static void print_counter(void *arg, const char *set, const char *name, uint64_t value)
+{
+    if (value != 0)
+        printf(" %s.%s=%" PRIu64, set, name, value);
+}
+
+int main(int argc, char **argv)
+{
+    struct dp_app app = {.core_start = core_start, .dispatch = dispatch};
+    char error[DP_ERROR_BYTES] = "";
+    struct dp_config config;
+    sigset_t signals;
+    struct dp *dp;
+    int signal;
+
+    int at = server_options_parse(argc, argv, &config);
+    if (at != argc) {
+        fprintf(stderr, "unknown option %s\n", argv[at]);
+        return 2;
+    }
+    config.endpoint.incarnation = 1;
+    /* Before any thread is made, so that they all leave the signals to this one. */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    if (dp_create(&config, &dp, error) != MR_OK) {
+        fprintf(stderr, "%s\n", error);
+        return 1;
+    }
+    if (dp_start(dp, &app, error) != MR_OK) {
+        fprintf(stderr, "%s\n", error);
+        dp_destroy(dp);
+        return 1;
+    }
+    printf("ready driver=%s memory=%s steering=%s segment_bytes=%u\n", dp_driver_name(dp), dp_memory_name(dp),
+           dp_steering_name(dp), dp_segment_bytes(dp));
+    fflush(stdout);
+    sigwait(&signals, &signal);
+    for (uint32_t i = 0; i < config.core_count; i++) {
+        printf("core=%u busy_ppm=%u", i, dp_core_busy_ppm(dp_core_at(dp, i)));
+        dp_core_each_counter(dp_core_at(dp, i), print_counter, NULL);
+        printf("\n");
+    }
+    printf("done\n");
+    fflush(stdout);
+    dp_stop(dp);
+    dp_destroy(dp);
+    return 0;
+}

@@ -1,0 +1,237 @@
+#include "tests/integration/netns.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COMMAND_BYTES 1024
+
+__attribute__((noreturn, format(printf, 1, 2))) static void give_up(const char *format, ...)
+{
+    va_list list;
+
+    va_start(list, format);
+    fprintf(stderr, "netns: ");
+    vfprintf(stderr, format, list);
+    fprintf(stderr, " (%s)\n", strerror(errno));
+    va_end(list);
+    exit(1);
+}
+
+void netns_require_root(void)
+{
+    if (geteuid() == 0)
+        return;
+    printf("skipped: network namespaces need root; run it with sudo\n");
+    exit(NETNS_SKIP);
+}
+
+/* A process that does nothing but keep a new namespace alive until the test is gone. */
+static pid_t hold_namespace(int *fd)
+{
+    pid_t parent = getpid();
+    int ready[2];
+    char byte;
+
+    if (pipe2(ready, O_CLOEXEC) != 0)
+        give_up("pipe");
+    pid_t pid = fork();
+    if (pid < 0)
+        give_up("fork");
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent || unshare(CLONE_NEWNET) != 0 || write(ready[1], "r", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1)
+        give_up("a network namespace cannot be made");
+    close(ready[0]);
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)pid);
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0)
+        give_up("%s", path);
+    return pid;
+}
+
+static void move_to(int fd)
+{
+    if (setns(fd, CLONE_NEWNET) != 0)
+        give_up("setns");
+}
+
+void netns_enter(const struct netns *net, enum netns_side side)
+{
+    move_to(net->fds[side]);
+}
+
+void netns_leave(const struct netns *net)
+{
+    move_to(net->home);
+}
+
+static pid_t start(const struct netns *net, enum netns_side side, char *const argv[], int out)
+{
+    pid_t parent = getpid();
+    pid_t pid = fork();
+
+    if (pid < 0)
+        give_up("fork");
+    if (pid > 0)
+        return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    move_to(net->fds[side]);
+    if (out >= 0)
+        (void)dup2(out, STDOUT_FILENO);
+    execvp(argv[0], argv);
+    give_up("cannot run %s", argv[0]);
+}
+
+static int exit_code(pid_t pid)
+{
+    int status;
+
+    while (waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return -1;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int netns_run(const struct netns *net, enum netns_side side, const char *format, ...)
+{
+    char command[COMMAND_BYTES];
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(command, sizeof(command), format, list);
+    va_end(list);
+    char *argv[] = {"/bin/sh", "-c", command, NULL};
+    return exit_code(start(net, side, argv, -1));
+}
+
+static void must_run(const struct netns *net, enum netns_side side, const char *command)
+{
+    if (netns_run(net, side, "%s", command) != 0)
+        give_up("\"%s\" failed", command);
+}
+
+static void configure_client(const struct netns *net)
+{
+    must_run(net, NETNS_CLIENT,
+             "ip link set lo up && ip link set " NETNS_CLIENT_IF " up && "
+             "ip addr add " NETNS_CLIENT_IPV4 "/24 dev " NETNS_CLIENT_IF " && "
+             "ip addr add " NETNS_CLIENT_IPV6 "/64 dev " NETNS_CLIENT_IF " nodad");
+}
+
+void netns_create(struct netns *net, const struct netns_options *options)
+{
+    static const struct netns_options none;
+    const struct netns_options *o = options != NULL ? options : &none;
+
+    net->home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    for (int side = 0; side < NETNS_SIDES; side++)
+        net->holders[side] = hold_namespace(&net->fds[side]);
+    /* The server's kernel must not answer in DPDK's place, nor the client wait for duplicate addresses. */
+    must_run(net, NETNS_SERVER,
+             "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 && "
+             "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6");
+    must_run(net, NETNS_CLIENT,
+             "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad && "
+             "echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad");
+    if (o->no_veth)
+        return;
+    unsigned mtu = o->mtu != 0 ? o->mtu : 1500;
+    if (netns_run(net, NETNS_SERVER,
+                  "ip link add " NETNS_SERVER_IF " mtu %u type veth peer name " NETNS_CLIENT_IF
+                  " mtu %u netns %d && ip link set " NETNS_SERVER_IF " up",
+                  mtu, mtu, (int)net->holders[NETNS_CLIENT]) != 0)
+        give_up("a veth pair cannot be made");
+    if (!o->keep_offloads)
+        must_run(net, NETNS_CLIENT, "ethtool -K " NETNS_CLIENT_IF " tx off gso off >/dev/null");
+    configure_client(net);
+}
+
+void netns_give_to_client(const struct netns *net, const char *interface)
+{
+    if (netns_run(net, NETNS_SERVER, "ip link set %s netns %d name " NETNS_CLIENT_IF, interface,
+                  (int)net->holders[NETNS_CLIENT]) != 0)
+        give_up("%s cannot be moved", interface);
+    configure_client(net);
+}
+
+void netns_destroy(struct netns *net)
+{
+    move_to(net->home);
+    close(net->home);
+    for (int side = 0; side < NETNS_SIDES; side++) {
+        close(net->fds[side]);
+        kill(net->holders[side], SIGKILL);
+        (void)exit_code(net->holders[side]);
+    }
+}
+
+void netns_spawn(const struct netns *net, enum netns_side side, char *const argv[], struct netns_process *out)
+{
+    int out_pipe[2];
+
+    if (pipe2(out_pipe, O_CLOEXEC) != 0)
+        give_up("pipe");
+    *out = (struct netns_process){.pid = start(net, side, argv, out_pipe[1]), .out = out_pipe[0]};
+    close(out_pipe[1]);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+bool netns_wait_line(struct netns_process *process, const char *text, int timeout_ms)
+{
+    int64_t deadline_ms = now_ms() + timeout_ms;
+    char c;
+
+    process->line_bytes = 0;
+    for (;;) {
+        int64_t left_ms = deadline_ms - now_ms();
+        struct pollfd readable = {.fd = process->out, .events = POLLIN};
+
+        if (left_ms <= 0 || poll(&readable, 1, (int)left_ms) <= 0 || read(process->out, &c, 1) != 1)
+            return false;
+        if (c != '\n') {
+            if (process->line_bytes + 1 < sizeof(process->line))
+                process->line[process->line_bytes++] = c;
+            continue;
+        }
+        process->line[process->line_bytes] = '\0';
+        if (strstr(process->line, text) != NULL)
+            return true;
+        process->line_bytes = 0;
+    }
+}
+
+int netns_end(struct netns_process *process, int signal)
+{
+    if (signal != 0)
+        kill(process->pid, signal);
+    int code = exit_code(process->pid);
+    close(process->out);
+    return code;
+}

@@ -1,0 +1,77 @@
+/* Two hosts and a cable, for tests: each end of a veth pair in a network namespace of its own.
+ *
+ *     server's namespace                        client's namespace
+ *     server0  (no kernel address; DPDK's) ==== client0  10.99.0.2/24, fd99::2/64
+ *     server: 10.99.0.1, fd99::1 by DPDK
+ *
+ * The namespaces have no names: a child process holds each open and dies with the test, so nothing is left behind however
+ * the test ends, and tests run side by side. Needs root.
+ */
+#ifndef TESTS_NETNS_H
+#define TESTS_NETNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define NETNS_SERVER_IF   "server0"
+#define NETNS_CLIENT_IF   "client0"
+#define NETNS_SERVER_IPV4 "10.99.0.1"
+#define NETNS_CLIENT_IPV4 "10.99.0.2"
+#define NETNS_SERVER_IPV6 "fd99::1"
+#define NETNS_CLIENT_IPV6 "fd99::2"
+#define NETNS_SKIP        77 /* exit code by which a test says that it could not run */
+
+enum netns_side { NETNS_SERVER, NETNS_CLIENT, NETNS_SIDES };
+
+struct netns {
+    pid_t holders[NETNS_SIDES];
+    int fds[NETNS_SIDES]; /* the namespaces */
+    int home;             /* the namespace the test started in */
+};
+
+struct netns_options {
+    uint16_t mtu; /* 0 = 1500 */
+    bool no_veth; /* no cable (tap makes its own, memif needs none) */
+    bool
+        keep_offloads; /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then */
+};
+
+/* Ends the process with NETNS_SKIP, saying why, unless it may make namespaces. */
+void netns_require_root(void);
+
+/* Aborts the test with a message on failure: a broken fixture is no result. */
+void netns_create(struct netns *net, const struct netns_options *options);
+/* Kills the holders; the kernel takes down the rest. Back to the namespace the test started in. */
+void netns_destroy(struct netns *net);
+
+/* Puts the calling thread into a namespace (sockets that it opens then belong there). */
+void netns_enter(const struct netns *net, enum netns_side side);
+void netns_leave(const struct netns *net);
+
+/* Runs a shell command in a namespace; returns its exit code. */
+int netns_run(const struct netns *net, enum netns_side side, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Moves an interface from the server's namespace to the client's, names it client0 and gives it the client's addresses. */
+void netns_give_to_client(const struct netns *net, const char *interface);
+
+/* ---- programs under test ---- */
+
+struct netns_process {
+    pid_t pid;
+    int out; /* its stdout */
+    char line[512];
+    size_t line_bytes;
+};
+
+/* Starts argv in a namespace. It is killed when the test ends. */
+void netns_spawn(const struct netns *net, enum netns_side side, char *const argv[],
+                 struct netns_process *out);
+/* Reads stdout until a line contains `text`; false when the output ends or `timeout_ms` passes first. The line is in
+ * process->line. */
+bool netns_wait_line(struct netns_process *process, const char *text, int timeout_ms);
+/* Sends `signal` (0 = none) and waits for the end; returns the exit code, or 128 + signal. */
+int netns_end(struct netns_process *process, int signal);
+
+#endif
