@@ -264,6 +264,20 @@ static void parse_own_hash(struct parse *p, json_t *root)
         refuse(p, "its hash does not match its content");
 }
 
+/* Two decimals can mean one double, and spaces mean nothing: only the bytes that were written are taken, so that no changed
+ * byte goes unnoticed. */
+static void parse_again(struct parse *p, const struct ps_manifest *m, const char *json, size_t json_bytes)
+{
+    if (p->bad)
+        return;
+    char *again = ps_manifest_print(m);
+    if (!again)
+        refuse(p, "no memory to check its text");
+    else if (strlen(again) != json_bytes || memcmp(again, json, json_bytes) != 0)
+        refuse(p, "its text is not as it was written");
+    free(again);
+}
+
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text)
 {
     struct parse p = {.text = text};
@@ -285,6 +299,7 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
         parse_features(&p, root, &m);
     }
     json_decref(root);
+    parse_again(&p, &m, json, json_bytes);
     if (p.bad)
         ps_manifest_clear(&m);
     else

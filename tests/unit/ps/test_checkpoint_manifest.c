@@ -1,0 +1,212 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "checkpoint_fixture.h"
+
+static struct mr_feature features[2];
+static uint32_t ids[2];
+
+static struct ps_manifest example(void)
+{
+    fixture_features(features, ids);
+    struct ps_manifest m = {.id = 12,
+                            .incarnation = UINT32_MAX,
+                            .feature_count = 2,
+                            .features = features,
+                            .feature_ids = ids,
+                            .file_count = 3};
+    m.files[0] = (struct ps_manifest_file){
+        .blocks = 2, .payload_bytes = 1048000, .records = 9, .hash = {.low = 1, .high = UINT64_MAX}};
+    m.files[2] = (struct ps_manifest_file){
+        .blocks = 1, .payload_bytes = 56, .records = 1, .hash = {.low = 0xABCDEF, .high = 0}};
+    return m;
+}
+
+static char *example_text(void)
+{
+    struct ps_manifest m = example();
+    char *text = ps_manifest_print(&m);
+    assert_non_null(text);
+    return text;
+}
+
+static void test_comes_back_as_it_was(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    features[0].init_a = -0.0f;
+    features[0].init_b = 3.4028234e38f;
+    features[0].weight_decay = 1e-45f;
+    features[0].optimizer_args[5] = 0.1f;
+    features[0].capacity_rows = UINT64_MAX;
+    char *text = ps_manifest_print(&m), why[PS_TEXT_BYTES];
+    assert_non_null(text);
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_int_equal(back.id, m.id);
+    assert_int_equal(back.incarnation, m.incarnation);
+    assert_int_equal(back.feature_count, 2);
+    assert_memory_equal(back.features, features, sizeof features);
+    assert_memory_equal(back.feature_ids, ids, sizeof ids);
+    assert_int_equal(back.file_count, 3);
+    assert_memory_equal(back.files, m.files, sizeof m.files);
+    assert_int_equal(ps_manifest_feature_kind(&back, FIXTURE_TABLE), MR_TABLE);
+    assert_int_equal(ps_manifest_feature_kind(&back, FIXTURE_VARIABLE), MR_VARIABLE);
+    assert_int_equal(ps_manifest_feature_kind(&back, 1), 0);
+    ps_manifest_clear(&back);
+    free(text);
+}
+
+static void test_what_json_cannot_hold_is_not_printed(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example();
+    features[0].init_a = NAN;
+    assert_null(ps_manifest_print(&m));
+    features[0].init_a = INFINITY;
+    assert_null(ps_manifest_print(&m));
+    features[0].init_a = 0.0f;
+    features[1].name[0] = (char)0xFF;
+    assert_null(ps_manifest_print(&m));
+}
+
+static void test_each_changed_byte_is_found(void **state)
+{
+    (void)state;
+    /* 0x20 makes E of the e in 1e-10, and 0x01 another decimal of the same double. */
+    static const char masks[] = {0x01, 0x20, (char)0x80};
+    char *text = example_text(), why[PS_TEXT_BYTES];
+    const size_t n = strlen(text);
+    struct ps_manifest m;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof masks; k++) {
+            text[i] = (char)(text[i] ^ masks[k]);
+            why[0] = '\0';
+            assert_false(ps_manifest_parse(text, n, &m, why));
+            assert_int_not_equal(why[0], '\0');
+            text[i] = (char)(text[i] ^ masks[k]);
+        }
+    free(text);
+}
+
+static void test_each_shorter_text_is_refused(void **state)
+{
+    (void)state;
+    char *text = example_text(), why[PS_TEXT_BYTES];
+    struct ps_manifest m;
+    for (size_t n = 0; n < strlen(text); n++)
+        assert_false(ps_manifest_parse(text, n, &m, why));
+    free(text);
+}
+
+/* Changes one value and makes the hash right again: the checks behind the hash must hold by themselves. `where` is "",
+ * "features" or "files" (their first entry). */
+static void check_refused(const char *where, const char *key, json_t *value, const char *expected)
+{
+    char *text = example_text(), why[PS_TEXT_BYTES] = "";
+    json_t *root = json_loads(text, 0, NULL);
+    free(text);
+    json_t *object = where[0] ? json_array_get(json_object_get(root, where), 0) : root;
+    assert_non_null(object);
+    if (value)
+        assert_int_equal(json_object_set_new(object, key, value), 0);
+    else
+        assert_int_equal(json_object_del(object, key), 0);
+    json_object_del(root, "hash");
+    char *canonical = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    XXH128_hash_t hash = XXH3_128bits(canonical, strlen(canonical));
+    json_object_set_new(root, "hash", json_sprintf("%016" PRIx64 "%016" PRIx64, hash.high64, hash.low64));
+    text = json_dumps(root, 0);
+    struct ps_manifest m;
+    assert_false(ps_manifest_parse(text, strlen(text), &m, why));
+    if (!strstr(why, expected))
+        fail_msg("\"%s\" does not name %s", why, expected);
+    free(canonical);
+    free(text);
+    json_decref(root);
+}
+
+static void test_wrong_fields_are_named(void **state)
+{
+    (void)state;
+    check_refused("", "format", json_string("tar"), "format");
+    check_refused("", "format", NULL, "format");
+    check_refused("", "version", json_integer(2), "version");
+    check_refused("", "id", json_integer(0), "id");
+    check_refused("", "id", json_integer(-3), "id");
+    check_refused("", "id", json_real(3.0), "id");
+    check_refused("", "incarnation", json_integer(INT64_C(1) << 32), "incarnation");
+    check_refused("", "features", json_object(), "features");
+    check_refused("", "files", json_array(), "files");
+    check_refused("files", "name", json_string("../../etc/passwd"), "core-000.mrc");
+    check_refused("files", "blocks", json_integer(INT64_MAX), "blocks");
+    check_refused("files", "payload_bytes", json_integer(3 << 20), "payload_bytes");
+    check_refused("files", "records", json_integer(1 << 20), "records");
+    check_refused("files", "hash", json_string("12"), "hash");
+    check_refused("files", "hash", json_string("0123456789abcdef0123456789abcdeF"), "hash");
+    check_refused("features", "id", json_integer(65536), "id");
+    check_refused("features", "id", json_integer(FIXTURE_VARIABLE), "named twice");
+    check_refused("features", "name", json_string("bias"), "named twice");
+    check_refused("features", "name", json_string(""), "name");
+    check_refused("features", "name",
+                  json_string("a123456789b123456789c123456789d123456789e123456789f123456789g123"), "63");
+    check_refused("features", "dims", json_pack("[i,i,i,i,i]", 1, 1, 1, 1, 1), "dims");
+    check_refused("features", "dims", json_pack("[i]", -1), "dims");
+    check_refused("features", "optimizer_args", json_pack("[f]", 1.0), "optimizer_args");
+    check_refused("features", "seed", json_integer(3), "seed");
+    check_refused("features", "seed", json_string("007"), "seed");
+    check_refused("features", "seed", json_string("18446744073709551616"), "seed");
+    check_refused("features", "learning_rate", json_real(1e300), "learning_rate");
+    check_refused("features", "learning_rate", json_real(0.1), "learning_rate"); /* no float is exactly 0.1 */
+    check_refused("features", "learning_rate", json_real(0.0), "learning_rate");
+    check_refused("features", "optimizer", json_integer(999), "optimizer");
+    check_refused("features", "kind", json_integer(3), "kind");
+    check_refused("features", "clip_norm", NULL, "clip_norm");
+}
+
+static void test_the_same_content_in_other_spaces_is_refused(void **state)
+{
+    (void)state;
+    char *text = example_text(), why[PS_TEXT_BYTES];
+    json_t *root = json_loads(text, 0, NULL);
+    char *compact = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    struct ps_manifest m;
+    assert_false(ps_manifest_parse(compact, strlen(compact), &m, why));
+    assert_non_null(strstr(why, "not as it was written"));
+    json_decref(root);
+    free(compact);
+    free(text);
+}
+
+static void test_not_even_json(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "", "{", "[]", "null", "{}", "{\"format\":1}", "{\"a\":1,\"a\":2}", "\xff\xfe"};
+    struct ps_manifest m;
+    char why[PS_TEXT_BYTES];
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_false(ps_manifest_parse(texts[i], strlen(texts[i]), &m, why));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_comes_back_as_it_was),
+        cmocka_unit_test(test_what_json_cannot_hold_is_not_printed),
+        cmocka_unit_test(test_each_changed_byte_is_found),
+        cmocka_unit_test(test_each_shorter_text_is_refused),
+        cmocka_unit_test(test_wrong_fields_are_named),
+        cmocka_unit_test(test_the_same_content_in_other_spaces_is_refused),
+        cmocka_unit_test(test_not_even_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,244 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint_fixture.h"
+#include "fault_store.h"
+
+#define ROWS 200000u
+
+struct core_job {
+    struct ps_writer *writer;
+    uint32_t core;
+};
+
+static void *core_thread(void *arg)
+{
+    struct core_job *job = arg;
+    (void)fixture_fill(job->writer, 4, job->core, ROWS);
+    ps_writer_core_done(job->writer, job->core);
+    return NULL;
+}
+
+static void test_cores_write_at_the_same_time(void **state)
+{
+    const char *directory = *state;
+    struct ps_writer *w;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_start(ps_store_local(), directory, 4, &w, text), MR_OK);
+    assert_non_null(strstr(ps_writer_method(w), "io_uring"));
+    struct core_job jobs[FIXTURE_CORES];
+    pthread_t threads[FIXTURE_CORES];
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+        jobs[core] = (struct core_job){.writer = w, .core = core};
+        assert_int_equal(pthread_create(&threads[core], NULL, core_thread, &jobs[core]), 0);
+    }
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        pthread_join(threads[core], NULL);
+    struct ps_writer_status status = fixture_finish(w);
+    assert_int_equal(status.status, MR_OK);
+    assert_int_equal(status.id, 4);
+    assert_true(status.bytes_written >= (uint64_t)ROWS * (8 + FIXTURE_ROW_BYTES));
+    assert_int_equal(status.bytes_written % PS_BLOCK_BYTES, 0);
+
+    struct ps_reader *r;
+    assert_int_equal(ps_reader_open(directory, 4, &r, text), MR_OK);
+    assert_string_equal(text, "");
+    assert_int_equal(ps_reader_incarnation(r), 5);
+    assert_int_equal(ps_reader_core_count(r), FIXTURE_CORES);
+    struct mr_feature features[2];
+    uint32_t ids[2], id;
+    fixture_features(features, ids);
+    assert_int_equal(ps_reader_feature_count(r), 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_memory_equal(ps_reader_feature(r, i, &id), &features[i], sizeof features[i]);
+        assert_int_equal(id, ids[i]);
+    }
+    fixture_check(r, 4, ROWS);
+    ps_reader_close(r);
+    assert_int_equal(fixture_count(directory, ".tmp-"), 0);
+}
+
+static void test_a_full_ring_refuses_and_never_blocks(void **state)
+{
+    struct fault_store f;
+    fault_store_init(&f);
+    atomic_store(&f.hold_writes, true);
+    struct ps_writer *w;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_start(&f.store, *state, 1, &w, text), MR_OK);
+    const struct ps_record record = {
+        .kind = PS_RECORD_VARIABLE, .feature = FIXTURE_VARIABLE, .bytes = ps_writer_record_bytes_max()};
+    assert_int_equal(ps_writer_free_bytes(w, 0), 2 * PS_PAYLOAD_BYTES);
+    assert_true(ps_writer_fits(w, 0, 2, record.bytes));
+    assert_false(ps_writer_fits(w, 0, 3, record.bytes));
+    assert_true(ps_writer_fits(w, 0, 2ull * (PS_PAYLOAD_BYTES / 64), 32));
+    assert_false(ps_writer_fits(w, 0, 2ull * (PS_PAYLOAD_BYTES / 64) + 1, 32));
+    uint8_t *first = ps_writer_append(w, 0, &record), *second = ps_writer_append(w, 0, &record);
+    assert_true(first && second && first != second);
+    memset(first, 1, record.bytes);
+    memset(second, 2, record.bytes);
+    assert_null(ps_writer_append(w, 0, &record));
+    assert_int_equal(ps_writer_free_bytes(w, 0), 0);
+    assert_false(ps_writer_fits(w, 0, 1, 24));
+    assert_int_equal(ps_writer_free_bytes(w, 1), 2 * PS_PAYLOAD_BYTES); /* the other core has its own */
+
+    atomic_store(&f.hold_writes, false);
+    while (!ps_writer_fits(w, 0, 1, record.bytes))
+        usleep(100);
+    assert_non_null(memset(ps_writer_append(w, 0, &record), 3, record.bytes));
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        ps_writer_core_done(w, core);
+    assert_int_equal(fixture_finish(w).status, MR_OK);
+}
+
+static void test_small_records_share_a_block(void **state)
+{
+    struct ps_writer *w;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_start(ps_store_local(), *state, 1, &w, text), MR_OK);
+    assert_true(fixture_fill(w, 1, 0, 10));
+    assert_true(fixture_fill(w, 1, 1, 10));
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        ps_writer_core_done(w, core);
+    struct ps_writer_status status = fixture_finish(w);
+    assert_int_equal(status.bytes_written, FIXTURE_CORES * PS_BLOCK_BYTES);
+}
+
+static void test_a_core_may_have_nothing_to_write(void **state)
+{
+    struct ps_writer *w;
+    struct ps_reader *r;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_start(ps_store_local(), *state, 1, &w, text), MR_OK);
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        ps_writer_core_done(w, core);
+    assert_int_equal(fixture_finish(w).status, MR_OK);
+    assert_int_equal(ps_reader_open(*state, 0, &r, text), MR_OK);
+    assert_int_equal(ps_reader_bytes(r), 0);
+    ps_reader_close(r);
+}
+
+static void test_abort_leaves_nothing_behind(void **state)
+{
+    struct ps_writer *w;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_start(ps_store_local(), *state, 1, &w, text), MR_OK);
+    assert_true(fixture_fill(w, 1, 0, 100));
+    ps_writer_abort(w);
+    struct ps_writer_status status;
+    do {
+        ps_writer_status(w, &status);
+    } while (!status.done);
+    assert_int_equal(status.status, MR_IO_ERROR);
+    assert_int_equal(status.error_number, ECANCELED);
+    assert_true(ps_writer_failed(w));
+    assert_int_equal(ps_writer_free_bytes(w, 1), 0);
+    assert_null(ps_writer_append(w, 1, &(struct ps_record){.kind = PS_RECORD_CLIENT, .bytes = 24}));
+    ps_writer_finish(w);
+    assert_int_equal(fixture_count(*state, ""), 0);
+}
+
+static void test_an_existing_id_is_refused(void **state)
+{
+    struct ps_writer *w = NULL;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_save(ps_store_local(), *state, 1, 50).status, MR_OK);
+    assert_int_equal(fixture_start(ps_store_local(), *state, 1, &w, text), MR_IO_ERROR);
+    assert_null(w);
+    assert_non_null(strstr(text, "ckpt-1: File exists"));
+    struct ps_reader *r;
+    assert_int_equal(ps_reader_open(*state, 1, &r, text), MR_OK);
+    ps_reader_close(r);
+}
+
+static void test_what_a_dead_writer_left_is_replaced(void **state)
+{
+    char path[PS_PATH_BYTES], file[PS_PATH_BYTES];
+    assert_true(ps_path_temporary(*state, 1, path));
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_true(ps_path_join(path, "core-001.mrc", file));
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("half a block", f);
+    fclose(f);
+    assert_int_equal(fixture_save(ps_store_local(), *state, 1, 50).status, MR_OK);
+    assert_int_equal(fixture_count(*state, ".tmp-"), 0);
+}
+
+static void test_a_live_writer_is_left_alone(void **state)
+{
+    struct ps_writer *first, *second = NULL;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_start(ps_store_local(), *state, 1, &first, text), MR_OK);
+    assert_int_equal(fixture_start(ps_store_local(), *state, 1, &second, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "another process writes there"));
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+        assert_true(fixture_fill(first, 1, core, 50));
+        ps_writer_core_done(first, core);
+    }
+    assert_int_equal(fixture_finish(first).status, MR_OK);
+}
+
+static void test_wrong_directories_are_named(void **state)
+{
+    const char *directory = *state;
+    struct ps_writer *w = NULL;
+    char text[PS_TEXT_BYTES], path[PS_PATH_BYTES], longest[PS_PATH_BYTES + 10];
+    assert_true(ps_path_join(directory, "no/such", path));
+    assert_int_equal(fixture_start(ps_store_local(), path, 1, &w, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "no/such: No such file or directory; create the directory above it"));
+    assert_true(ps_path_join(directory, "file", path));
+    fclose(fopen(path, "w"));
+    assert_int_equal(fixture_start(ps_store_local(), path, 1, &w, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "Not a directory"));
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_int_equal(fixture_start(ps_store_local(), longest, 1, &w, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "File name too long"));
+    assert_int_equal(fixture_start(ps_store_local(), "", 1, &w, text), MR_IO_ERROR);
+    assert_null(w);
+    /* Only the last part is missing: it is made. */
+    assert_true(ps_path_join(directory, "new", path));
+    assert_int_equal(fixture_save(ps_store_local(), path, 1, 50).status, MR_OK);
+    assert_int_equal(fixture_count(path, "ckpt-1"), 1);
+}
+
+static void test_what_the_manifest_cannot_hold_is_refused_at_once(void **state)
+{
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    struct ps_writer *w = NULL;
+    char text[PS_TEXT_BYTES];
+    fixture_features(features, ids);
+    features[0].init_a = __builtin_nanf("");
+    assert_int_equal(ps_writer_start(*state, 1, 1, 1, features, ids, 2, 2, &w, text), MR_INVALID_ARGUMENT);
+    assert_null(w);
+    assert_int_equal(fixture_count(*state, ""), 0);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_cores_write_at_the_same_time),
+        CASE(test_a_full_ring_refuses_and_never_blocks),
+        CASE(test_small_records_share_a_block),
+        CASE(test_a_core_may_have_nothing_to_write),
+        CASE(test_abort_leaves_nothing_behind),
+        CASE(test_an_existing_id_is_refused),
+        CASE(test_what_a_dead_writer_left_is_replaced),
+        CASE(test_a_live_writer_is_left_alone),
+        CASE(test_wrong_directories_are_named),
+        CASE(test_what_the_manifest_cannot_hold_is_refused_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

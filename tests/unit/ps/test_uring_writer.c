@@ -1,0 +1,199 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "checkpoint_fixture.h"
+#include "fault_store.h"
+#include "ps/uring_writer.h"
+
+#define BUFFER_BYTES (64u << 10)
+#define BUFFERS      (PS_URING_DEPTH + 4u)
+
+static uint8_t *new_buffers(void)
+{
+    uint8_t *buffers = aligned_alloc(4096, BUFFERS * BUFFER_BYTES);
+    assert_non_null(buffers);
+    for (uint32_t i = 0; i < BUFFERS; i++)
+        memset(buffers + i * BUFFER_BYTES, (int)i + 1, BUFFER_BYTES);
+    return buffers;
+}
+
+static void check_content(const char *path, uint32_t blocks)
+{
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    for (uint32_t i = 0; i < blocks * BUFFER_BYTES; i++)
+        assert_int_equal(getc_unlocked(f), i / BUFFER_BYTES % BUFFERS + 1);
+    assert_int_equal(getc_unlocked(f), EOF);
+    fclose(f);
+}
+
+/* Writes 3 * BUFFERS blocks, as many at once as the writer takes. */
+static void write_many(const struct ps_store *store, const char *directory, const char *name)
+{
+    char path[PS_PATH_BYTES];
+    struct ps_store_file *file;
+    struct ps_uring_writer *w;
+    struct ps_write_done done;
+    const char *note;
+    uint8_t *buffers = new_buffers();
+    assert_true(ps_path_join(directory, "file", path));
+    assert_int_equal(store->create(store->self, path, true, &file), 0);
+    assert_int_equal(ps_uring_writer_create(store, &file, 1, buffers, BUFFERS, BUFFER_BYTES, &w, &note), 0);
+    assert_null(note);
+    assert_string_equal(ps_uring_writer_name(w), name);
+    assert_false(ps_uring_writer_reap(w, 1000, &done));
+    bool busy[BUFFERS] = {false};
+    for (uint32_t put = 0, reaped = 0; reaped < 3 * BUFFERS;) {
+        while (put < 3 * BUFFERS && ps_uring_writer_ready(w) && !busy[put % BUFFERS]) {
+            busy[put % BUFFERS] = true;
+            ps_uring_writer_put(w, 0, put % BUFFERS, (uint64_t)put * BUFFER_BYTES);
+            put++;
+        }
+        assert_true(ps_uring_writer_pending(w) <= PS_URING_DEPTH);
+        if (!ps_uring_writer_reap(w, 1000, &done))
+            continue;
+        assert_int_equal(done.error, 0);
+        assert_true(busy[done.buffer]);
+        busy[done.buffer] = false;
+        reaped++;
+    }
+    assert_int_equal(ps_uring_writer_pending(w), 0);
+    ps_uring_writer_destroy(w);
+    assert_int_equal(store->close(file), 0);
+    check_content(path, 3 * BUFFERS);
+    free(buffers);
+}
+
+static void test_writes_through_io_uring(void **state)
+{
+    write_many(ps_store_local(), *state, "io_uring");
+}
+
+static void test_writes_without_io_uring(void **state)
+{
+    struct fault_store f;
+    fault_store_init(&f);
+    write_many(&f.store, *state, "plain writes");
+}
+
+/* One write to a file opened by the test; returns its error. */
+static int write_one(const struct ps_store *store, struct ps_store_file *file, uint64_t offset)
+{
+    struct ps_uring_writer *w;
+    struct ps_write_done done = {.error = 1};
+    const char *note;
+    uint8_t *buffers = new_buffers();
+    assert_int_equal(ps_uring_writer_create(store, &file, 1, buffers, BUFFERS, BUFFER_BYTES, &w, &note), 0);
+    ps_uring_writer_put(w, 0, 2, offset);
+    while (!ps_uring_writer_reap(w, 10000, &done))
+        ;
+    assert_int_equal(done.buffer, 2);
+    assert_int_equal(done.offset, offset);
+    ps_uring_writer_destroy(w);
+    free(buffers);
+    return done.error;
+}
+
+/* A store whose files are whatever descriptor the test wants io_uring to write to. */
+static int given_descriptor;
+static int descriptor_given(const struct ps_store_file *file)
+{
+    (void)file;
+    return given_descriptor;
+}
+static bool never_direct(const struct ps_store_file *file)
+{
+    (void)file;
+    return false;
+}
+
+static void test_errors_of_the_kernel_come_back(void **state)
+{
+    (void)state;
+    struct ps_store store = *ps_store_local();
+    store.descriptor = descriptor_given;
+    store.is_direct = never_direct;
+    given_descriptor = open("/dev/full", O_WRONLY);
+    assert_true(given_descriptor >= 0);
+    assert_int_equal(write_one(&store, NULL, 0), -ENOSPC);
+    close(given_descriptor);
+    given_descriptor = open("/dev/null", O_RDONLY);
+    assert_int_equal(write_one(&store, NULL, 0), -EBADF);
+    close(given_descriptor);
+}
+
+/* The limit on file sizes lies in the middle of a block: the kernel writes half of it, then refuses. */
+static void test_a_short_write_is_continued_until_it_fails(void **state)
+{
+    char path[PS_PATH_BYTES];
+    struct ps_store_file *file;
+    const struct ps_store *store = ps_store_local();
+    assert_true(ps_path_join(*state, "short", path));
+    assert_int_equal(store->create(NULL, path, false, &file), 0);
+    struct rlimit before, limit = {.rlim_cur = BUFFER_BYTES / 2, .rlim_max = RLIM_INFINITY};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit.rlim_max = before.rlim_max;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int error = write_one(store, file, 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(error, -EFBIG);
+    assert_int_equal(store->close(file), 0);
+    assert_int_equal(truncate(path, BUFFER_BYTES / 2), 0); /* not shorter before */
+    FILE *f = fopen(path, "r");
+    for (uint32_t i = 0; i < BUFFER_BYTES / 2; i++)
+        assert_int_equal(getc_unlocked(f), 3);
+    fclose(f);
+}
+
+/* O_DIRECT refuses an odd offset with EINVAL; the writer then goes through the page cache. */
+static void refused_direct(const struct ps_store *store, const char *directory)
+{
+    char path[PS_PATH_BYTES];
+    struct ps_store_file *file;
+    assert_true(ps_path_join(directory, "odd", path));
+    assert_int_equal(store->create(store->self, path, true, &file), 0);
+    const bool was_direct = store->is_direct(file);
+    assert_int_equal(write_one(store, file, 1), 0);
+    assert_false(was_direct && store->is_direct(file));
+    assert_int_equal(store->close(file), 0);
+    FILE *f = fopen(path, "r");
+    assert_int_equal(getc_unlocked(f), 0);
+    for (uint32_t i = 0; i < BUFFER_BYTES; i++)
+        assert_int_equal(getc_unlocked(f), 3);
+    fclose(f);
+}
+
+static void test_o_direct_refused_by_the_write(void **state)
+{
+    refused_direct(ps_store_local(), *state);
+}
+
+static void test_o_direct_refused_by_a_plain_write(void **state)
+{
+    struct fault_store f;
+    fault_store_init(&f);
+    refused_direct(&f.store, *state);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_writes_through_io_uring),        CASE(test_writes_without_io_uring),
+        CASE(test_errors_of_the_kernel_come_back), CASE(test_a_short_write_is_continued_until_it_fails),
+        CASE(test_o_direct_refused_by_the_write),  CASE(test_o_direct_refused_by_a_plain_write),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
