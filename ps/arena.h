@@ -1,21 +1,44 @@
-/* One core's memory for tables: a jemalloc arena of its own whose extents come from 2 MiB aligned, huge-page backed
- * mappings, with a limit and an exact account. Belongs to one thread; `used` may be read from any. */
+/* One core's memory for tables, with a limit and an exact account.
+ *
+ * The arena reserves limit_bytes of address space once and hands out 2 MiB units of it: whole units (row slabs) straight
+ * to the caller, smaller requests (index buckets) through a jemalloc arena whose extent hooks take their extents from the
+ * same units. Units are backed by transparent huge pages where the kernel has them. Slabs do not go through jemalloc because
+ * it pads large allocations by a page, which would break every second huge page.
+ *
+ * Belongs to one thread; the byte counts may be read from any.
+ */
 #ifndef PS_ARENA_H
 #define PS_ARENA_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#define PS_ARENA_UNIT_BYTES        ((size_t)2 << 20)
+#define PS_ARENA_LIMIT_BYTES_MIN   (4 * PS_ARENA_UNIT_BYTES) /* jemalloc's own bookkeeping takes one unit */
+#define PS_ARENA_LIMIT_BYTES_MAX   ((size_t)1 << 40)         /* larger limits are cut to this */
+#define PS_ARENA_SCRATCH_BYTES_MIN ((size_t)1 << 20)
+
 struct ps_arena;
 
-/* limit_bytes: the sum of mapped extents never exceeds it. NULL when memory is short. */
+/* limit_bytes: the units in use never exceed it; at least PS_ARENA_LIMIT_BYTES_MIN. NULL when it is less, or when memory
+ * is short. */
 struct ps_arena *ps_arena_create(size_t limit_bytes);
-void ps_arena_destroy(struct ps_arena *a); /* unmaps everything allocated from it */
-/* NULL when the limit or the machine's memory is reached. Zeroed. Alignment is a power of two. */
+/* Unmaps everything allocated from it. NULL is fine. */
+void ps_arena_destroy(struct ps_arena *a);
+/* NULL when the limit or the machine's memory is reached. Zeroed. bytes > 0; alignment is a power of two, at most
+ * PS_ARENA_UNIT_BYTES. Multiples of PS_ARENA_UNIT_BYTES are whole units, aligned to them. */
 void *ps_arena_alloc(struct ps_arena *a, size_t bytes, size_t alignment);
-void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment); /* NULL is fine */
-size_t ps_arena_mapped_bytes(const struct ps_arena *a);    /* what the process holds for it */
+/* With the bytes and alignment it was allocated with. NULL is fine. */
+void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment);
+/* Give freed memory below the size of a unit back to the kernel now: after much was freed. */
+void ps_arena_trim(struct ps_arena *a);
+size_t ps_arena_mapped_bytes(const struct ps_arena *a); /* units in use: what the process may hold for it */
 size_t ps_arena_allocated_bytes(const struct ps_arena *a); /* what was asked for and not freed */
 size_t ps_arena_limit_bytes(const struct ps_arena *a);
+
+/* Working memory for one call, shared by all users of the arena: 64-byte aligned, not zeroed, valid until the next call of
+ * this function. Asks for `wanted_bytes`, never fails: *bytes is what there is, at least the smaller of wanted_bytes and
+ * PS_ARENA_SCRATCH_BYTES_MIN. From the process's heap, so outside the limit; it only grows. */
+void *ps_arena_scratch(struct ps_arena *a, size_t wanted_bytes, size_t *bytes);
 
 #endif

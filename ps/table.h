@@ -2,7 +2,8 @@
  *
  * The index is a small hash table per partition of 64-byte buckets (keys and row numbers in one cache line); rows lie in
  * 2 MiB slabs of the core's arena. Calls work on groups of keys: hash and prefetch the bucket, probe and prefetch the row,
- * then gather. Belongs to one thread. Errors leave the table as it was.
+ * then gather. Belongs to one thread. Errors leave the table as it was. The same calls in the same order give the same bits,
+ * whatever the processor's vector width and however the keys are spread over cores.
  */
 #ifndef PS_TABLE_H
 #define PS_TABLE_H
@@ -34,10 +35,11 @@ struct ps_table_counters {
 #undef PS_TABLE_COUNTER_FIELD
 };
 
-/* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed mr_feature_check(). */
+/* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed mr_feature_check();
+ * its capacity_rows bounds this core's rows. */
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
                                struct ps_table **out, const char **what);
-void ps_table_destroy(struct ps_table *t);
+void ps_table_destroy(struct ps_table *t); /* NULL is fine; a running cut ends */
 const struct mr_feature *ps_table_feature(const struct ps_table *t);
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
 uint64_t ps_table_rows(const struct ps_table *t);
@@ -57,33 +59,45 @@ void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32
 
 /* ---- pushes ----
  * Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the optimizer runs once
- * per key. A key without a row is skipped and counted; NaN or Inf gradients likewise. `scratch` grows once and is reused.
- * Cannot fail for well-formed input, so exactly-once needs no undo. learning_rate 0 = the table's own. */
+ * per key. A key without a row is skipped and counted. A gradient that holds NaN or Inf is left out and counted, and so is
+ * a sum that overflows. Cannot fail for well-formed input, so exactly-once needs no undo. */
 void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count,
                    const float *gradients /* [k, dim] */);
 void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
                         const float *gradients /* [bags, dim] */);
 
 /* ---- checkpoints: a cut while pushes go on ----
- * Between cut_begin and the last cut_step each bucket that existed at cut_begin is given to `emit` exactly once, as it
- * was at cut_begin: by the cursor, or just before its first change. */
+ * Between cut_begin and the last cut_step each row that existed at cut_begin is given to `emit` exactly once, as it was at
+ * cut_begin: by the cursor, or, together with the others of its index bucket, just before its first change. Rows made
+ * meanwhile are not part of the cut, and making them emits nothing. Neither the table nor its arena may be touched from
+ * inside `emit`. */
+#define PS_CUT_EMIT_ROWS_MAX                                                                                 \
+    60u /* rows in one call of emit; a record of them fits PS_BLOCK_BYTES at any dim */
+
 struct ps_cut {
     void *self;
-    /* rows[i] points at keys[i]'s stored row of ps_table_stored_row_bytes() bytes; valid during the call. count >= 1. */
+    /* rows[i] points at keys[i]'s stored row of ps_table_stored_row_bytes() bytes; valid during the call.
+     * 1 <= count <= PS_CUT_EMIT_ROWS_MAX. */
     void (*emit)(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
                  uint32_t count);
 };
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then optimizer state */
+/* No cut may be running. `cut` is copied. */
 void ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut);
-/* Emit up to `bucket_budget` further buckets; true when the cut is complete (and over). */
+/* Look at up to `bucket_budget` further buckets, of at most PS_CUT_BUCKET_ROWS_MAX rows each, and emit what is left in them;
+ * true when the cut is complete (and over). */
+#define PS_CUT_BUCKET_ROWS_MAX 5u
 bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
+/* Emits nothing more. Fine when none is running. */
 void ps_table_cut_abort(struct ps_table *t);
-/* Most rows that one push of key_count keys can make `emit` write: what must be free before it may run. */
+bool ps_table_cut_running(const struct ps_table *t);
+/* Most rows that one push (or load) of key_count keys can make `emit` write: what must be free before it may run. 0 when no
+ * cut is running. Lookups never emit. */
 uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
 
 /* Restore: put a stored row in its place (replaces). MR_OUT_OF_MEMORY. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
-/* Drop all rows. */
+/* Drop all rows. No cut may be running. */
 void ps_table_clear(struct ps_table *t);
 
 #endif

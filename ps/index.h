@@ -1,0 +1,121 @@
+/* Where a key's row is: a small open-addressing hash table per partition.
+ *
+ * A bucket is one cache line: five keys, their row numbers, and flags. A key's bucket follows from its hash alone; when it is
+ * full the key lies in the next one that was not (linear probing, wrapping inside the partition), and the buckets passed
+ * over carry PS_BUCKET_OVERFLOW, so that most lookups, also of absent keys, read one line. Partitions grow one by one, by an
+ * eighth to a quarter, which bounds the work of one insert: buckets of old and new are in the same order of hashes, so growing
+ * copies from front to back.
+ *
+ * Cut (see ps/table.h): every bucket carries the generation of the last cut that looked at it and a bit per key that is still
+ * to be emitted. In a bucket of an older generation all keys are. So a cut begins by counting the generation up, and growing
+ * carries the bits over instead of emitting a whole partition.
+ *
+ * Belongs to one thread.
+ */
+#ifndef PS_INDEX_H
+#define PS_INDEX_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+#include "ps/arena.h"
+
+#define PS_BUCKET_KEYS        5u
+#define PS_BUCKET_ALL         ((1u << PS_BUCKET_KEYS) - 1)
+#define PS_BUCKET_OVERFLOW    (1u << 10)
+#define PS_GENERATION_SHIFT   11u
+#define PS_GENERATION_MAX     ((1u << (32 - PS_GENERATION_SHIFT)) - 1)
+#define PS_PARTITION_LOAD_NUM 7u /* a partition grows before it holds more than 7/8 of its places */
+#define PS_PARTITION_LOAD_DEN 8u
+
+struct ps_bucket {
+    uint64_t keys[PS_BUCKET_KEYS];
+    uint32_t rows[PS_BUCKET_KEYS];
+    uint32_t flags; /* bits 0-4 place taken, 5-9 still to be emitted, 10 overflow, 11-31 generation */
+};
+static_assert(sizeof(struct ps_bucket) == 64, "a bucket is a cache line");
+
+struct ps_partition {
+    struct ps_bucket *buckets; /* never NULL: an empty partition points at one empty bucket shared by all */
+    uint32_t bucket_count;
+    uint32_t rows;
+};
+
+struct ps_index {
+    struct ps_arena *arena;
+    uint64_t seed;
+    uint64_t rows;
+    size_t bytes;        /* of all buckets */
+    uint32_t generation; /* of the last cut begun */
+    struct ps_partition partitions[MR_PARTITION_COUNT];
+};
+
+/* Place of a key. bucket == NULL: not there. */
+struct ps_place {
+    struct ps_bucket *bucket;
+    uint32_t slot;
+};
+
+/* Allocates nothing. */
+void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed);
+/* Frees all buckets; usable again. No cut may be running. */
+void ps_index_clear(struct ps_index *ix);
+/* Puts in a key that is not there (the caller has looked). Keys added while a cut runs are not part of it. False when
+ * memory is used up; nothing is changed then. */
+bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row);
+/* All keys there are now are to be emitted. */
+void ps_index_cut_begin(struct ps_index *ix);
+
+/* The bucket in which a probe for `hash` starts. */
+static inline struct ps_bucket *ps_index_home(const struct ps_index *ix, uint64_t hash)
+{
+    const struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
+    uint64_t below_partition = hash << 12 >> 32; /* the next 32 bits */
+    return p->buckets + (below_partition * p->bucket_count >> 32);
+}
+
+/* Bit i: keys[i] is `key`. */
+static inline uint32_t ps_bucket_match(const struct ps_bucket *b, uint64_t key)
+{
+    uint32_t match = 0;
+    for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)
+        match |= (uint32_t)(b->keys[i] == key) << i;
+    return match & b->flags & PS_BUCKET_ALL;
+}
+
+/* Bounded by the partition's buckets. */
+static inline struct ps_place ps_index_find(const struct ps_index *ix, uint64_t key, uint64_t hash)
+{
+    struct ps_bucket *b = ps_index_home(ix, hash);
+    uint32_t match = ps_bucket_match(b, key);
+    if (__builtin_expect(match == 0 && (b->flags & PS_BUCKET_OVERFLOW) != 0, 0)) {
+        const struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
+        uint32_t left = p->bucket_count;
+        do {
+            b = b + 1 == p->buckets + p->bucket_count ? p->buckets : b + 1;
+            match = ps_bucket_match(b, key);
+        } while (match == 0 && (b->flags & PS_BUCKET_OVERFLOW) != 0 && --left > 0);
+    }
+    if (match == 0)
+        return (struct ps_place){NULL, 0};
+    return (struct ps_place){b, (uint32_t)__builtin_ctz(match)};
+}
+
+/* Bits of the keys in `b` that the running cut has still to emit. */
+static inline uint32_t ps_bucket_pending(const struct ps_index *ix, const struct ps_bucket *b)
+{
+    if (b->flags >> PS_GENERATION_SHIFT != ix->generation)
+        return b->flags & PS_BUCKET_ALL;
+    return b->flags >> PS_BUCKET_KEYS & PS_BUCKET_ALL;
+}
+
+/* Say which keys in `b` are still to be emitted. */
+static inline void ps_bucket_set_pending(const struct ps_index *ix, struct ps_bucket *b, uint32_t pending)
+{
+    b->flags = ix->generation << PS_GENERATION_SHIFT | (b->flags & (PS_BUCKET_OVERFLOW | PS_BUCKET_ALL)) |
+               pending << PS_BUCKET_KEYS;
+}
+
+#endif

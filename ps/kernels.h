@@ -1,0 +1,37 @@
+/* The loops over floats, compiled for several vector widths and chosen at run time.
+ *
+ * Every width gives the same bits: sums keep the order of the rows, norms are summed in eight fixed lanes, and the file is
+ * compiled without contraction to fused multiply-add. Pointers need the alignment of a float. Any thread.
+ */
+#ifndef PS_KERNELS_H
+#define PS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ps_optimizer;
+
+struct ps_kernels {
+    const char *name; /* "avx512", "avx2", "baseline" */
+    /* out[r] = rows[r] */
+    void (*copy_rows)(float *out, const float *const *rows, uint32_t row_count, size_t dim);
+    /* out += rows[0], then rows[1], ... */
+    void (*add_rows)(float *out, const float *const *rows, uint32_t row_count, size_t dim);
+    /* out = in / divisor; may be the same place */
+    void (*divide)(float *out, const float *in, float divisor, size_t count);
+    /* No NaN and no Inf. */
+    bool (*all_finite)(const float *in, size_t count);
+    /* As ps_optimizer_apply(). */
+    uint32_t (*sgd)(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
+                    uint32_t row_count, size_t dim);
+    uint32_t (*adagrad)(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
+                        uint32_t row_count, size_t dim);
+};
+
+/* The widest that this processor runs. */
+const struct ps_kernels *ps_kernels_best(void);
+/* All that this processor runs, the widest first; NULL when `index` is beyond them. For tests. */
+const struct ps_kernels *ps_kernels_at(uint32_t index);
+
+#endif

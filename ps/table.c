@@ -1,0 +1,168 @@
+#include "ps/table.h"
+
+#include <assert.h>
+#include <string.h>
+#include "ps/table_internal.h"
+
+#define TABLE_ALIGN 64u
+
+/* Descriptors carry everything that is planned; what this version cannot do is refused by name. */
+static const char *unsupported_option(const struct mr_feature *f)
+{
+    if (f->dtype != MR_F32)
+        return f->dtype == MR_F16 ? "dtype f16" : f->dtype == MR_BF16 ? "dtype bf16" : "dtype other than f32";
+    if (f->pooling != MR_POOL_SUM && f->pooling != MR_POOL_MEAN && f->pooling != MR_POOL_SQRTN)
+        return "pooling none";
+    if (f->admission != MR_ADMIT_ALWAYS)
+        return f->admission == MR_ADMIT_PROBABILITY ? "admission probability" : "admission sightings";
+    switch (f->eviction) {
+    case MR_EVICT_NEVER:
+        return NULL;
+    case MR_EVICT_AGE:
+        return "eviction age";
+    case MR_EVICT_LRU:
+        return "eviction lru";
+    case MR_EVICT_LFU:
+        return "eviction lfu";
+    default:
+        return "eviction norm";
+    }
+}
+
+static size_t initial_rows_bytes(uint32_t dim)
+{
+    return PS_INITIAL_ROWS_COUNT * dim * sizeof(float);
+}
+
+enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
+                               struct ps_table **out, const char **what)
+{
+    const char *unsupported = unsupported_option(feature);
+    if (unsupported != NULL) {
+        *what = unsupported;
+        return MR_UNSUPPORTED;
+    }
+    struct ps_initializer initializer;
+    struct ps_optimizer optimizer;
+    enum mr_status status = ps_initializer_init(feature, &initializer, what);
+    if (status == MR_OK)
+        status = ps_optimizer_init(feature, &optimizer, what);
+    if (status != MR_OK)
+        return status;
+    struct ps_table *t = ps_arena_alloc(arena, sizeof(*t), TABLE_ALIGN);
+    if (t == NULL)
+        return MR_OUT_OF_MEMORY;
+    t->feature = *feature;
+    t->arena = arena;
+    t->initializer = initializer;
+    t->optimizer = optimizer;
+    t->kernels = optimizer.kernels;
+    t->dim = feature->dims[0];
+    size_t floats = t->dim + ps_optimizer_state_floats(&optimizer, t->dim);
+    t->stored_row_bytes = (uint32_t)(floats * sizeof(float));
+    t->rows_max = feature->capacity_rows != 0 ? feature->capacity_rows : UINT64_MAX;
+    t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t->dim), TABLE_ALIGN);
+    if (t->initial_rows == NULL) {
+        ps_arena_free(arena, t, sizeof(*t), TABLE_ALIGN);
+        return MR_OUT_OF_MEMORY;
+    }
+    ps_slabs_init(&t->slabs, arena, t->stored_row_bytes);
+    ps_index_init(&t->index, arena, feature->seed);
+    *out = t;
+    return MR_OK;
+}
+
+void ps_table_destroy(struct ps_table *t)
+{
+    if (t == NULL)
+        return;
+    t->cut_running = false;
+    ps_table_clear(t);
+    ps_arena_free(t->arena, t->initial_rows, initial_rows_bytes(t->dim), TABLE_ALIGN);
+    ps_arena_free(t->arena, t, sizeof(*t), TABLE_ALIGN);
+}
+
+void ps_table_clear(struct ps_table *t)
+{
+    assert(!t->cut_running);
+    ps_index_clear(&t->index);
+    ps_slabs_clear(&t->slabs);
+    t->counters.rows = 0;
+    ps_arena_trim(t->arena);
+}
+
+/* A row for a key that has none, its values still to be written. */
+static float *row_add(struct ps_table *t, uint64_t key, uint64_t hash)
+{
+    uint32_t row;
+    if (t->index.rows >= t->rows_max || !ps_slabs_take(&t->slabs, &row))
+        goto refused;
+    if (!ps_index_insert(&t->index, key, hash, row)) {
+        ps_slabs_untake(&t->slabs);
+        goto refused;
+    }
+    t->counters.rows = t->index.rows;
+    t->counters.rows_created++;
+    return (float *)(void *)ps_slabs_row(&t->slabs, row);
+
+refused:
+    t->counters.rows_refused++;
+    return NULL;
+}
+
+__attribute__((cold, noinline)) float *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash)
+{
+    float *row = row_add(t, key, hash);
+    if (row != NULL) {
+        ps_initializer_fill(&t->initializer, key, row, t->dim);
+        ps_optimizer_state_init(&t->optimizer, row + t->dim, t->dim);
+    }
+    return row;
+}
+
+enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row)
+{
+    uint64_t hash = ps_key_hash(key, t->index.seed);
+    struct ps_place place = ps_index_find(&t->index, key, hash);
+    float *row;
+    if (place.bucket != NULL) {
+        ps_table_cut_before_change(t, place);
+        row = ps_table_row(t, place);
+    } else {
+        row = row_add(t, key, hash);
+        if (row == NULL)
+            return MR_OUT_OF_MEMORY;
+    }
+    memcpy(row, stored_row, t->stored_row_bytes);
+    return MR_OK;
+}
+
+const struct mr_feature *ps_table_feature(const struct ps_table *t)
+{
+    return &t->feature;
+}
+
+const struct ps_table_counters *ps_table_counters(const struct ps_table *t)
+{
+    return &t->counters;
+}
+
+uint64_t ps_table_rows(const struct ps_table *t)
+{
+    return t->index.rows;
+}
+
+size_t ps_table_index_bytes(const struct ps_table *t)
+{
+    return t->index.bytes + sizeof(t->index.partitions);
+}
+
+size_t ps_table_row_bytes_total(const struct ps_table *t)
+{
+    return t->slabs.bytes;
+}
+
+uint32_t ps_table_stored_row_bytes(const struct ps_table *t)
+{
+    return t->stored_row_bytes;
+}

@@ -1,0 +1,114 @@
+#include <assert.h>
+#include "ps/table_internal.h"
+
+static_assert(PS_CUT_BUCKET_ROWS_MAX == PS_BUCKET_KEYS, "a bucket's rows");
+
+/* Rows on their way to `emit`. */
+struct cut_batch {
+    uint32_t count;
+    uint64_t keys[PS_CUT_EMIT_ROWS_MAX];
+    const uint8_t *rows[PS_CUT_EMIT_ROWS_MAX];
+};
+
+static void batch_add_bucket(struct ps_table *t, struct ps_bucket *b, uint32_t pending,
+                             struct cut_batch *batch)
+{
+    for (; pending != 0; pending &= pending - 1) {
+        uint32_t slot = (uint32_t)__builtin_ctz(pending);
+        batch->keys[batch->count] = b->keys[slot];
+        batch->rows[batch->count] = ps_slabs_row(&t->slabs, b->rows[slot]);
+        batch->count++;
+    }
+    ps_bucket_set_pending(&t->index, b, 0);
+}
+
+static void batch_emit(struct ps_table *t, struct cut_batch *batch)
+{
+    if (batch->count == 0)
+        return;
+    assert(batch->count <= t->cut_rows_left);
+    t->cut_rows_left -= batch->count;
+    t->cut.emit(t->cut.self, t, batch->keys, batch->rows, batch->count);
+    batch->count = 0;
+}
+
+void ps_table_cut_before_change(struct ps_table *t, struct ps_place place)
+{
+    if (!t->cut_running)
+        return;
+    uint32_t pending = ps_bucket_pending(&t->index, place.bucket);
+    if ((pending >> place.slot & 1) == 0)
+        return;
+    struct cut_batch batch = {.count = 0};
+    batch_add_bucket(t, place.bucket, pending, &batch);
+    batch_emit(t, &batch);
+}
+
+void ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut)
+{
+    assert(!t->cut_running);
+    t->cut_running = true;
+    t->cut = *cut;
+    t->cut_partition = t->cut_bucket = 0;
+    t->cut_bucket_count = t->index.partitions[0].bucket_count;
+    t->cut_rows_left = t->index.rows;
+    ps_index_cut_begin(&t->index);
+}
+
+/* The cursor's next bucket; NULL behind the last. */
+static struct ps_bucket *cursor_next(struct ps_table *t)
+{
+    const struct ps_partition *p = &t->index.partitions[t->cut_partition];
+    if (t->cut_bucket_count != p->bucket_count) {
+        /* It grew under the cursor, and keys moved: from its start again. Emitted keys are marked so. */
+        t->cut_bucket_count = p->bucket_count;
+        t->cut_bucket = 0;
+    }
+    if (t->cut_bucket == p->bucket_count) {
+        if (t->cut_partition == MR_PARTITION_COUNT - 1)
+            return NULL;
+        p = &t->index.partitions[++t->cut_partition];
+        t->cut_bucket_count = p->bucket_count;
+        t->cut_bucket = 0;
+    }
+    return &p->buckets[t->cut_bucket++];
+}
+
+bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
+{
+    assert(t->cut_running);
+    struct cut_batch batch = {.count = 0};
+    for (; bucket_budget > 0 && t->cut_rows_left > batch.count; bucket_budget--) {
+        struct ps_bucket *b = cursor_next(t);
+        assert(b != NULL); /* as long as rows are left, the cursor has not passed them all */
+        uint32_t pending = ps_bucket_pending(&t->index, b);
+        if (pending == 0)
+            continue;
+        batch_add_bucket(t, b, pending, &batch);
+        if (batch.count > PS_CUT_EMIT_ROWS_MAX - PS_BUCKET_KEYS)
+            batch_emit(t, &batch);
+    }
+    batch_emit(t, &batch);
+    if (t->cut_rows_left == 0)
+        t->cut_running = false;
+    return !t->cut_running;
+}
+
+void ps_table_cut_abort(struct ps_table *t)
+{
+    t->cut_running = false;
+    t->cut_rows_left = 0;
+}
+
+bool ps_table_cut_running(const struct ps_table *t)
+{
+    return t->cut_running;
+}
+
+uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count)
+{
+    if (!t->cut_running)
+        return 0;
+    uint64_t rows = (uint64_t)key_count * PS_BUCKET_KEYS;
+    return rows < t->cut_rows_left ? rows : t->cut_rows_left;
+}

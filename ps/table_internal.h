@@ -1,0 +1,78 @@
+/* What the table's files share: its struct, and the pipeline over groups of keys. */
+#ifndef PS_TABLE_INTERNAL_H
+#define PS_TABLE_INTERNAL_H
+
+#include <math.h>
+#include "ps/index.h"
+#include "ps/initializer.h"
+#include "ps/kernels.h"
+#include "ps/key_hash.h"
+#include "ps/optimizer.h"
+#include "ps/slab.h"
+#include "ps/table.h"
+
+/* Keys whose cache misses overlap: enough to fill a core's line-fill buffers, few enough for their rows to stay in L1. */
+#define PS_GROUP_KEYS 16u
+#define PS_GROUP_LINES_MAX                                                                                   \
+    8u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
+#define PS_INITIAL_ROWS_COUNT (2 * PS_GROUP_KEYS)
+
+struct ps_table {
+    struct mr_feature feature;
+    struct ps_arena *arena;
+    struct ps_initializer initializer;
+    struct ps_optimizer optimizer;
+    const struct ps_kernels *kernels;
+    uint32_t dim;
+    uint32_t stored_row_bytes;
+    uint64_t rows_max;
+    float *initial_rows; /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row */
+    struct ps_slabs slabs;
+    struct ps_table_counters counters;
+
+    bool cut_running;
+    struct ps_cut cut;
+    uint32_t cut_partition, cut_bucket; /* cursor */
+    uint32_t cut_bucket_count;          /* of cut_partition when the cursor came to it */
+    uint64_t cut_rows_left;             /* still to be emitted */
+
+    struct ps_index index;
+};
+
+/* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not there yet. */
+float *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
+/* Before a row is changed while a cut runs: emit its bucket unless that has been done. */
+void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
+
+static inline float *ps_table_row(const struct ps_table *t, struct ps_place place)
+{
+    return (float *)(void *)ps_slabs_row(&t->slabs, place.bucket->rows[place.slot]);
+}
+
+/* By what a bag's sum, and so the gradient of each of its rows, is divided. */
+static inline float ps_bag_divisor(const struct ps_table *t, uint32_t key_count)
+{
+    if (t->feature.pooling == MR_POOL_SUM || key_count == 0)
+        return 1.0f;
+    return t->feature.pooling == MR_POOL_MEAN ? (float)key_count : sqrtf((float)key_count);
+}
+
+/* First stage of a group: hashes, and their buckets on the way. */
+static inline void ps_group_hash(const struct ps_table *t, const uint64_t *keys, uint32_t count,
+                                 uint64_t *hashes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        hashes[i] = ps_key_hash(keys[i], t->index.seed);
+        __builtin_prefetch(ps_index_home(&t->index, hashes[i]), 0, 3);
+    }
+}
+
+static inline void ps_row_prefetch(const float *row, uint32_t bytes)
+{
+    uint32_t lines = (bytes + 63) / 64;
+    lines = lines < PS_GROUP_LINES_MAX ? lines : PS_GROUP_LINES_MAX;
+    for (uint32_t line = 0; line < lines; line++)
+        __builtin_prefetch((const char *)row + line * 64, 0, 3);
+}
+
+#endif
