@@ -64,6 +64,8 @@ enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], cha
     enum mr_status status = MR_INVALID_ARGUMENT;
     if (read_error != 0)
         snprintf(error, error_bytes, "key file %s: %s", path, strerror(read_error));
+    else if (n == sizeof(text))
+        snprintf(error, error_bytes, "key file %s: a key is 64 hex digits; this file is far longer", path);
     else if ((status = mr_key_parse(text, n, key, &why)) != MR_OK)
         snprintf(error, error_bytes, "key file %s: a key is 64 hex digits; %s", path, why);
     sodium_memzero(text, sizeof(text));

@@ -1,0 +1,261 @@
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/mr_feature.h"
+
+static struct mr_feature table(void)
+{
+    return mr_feature_table("emb", 16);
+}
+
+static struct mr_feature variable(void)
+{
+    return mr_feature_variable("dense/w.0:kernel-1", 2, (uint32_t[]){3, 4});
+}
+
+static void defaults_are_well_formed(void **state)
+{
+    struct mr_feature t = table(), v = variable(), s = mr_feature_variable("bias", 0, NULL);
+    assert_null(mr_feature_check(&t));
+    assert_null(mr_feature_check(&v));
+    assert_null(mr_feature_check(&s));
+    assert_int_equal(t.kind, MR_TABLE);
+    assert_int_equal(t.dtype, MR_F32);
+    assert_int_equal(t.rank, 1);
+    assert_int_equal(t.dims[0], 16);
+    assert_int_equal(t.initializer, MR_INIT_CONSTANT);
+    assert_int_equal(t.optimizer, MR_OPT_SGD);
+    assert_true(t.learning_rate > 0.0099f && t.learning_rate < 0.0101f);
+    assert_int_equal(t.pooling, MR_POOL_SUM);
+    assert_int_equal(v.kind, MR_VARIABLE);
+    assert_int_equal(v.rank, 2);
+    assert_int_equal(v.dims[1], 4);
+    assert_int_equal(v.dims[2], 0);
+}
+
+/* CASE(change to a well-formed table `f`, the field that must be named) */
+#define REFUSED(make, change, field)                                                                         \
+    do {                                                                                                     \
+        struct mr_feature f = make();                                                                        \
+        assert_null(mr_feature_check(&f));                                                                   \
+        change;                                                                                              \
+        const char *named = mr_feature_check(&f);                                                            \
+        assert_non_null(named);                                                                              \
+        assert_string_equal(named, field);                                                                   \
+    } while (0)
+#define TAKEN(make, change)                                                                                  \
+    do {                                                                                                     \
+        struct mr_feature f = make();                                                                        \
+        change;                                                                                              \
+        assert_null(mr_feature_check(&f));                                                                   \
+    } while (0)
+
+static void names_are_checked(void **state)
+{
+    REFUSED(table, f.name[0] = '\0', "name");
+    REFUSED(table, f.name[1] = ' ', "name");
+    REFUSED(table, f.name[1] = '\xc3', "name");
+    REFUSED(table, f.name[40] = 'x', "name"); /* behind the NUL */
+    REFUSED(table, memset(f.name, 'a', sizeof(f.name)), "name");
+    TAKEN(table, memset(f.name, 'a', sizeof(f.name) - 1));
+
+    char longer[80];
+    memset(longer, 'b', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
+    struct mr_feature f = mr_feature_table(longer, 4);
+    assert_string_equal(mr_feature_check(&f), "name");
+    f = mr_feature_table(NULL, 4);
+    assert_string_equal(mr_feature_check(&f), "name");
+}
+
+static void shapes_are_checked(void **state)
+{
+    REFUSED(table, f.kind = 0, "kind");
+    REFUSED(table, f.kind = 3, "kind");
+    REFUSED(table, f.dtype = MR_U8, "dtype");
+    REFUSED(table, f.dtype = 0, "dtype");
+    TAKEN(table, f.dtype = MR_BF16);
+    REFUSED(table, f.rank = 0, "rank");
+    REFUSED(table, f.rank = 2, "rank");
+    REFUSED(table, f.dims[0] = 0, "dim");
+    REFUSED(table, f.dims[0] = MR_DIM_MAX + 1, "dim");
+    TAKEN(table, f.dims[0] = MR_DIM_MAX);
+    REFUSED(table, f.dims[1] = 1, "dims");
+    REFUSED(variable, f.rank = 5, "rank");
+    REFUSED(variable, f.rank = UINT32_MAX, "rank");
+    REFUSED(variable, f.dims[1] = 0, "dims");
+    REFUSED(variable, f.dims[2] = 1, "dims");
+    REFUSED(variable, (f.rank = 1, f.dims[1] = 0, f.dims[0] = (1u << 30) + 1), "dims");
+    TAKEN(variable, (f.rank = 1, f.dims[1] = 0, f.dims[0] = 1u << 30));
+    REFUSED(variable, (f.rank = 4, f.dims[0] = f.dims[1] = f.dims[2] = f.dims[3] = UINT32_MAX), "dims");
+    REFUSED(variable, (f.rank = 4, f.dims[0] = f.dims[1] = f.dims[2] = f.dims[3] = 1u << 16), "dims");
+}
+
+static void initializers_are_checked(void **state)
+{
+    REFUSED(table, f.initializer = 0, "initializer");
+    REFUSED(table, f.initializer = 5, "initializer");
+    REFUSED(table, f.init_a = NAN, "init_a");
+    REFUSED(table, f.init_b = INFINITY, "init_b");
+    REFUSED(table, (f.initializer = MR_INIT_UNIFORM, f.init_a = 1.0f, f.init_b = 0.5f), "init_b");
+    REFUSED(table, (f.initializer = MR_INIT_NORMAL, f.init_b = -1.0f), "init_b");
+    REFUSED(table, (f.initializer = MR_INIT_TRUNCATED_NORMAL, f.init_b = -1.0f), "init_b");
+    TAKEN(table, (f.initializer = MR_INIT_UNIFORM, f.init_a = -0.1f, f.init_b = 0.1f));
+    TAKEN(table, (f.initializer = MR_INIT_NORMAL, f.init_a = -5.0f, f.init_b = 0.0f));
+}
+
+static void optimizers_are_checked(void **state)
+{
+    REFUSED(table, f.optimizer = 0, "optimizer");
+    REFUSED(table, f.optimizer = 9, "optimizer");
+    REFUSED(table, f.learning_rate = 0.0f, "learning_rate");
+    REFUSED(table, f.learning_rate = -1.0f, "learning_rate");
+    REFUSED(table, f.learning_rate = NAN, "learning_rate");
+    REFUSED(table, f.learning_rate = INFINITY, "learning_rate");
+    REFUSED(table, f.optimizer_args[5] = NAN, "optimizer_args");
+    REFUSED(table, f.optimizer = MR_OPT_ADAGRAD, "optimizer_args"); /* 0 / 0 */
+    REFUSED(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[0] = -1.0f), "optimizer_args");
+    REFUSED(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[0] = 1.0f, f.optimizer_args[1] = -1e-9f),
+            "optimizer_args");
+    REFUSED(table, f.optimizer = MR_OPT_ROWWISE_ADAGRAD, "optimizer_args");
+    TAKEN(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[1] = 1e-10f));
+    TAKEN(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[0] = 0.1f));
+    REFUSED(table, f.weight_decay = -0.1f, "weight_decay");
+    REFUSED(table, f.weight_decay = NAN, "weight_decay");
+    REFUSED(table, f.clip_value = -1.0f, "clip_value");
+    REFUSED(table, f.clip_norm = INFINITY, "clip_norm");
+}
+
+static void rows_options_are_checked(void **state)
+{
+    REFUSED(table, f.pooling = 4, "pooling");
+    REFUSED(variable, f.pooling = MR_POOL_MEAN, "pooling");
+    TAKEN(table, f.pooling = MR_POOL_NONE);
+    REFUSED(table, f.admission = 3, "admission");
+    REFUSED(table, f.admission_arg = NAN, "admission_arg");
+    REFUSED(table, f.admission = MR_ADMIT_PROBABILITY, "admission_arg");
+    REFUSED(table, (f.admission = MR_ADMIT_PROBABILITY, f.admission_arg = 1.5f), "admission_arg");
+    TAKEN(table, (f.admission = MR_ADMIT_PROBABILITY, f.admission_arg = 1.0f));
+    REFUSED(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 0.5f), "admission_arg");
+    TAKEN(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 3.0f));
+    REFUSED(variable, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 3.0f), "admission");
+    REFUSED(table, f.eviction = 5, "eviction");
+    REFUSED(table, f.eviction_arg = -1.0f, "eviction_arg");
+    REFUSED(table, f.eviction = MR_EVICT_AGE, "eviction_arg");
+    REFUSED(table, f.eviction = MR_EVICT_NORM, "eviction_arg");
+    REFUSED(table, f.eviction = MR_EVICT_LRU, "capacity_rows");
+    TAKEN(table, (f.eviction = MR_EVICT_LFU, f.capacity_rows = 1000));
+    REFUSED(variable, (f.eviction = MR_EVICT_AGE, f.eviction_arg = 1.0f), "eviction");
+    REFUSED(variable, f.capacity_rows = 1, "capacity_rows");
+    REFUSED(table, f.reserved[0] = 1, "reserved");
+    REFUSED(table, f.reserved[55] = 1, "reserved");
+}
+
+/* Every byte belongs to a field, and a change of any one of them is found. */
+static void any_changed_byte_is_a_difference(void **state)
+{
+    struct mr_feature a = table();
+    assert_null(mr_feature_diff(&a, &a));
+    for (size_t i = 0; i < sizeof(a); i++) {
+        struct mr_feature b = a;
+        ((uint8_t *)&b)[i] ^= 1;
+        assert_non_null(mr_feature_diff(&a, &b));
+    }
+}
+
+static void differences_are_named(void **state)
+{
+    struct mr_feature a = table(), b = table();
+    b.dims[0] = 32;
+    assert_string_equal(mr_feature_diff(&a, &b), "dim");
+    b = a;
+    b.learning_rate = 0.5f;
+    assert_string_equal(mr_feature_diff(&a, &b), "learning_rate");
+    b.dtype = MR_F16; /* the first one counts */
+    b.dims[0] = 32;
+    assert_string_equal(mr_feature_diff(&a, &b), "dtype");
+    a = variable();
+    b = variable();
+    b.dims[1] = 5;
+    assert_string_equal(mr_feature_diff(&a, &b), "dims");
+    b = a;
+    b.optimizer_args[3] = 1.0f;
+    assert_string_equal(mr_feature_diff(&a, &b), "optimizer_args");
+}
+
+static void enums_have_names(void **state)
+{
+    assert_string_equal(mr_optimizer_name(MR_OPT_SGD), "sgd");
+    assert_string_equal(mr_optimizer_name(MR_OPT_ADAGRAD), "adagrad");
+    assert_string_equal(mr_optimizer_name(MR_OPT_GROUP_FTRL), "group_ftrl");
+    assert_string_equal(mr_initializer_name(MR_INIT_TRUNCATED_NORMAL), "truncated_normal");
+    for (uint32_t i = 1; i <= 8; i++)
+        assert_string_not_equal(mr_optimizer_name(i), "?");
+    for (uint32_t i = 1; i <= 4; i++)
+        assert_string_not_equal(mr_initializer_name(i), "?");
+    assert_string_equal(mr_optimizer_name(0), "?");
+    assert_string_equal(mr_optimizer_name(9), "?");
+    assert_string_equal(mr_initializer_name(0), "?");
+    assert_string_equal(mr_initializer_name(UINT32_MAX), "?");
+}
+
+/* Computed from XXH3's specification by another program: client and server of all versions must agree on these. */
+static void key_hashes_are_xxh3(void **state)
+{
+    static const struct {
+        uint64_t key, seed, hash;
+    } known[] = {
+        {0, 0, UINT64_C(0xc77b3abb6f87acd9)},
+        {1, 0, UINT64_C(0x2fbc593564db792e)},
+        {UINT64_C(0x0123456789abcdef), 0, UINT64_C(0xb78df414284277a6)},
+        {UINT64_C(0x0123456789abcdef), 42, UINT64_C(0xad2ad1ac61c2919a)},
+        {UINT64_MAX, UINT64_C(0xdeadbeefcafef00d), UINT64_C(0x22fbf153bc769f75)},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        assert_true(mr_key_hash(known[i].key, known[i].seed) == known[i].hash);
+}
+
+static void partitions_are_the_top_bits_and_evenly_filled(void **state)
+{
+    enum { KEYS = 4096 * 64 };
+    static uint32_t filled[MR_PARTITION_COUNT];
+    assert_int_equal(mr_partition_of(UINT64_MAX), MR_PARTITION_COUNT - 1);
+    assert_int_equal(mr_partition_of(UINT64_C(0x0010000000000000)), 1);
+    for (uint64_t key = 0; key < KEYS; key++)
+        filled[mr_partition_of(mr_key_hash(key, 7))]++;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        assert_in_range(filled[p], 16, 128); /* 64 on average, 8 deviations to each side */
+}
+
+static void variables_live_by_their_name(void **state)
+{
+    assert_int_equal(mr_variable_partition("bias"), 2891);
+    assert_int_equal(mr_variable_partition("dense/layer1.weight:0"), 3220);
+    assert_int_equal(mr_variable_partition("w"), 2766);
+    /* A name in a descriptor, as it stands there. */
+    struct mr_feature f = mr_feature_variable("bias", 0, NULL);
+    assert_int_equal(mr_variable_partition(f.name), 2891);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_well_formed),
+        cmocka_unit_test(names_are_checked),
+        cmocka_unit_test(shapes_are_checked),
+        cmocka_unit_test(initializers_are_checked),
+        cmocka_unit_test(optimizers_are_checked),
+        cmocka_unit_test(rows_options_are_checked),
+        cmocka_unit_test(any_changed_byte_is_a_difference),
+        cmocka_unit_test(differences_are_named),
+        cmocka_unit_test(enums_have_names),
+        cmocka_unit_test(key_hashes_are_xxh3),
+        cmocka_unit_test(partitions_are_the_top_bits_and_evenly_filled),
+        cmocka_unit_test(variables_live_by_their_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,258 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/message.h"
+#include "dataplane/wire/packet.h"
+
+static uint8_t *room(uint32_t bytes)
+{
+    void *p = NULL;
+    assert_int_equal(posix_memalign(&p, MR_TENSOR_ALIGN, bytes), 0);
+    memset(p, 0xaa, bytes);
+    return p;
+}
+
+/* A message with three tensors, one of them empty, one scalar. */
+static uint8_t *sample(uint32_t *bytes)
+{
+    static const uint64_t keys[3] = {1, 2, 3};
+    static const float scalar = 2.5f;
+    struct mr_preamble p = {
+        .op = 8, .priority = 7, .table = 4, .flags = 1, .deadline_ms = 1500, .step = 12345};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 3, keys), mr_tensor_2d(MR_F32, 0, 16, NULL),
+                                   mr_tensor_0d(MR_F32, &scalar)};
+    *bytes = mr_message_bytes(tensors, 3);
+    uint8_t *m = room(*bytes);
+    mr_message_layout(m, &p, tensors, 3);
+    mr_message_seal(m, *bytes);
+    return m;
+}
+
+static bool parses(const uint8_t *m, uint32_t bytes)
+{
+    static struct mr_message out;
+    return mr_message_parse(m, bytes, &out);
+}
+
+static void lengths_follow_from_the_shapes(void **state)
+{
+    assert_int_equal(mr_message_bytes(NULL, 0), 32);
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U8, 1, NULL), mr_tensor_1d(MR_U8, 64, NULL)};
+    assert_int_equal(mr_message_bytes(t, 1), 65);       /* 32 + 32, then one byte */
+    assert_int_equal(mr_message_bytes(t, 2), 192 + 64); /* 96 -> 128, one byte, -> 192 */
+    t[0] = mr_tensor_1d(MR_U8, 0, NULL);
+    assert_int_equal(mr_message_bytes(t, 1), 64);
+}
+
+static void what_is_laid_out_is_parsed_back(void **state)
+{
+    uint32_t bytes;
+    uint8_t *m = sample(&bytes);
+    assert_int_equal(bytes, 192 + 4); /* 128 keys to 152, 192 nothing, 192 scalar */
+    struct mr_message out;
+    assert_true(mr_message_parse(m, bytes, &out));
+    assert_int_equal(out.preamble.op, 8);
+    assert_int_equal(out.preamble.priority, 7);
+    assert_int_equal(out.preamble.table, 4);
+    assert_int_equal(out.preamble.flags, 1);
+    assert_int_equal(out.preamble.tensor_count, 3);
+    assert_int_equal(out.preamble.deadline_ms, 1500);
+    assert_int_equal(out.preamble.step, 12345);
+    assert_int_equal(out.tensors[0].dtype, MR_U64);
+    assert_int_equal(out.tensors[0].rank, 1);
+    assert_int_equal(out.tensors[0].bytes, 24);
+    assert_ptr_equal(out.tensors[0].data, m + 128);
+    assert_memory_equal(out.tensors[0].data, ((uint64_t[]){1, 2, 3}), 24);
+    assert_int_equal(out.tensors[1].dims[1], 16);
+    assert_int_equal(out.tensors[1].bytes, 0);
+    assert_ptr_equal(out.tensors[2].data, m + 192);
+    assert_memory_equal(out.tensors[2].data, &(float){2.5f}, 4);
+    for (uint32_t i = 152; i < 192; i++)
+        assert_int_equal(m[i], 0); /* the gap */
+    free(m);
+}
+
+/* As docs/protocol.md gives it, so that a second implementation would agree. */
+static void bytes_stand_where_the_protocol_says(void **state)
+{
+    static const uint8_t expected[65] = {
+        2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0xe8, 0x03, 0, 0, /* op, .., one tensor, .., deadline 1000 ms */
+        5, 0, 0, 0, 0, 0, 0, 0,                               /* step */
+        0, 0, 0, 0, 0, 0, 0, 0,                               /* body hash, left out of the comparison */
+        1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0,    0,    0, 0,   0,
+        0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,    0,    0, 0x7f};
+    struct mr_preamble p = {.op = 2, .deadline_ms = 1000, .step = 5};
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 1, "\x7f");
+    uint8_t *m = room(65);
+    mr_message_layout(m, &p, &t, 1);
+    assert_memory_equal(m, expected, 65);
+    mr_message_seal(m, 65);
+    assert_memory_equal(m, expected, 24);
+    assert_memory_equal(m + 32, expected + 32, 33);
+    free(m);
+}
+
+/* XXH3-64 of no bytes at all, from the algorithm's own test vectors. */
+static void the_hash_of_an_empty_body_is_known(void **state)
+{
+    uint8_t *m = room(32);
+    mr_message_layout(m, &(struct mr_preamble){.op = 1}, NULL, 0);
+    mr_message_seal(m, 32);
+    uint64_t hash;
+    memcpy(&hash, m + 24, sizeof(hash));
+    assert_true(hash == UINT64_C(0x2d06800538d394c2));
+    assert_true(parses(m, 32));
+    free(m);
+}
+
+static void tensors_without_data_are_filled_in_later(void **state)
+{
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_F32, 4, NULL), mr_tensor_1d(MR_U32, 2, NULL)};
+    uint32_t bytes = mr_message_bytes(t, 2);
+    uint8_t *m = room(bytes);
+    mr_message_layout(m, &(struct mr_preamble){.op = 1}, t, 2);
+    assert_ptr_equal(t[0].data, m + 128);
+    assert_ptr_equal(t[1].data, m + 192);
+    memset(t[0].data, 1, 16);
+    memset(t[1].data, 2, 8);
+    mr_message_seal(m, bytes);
+    assert_true(parses(m, bytes));
+    free(m);
+}
+
+static void every_changed_bit_behind_the_preamble_is_noticed(void **state)
+{
+    uint32_t bytes;
+    uint8_t *m = sample(&bytes);
+    for (uint32_t bit = 24 * 8; bit < bytes * 8; bit++) {
+        m[bit / 8] = (uint8_t)(m[bit / 8] ^ (1u << (bit % 8)));
+        assert_false(parses(m, bytes));
+        m[bit / 8] = (uint8_t)(m[bit / 8] ^ (1u << (bit % 8)));
+    }
+    assert_true(parses(m, bytes));
+    free(m);
+}
+
+static void every_other_length_is_refused(void **state)
+{
+    uint32_t bytes;
+    uint8_t *m = sample(&bytes);
+    uint8_t *longer = room(bytes + 64);
+    memset(longer, 0, bytes + 64);
+    memcpy(longer, m, bytes);
+    for (uint32_t n = 0; n <= bytes + 64; n++) {
+        if (n >= 32)
+            mr_message_seal(longer, n); /* the hash is right, so the tensor list must tell */
+        assert_int_equal(parses(longer, n), n == bytes);
+    }
+    free(longer);
+    free(m);
+}
+
+struct change {
+    uint32_t offset;
+    uint8_t value;
+};
+
+/* Sealed again after the change, so that only the rule itself can refuse it. */
+static void ill_formed_fields_are_refused_whatever_the_hash(void **state)
+{
+    static const struct change changes[] = {
+        {1, 8},       /* priority */
+        {10, 1},      /* reserved */
+        {8, 2},       /* fewer tensors than bytes */
+        {8, 4},       /* more tensors than bytes */
+        {9, 1},       /* 259 tensors */
+        {32, 0},      /* dtype */
+        {32, 12},     /* dtype */
+        {33, 5},      /* rank */
+        {33, 0},      /* rank 0 with dims */
+        {34, 1},      /* reserved0 */
+        {36, 4},      /* dims are not bytes */
+        {40, 1},      /* dims beyond the rank */
+        {52, 1},      /* reserved1 */
+        {56, 32},     /* bytes are not dims */
+        {63, 0x80},   /* bytes beyond everything */
+        {64 + 4, 1},  /* the empty tensor is not empty */
+        {64 + 15, 1}, /* dims[2] of a matrix */
+    };
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        uint32_t bytes;
+        uint8_t *m = sample(&bytes);
+        assert_int_not_equal(m[changes[i].offset], changes[i].value);
+        m[changes[i].offset] = changes[i].value;
+        mr_message_seal(m, bytes);
+        assert_false(parses(m, bytes));
+        free(m);
+    }
+}
+
+/* dims whose product is `bytes` modulo 2^64 only. */
+static void products_that_overflow_are_refused(void **state)
+{
+    struct mr_tensor_wire w = {.dtype = MR_U64, .rank = 4, .dims = {1u << 31, 1u << 31, 2, 1}, .bytes = 0};
+    uint8_t *m = room(64);
+    mr_message_layout(m, &(struct mr_preamble){.op = 1}, NULL, 0);
+    m[8] = 1;
+    memcpy(m + 32, &w, sizeof(w));
+    mr_message_seal(m, 64);
+    assert_false(parses(m, 64));
+
+    struct mr_tensor t = {.dtype = MR_U64, .rank = 4, .dims = {1u << 31, 1u << 31, 2, 1}, .bytes = 0};
+    assert_int_equal(mr_message_bytes(&t, 1), 0);
+    free(m);
+}
+
+static void ill_formed_tensors_have_no_length(void **state)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_F32, 4, NULL);
+    t.bytes = 15;
+    assert_int_equal(mr_message_bytes(&t, 1), 0);
+    t = mr_tensor_1d(MR_DTYPE_NONE, 4, NULL);
+    assert_int_equal(mr_message_bytes(&t, 1), 0);
+    t = mr_tensor_1d(MR_F32, 4, NULL);
+    t.rank = 5;
+    assert_int_equal(mr_message_bytes(&t, 1), 0);
+    t.rank = 1;
+    t.dims[3] = 1;
+    assert_int_equal(mr_message_bytes(&t, 1), 0);
+}
+
+static void limits_hold(void **state)
+{
+    struct mr_tensor t[MR_TENSORS_MAX + 1];
+    for (uint32_t i = 0; i <= MR_TENSORS_MAX; i++)
+        t[i] = mr_tensor_1d(MR_U8, 0, NULL);
+    assert_int_equal(mr_message_bytes(t, MR_TENSORS_MAX), 32 + 32 * MR_TENSORS_MAX + 32);
+    assert_int_equal(mr_message_bytes(t, MR_TENSORS_MAX + 1), 0);
+
+    t[0] = mr_tensor_1d(MR_U8, MR_MESSAGE_BYTES_MAX - 64, NULL);
+    assert_int_equal(mr_message_bytes(t, 1), MR_MESSAGE_BYTES_MAX);
+    t[0] = mr_tensor_1d(MR_U8, MR_MESSAGE_BYTES_MAX - 63, NULL);
+    assert_int_equal(mr_message_bytes(t, 1), 0);
+    t[0] = mr_tensor_1d(MR_U8, UINT32_MAX, NULL);
+    t[1] = mr_tensor_1d(MR_U8, UINT32_MAX, NULL);
+    assert_int_equal(mr_message_bytes(t, 2), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lengths_follow_from_the_shapes),
+        cmocka_unit_test(what_is_laid_out_is_parsed_back),
+        cmocka_unit_test(bytes_stand_where_the_protocol_says),
+        cmocka_unit_test(the_hash_of_an_empty_body_is_known),
+        cmocka_unit_test(tensors_without_data_are_filled_in_later),
+        cmocka_unit_test(every_changed_bit_behind_the_preamble_is_noticed),
+        cmocka_unit_test(every_other_length_is_refused),
+        cmocka_unit_test(ill_formed_fields_are_refused_whatever_the_hash),
+        cmocka_unit_test(products_that_overflow_are_refused),
+        cmocka_unit_test(ill_formed_tensors_have_no_length),
+        cmocka_unit_test(limits_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,64 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/op.h"
+
+static void every_op_has_a_name_of_its_own(void **state)
+{
+    for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
+        assert_string_not_equal(mr_op_name(op), "?");
+        for (uint32_t other = 1; other < op; other++)
+            assert_string_not_equal(mr_op_name(op), mr_op_name(other));
+    }
+    assert_string_equal(mr_op_name(MR_OP_FEED_SAMPLE), "feed_sample");
+    assert_string_equal(mr_op_name(MR_OP_HUB_STATUS), "hub_status");
+}
+
+static void unknown_ops_are_said_to_be_and_never_repeated(void **state)
+{
+    static const uint32_t unknown[] = {0, MR_OP_COUNT, 255, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+        assert_string_equal(mr_op_name(unknown[i]), "?");
+        assert_false(mr_op_repeatable(unknown[i]));
+    }
+}
+
+/* Sending these twice would learn twice, or start two checkpoints. A push by batch id is recognised by the server. */
+static void only_calls_that_do_no_harm_twice_are_repeatable(void **state)
+{
+    for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
+        bool once = op == MR_OP_PUSH_GRAD || op == MR_OP_SAVE || op == MR_OP_RESTORE;
+        assert_int_equal(mr_op_repeatable(op), !once);
+    }
+}
+
+static void values_are_part_of_the_protocol(void **state)
+{
+    assert_int_equal(MR_OP_NODE_INFO, 1);
+    assert_int_equal(MR_OP_PUSH_GRAD, 10);
+    assert_int_equal(MR_OP_HUB_STATUS, 22);
+    assert_true(MR_OP_COUNT <= 256); /* the preamble has one byte for it */
+}
+
+static void batch_ids_split_into_stream_and_sequence(void **state)
+{
+    assert_int_equal(mr_batch_stream(UINT64_C(0xffff000000000000)), 0xffff);
+    assert_true(mr_batch_sequence(UINT64_C(0xffff000000000000)) == 0);
+    assert_int_equal(mr_batch_stream(UINT64_C(0x0007ffffffffffff)), 7);
+    assert_true(mr_batch_sequence(UINT64_C(0x0007ffffffffffff)) == UINT64_C(0xffffffffffff));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_has_a_name_of_its_own),
+        cmocka_unit_test(unknown_ops_are_said_to_be_and_never_repeated),
+        cmocka_unit_test(only_calls_that_do_no_harm_twice_are_repeatable),
+        cmocka_unit_test(values_are_part_of_the_protocol),
+        cmocka_unit_test(batch_ids_split_into_stream_and_sequence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/packet.h"
+
+/* A heap copy of exactly the datagram's length, so that AddressSanitizer sees every byte read beyond it. */
+static enum mr_drop parse_exact(const uint8_t *bytes, size_t n, struct mr_packet_header *header,
+                                size_t *payload_at)
+{
+    const uint8_t *payload = NULL;
+    uint8_t *copy = malloc(n + (n == 0));
+    assert_non_null(copy);
+    memcpy(copy, bytes, n);
+    enum mr_drop drop = mr_packet_parse(copy, n, header, &payload);
+    if (drop == MR_DROP_NONE)
+        *payload_at = (size_t)(payload - copy);
+    else
+        assert_null(payload);
+    free(copy);
+    return drop;
+}
+
+static uint8_t packet[MR_UDP_BYTES_MAX + 64];
+
+static size_t make(uint8_t type, uint16_t flags, size_t payload_bytes)
+{
+    struct mr_packet_header h = {
+        .magic = MR_MAGIC,
+        .version = MR_PROTOCOL_VERSION,
+        .type = type,
+        .flags = flags,
+        .payload_bytes = (uint16_t)payload_bytes,
+        .session_id = UINT64_C(0x1122334455667703),
+        .call_id = 77,
+        .message_bytes = 1000,
+        .message_offset = 200,
+        .incarnation = 9,
+        .clock_us = 123456,
+        .tag = UINT64_C(0xa1a2a3a4a5a6a7a8),
+    };
+    memset(packet, 0xee, sizeof(packet));
+    memcpy(packet, &h, sizeof(h));
+    return sizeof(h) + payload_bytes;
+}
+
+static enum mr_drop parse(size_t n)
+{
+    struct mr_packet_header h;
+    size_t at = 0;
+    return parse_exact(packet, n, &h, &at);
+}
+
+/* Byte by byte, as docs/protocol.md gives it. */
+static void fields_stand_where_the_protocol_says(void **state)
+{
+    static const uint8_t wire[] = {
+        0x4d, 0x52, 1,    4,
+        0x05, 0x00, 0x02, 0x00, /* magic "MR", version, DATA, REPLY | PROBE, payload */
+        0x03, 0x77, 0x66, 0x55,
+        0x44, 0x33, 0x22, 0x11, /* session */
+        0x4d, 0,    0,    0,
+        0,    0,    0,    0x01, /* call */
+        0xe8, 0x03, 0,    0,
+        0xc8, 0,    0,    0, /* message bytes, offset */
+        0x09, 0,    0,    0,
+        0x40, 0xe2, 0x01, 0, /* incarnation, clock */
+        0xa8, 0xa7, 0xa6, 0xa5,
+        0xa4, 0xa3, 0xa2, 0xa1, /* tag */
+        0x55, 0x66,             /* payload */
+    };
+    struct mr_packet_header h;
+    size_t at = 0;
+    assert_int_equal(parse_exact(wire, sizeof(wire), &h, &at), MR_DROP_NONE);
+    assert_int_equal(at, MR_HEADER_BYTES);
+    assert_int_equal(h.magic, MR_MAGIC);
+    assert_int_equal(h.version, 1);
+    assert_int_equal(h.type, MR_PACKET_DATA);
+    assert_int_equal(h.flags, MR_FLAG_REPLY | MR_FLAG_PROBE);
+    assert_int_equal(h.payload_bytes, 2);
+    assert_true(h.session_id == UINT64_C(0x1122334455667703));
+    assert_true(h.call_id == UINT64_C(0x010000000000004d));
+    assert_int_equal(h.message_bytes, 1000);
+    assert_int_equal(h.message_offset, 200);
+    assert_int_equal(h.incarnation, 9);
+    assert_int_equal(h.clock_us, 123456);
+    assert_true(h.tag == UINT64_C(0xa1a2a3a4a5a6a7a8));
+}
+
+static const struct rule {
+    uint8_t type;
+    uint16_t flags;
+    size_t payload_min, payload_max;
+    const char *name;
+} rules[] = {
+    {1, 0, 128, 128, "HELLO"}, {2, 0, 16, 16, "RETRY"},  {3, 0, 88, 88, "ACCEPT"}, {4, 7, 1, 8904, "DATA"},
+    {5, 1, 40, 40, "ACK"},     {6, 1, 40, 40, "RESEND"}, {7, 0, 0, 0, "BUSY"},     {8, 0, 0, 0, "RESET"},
+    {9, 0, 0, 0, "BYE"},       {10, 4, 0, 0, "PING"},
+};
+#define RULE_COUNT (sizeof(rules) / sizeof(rules[0]))
+
+static void each_type_takes_its_payload_and_no_other(void **state)
+{
+    assert_int_equal(RULE_COUNT, MR_PACKET_TYPE_END - 1);
+    for (size_t i = 0; i < RULE_COUNT; i++) {
+        const struct rule *r = &rules[i];
+        assert_string_equal(mr_packet_type_name(r->type), r->name);
+        assert_int_equal(parse(make(r->type, 0, r->payload_min)), MR_DROP_NONE);
+        assert_int_equal(parse(make(r->type, 0, r->payload_max)), MR_DROP_NONE);
+        assert_int_equal(parse(make(r->type, 0, r->payload_max + 1)), MR_drop_range);
+        if (r->payload_min > 0)
+            assert_int_equal(parse(make(r->type, 0, r->payload_min - 1)), MR_drop_range);
+    }
+}
+
+static void each_type_takes_its_flags_and_no_other(void **state)
+{
+    for (size_t i = 0; i < RULE_COUNT; i++) {
+        const struct rule *r = &rules[i];
+        assert_int_equal(parse(make(r->type, r->flags, r->payload_min)), MR_DROP_NONE);
+        for (uint32_t bit = 0; bit < 16; bit++) {
+            uint16_t flag = (uint16_t)(1u << bit);
+            enum mr_drop expected = (r->flags & flag) != 0 ? MR_DROP_NONE : MR_drop_type;
+            assert_int_equal(parse(make(r->type, flag, r->payload_min)), expected);
+        }
+    }
+}
+
+static void unknown_types_are_dropped(void **state)
+{
+    for (uint32_t type = 0; type < 256; type++) {
+        if (type >= 1 && type < MR_PACKET_TYPE_END)
+            continue;
+        assert_int_equal(parse(make((uint8_t)type, 0, 0)), MR_drop_type);
+        assert_string_equal(mr_packet_type_name((uint8_t)type), "?");
+    }
+}
+
+static void a_datagram_is_as_long_as_it_says(void **state)
+{
+    size_t whole = make(MR_PACKET_DATA, 0, 100);
+    for (size_t n = 0; n < whole; n++)
+        assert_int_equal(parse(n), MR_drop_short);
+    assert_int_equal(parse(whole), MR_DROP_NONE);
+    assert_int_equal(parse(whole + 1), MR_drop_short);
+}
+
+/* Each packet is wrong in one way and in all that are checked later: the first one counts. */
+static void checks_come_in_their_order(void **state)
+{
+    struct mr_packet_header h = {.magic = 1, .version = 9, .type = 99, .flags = 0xffff, .payload_bytes = 5};
+    size_t at = 0;
+    uint8_t bytes[MR_HEADER_BYTES];
+    memcpy(bytes, &h, sizeof(h));
+    assert_int_equal(parse_exact(bytes, sizeof(bytes) - 1, &h, &at), MR_drop_short);
+    assert_int_equal(parse_exact(bytes, sizeof(bytes), &h, &at), MR_drop_magic);
+    h.magic = MR_MAGIC;
+    memcpy(bytes, &h, sizeof(h));
+    assert_int_equal(parse_exact(bytes, sizeof(bytes), &h, &at), MR_drop_version);
+    h.version = MR_PROTOCOL_VERSION;
+    memcpy(bytes, &h, sizeof(h));
+    assert_int_equal(parse_exact(bytes, sizeof(bytes), &h, &at), MR_drop_type);
+    h.type = MR_PACKET_PING;
+    memcpy(bytes, &h, sizeof(h));
+    assert_int_equal(parse_exact(bytes, sizeof(bytes), &h, &at), MR_drop_type);
+    h.flags = 0;
+    memcpy(bytes, &h, sizeof(h));
+    assert_int_equal(parse_exact(bytes, sizeof(bytes), &h, &at), MR_drop_short);
+    assert_int_equal(at, 0);
+}
+
+static void nothing_is_written_on_failure(void **state)
+{
+    struct mr_packet_header h, before;
+    const uint8_t *payload = packet;
+    memset(&h, 0x5a, sizeof(h));
+    before = h;
+    make(MR_PACKET_HELLO, 0, 127);
+    assert_int_equal(mr_packet_parse(packet, MR_HEADER_BYTES + 127, &h, &payload), MR_drop_range);
+    assert_memory_equal(&h, &before, sizeof(h));
+    assert_ptr_equal(payload, packet);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_stand_where_the_protocol_says),
+        cmocka_unit_test(each_type_takes_its_payload_and_no_other),
+        cmocka_unit_test(each_type_takes_its_flags_and_no_other),
+        cmocka_unit_test(unknown_types_are_dropped),
+        cmocka_unit_test(a_datagram_is_as_long_as_it_says),
+        cmocka_unit_test(checks_come_in_their_order),
+        cmocka_unit_test(nothing_is_written_on_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,57 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/mr_status.h"
+
+static void every_status_has_a_name_and_a_text(void **state)
+{
+    for (int s = 0; s < MR_STATUS_COUNT; s++) {
+        assert_true(strlen(mr_status_name((enum mr_status)s)) >= 2);
+        assert_true(strlen(mr_status_text((enum mr_status)s)) >= 2);
+        assert_string_not_equal(mr_status_text((enum mr_status)s), "unknown status");
+        for (int other = 0; other < s; other++)
+            assert_string_not_equal(mr_status_name((enum mr_status)s), mr_status_name((enum mr_status)other));
+    }
+}
+
+static void names_are_the_enum_s(void **state)
+{
+    assert_string_equal(mr_status_name(MR_OK), "OK");
+    assert_string_equal(mr_status_text(MR_OK), "ok");
+    assert_string_equal(mr_status_name(MR_UNKNOWN_TABLE), "UNKNOWN_TABLE");
+    assert_string_equal(mr_status_name(MR_INTERNAL), "INTERNAL");
+}
+
+/* The numbers travel: a change would make two versions misunderstand each other. */
+static void values_are_part_of_the_protocol(void **state)
+{
+    assert_int_equal(MR_OK, 0);
+    assert_int_equal(MR_UNKNOWN_OUTCOME, 2);
+    assert_int_equal(MR_BUSY, 4);
+    assert_int_equal(MR_ALREADY_LEARNT, 13);
+    assert_int_equal(MR_FEATURE_MISMATCH, 17);
+    assert_int_equal(MR_END_OF_DATA, 28);
+    assert_int_equal(MR_INTERNAL, 35);
+}
+
+static void unknown_values_are_said_to_be(void **state)
+{
+    assert_string_equal(mr_status_text(MR_STATUS_COUNT), "unknown status");
+    assert_string_equal(mr_status_name(MR_STATUS_COUNT), "?");
+    assert_string_equal(mr_status_text((enum mr_status)65535), "unknown status");
+    assert_string_equal(mr_status_name((enum mr_status)65535), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_status_has_a_name_and_a_text),
+        cmocka_unit_test(names_are_the_enum_s),
+        cmocka_unit_test(values_are_part_of_the_protocol),
+        cmocka_unit_test(unknown_values_are_said_to_be),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
