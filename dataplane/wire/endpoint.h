@@ -64,26 +64,28 @@ struct mr_request {
     uint64_t deadline_us; /* UINT64_MAX = none */
 };
 
-/* Serving side. The handler must call exactly one of mr_reply_begin/end, mr_reply_status, mr_reply_busy or
- * mr_reply_later before it returns. */
+/* Serving side. The handler must call exactly one of mr_reply_begin/end, mr_reply_status, mr_reply_error, mr_reply_busy or
+ * mr_reply_later before it returns. Called from mr_endpoint_receive() only. */
 typedef void (*mr_on_request)(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 
 enum mr_session_event {
-    MR_SESSION_UP,        /* accepted: incarnation, core count are known */
-    MR_SESSION_RESTARTED, /* accepted again by another incarnation; calls that cannot be repeated have ended with
+    MR_SESSION_UP, /* accepted: incarnation, core count are known; or heard again after AWAY, nothing being lost */
+    MR_SESSION_RESTARTED, /* accepted anew: by another incarnation, or (incarnation as before) by a server that had
+                              forgotten the session; calls that cannot be repeated and were sent whole have ended with
                               MR_UNKNOWN_OUTCOME, the others are sent again by themselves */
-    MR_SESSION_AWAY,      /* no answer for a while; calls go on trying until their deadlines */
+    MR_SESSION_AWAY,      /* no answer for a second; calls go on trying until their deadlines */
     MR_SESSION_REJECTED, /* reserved: a peer without the key gets no answer */
 };
+/* The handler may do anything but destroy the endpoint; it may close this session. */
 typedef void (*mr_on_session)(void *app, struct mr_session *session, enum mr_session_event event);
 
-/* Calling side: the call ended. `reply` is NULL unless a reply came (its preamble.status may be an error); views stay
- * valid until mr_call_free(call). The handler may begin new calls and free this one. */
+/* Calling side: the call ended. `reply` is NULL unless a reply came (its preamble.status, which `status` is then, may be an
+ * error). *reply is valid until the handler returns, what its tensors point to until mr_call_free(call). The handler may
+ * begin, send, cancel and free calls, this one too, and close sessions. */
 typedef void (*mr_on_reply)(void *app, struct mr_call *call, void *user, enum mr_status status,
                             const struct mr_message *reply);
 
-#define MR_PSK_BYTES 32u
-#define MR_PSK_MAX   2u /* keys accepted at once, for rotation */
+#define MR_PSK_MAX 2u /* keys accepted at once, for rotation */
 
 struct mr_endpoint_config {
     struct mr_endpoint_io io;
@@ -125,7 +127,8 @@ void mr_endpoint_destroy(struct mr_endpoint *ep);
 /* One datagram came in. May call handlers. `datagram` is read only and not kept; no alignment is needed. */
 void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *from,
                          const uint8_t *datagram, size_t datagram_bytes);
-/* Send what waits to be bundled. Call it after each burst of receives, replies or sends. */
+/* Send what waits to be bundled, and the first segments of large messages. Call it after each burst of receives, replies
+ * or sends. */
 void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us);
 /* Timers, and up to `segment_budget` segments of large messages that wait for their turn. Returns the time at which it
  * wants to be called again at the latest: now_us when segments are left, UINT64_MAX when nothing is pending. Flushes. */
@@ -144,18 +147,22 @@ void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
 
 /* Room for a reply with these tensors. Tensors with data are copied in; for the others `data` is set to where the
  * handler writes. False when message memory is short: nothing was begun, the caller should mr_reply_busy(). With a stale
- * ref: false too, and mr_reply_busy() then does nothing. */
+ * ref, and when the reply is too large for a message (the call is then answered with MR_TOO_LARGE): false too, and
+ * mr_reply_busy() then does nothing. Begin the reply before changing anything: a call that answered busy is executed again.
+ * Between begin and end no other function of the endpoint may be called. */
 bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
                     struct mr_tensor *tensors, uint32_t tensor_count);
 void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref);
-/* A reply without tensors, or with one line of text (printf style, cut at 400 bytes). */
+/* A reply without tensors, or with one line of text (printf style, cut at 400 bytes; left out when memory is short). These
+ * need no memory and cannot fail. */
 void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status);
 void mr_reply_error(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, const char *format,
                     ...) __attribute__((format(printf, 4, 5)));
 /* The call was not executed and is forgotten; the client sends it again a little later. */
 void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref);
-/* The answer comes later (same thread). The request's memory stays valid until then. The returned request is a stable
- * copy of the one given (NULL when memory is short: the caller must mr_reply_busy). */
+/* The answer comes later (same thread). The request's memory stays valid until then, even if the session ends meanwhile, so
+ * one of the answers above must be given in any case. The returned request is a stable copy of the one given (NULL when
+ * memory is short: the caller must mr_reply_busy). */
 const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request);
 /* True while the session that made the call is alive and waits for this answer. */
 bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref);
@@ -166,7 +173,8 @@ bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref);
  * MR_NO_MEMORY when sessions_max is reached. */
 enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *to, uint16_t core, void *user,
                                struct mr_session **out);
-/* Ends all its calls with MR_CANCELLED, says BYE, frees it. */
+/* Ends all its calls with MR_CANCELLED, says BYE, frees it. Calls begun and not sent stay the caller's, and end with
+ * MR_CANCELLED when they are sent. */
 void mr_session_close(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
 
 struct mr_session_info {
@@ -189,19 +197,20 @@ struct mr_call_options {
     uint16_t table;
     uint16_t flags;
     uint64_t step;
-    uint64_t
-        deadline_us; /* absolute; UINT64_MAX = none. At it the call ends: MR_UNREACHABLE when the session never came
-                             up or is away; MR_DEADLINE_EXCEEDED when the call is repeatable or was never sent whole;
-                             else MR_UNKNOWN_OUTCOME */
+    /* Absolute; UINT64_MAX = none. At it the call ends: with MR_UNKNOWN_OUTCOME when it is not repeatable and was sent
+     * whole; else with MR_UNREACHABLE when the session never came up or is away; else with MR_DEADLINE_EXCEEDED. */
+    uint64_t deadline_us;
     void *user;
 };
 
-/* Room for a request; tensors as in mr_reply_begin. MR_TOO_LARGE, MR_NO_MEMORY (also when calls_max are begun). */
+/* Room for a request; tensors as in mr_reply_begin. MR_TOO_LARGE, MR_NO_MEMORY (also when calls_max are begun),
+ * MR_INVALID_ARGUMENT (priority), MR_CANCELLED (from a handler, while the session is being closed). */
 enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
                              const struct mr_call_options *options, struct mr_tensor *tensors,
                              uint32_t tensor_count, struct mr_call **out);
-/* Hand it over; it is sent in the order of priority, then of sending, as slots of the session's window come free.
- * on_reply is called exactly once for it, never from within this function. */
+/* Hand it over; it is sent in the order of priority, then of sending, as slots of the session's window come free; first in
+ * the next flush or poll. on_reply is called exactly once for it, never from within this function. A call keeps its slot
+ * until the server has answered it, also when it ended earlier by deadline or cancellation. */
 void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us);
 /* End it now with MR_CANCELLED (through on_reply) if it has not ended. */
 void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call);

@@ -58,7 +58,9 @@ struct mr_packet_header {
     uint16_t flags;         /* enum mr_packet_flag */
     uint16_t payload_bytes; /* behind this header */
     uint64_t session_id;    /* random bits, the low MR_CORE_BITS are the core's number; 0 before ACCEPT */
-    uint64_t call_id; /* rises by one per call of the session, from 1; 0 in bundles and session packets */
+    uint64_t
+        call_id; /* rises per call of the session, from 1, leaving out those whose slot is taken; 0 in bundles and
+                         session packets. HELLO: the client nonce, which RETRY and ACCEPT echo */
     uint32_t message_bytes;  /* DATA: length of the whole message */
     uint32_t message_offset; /* DATA: place of this segment, a multiple of the session's segment size */
     uint32_t incarnation;    /* the server's; in a client's packet the one it knows, 0 in HELLO */

@@ -1,0 +1,296 @@
+/* Serving side: from HELLO to ACCEPT, and sessions until they are forgotten. */
+#include <assert.h>
+#include <string.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+
+#define SESSION_INDEX_BITS 16u
+
+/* ---- the table of sessions ---- */
+
+static uint32_t *uuid_bucket(const struct mr_endpoint *ep, const uint8_t *client_uuid)
+{
+    uint64_t low, high;
+    memcpy(&low, client_uuid, sizeof(low));
+    memcpy(&high, client_uuid + sizeof(low), sizeof(high));
+    uint64_t mixed = (low ^ (high << 1)) * UINT64_C(0x9E3779B97F4A7C15);
+    return &ep->served_buckets[(uint32_t)(mixed >> 40) & ep->bucket_mask];
+}
+
+static uint32_t served_index(const struct mr_endpoint *ep, const struct mr_served *served)
+{
+    return (uint32_t)(served - ep->served);
+}
+
+static struct mr_served *served_find_handshake(const struct mr_endpoint *ep, const struct mr_hello *hello)
+{
+    for (uint32_t i = *uuid_bucket(ep, hello->client_uuid); i != 0; i = ep->served[i - 1].next) {
+        struct mr_served *s = &ep->served[i - 1];
+        if (memcmp(s->client_uuid, hello->client_uuid, MR_UUID_BYTES) == 0 &&
+            s->boot_nonce == hello->boot_nonce && s->client_nonce == hello->client_nonce)
+            return s;
+    }
+    return NULL;
+}
+
+static void slots_drop(struct mr_endpoint *ep, struct mr_served *served)
+{
+    for (uint32_t i = 0; i < served->peer.window; i++) {
+        struct mr_slot *slot = &served->slots[i];
+        if (slot->later != NULL) {
+            /* Its handler may still read the request; the memory goes when it answers. */
+            mr_list_append(&ep->orphans, &slot->later->link);
+            slot->later = NULL;
+        }
+        mr_slot_clear(ep, slot);
+    }
+}
+
+void mr_served_drop(struct mr_endpoint *ep, struct mr_served *served)
+{
+    assert(served->used);
+    slots_drop(ep, served);
+    mr_list_remove(&served->peer.dirty);
+    assert(mr_list_empty(&served->peer.parked) && served->peer.flight_bytes == 0);
+    mr_timer_disarm(&ep->wheel, &served->timer);
+    uint32_t *link = uuid_bucket(ep, served->client_uuid);
+    uint32_t number = served_index(ep, served) + 1;
+    while (*link != number)
+        link = &ep->served[*link - 1].next;
+    *link = served->next;
+    served->used = false;
+    served->next = ep->served_free;
+    ep->served_free = number;
+    ep->session_count--;
+}
+
+void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served)
+{
+    uint64_t idle_us = served->confirmed ? ep->config.session_idle_us : MR_UNCONFIRMED_US;
+    uint64_t until_us = served->peer.heard_us + idle_us;
+    if (until_us > ep->now_us) {
+        mr_timer_arm(&ep->wheel, &served->timer, ep->now_us, until_us);
+        return;
+    }
+    ep->counters.sessions_expired++;
+    mr_served_drop(ep, served);
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_hello *hello,
+                                       const struct mr_address *from, uint32_t auth_index)
+{
+    if (ep->served_free == 0 || ep->session_count >= ep->config.sessions_max) {
+        ep->counters.sessions_refused++;
+        return NULL;
+    }
+    uint32_t index = ep->served_free - 1;
+    struct mr_served *s = &ep->served[index];
+    ep->served_free = s->next;
+    memset(s, 0, sizeof(*s));
+    mr_peer_init(&s->peer, true);
+    s->used = true;
+    s->timer.kind = MR_TIMER_SERVED;
+    s->boot_nonce = hello->boot_nonce;
+    s->client_nonce = hello->client_nonce;
+    s->server_nonce = mr_endpoint_random(ep);
+    s->auth_index = (uint8_t)auth_index;
+    memcpy(s->client_uuid, hello->client_uuid, MR_UUID_BYTES);
+    s->udp_bytes_max = (uint16_t)(min_u32(hello->udp_bytes_max, ep->config.udp_bytes_max) & ~7u);
+    s->peer.address = *from;
+    s->peer.incarnation = ep->config.incarnation;
+    s->peer.segment_bytes = s->udp_bytes_max - MR_HEADER_BYTES;
+    s->peer.window = min_u32(hello->window, ep->config.window);
+    s->grant_bytes = mr_window_clamp(hello->receive_buffer_bytes, s->peer.segment_bytes);
+    s->peer.flight_limit_bytes =
+        hello->receive_buffer_bytes > s->grant_bytes ? hello->receive_buffer_bytes : s->grant_bytes;
+    s->peer.session_id = mr_endpoint_random(ep) << (SESSION_INDEX_BITS + MR_CORE_BITS) |
+                         (uint64_t)index << MR_CORE_BITS | ep->config.core;
+    uint32_t *bucket = uuid_bucket(ep, s->client_uuid);
+    s->next = *bucket;
+    *bucket = index + 1;
+    ep->session_count++;
+    ep->counters.sessions_accepted++;
+    return s;
+}
+
+/* ---- HELLO ---- */
+
+static struct mr_packet_header answer_header(const struct mr_endpoint *ep, const struct mr_packet *packet,
+                                             enum mr_packet_type type, uint16_t payload_bytes)
+{
+    return (struct mr_packet_header){
+        .magic = MR_MAGIC,
+        .version = MR_PROTOCOL_VERSION,
+        .type = (uint8_t)type,
+        .payload_bytes = payload_bytes,
+        .call_id = packet->header.call_id,
+        .incarnation = ep->config.incarnation,
+        .clock_us = packet->header.clock_us,
+    };
+}
+
+static void send_retry(struct mr_endpoint *ep, const struct mr_packet *packet, const struct mr_hello *hello,
+                       const struct mr_auth *auth)
+{
+    struct mr_retry retry;
+    mr_cookie_make(ep->cookie_secret, packet->from->ip, packet->from->port, hello, ep->now_us, retry.cookie);
+    struct mr_packet_header header = answer_header(ep, packet, MR_PACKET_RETRY, sizeof(retry));
+    (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &retry);
+}
+
+static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, struct mr_served *s)
+{
+    const struct mr_auth *auth = &ep->auth[s->auth_index];
+    struct mr_accept accept = {
+        .session_id = s->peer.session_id,
+        .client_nonce = s->client_nonce,
+        .server_nonce = s->server_nonce,
+        .last_push_step = ep->last_step_hook != NULL ? ep->last_step_hook(ep->config.app, s->client_uuid) : 0,
+        .incarnation = ep->config.incarnation,
+        .grant_bytes = ep->config.receive_window_bytes,
+        .map_version = ep->config.map_version,
+        .udp_bytes_max = s->udp_bytes_max,
+        .window = (uint16_t)s->peer.window,
+        .core = ep->config.core,
+        .core_count = ep->config.core_count,
+    };
+    mr_accept_prove(auth, s->client_uuid, s->boot_nonce, &accept);
+    mr_session_key(auth, &accept, s->client_uuid, &s->peer.key);
+    struct mr_packet_header header = answer_header(ep, packet, MR_PACKET_ACCEPT, sizeof(accept));
+    (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &accept);
+}
+
+static const struct mr_auth *auth_find(const struct mr_endpoint *ep, uint32_t key_id)
+{
+    for (uint32_t i = 0; i < ep->auth_count; i++)
+        if (ep->auth[i].key_id == key_id)
+            return &ep->auth[i];
+    return NULL;
+}
+
+static bool all_zero(const uint8_t *bytes, size_t n)
+{
+    uint8_t any = 0;
+    for (size_t i = 0; i < n; i++)
+        any |= bytes[i];
+    return any == 0;
+}
+
+static bool hello_in_range(const struct mr_endpoint *ep, const struct mr_hello *hello)
+{
+    return hello->udp_bytes_max >= MR_UDP_BYTES_MIN && hello->window >= 1 && hello->window <= MR_WINDOW_MAX &&
+           hello->core == ep->config.core && hello->reserved == 0;
+}
+
+void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    struct mr_hello hello;
+    if (packet->header.payload_bytes != sizeof(hello)) {
+        ep->counters.drop_range++;
+        return;
+    }
+    memcpy(&hello, packet->payload, sizeof(hello));
+    const struct mr_auth *auth = auth_find(ep, hello.key_id);
+    if (auth == NULL) {
+        ep->counters.drop_proof++;
+        return;
+    }
+    if (!mr_tag_verify(&auth->hello_key, packet->datagram)) {
+        ep->counters.drop_tag++;
+        return;
+    }
+    if (!hello_in_range(ep, &hello)) {
+        ep->counters.drop_range++;
+        return;
+    }
+    if (all_zero(hello.cookie, sizeof(hello.cookie))) {
+        send_retry(ep, packet, &hello, auth);
+        return;
+    }
+    if (!mr_cookie_verify(ep->cookie_secret, packet->from->ip, packet->from->port, &hello, ep->now_us)) {
+        ep->counters.drop_cookie++;
+        return;
+    }
+    if (!mr_hello_verify(auth, &hello)) {
+        ep->counters.drop_proof++;
+        return;
+    }
+    struct mr_served *s = served_find_handshake(ep, &hello);
+    if (s == NULL) {
+        s = served_create(ep, &hello, packet->from, (uint32_t)(auth - ep->auth));
+        if (s == NULL)
+            return;
+        s->peer.heard_us = ep->now_us;
+        mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + MR_UNCONFIRMED_US);
+    }
+    s->peer.address = *packet->from; /* proven by the cookie; a client may have moved */
+    send_accept(ep, packet, s);
+}
+
+/* ---- packets of sessions ---- */
+
+/* Says that nothing is known of the session. A hint without proof: the client looks for itself with a HELLO. */
+static void send_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    uint64_t interval = ep->now_us / MR_RESET_INTERVAL_US;
+    if (interval != ep->reset_interval) {
+        ep->reset_interval = interval;
+        ep->resets_in_interval = 0;
+    }
+    if (ep->resets_in_interval >= MR_RESETS_PER_INTERVAL)
+        return;
+    ep->resets_in_interval++;
+    struct mr_packet_header header = answer_header(ep, packet, MR_PACKET_RESET, 0);
+    header.session_id = packet->header.session_id;
+    if (mr_transmit(ep, packet->from, &ep->auth[0].hello_key, &header, NULL))
+        ep->counters.resets_sent++;
+}
+
+/* The first packet under the session's key: whoever sent the HELLO is there now. Sessions of the same client from before
+ * its restart are over. */
+static void confirm(struct mr_endpoint *ep, struct mr_served *served)
+{
+    served->confirmed = true;
+    uint32_t i = *uuid_bucket(ep, served->client_uuid);
+    while (i != 0) {
+        struct mr_served *other = &ep->served[i - 1];
+        i = other->next;
+        if (other->boot_nonce != served->boot_nonce &&
+            memcmp(other->client_uuid, served->client_uuid, MR_UUID_BYTES) == 0)
+            mr_served_drop(ep, other);
+    }
+    mr_timer_arm(&ep->wheel, &served->timer, ep->now_us, ep->now_us + ep->config.session_idle_us);
+}
+
+struct mr_served *mr_served_find(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    const struct mr_packet_header *header = &packet->header;
+    uint32_t index = (uint32_t)(header->session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
+    struct mr_served *s = index < ep->config.sessions_max ? &ep->served[index] : NULL;
+    if (s == NULL || !s->used || s->peer.session_id != header->session_id) {
+        ep->counters.drop_session++;
+        if (header->type != MR_PACKET_BYE)
+            send_reset(ep, packet);
+        return NULL;
+    }
+    if (!mr_tag_verify(&s->peer.key, packet->datagram)) {
+        ep->counters.drop_tag++;
+        return NULL;
+    }
+    if (!mr_address_equal(&s->peer.address, packet->from) || header->incarnation != ep->config.incarnation) {
+        ep->counters.drop_session++;
+        return NULL;
+    }
+    s->peer.address = *packet->from; /* the way back may have changed */
+    s->peer.heard_us = ep->now_us;
+    s->peer.clock_us = header->clock_us;
+    s->peer.clock_heard_us = (uint32_t)ep->now_us;
+    if (!s->confirmed)
+        confirm(ep, s);
+    return s;
+}

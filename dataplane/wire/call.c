@@ -1,0 +1,315 @@
+/* Calling side: the life of a call, from its beginning to its user's being told. */
+#include <assert.h>
+#include <string.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+
+/* ---- begin, send, free ---- */
+
+enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
+                             const struct mr_call_options *options, struct mr_tensor *tensors,
+                             uint32_t tensor_count, struct mr_call **out)
+{
+    if (options->priority >= MR_PRIORITIES)
+        return MR_INVALID_ARGUMENT;
+    if (session->closing)
+        return MR_CANCELLED;
+    uint32_t bytes = mr_message_bytes(tensors, tensor_count);
+    if (bytes == 0 || bytes > ep->config.message_bytes_max)
+        return MR_TOO_LARGE;
+    if (mr_list_empty(&ep->calls_free))
+        return MR_NO_MEMORY;
+    uint8_t *request = mr_buddy_alloc(ep->memory, bytes);
+    if (request == NULL)
+        return MR_NO_MEMORY;
+    struct mr_preamble preamble = {
+        .op = options->op,
+        .priority = options->priority,
+        .table = options->table,
+        .flags = options->flags,
+        .step = options->step,
+    };
+    mr_message_layout(request, &preamble, tensors, tensor_count);
+
+    struct mr_call *call = MR_CONTAINER(ep->calls_free.next, struct mr_call, link);
+    mr_list_remove(&call->link);
+    memset(call, 0, sizeof(*call));
+    mr_list_init(&call->sending.link);
+    mr_list_append(&session->built, &call->link);
+    call->timer.kind = MR_TIMER_CALL;
+    call->session = session;
+    call->deadline_us = options->deadline_us;
+    call->request = request;
+    call->request_bytes = bytes;
+    call->user = options->user;
+    call->op = options->op;
+    call->priority = options->priority;
+    call->state = MR_CALL_BUILT;
+    *out = call;
+    return MR_OK;
+}
+
+static void queue_append(struct mr_session *s, struct mr_call *call)
+{
+    call->state = MR_CALL_QUEUED;
+    mr_list_append(&s->queue[call->priority], &call->link);
+    s->queued |= 1u << call->priority;
+}
+
+void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us)
+{
+    assert(call->state == MR_CALL_BUILT);
+    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    mr_message_seal(call->request, call->request_bytes);
+    mr_list_remove(&call->link);
+    struct mr_session *s = call->session;
+    if (s == NULL) { /* closed meanwhile */
+        call->state = MR_CALL_QUEUED;
+        mr_timer_arm(&ep->wheel, &call->timer, ep->now_us, ep->now_us);
+        return;
+    }
+    queue_append(s, call);
+    s->calls_pending++;
+    mr_peer_mark(ep, &s->peer);
+    mr_call_arm(ep, call);
+}
+
+static void call_to_pool(struct mr_endpoint *ep, struct mr_call *call)
+{
+    mr_timer_disarm(&ep->wheel, &call->timer);
+    call->state = MR_CALL_FREE;
+    mr_list_prepend(&ep->calls_free, &call->link);
+}
+
+void mr_call_free(struct mr_endpoint *ep, struct mr_call *call)
+{
+    assert(call->state == MR_CALL_BUILT || (call->state == MR_CALL_ENDED && !call->user_freed));
+    mr_buddy_free(ep->memory, call->request);
+    mr_buddy_free(ep->memory, call->reply);
+    call->request = NULL;
+    call->reply = NULL;
+    call->user_freed = true;
+    mr_list_remove(&call->link);
+    if (call->call_id == 0)
+        call_to_pool(ep, call);
+}
+
+/* ---- slots ---- */
+
+void mr_call_arm(struct mr_endpoint *ep, struct mr_call *call)
+{
+    uint64_t at_us = call->state == MR_CALL_ENDED ? UINT64_MAX : call->deadline_us;
+    if (call->call_id != 0 && call->probe_at_us != 0 && call->probe_at_us < at_us)
+        at_us = call->probe_at_us;
+    if (at_us == UINT64_MAX)
+        return;
+    if (!mr_timer_armed(&call->timer) ||
+        call->timer.due_tick << MR_TIMER_TICK_BITS >= at_us + MR_TIMER_TICK_US)
+        mr_timer_arm(&ep->wheel, &call->timer, ep->now_us, at_us);
+}
+
+static void set_time_left(const struct mr_endpoint *ep, const struct mr_call *call)
+{
+    uint64_t left_ms = 0;
+    if (call->deadline_us != UINT64_MAX) {
+        left_ms = call->deadline_us > ep->now_us ? (call->deadline_us - ep->now_us) / 1000 + 1 : 1;
+        left_ms = left_ms < UINT32_MAX ? left_ms : UINT32_MAX;
+    }
+    /* The body hash does not cover the preamble. */
+    ((struct mr_preamble *)(void *)call->request)->deadline_ms = (uint32_t)left_ms;
+}
+
+void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_session *s = call->session;
+    call->state = MR_CALL_SENDING;
+    call->server_has = false;
+    call->probes = 0;
+    call->probe_at_us = 0;
+    set_time_left(ep, call);
+    if (call->request_bytes <= s->peer.segment_bytes) {
+        mr_peer_ready(ep, &s->peer, (uint32_t)(call->call_id % s->peer.window));
+        return;
+    }
+    call->sending.peer = &s->peer;
+    call->sending.call_id = call->call_id;
+    mr_outgoing_init(&call->sending.out, call->request, call->request_bytes, s->peer.segment_bytes,
+                     s->grant_bytes);
+    mr_sending_activate(ep, &call->sending);
+}
+
+/* Ids whose slot is taken are left out, so that one long call does not hold up the others. False: all are taken. */
+static bool slot_assign(struct mr_session *s, struct mr_call *call)
+{
+    uint32_t window = s->peer.window;
+    uint64_t all = window == 64 ? ~UINT64_C(0) : (UINT64_C(1) << window) - 1;
+    uint64_t free_slots = ~s->busy_slots & all;
+    if (free_slots == 0)
+        return false;
+    uint32_t first = (uint32_t)(s->next_call_id % window);
+    uint64_t ahead = free_slots >> first;
+    uint32_t skip = ahead != 0 ? (uint32_t)__builtin_ctzll(ahead)
+                               : window - first + (uint32_t)__builtin_ctzll(free_slots);
+    call->call_id = s->next_call_id + skip;
+    s->next_call_id = call->call_id + 1;
+    uint32_t slot = (uint32_t)(call->call_id % window);
+    s->busy_slots |= UINT64_C(1) << slot;
+    s->slots[slot] = call;
+    return true;
+}
+
+void mr_session_start_calls(struct mr_endpoint *ep, struct mr_session *s)
+{
+    if (!s->established)
+        return;
+    while (s->queued != 0) {
+        uint32_t priority = 31u - (uint32_t)__builtin_clz(s->queued);
+        struct mr_call *call = MR_CONTAINER(s->queue[priority].next, struct mr_call, link);
+        if (!slot_assign(s, call))
+            return;
+        mr_list_remove(&call->link);
+        if (mr_list_empty(&s->queue[priority]))
+            s->queued &= ~(1u << priority);
+        mr_call_transmit(ep, call);
+    }
+}
+
+void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_session *s = call->session;
+    uint32_t slot = (uint32_t)(call->call_id % s->peer.window);
+    assert(s->slots[slot] == call);
+    s->slots[slot] = NULL;
+    s->busy_slots &= ~(UINT64_C(1) << slot);
+    s->peer.ready &= ~(UINT64_C(1) << slot);
+    if (call->request_bytes > s->peer.segment_bytes)
+        mr_sending_stop(ep, &call->sending);
+    call->call_id = 0;
+    mr_timer_disarm(&ep->wheel, &call->timer);
+    if (s->queued != 0)
+        mr_peer_mark(ep, &s->peer);
+    if (call->state == MR_CALL_ENDED && call->user_freed)
+        call_to_pool(ep, call);
+}
+
+/* ---- the end ---- */
+
+void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status status,
+                 const struct mr_message *reply)
+{
+    struct mr_session *s = call->session;
+    if (call->state == MR_CALL_QUEUED) {
+        mr_list_remove(&call->link);
+        if (s != NULL && mr_list_empty(&s->queue[call->priority]))
+            s->queued &= ~(1u << call->priority);
+    }
+    if (call->call_id != 0 && (call->state == MR_CALL_PAUSED || !call->sent_whole))
+        mr_call_release_slot(ep, call); /* the server cannot have begun with it */
+    call->state = MR_CALL_ENDED;
+    mr_buddy_free(ep->memory, call->request);
+    call->request = NULL;
+    if (reply == NULL) {
+        mr_buddy_free(ep->memory, call->reply);
+        call->reply = NULL;
+    }
+    if (call->call_id == 0) {
+        mr_timer_disarm(&ep->wheel, &call->timer);
+    } else {
+        s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
+        if (call->request_bytes > s->peer.segment_bytes)
+            mr_sending_stop(ep, &call->sending);
+        mr_call_arm(ep, call);
+    }
+    if (s != NULL)
+        s->calls_pending--;
+    ep->counters.calls_ended++;
+    ep->config.on_reply(ep->config.app, call, call->user, status, reply);
+}
+
+void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call)
+{
+    if (call->state == MR_CALL_QUEUED || call->state == MR_CALL_SENDING || call->state == MR_CALL_PAUSED)
+        mr_call_end(ep, call, MR_CANCELLED, NULL);
+}
+
+/* Take the call out of its slot, as if it had never been sent in this session. */
+static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
+{
+    mr_call_release_slot(ep, call);
+    mr_buddy_free(ep->memory, call->reply);
+    call->reply = NULL;
+    call->sent_us = 0;
+    call->probe_at_us = 0;
+    call->probes = 0;
+    call->busy_count = 0;
+    call->sent_whole = false;
+    call->server_has = false;
+    mr_call_arm(ep, call);
+}
+
+/* Insert the call, that was sent before all that wait, by its age among those that were sent like it. */
+static void queue_insert_sent(struct mr_session *s, struct mr_call *call)
+{
+    call->state = MR_CALL_QUEUED;
+    mr_list_prepend(&s->queue[call->priority], &call->link);
+    s->queued |= 1u << call->priority;
+}
+
+static struct mr_call *newest_in_slot(const struct mr_session *s)
+{
+    struct mr_call *newest = NULL;
+    for (uint32_t i = 0; i < s->peer.window; i++)
+        if (s->slots[i] != NULL && (newest == NULL || s->slots[i]->call_id > newest->call_id))
+            newest = s->slots[i];
+    return newest;
+}
+
+static void end_doomed(struct mr_endpoint *ep, struct mr_session *s, enum mr_status status)
+{
+    uint32_t generation = s->generation;
+    while (s->generation == generation && !mr_list_empty(&s->doomed))
+        mr_call_end(ep, MR_CONTAINER(s->doomed.next, struct mr_call, link), status, NULL);
+}
+
+void mr_session_restart_calls(struct mr_endpoint *ep, struct mr_session *s)
+{
+    struct mr_call *call;
+    while ((call = newest_in_slot(s)) != NULL) {
+        if (call->state == MR_CALL_ENDED) {
+            mr_call_release_slot(ep, call);
+            continue;
+        }
+        bool doomed = call->sent_whole && !mr_op_repeatable(call->op);
+        call_reset(ep, call);
+        if (doomed) {
+            call->state = MR_CALL_QUEUED;
+            mr_list_prepend(&s->doomed, &call->link);
+        } else {
+            queue_insert_sent(s, call);
+        }
+    }
+    end_doomed(ep, s, MR_UNKNOWN_OUTCOME);
+}
+
+void mr_session_cancel_calls(struct mr_endpoint *ep, struct mr_session *s)
+{
+    struct mr_call *call;
+    while ((call = newest_in_slot(s)) != NULL) {
+        bool ended = call->state == MR_CALL_ENDED;
+        mr_call_release_slot(ep, call);
+        if (!ended) {
+            call->state = MR_CALL_QUEUED;
+            mr_list_prepend(&s->doomed, &call->link);
+        }
+    }
+    for (uint32_t p = 0; p < MR_PRIORITIES; p++)
+        mr_list_splice(&s->doomed, &s->queue[MR_PRIORITIES - 1 - p]);
+    s->queued = 0;
+    while (!mr_list_empty(&s->built)) {
+        call = MR_CONTAINER(s->built.next, struct mr_call, link);
+        mr_list_remove(&call->link);
+        call->session = NULL;
+    }
+    end_doomed(ep, s, MR_CANCELLED);
+    assert(s->calls_pending == 0);
+}

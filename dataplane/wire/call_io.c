@@ -1,0 +1,304 @@
+/* Calling side: what comes in for a call, and what its timer does. */
+#include <assert.h>
+#include <string.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+
+void mr_call_sent(struct mr_endpoint *ep, struct mr_call *call, bool whole)
+{
+    if (call->sent_us == 0) {
+        call->sent_us = ep->now_us;
+        ep->counters.calls_made++;
+    }
+    call->sent_whole |= whole;
+    call->probe_at_us = ep->now_us + mr_rtt_pto_us(&call->session->rtt, call->probes);
+    mr_call_arm(ep, call);
+}
+
+static void progress(struct mr_endpoint *ep, struct mr_call *call)
+{
+    call->probes = 0;
+    call->probe_at_us = ep->now_us + mr_rtt_pto_us(&call->session->rtt, 0);
+    mr_call_arm(ep, call);
+}
+
+/* ---- replies ---- */
+
+/* The reply is in call->reply, parsed. */
+static void finish(struct mr_endpoint *ep, struct mr_call *call)
+{
+    mr_call_release_slot(ep, call);
+    mr_call_end(ep, call, (enum mr_status)ep->message.preamble.status, &ep->message);
+}
+
+static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
+{
+    uint8_t *reply = mr_buddy_alloc(ep->memory, fragment->bytes);
+    if (reply == NULL)
+        return; /* it comes again when the probe asks for it */
+    memcpy(reply, fragment->payload, fragment->bytes);
+    if (!mr_message_parse(reply, fragment->bytes, &ep->message)) {
+        ep->counters.drop_message++;
+        mr_buddy_free(ep->memory, reply);
+        return;
+    }
+    assert(call->reply == NULL);
+    call->reply = reply;
+    finish(ep, call);
+}
+
+static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_packet_type type)
+{
+    struct mr_ack ack;
+    mr_incoming_report(&call->incoming, &ack);
+    (void)mr_transmit_control(ep, &call->session->peer, type, MR_FLAG_REPLY, call->call_id, &ack,
+                              sizeof(ack));
+}
+
+static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
+{
+    if (!mr_message_parse(call->reply, call->incoming.message_bytes, &ep->message)) {
+        struct mr_ack nothing = {.received_bytes = 0};
+        ep->counters.drop_message++;
+        mr_buddy_free(ep->memory, call->reply);
+        call->reply = NULL;
+        (void)mr_transmit_control(ep, &call->session->peer, MR_PACKET_RESEND, MR_FLAG_REPLY, call->call_id,
+                                  &nothing, sizeof(nothing));
+        return;
+    }
+    send_report(ep, call, MR_PACKET_ACK); /* lets the server give the reply's memory back */
+    finish(ep, call);
+}
+
+static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
+{
+    struct mr_incoming *in = &call->incoming;
+    struct mr_session *s = call->session;
+    if (call->reply == NULL) {
+        call->reply = mr_buddy_alloc(ep->memory, fragment->message_bytes);
+        if (call->reply == NULL)
+            return;
+        mr_incoming_init(in, call->reply, fragment->message_bytes, s->peer.segment_bytes,
+                         ep->config.receive_window_bytes);
+    }
+    enum mr_segment_result result = MR_SEGMENT_RANGE;
+    if (fragment->message_bytes == in->message_bytes)
+        result = mr_incoming_put(in, fragment->offset, fragment->payload, fragment->bytes);
+    if (result == MR_SEGMENT_RANGE) {
+        ep->counters.drop_range++;
+        return;
+    }
+    if (result == MR_SEGMENT_REPEATED) {
+        ep->counters.segments_repeated++;
+        return;
+    }
+    progress(ep, call);
+    if (mr_incoming_whole(in)) {
+        receiving_complete(ep, call);
+    } else if (mr_incoming_gap_certain(in) && ep->now_us - call->asked_again_us >= s->rtt.smoothed_us) {
+        call->asked_again_us = ep->now_us;
+        send_report(ep, call, MR_PACKET_RESEND);
+    } else if (mr_incoming_grant_due(in)) {
+        send_report(ep, call, MR_PACKET_ACK);
+    }
+}
+
+struct visit {
+    struct mr_session *session;
+    uint32_t generation;
+};
+
+static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment)
+{
+    const struct visit *visit = arg;
+    struct mr_session *s = visit->session;
+    bool whole = fragment->bytes == fragment->message_bytes;
+    struct mr_call *call = s->slots[fragment->call_id % s->peer.window];
+    if (call == NULL || call->call_id != fragment->call_id || fragment->call_id == 0) {
+        ep->counters.drop_stale++;
+        if (!whole) /* its last ACK was lost */
+            (void)mr_transmit_ack(ep, &s->peer, MR_FLAG_REPLY, fragment->call_id, fragment->message_bytes);
+        return true;
+    }
+    if (fragment->message_bytes > ep->config.message_bytes_max ||
+        fragment->message_bytes < sizeof(struct mr_preamble) || (whole && fragment->offset != 0)) {
+        ep->counters.drop_range++;
+        return true;
+    }
+    if (call->state == MR_CALL_ENDED) { /* its user has stopped waiting */
+        if (!whole)
+            (void)mr_transmit_ack(ep, &s->peer, MR_FLAG_REPLY, fragment->call_id, fragment->message_bytes);
+        mr_call_release_slot(ep, call);
+        return true;
+    }
+    if (whole && fragment->bytes <= s->peer.segment_bytes && call->reply == NULL)
+        receive_whole(ep, call, fragment);
+    else
+        receive_segment(ep, call, fragment);
+    return s->generation == visit->generation;
+}
+
+/* ---- what the server says about a request ---- */
+
+static void on_request_report(struct mr_endpoint *ep, struct mr_call *call, const struct mr_ack *ack)
+{
+    struct mr_session *s = call->session;
+    struct mr_outgoing *out = &call->sending.out;
+    uint32_t before = out->acked_bytes;
+    if (ack->received_bytes < before && call->probes >= MR_LOSS_PROBES) {
+        /* No old report that was overtaken: the server has lost what it had. */
+        mr_sending_stop(ep, &call->sending);
+        mr_call_transmit(ep, call);
+        return;
+    }
+    bool may_mark = ep->now_us - call->asked_again_us >= s->rtt.smoothed_us;
+    uint32_t losses_from = !may_mark ? 0 : call->probes > 0 ? 1 : MR_REORDER_SEGMENTS;
+    if (!mr_sending_report(ep, &call->sending, ack, losses_from)) {
+        ep->counters.drop_range++;
+        return;
+    }
+    if (may_mark && mr_outgoing_resends(out))
+        call->asked_again_us = ep->now_us;
+    if (out->acked_bytes > before)
+        progress(ep, call);
+    call->server_has |= out->acked_bytes == call->request_bytes;
+}
+
+static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr_packet *packet)
+{
+    struct mr_ack ack;
+    memcpy(&ack, packet->payload, sizeof(ack));
+    bool server_has = ack.received_bytes == call->request_bytes;
+    if (call->state == MR_CALL_ENDED) {
+        if (!server_has)
+            mr_call_release_slot(ep, call); /* cannot become whole any more */
+    } else if (call->state != MR_CALL_SENDING) {
+        ep->counters.drop_stale++;
+    } else if (call->request_bytes <= call->session->peer.segment_bytes) {
+        call->server_has = server_has;
+    } else {
+        on_request_report(ep, call, &ack);
+    }
+}
+
+static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
+{
+    ep->counters.busy_received++;
+    if (call->state == MR_CALL_ENDED) {
+        mr_call_release_slot(ep, call);
+        return;
+    }
+    if (call->state != MR_CALL_SENDING || call->reply != NULL) {
+        ep->counters.drop_stale++;
+        return;
+    }
+    struct mr_session *s = call->session;
+    call->state = MR_CALL_PAUSED;
+    s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
+    if (call->request_bytes > s->peer.segment_bytes)
+        mr_sending_stop(ep, &call->sending);
+    uint64_t pause_us = ep->config.busy_retry_us
+                        << (call->busy_count < MR_BUSY_BACKOFF_MAX ? call->busy_count : MR_BUSY_BACKOFF_MAX);
+    if (call->busy_count < MR_BUSY_BACKOFF_MAX)
+        call->busy_count++;
+    call->probe_at_us = ep->now_us + pause_us / 2 + mr_endpoint_random(ep) % (pause_us + 1);
+    mr_call_arm(ep, call);
+}
+
+void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    struct mr_session *s = ep->sessions != NULL ? mr_session_find(ep, packet) : NULL;
+    if (s == NULL) {
+        if (ep->sessions == NULL)
+            ep->counters.drop_session++;
+        return;
+    }
+    ep->counters.rx_packets++;
+    ep->counters.rx_bytes += MR_HEADER_BYTES + packet->header.payload_bytes;
+    if (packet->header.type == MR_PACKET_DATA) {
+        struct visit visit = {s, s->generation};
+        mr_each_fragment(ep, &visit, packet, on_fragment);
+        return;
+    }
+    uint64_t call_id = packet->header.call_id;
+    struct mr_call *call = s->slots[call_id % s->peer.window];
+    if (call_id == 0) /* the answer to a keep-alive */
+        return;
+    if (call == NULL || call->call_id != call_id)
+        ep->counters.drop_stale++;
+    else if (packet->header.type == MR_PACKET_BUSY)
+        on_busy(ep, call);
+    else
+        on_ack(ep, call, packet);
+}
+
+/* ---- timers ---- */
+
+static enum mr_status deadline_status(const struct mr_call *call)
+{
+    if (call->sent_whole && !mr_op_repeatable(call->op))
+        return MR_UNKNOWN_OUTCOME;
+    if (!call->session->established || call->session->away)
+        return MR_UNREACHABLE;
+    return MR_DEADLINE_EXCEEDED;
+}
+
+/* Ask, in the cheapest way that leads on from where the call stands. */
+static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_peer *peer = &call->session->peer;
+    struct mr_segment whole = {.offset = 0, .bytes = call->request_bytes};
+    if (call->state == MR_CALL_SENDING && call->reply != NULL) {
+        send_report(ep, call, MR_PACKET_RESEND);
+    } else if (call->state == MR_CALL_ENDED || call->server_has) {
+        (void)mr_transmit_control(ep, peer, MR_PACKET_PING, MR_FLAG_PROBE, call->call_id, NULL, 0);
+    } else if (call->request_bytes <= peer->segment_bytes) {
+        ep->counters.segments_resent++;
+        (void)mr_transmit_segment(ep, peer, MR_FLAG_PROBE, call->call_id, call->request, call->request_bytes,
+                                  &whole);
+    } else {
+        mr_outgoing_probe(&call->sending.out);
+        mr_sending_activate(ep, &call->sending);
+    }
+}
+
+static bool waits_for_room(const struct mr_call *call)
+{
+    const struct mr_peer *peer = &call->session->peer;
+    if (call->request_bytes <= peer->segment_bytes)
+        return (peer->ready >> (call->call_id % peer->window) & 1) != 0;
+    return call->sending.out.sent_bytes == 0;
+}
+
+static void probe(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_session *s = call->session;
+    bool waits = call->state == MR_CALL_SENDING && waits_for_room(call);
+    if (!waits) {
+        ep->counters.probes++;
+        if (call->probes < UINT8_MAX)
+            call->probes++;
+        send_probe(ep, call);
+    }
+    call->probe_at_us = ep->now_us + mr_rtt_pto_us(&s->rtt, call->probes);
+    mr_call_arm(ep, call);
+    uint64_t since_us = s->peer.heard_us > call->sent_us ? s->peer.heard_us : call->sent_us;
+    if (!waits && ep->now_us - since_us >= MR_AWAY_US)
+        mr_session_away(ep, s);
+}
+
+void mr_call_timer(struct mr_endpoint *ep, struct mr_call *call)
+{
+    if (call->session == NULL) {
+        mr_call_end(ep, call, MR_CANCELLED, NULL);
+    } else if (call->state != MR_CALL_ENDED && call->deadline_us <= ep->now_us) {
+        mr_call_end(ep, call, deadline_status(call), NULL);
+    } else if (call->call_id == 0 || call->probe_at_us == 0 || call->probe_at_us > ep->now_us) {
+        mr_call_arm(ep, call);
+    } else if (call->state == MR_CALL_PAUSED) {
+        mr_call_transmit(ep, call);
+        mr_call_arm(ep, call);
+    } else {
+        probe(ep, call);
+    }
+}

@@ -1,0 +1,325 @@
+#include "dataplane/wire/endpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+
+#define SESSIONS_DEFAULT       1024u
+#define CALLS_DEFAULT          4096u
+#define RECEIVE_WINDOW_DEFAULT (256u << 10)
+#define MEMORY_BYTES_DEFAULT   ((size_t)64 << 20)
+#define SESSION_IDLE_DEFAULT   UINT64_C(60000000)
+#define BUSY_RETRY_DEFAULT     200u
+#define FLUSH_SEGMENTS         8u
+
+void mr_endpoint_config_default(struct mr_endpoint_config *config)
+{
+    *config = (struct mr_endpoint_config){
+        .incarnation = 1,
+        .core_count = 1,
+        .sessions_max = SESSIONS_DEFAULT,
+        .calls_max = CALLS_DEFAULT,
+        .window = MR_WINDOW_MAX,
+        .udp_bytes_max = MR_UDP_BYTES_MIN,
+        .receive_window_bytes = RECEIVE_WINDOW_DEFAULT,
+        .message_bytes_max = MR_MESSAGE_BYTES_MAX,
+        .memory_bytes = MEMORY_BYTES_DEFAULT,
+        .session_idle_us = SESSION_IDLE_DEFAULT,
+        .busy_retry_us = BUSY_RETRY_DEFAULT,
+    };
+}
+
+static bool config_valid(const struct mr_endpoint_config *c)
+{
+    return c->io.tx_begin != NULL && c->io.tx_end != NULL && c->io.random != NULL &&
+           c->psk_count <= MR_PSK_MAX && c->incarnation > 0 && c->core < MR_CORE_MAX &&
+           c->core_count <= MR_CORE_MAX && c->sessions_max >= 1 && c->sessions_max <= MR_SESSIONS_LIMIT &&
+           c->calls_max >= 1 && c->window >= 1 && c->window <= MR_WINDOW_MAX &&
+           c->udp_bytes_max >= MR_UDP_BYTES_MIN && c->udp_bytes_max <= MR_UDP_BYTES_MAX &&
+           c->receive_window_bytes >= 1 && c->message_bytes_max >= sizeof(struct mr_preamble) &&
+           c->message_bytes_max <= MR_MESSAGE_BYTES_MAX && c->session_idle_us >= 1 && c->busy_retry_us >= 1 &&
+           (uintptr_t)c->memory % MR_BUDDY_ALIGN == 0;
+}
+
+static uint32_t table_size(uint32_t entries)
+{
+    uint32_t size = 64;
+    while (size < entries)
+        size *= 2;
+    return size;
+}
+
+static bool create_serving(struct mr_endpoint *ep)
+{
+    uint32_t n = ep->config.sessions_max;
+    ep->served = calloc(n, sizeof(*ep->served));
+    ep->served_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->served_buckets));
+    if (ep->served == NULL || ep->served_buckets == NULL)
+        return false;
+    /* Free ones form a chain in the order of their place; pages stay untouched until they are used. */
+    for (uint32_t i = n; i-- > 0;) {
+        ep->served[i].next = ep->served_free;
+        ep->served_free = i + 1;
+    }
+    return true;
+}
+
+static bool create_calling(struct mr_endpoint *ep)
+{
+    uint32_t n = ep->config.sessions_max;
+    ep->sessions = calloc(n, sizeof(*ep->sessions));
+    ep->session_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->session_buckets));
+    ep->calls = calloc(ep->config.calls_max, sizeof(*ep->calls));
+    if (ep->sessions == NULL || ep->session_buckets == NULL || ep->calls == NULL)
+        return false;
+    for (uint32_t i = n; i-- > 0;) {
+        ep->sessions[i].next = ep->sessions_free;
+        ep->sessions_free = i + 1;
+    }
+    for (uint32_t i = 0; i < ep->config.calls_max; i++)
+        mr_list_append(&ep->calls_free, &ep->calls[i].link);
+    return true;
+}
+
+static bool create_memory(struct mr_endpoint *ep)
+{
+    if (ep->config.memory == NULL) {
+        size_t bytes = (ep->config.memory_bytes + MR_BUDDY_ALIGN - 1) & ~(size_t)(MR_BUDDY_ALIGN - 1);
+        ep->own_memory = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+        ep->config.memory = ep->own_memory;
+    }
+    if (ep->config.memory == NULL)
+        return false;
+    ep->memory = mr_buddy_create(ep->config.memory, ep->config.memory_bytes);
+    ep->scratch =
+        aligned_alloc(MR_TENSOR_ALIGN, (MR_UDP_BYTES_MAX + MR_TENSOR_ALIGN) & ~(MR_TENSOR_ALIGN - 1));
+    return ep->memory != NULL && ep->scratch != NULL;
+}
+
+static void create_auth(struct mr_endpoint *ep)
+{
+    const struct mr_endpoint_config *c = &ep->config;
+    ep->auth_count = c->psk_count > 0 ? c->psk_count : 1;
+    for (uint32_t i = 0; i < ep->auth_count; i++)
+        mr_auth_init(&ep->auth[i], c->psk_count > 0 ? c->psk[i] : NULL);
+    c->io.random(c->io.self, ep->cookie_secret, sizeof(ep->cookie_secret));
+    c->io.random(c->io.self, &ep->boot_nonce, sizeof(ep->boot_nonce));
+}
+
+enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struct mr_endpoint **out)
+{
+    if (!config_valid(config))
+        return MR_INVALID_ARGUMENT;
+    struct mr_endpoint *ep = calloc(1, sizeof(*ep));
+    if (ep == NULL)
+        return MR_NO_MEMORY;
+    ep->config = *config;
+    ep->config.udp_bytes_max &= ~7u;
+    ep->bucket_mask = table_size(config->sessions_max) - 1;
+    mr_list_init(&ep->dirty);
+    mr_list_init(&ep->senders);
+    mr_list_init(&ep->orphans);
+    mr_list_init(&ep->calls_free);
+    mr_timer_wheel_init(&ep->wheel);
+    if (!create_memory(ep) || (config->on_request != NULL && !create_serving(ep)) ||
+        (config->on_reply != NULL && !create_calling(ep))) {
+        mr_endpoint_destroy(ep);
+        return MR_NO_MEMORY;
+    }
+    create_auth(ep);
+    *out = ep;
+    return MR_OK;
+}
+
+void mr_endpoint_destroy(struct mr_endpoint *ep)
+{
+    if (ep == NULL)
+        return;
+    mr_buddy_destroy(ep->memory);
+    free(ep->calls);
+    free(ep->session_buckets);
+    free(ep->sessions);
+    free(ep->served_buckets);
+    free(ep->served);
+    free(ep->scratch);
+    free(ep->own_memory);
+    free(ep);
+}
+
+uint64_t mr_endpoint_random(struct mr_endpoint *ep)
+{
+    uint64_t value;
+    ep->config.io.random(ep->config.io.self, &value, sizeof(value));
+    return value;
+}
+
+const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep)
+{
+    return &ep->counters;
+}
+
+size_t mr_endpoint_memory_used(const struct mr_endpoint *ep)
+{
+    return mr_buddy_used_bytes(ep->memory);
+}
+
+uint32_t mr_endpoint_session_count(const struct mr_endpoint *ep)
+{
+    return ep->session_count;
+}
+
+void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
+                                    uint64_t (*hook)(void *app, const uint8_t *client_uuid))
+{
+    ep->last_step_hook = hook;
+}
+
+/* ---- the way in ---- */
+
+static void count_drop(struct mr_endpoint *ep, enum mr_drop why)
+{
+    switch (why) {
+#define COUNT_DROP(name, help)                                                                               \
+    case MR_##name:                                                                                          \
+        ep->counters.name++;                                                                                 \
+        break;
+        MR_DROP_LIST(COUNT_DROP)
+#undef COUNT_DROP
+    case MR_DROP_NONE:
+    case MR_DROP_COUNT:
+        break;
+    }
+}
+
+static void each_frame(struct mr_endpoint *ep, void *arg, const struct mr_packet *packet,
+                       mr_on_fragment visit)
+{
+    const uint8_t *at = packet->payload;
+    uint32_t left = packet->header.payload_bytes;
+    while (left > 0) {
+        struct mr_frame frame;
+        uint32_t padded_bytes = 0;
+        if (left >= sizeof(frame)) {
+            memcpy(&frame, at, sizeof(frame));
+            padded_bytes = frame.message_bytes <= left ? (frame.message_bytes + 7) & ~7u : 0;
+        }
+        if (padded_bytes == 0 || frame.reserved != 0 || padded_bytes > left - sizeof(frame)) {
+            ep->counters.drop_range++;
+            return;
+        }
+        struct mr_fragment fragment = {frame.call_id,       frame.message_bytes, 0,
+                                       frame.message_bytes, at + sizeof(frame),  false};
+        if (!visit(ep, arg, &fragment))
+            return;
+        at += sizeof(frame) + padded_bytes;
+        left -= (uint32_t)sizeof(frame) + padded_bytes;
+    }
+}
+
+void mr_each_fragment(struct mr_endpoint *ep, void *arg, const struct mr_packet *packet, mr_on_fragment visit)
+{
+    const struct mr_packet_header *header = &packet->header;
+    if ((header->flags & MR_FLAG_BUNDLE) != 0) {
+        each_frame(ep, arg, packet, visit);
+        return;
+    }
+    struct mr_fragment fragment = {header->call_id,        header->message_bytes,
+                                   header->message_offset, header->payload_bytes,
+                                   packet->payload,        (header->flags & MR_FLAG_PROBE) != 0};
+    (void)visit(ep, arg, &fragment);
+}
+
+/* Which side of the wire the packet is for follows from its type, and from whose message it is about. */
+static void dispatch(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    bool about_reply = (packet->header.flags & MR_FLAG_REPLY) != 0;
+    switch ((enum mr_packet_type)packet->header.type) {
+    case MR_PACKET_HELLO:
+        if (ep->served != NULL)
+            mr_accept_hello(ep, packet);
+        else
+            ep->counters.drop_session++;
+        break;
+    case MR_PACKET_RETRY:
+    case MR_PACKET_ACCEPT:
+    case MR_PACKET_RESET:
+        if (ep->sessions != NULL)
+            mr_connect_packet(ep, packet);
+        else
+            ep->counters.drop_session++;
+        break;
+    case MR_PACKET_DATA:
+        about_reply ? mr_call_packet(ep, packet) : mr_serve_packet(ep, packet);
+        break;
+    case MR_PACKET_ACK:
+    case MR_PACKET_RESEND:
+        about_reply ? mr_serve_packet(ep, packet) : mr_call_packet(ep, packet);
+        break;
+    case MR_PACKET_BUSY:
+        mr_call_packet(ep, packet);
+        break;
+    case MR_PACKET_BYE:
+    case MR_PACKET_PING:
+        mr_serve_packet(ep, packet);
+        break;
+    case MR_PACKET_TYPE_END:
+        break;
+    }
+}
+
+static void set_now(struct mr_endpoint *ep, uint64_t now_us)
+{
+    if (now_us > ep->now_us)
+        ep->now_us = now_us;
+}
+
+void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *from,
+                         const uint8_t *datagram, size_t datagram_bytes)
+{
+    struct mr_packet packet = {.datagram = datagram, .from = from};
+    set_now(ep, now_us);
+    enum mr_drop why = mr_packet_parse(datagram, datagram_bytes, &packet.header, &packet.payload);
+    if (why != MR_DROP_NONE)
+        count_drop(ep, why);
+    else
+        dispatch(ep, &packet);
+}
+
+/* ---- the clock ---- */
+
+void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us)
+{
+    set_now(ep, now_us);
+    if (mr_transmit_flush(ep))
+        mr_transmit_senders(ep, FLUSH_SEGMENTS);
+}
+
+static void run_timers(struct mr_endpoint *ep)
+{
+    struct mr_timer *timer;
+    while ((timer = mr_timer_take(&ep->wheel, ep->now_us)) != NULL) {
+        switch ((enum mr_timer_kind)timer->kind) {
+        case MR_TIMER_SERVED:
+            mr_served_timer(ep, MR_CONTAINER(timer, struct mr_served, timer));
+            break;
+        case MR_TIMER_SESSION:
+            mr_session_timer(ep, MR_CONTAINER(timer, struct mr_session, timer));
+            break;
+        case MR_TIMER_CALL:
+            mr_call_timer(ep, MR_CONTAINER(timer, struct mr_call, timer));
+            break;
+        }
+    }
+}
+
+uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget)
+{
+    set_now(ep, now_us);
+    run_timers(ep);
+    if (mr_transmit_flush(ep))
+        mr_transmit_senders(ep, segment_budget);
+    if (!mr_list_empty(&ep->dirty) || !mr_list_empty(&ep->senders))
+        return ep->now_us;
+    return mr_timer_next_us(&ep->wheel);
+}

@@ -1,0 +1,270 @@
+/* Serving side: replies out, kept until the client has them or has moved on. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+
+#define ERROR_TEXT_BYTES_MAX 400u
+
+static struct mr_slot *slot_find(const struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    if (ep->served == NULL || ref.session_index >= ep->config.sessions_max)
+        return NULL;
+    struct mr_served *served = &ep->served[ref.session_index];
+    if (!served->used || served->peer.session_id != ref.session_id || ref.slot >= served->peer.window)
+        return NULL;
+    struct mr_slot *slot = &served->slots[ref.slot];
+    return slot->call_id == ref.call_id && slot->state == MR_SLOT_EXECUTING ? slot : NULL;
+}
+
+bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    return slot_find(ep, ref) != NULL;
+}
+
+void mr_later_free(struct mr_endpoint *ep, struct mr_later *later)
+{
+    mr_list_remove(&later->link);
+    mr_buddy_free(ep->memory, later->bytes);
+    mr_buddy_free(ep->memory, later);
+}
+
+/* An answer to a call whose session is gone: all that is left of it is the request's memory. */
+static void orphan_free(struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    for (struct mr_link *l = ep->orphans.next; l != &ep->orphans; l = l->next) {
+        struct mr_later *later = MR_CONTAINER(l, struct mr_later, link);
+        if (later->request.ref.session_id == ref.session_id && later->request.ref.call_id == ref.call_id) {
+            mr_later_free(ep, later);
+            return;
+        }
+    }
+}
+
+/* The slot that waits for this answer; NULL when the call is over. */
+static struct mr_slot *slot_answer(struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    struct mr_slot *slot = slot_find(ep, ref);
+    if (slot == NULL)
+        orphan_free(ep, ref);
+    return slot;
+}
+
+static void request_free(struct mr_endpoint *ep, struct mr_slot *slot)
+{
+    if (slot->later != NULL)
+        mr_later_free(ep, slot->later);
+    slot->later = NULL;
+}
+
+/* From EXECUTING to DONE, and off it goes. */
+static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
+{
+    request_free(ep, slot);
+    slot->state = MR_SLOT_DONE;
+    if (slot->transfer != NULL)
+        mr_sending_activate(ep, slot->transfer);
+    else
+        mr_peer_ready(ep, &ep->served[ref.session_index].peer, ref.slot);
+}
+
+static bool sending_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+{
+    struct mr_sending *sending = mr_buddy_alloc(ep->memory, sizeof(*sending));
+    if (sending == NULL)
+        return false;
+    mr_list_init(&sending->link);
+    sending->peer = &served->peer;
+    sending->call_id = slot->call_id;
+    mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, served->peer.segment_bytes,
+                     served->grant_bytes);
+    slot->transfer = sending;
+    return true;
+}
+
+bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
+                    struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    struct mr_slot *slot = slot_answer(ep, ref);
+    if (slot == NULL)
+        return false;
+    assert(slot->message == NULL && "mr_reply_begin was called twice");
+    struct mr_served *served = &ep->served[ref.session_index];
+    slot->status = (uint16_t)status;
+    if (tensor_count == 0) {
+        slot->message_bytes = sizeof(struct mr_preamble);
+        return true;
+    }
+    uint32_t bytes = mr_message_bytes(tensors, tensor_count);
+    if (bytes == 0 || bytes > ep->config.message_bytes_max) {
+        mr_reply_status(ep, ref, MR_TOO_LARGE);
+        return false;
+    }
+    uint8_t *message = mr_buddy_alloc(ep->memory, bytes);
+    if (message == NULL)
+        return false;
+    slot->message = message;
+    slot->message_bytes = bytes;
+    if (bytes > served->peer.segment_bytes && !sending_begin(ep, served, slot)) {
+        mr_buddy_free(ep->memory, message);
+        slot->message = NULL;
+        return false;
+    }
+    struct mr_preamble preamble = {.op = slot->op, .priority = slot->priority, .status = slot->status};
+    mr_message_layout(message, &preamble, tensors, tensor_count);
+    return true;
+}
+
+void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    struct mr_slot *slot = slot_find(ep, ref);
+    assert(slot != NULL && "mr_reply_end without mr_reply_begin");
+    if (slot->message != NULL)
+        mr_message_seal(slot->message, slot->message_bytes);
+    finish(ep, ref, slot);
+}
+
+void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status)
+{
+    struct mr_slot *slot = slot_answer(ep, ref);
+    if (slot == NULL)
+        return;
+    slot->status = (uint16_t)status;
+    slot->message_bytes = sizeof(struct mr_preamble);
+    finish(ep, ref, slot);
+}
+
+void mr_reply_error(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, const char *format,
+                    ...)
+{
+    char text[ERROR_TEXT_BYTES_MAX + 1];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    uint32_t bytes = n < 0 ? 0 : (uint32_t)n < sizeof(text) ? (uint32_t)n : ERROR_TEXT_BYTES_MAX;
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, text);
+    if (mr_reply_begin(ep, ref, status, &tensor, 1))
+        mr_reply_end(ep, ref);
+    else
+        mr_reply_status(ep, ref, status); /* no room for the text */
+}
+
+void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    struct mr_slot *slot = slot_answer(ep, ref);
+    if (slot == NULL)
+        return;
+    assert(slot->message == NULL && "mr_reply_busy after mr_reply_begin");
+    request_free(ep, slot);
+    slot->state = MR_SLOT_EMPTY;
+    mr_served_busy(ep, &ep->served[ref.session_index], ref.call_id);
+}
+
+const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct mr_slot *slot = slot_find(ep, request->ref);
+    assert(slot != NULL && slot->later == NULL && ep->executing != NULL);
+    const struct mr_message *message = request->message;
+    uint32_t count = message->preamble.tensor_count;
+    struct mr_later *later = mr_buddy_alloc(ep->memory, sizeof(*later) - sizeof(message->tensors) +
+                                                            count * sizeof(message->tensors[0]));
+    if (later == NULL)
+        return NULL;
+    uint8_t *bytes = ep->executing;
+    if (bytes == ep->scratch) {
+        bytes = mr_buddy_alloc(ep->memory, ep->executing_bytes);
+        if (bytes == NULL) {
+            mr_buddy_free(ep->memory, later);
+            return NULL;
+        }
+        memcpy(bytes, ep->scratch, ep->executing_bytes);
+    }
+    mr_list_init(&later->link);
+    later->bytes = bytes;
+    later->request = *request;
+    later->request.message = &later->message;
+    later->request.client_uuid = later->client_uuid;
+    memcpy(later->client_uuid, request->client_uuid, MR_UUID_BYTES);
+    later->message.preamble = message->preamble;
+    for (uint32_t i = 0; i < count; i++) {
+        later->message.tensors[i] = message->tensors[i];
+        later->message.tensors[i].data = bytes + ((uint8_t *)message->tensors[i].data - ep->executing);
+    }
+    slot->later = later;
+    return &later->request;
+}
+
+const uint8_t *mr_slot_message(const struct mr_slot *slot, uint8_t *status_message)
+{
+    if (slot->message != NULL)
+        return slot->message;
+    struct mr_preamble preamble = {.op = slot->op, .priority = slot->priority, .status = slot->status};
+    mr_message_layout(status_message, &preamble, NULL, 0);
+    mr_message_seal(status_message, sizeof(preamble));
+    return status_message;
+}
+
+void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe)
+{
+    if (slot->acked) {
+        ep->counters.drop_stale++;
+        return;
+    }
+    struct mr_sending *sending = slot->transfer;
+    if (sending == NULL) {
+        ep->counters.calls_replayed++;
+        mr_peer_ready(ep, &served->peer, (uint32_t)(slot - served->slots));
+        return;
+    }
+    if (!probe)
+        return;
+    ep->counters.calls_replayed++;
+    if (sending->out.sent_bytes == 0) { /* waits for its turn */
+        (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, slot->request_bytes);
+        return;
+    }
+    mr_outgoing_probe(&sending->out);
+    mr_sending_activate(ep, sending);
+}
+
+/* The client asks for all of it once more: what it had put together did not verify. */
+static bool starts_over(const struct mr_packet *packet, const struct mr_ack *ack,
+                        const struct mr_outgoing *out)
+{
+    return packet->header.type == MR_PACKET_RESEND && ack->received_bytes == 0 && out->acked_bytes > 0 &&
+           (ack->sack[0] | ack->sack[1] | ack->sack[2] | ack->sack[3]) == 0;
+}
+
+void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
+{
+    uint64_t call_id = packet->header.call_id;
+    struct mr_slot *slot = &served->slots[call_id % served->peer.window];
+    struct mr_sending *sending = slot->transfer;
+    if (slot->call_id != call_id || slot->state != MR_SLOT_DONE || sending == NULL) {
+        ep->counters.drop_stale++;
+        return;
+    }
+    struct mr_ack ack;
+    memcpy(&ack, packet->payload, sizeof(ack));
+    if (starts_over(packet, &ack, &sending->out)) {
+        mr_sending_stop(ep, sending);
+        mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, served->peer.segment_bytes,
+                         served->grant_bytes);
+    }
+    bool resend = packet->header.type == MR_PACKET_RESEND;
+    if (!mr_sending_report(ep, sending, &ack, resend ? 1 : 0)) {
+        ep->counters.drop_range++;
+        return;
+    }
+    if (sending->out.acked_bytes == slot->message_bytes) {
+        mr_slot_clear(ep, slot);
+        slot->state = MR_SLOT_DONE;
+        slot->acked = true;
+    } else if (resend) {
+        mr_outgoing_probe(&sending->out);
+        mr_sending_activate(ep, sending);
+    }
+}

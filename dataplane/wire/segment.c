@@ -1,0 +1,234 @@
+#include "dataplane/wire/segment.h"
+
+#include <string.h>
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool bit_get(const uint64_t *words, uint32_t bit)
+{
+    return (words[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+static void bit_set(uint64_t *words, uint32_t bit)
+{
+    words[bit / 64] |= UINT64_C(1) << (bit % 64);
+}
+
+static bool bits_any(const uint64_t *words)
+{
+    uint64_t any = 0;
+    for (uint32_t i = 0; i < MR_SACK_WORDS; i++)
+        any |= words[i];
+    return any != 0;
+}
+
+static void bits_shift_down(uint64_t *words, uint32_t bits)
+{
+    if (bits >= MR_SACK_SEGMENTS) {
+        memset(words, 0, MR_SACK_WORDS * sizeof(*words));
+        return;
+    }
+    uint32_t skip = bits / 64, shift = bits % 64;
+    for (uint32_t i = 0; i < MR_SACK_WORDS; i++) {
+        uint64_t low = i + skip < MR_SACK_WORDS ? words[i + skip] : 0;
+        uint64_t high = i + skip + 1 < MR_SACK_WORDS ? words[i + skip + 1] : 0;
+        words[i] = shift == 0 ? low : low >> shift | high << (64 - shift);
+    }
+}
+
+uint32_t mr_window_clamp(uint32_t window_bytes, uint32_t segment_bytes)
+{
+    uint32_t segments = window_bytes / segment_bytes;
+    if (segments < MR_WINDOW_SEGMENTS_MIN)
+        segments = MR_WINDOW_SEGMENTS_MIN;
+    return min_u32(segments, MR_SACK_SEGMENTS) * segment_bytes;
+}
+
+/* ---- receiver ---- */
+
+void mr_incoming_init(struct mr_incoming *in, uint8_t *bytes, uint32_t message_bytes, uint32_t segment_bytes,
+                      uint32_t window_bytes)
+{
+    memset(in, 0, sizeof(*in));
+    in->bytes = bytes;
+    in->message_bytes = message_bytes;
+    in->segment_bytes = segment_bytes;
+    in->window_bytes = mr_window_clamp(window_bytes, segment_bytes);
+    in->grant_bytes = min_u32(in->window_bytes, message_bytes);
+}
+
+static void close_gap(struct mr_incoming *in)
+{
+    bool next = true;
+    while (next) {
+        in->received_bytes += min_u32(in->segment_bytes, in->message_bytes - in->received_bytes);
+        if (in->gap_segments == 0)
+            return;
+        next = bit_get(in->sack, 0);
+        in->gap_segments -= next;
+        bits_shift_down(in->sack, 1);
+    }
+}
+
+enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t offset, const uint8_t *payload,
+                                       uint32_t payload_bytes)
+{
+    if (offset >= in->message_bytes || offset % in->segment_bytes != 0 ||
+        payload_bytes != min_u32(in->segment_bytes, in->message_bytes - offset))
+        return MR_SEGMENT_RANGE;
+    if (offset < in->received_bytes)
+        return MR_SEGMENT_REPEATED;
+    if (offset == in->received_bytes) {
+        memcpy(in->bytes + offset, payload, payload_bytes);
+        close_gap(in);
+        return MR_SEGMENT_NEW;
+    }
+    uint32_t bit = (offset - in->received_bytes) / in->segment_bytes - 1;
+    if (bit >= MR_SACK_SEGMENTS)
+        return MR_SEGMENT_RANGE;
+    if (bit_get(in->sack, bit))
+        return MR_SEGMENT_REPEATED;
+    memcpy(in->bytes + offset, payload, payload_bytes);
+    bit_set(in->sack, bit);
+    in->gap_segments++;
+    return MR_SEGMENT_NEW;
+}
+
+static uint32_t grant_target(const struct mr_incoming *in)
+{
+    uint32_t room = in->message_bytes - in->received_bytes;
+    return in->received_bytes + min_u32(room, in->window_bytes);
+}
+
+bool mr_incoming_grant_due(const struct mr_incoming *in)
+{
+    uint32_t target = grant_target(in);
+    if (target <= in->grant_bytes)
+        return false;
+    return target == in->message_bytes || target - in->grant_bytes >= in->window_bytes / MR_GRANT_STEPS;
+}
+
+void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack)
+{
+    uint32_t target = grant_target(in);
+    if (target > in->grant_bytes)
+        in->grant_bytes = target;
+    ack->received_bytes = in->received_bytes;
+    ack->grant_bytes = in->grant_bytes;
+    memcpy(ack->sack, in->sack, sizeof(ack->sack));
+}
+
+/* ---- sender ---- */
+
+void mr_outgoing_init(struct mr_outgoing *out, const uint8_t *bytes, uint32_t message_bytes,
+                      uint32_t segment_bytes, uint32_t grant_bytes)
+{
+    memset(out, 0, sizeof(*out));
+    out->bytes = bytes;
+    out->message_bytes = message_bytes;
+    out->segment_bytes = segment_bytes;
+    out->grant_bytes = min_u32(mr_window_clamp(grant_bytes, segment_bytes), message_bytes);
+}
+
+/* Mark what is missing below each segment that has `losses_from` arrived ones at or behind it, and forget the marks of what
+ * has arrived. Bit 0 of `resend` is the first gap itself, one below bit 0 of `sack`. */
+static void mark_losses(struct mr_outgoing *out, const uint64_t *sack, uint32_t losses_from)
+{
+    uint32_t behind = 0;
+    for (uint32_t i = MR_SACK_SEGMENTS; i-- > 0;) {
+        bool arrived = i > 0 && bit_get(sack, i - 1);
+        uint64_t offset = out->acked_bytes + (uint64_t)i * out->segment_bytes;
+        if (offset >= out->sent_bytes)
+            continue;
+        if (arrived) {
+            behind++;
+            out->resend[i / 64] &= ~(UINT64_C(1) << (i % 64));
+        } else if (losses_from > 0 && behind >= losses_from) {
+            bit_set(out->resend, i);
+        }
+    }
+}
+
+bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint32_t losses_from)
+{
+    uint32_t received = ack->received_bytes;
+    if (received > out->message_bytes ||
+        (received != out->message_bytes && received % out->segment_bytes != 0))
+        return false;
+    if (received > out->acked_bytes) {
+        uint32_t first = out->acked_bytes / out->segment_bytes;
+        uint32_t now_first = received / out->segment_bytes;
+        bits_shift_down(out->resend, now_first - first);
+        out->acked_bytes = received;
+        if (out->sent_bytes < received)
+            out->sent_bytes = received; /* an earlier attempt's segments arrived after all */
+        if (received == out->message_bytes)
+            memset(out->resend, 0, sizeof(out->resend));
+    }
+    uint32_t reach = MR_SACK_SEGMENTS * out->segment_bytes;
+    uint32_t limit =
+        out->message_bytes - out->acked_bytes < reach ? out->message_bytes : out->acked_bytes + reach;
+    uint32_t grant = min_u32(ack->grant_bytes, limit);
+    if (grant < out->acked_bytes)
+        grant = out->acked_bytes;
+    if (grant > out->grant_bytes)
+        out->grant_bytes = grant;
+    if (received == out->acked_bytes && bits_any(ack->sack))
+        mark_losses(out, ack->sack, losses_from);
+    return true;
+}
+
+void mr_outgoing_probe(struct mr_outgoing *out)
+{
+    if (out->sent_bytes <= out->acked_bytes)
+        return;
+    uint32_t last = (out->sent_bytes - 1) / out->segment_bytes - out->acked_bytes / out->segment_bytes;
+    bit_set(out->resend, 0);
+    if (last < MR_SACK_SEGMENTS)
+        bit_set(out->resend, last);
+}
+
+bool mr_outgoing_resends(const struct mr_outgoing *out)
+{
+    return bits_any(out->resend);
+}
+
+bool mr_outgoing_ready(const struct mr_outgoing *out, uint32_t room_bytes)
+{
+    if (bits_any(out->resend))
+        return true;
+    uint32_t bytes = min_u32(out->segment_bytes, out->message_bytes - out->sent_bytes);
+    return bytes > 0 && bytes <= out->grant_bytes - out->sent_bytes && bytes <= room_bytes;
+}
+
+bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_segment *segment)
+{
+    for (uint32_t i = 0; i < MR_SACK_WORDS; i++) {
+        if (out->resend[i] == 0)
+            continue;
+        uint32_t bit = i * 64 + (uint32_t)__builtin_ctzll(out->resend[i]);
+        out->resend[i] &= out->resend[i] - 1;
+        segment->offset = out->acked_bytes + bit * out->segment_bytes;
+        segment->bytes = min_u32(out->segment_bytes, out->message_bytes - segment->offset);
+        segment->again = true;
+        return true;
+    }
+    if (!mr_outgoing_ready(out, room_bytes))
+        return false;
+    segment->offset = out->sent_bytes;
+    segment->bytes = min_u32(out->segment_bytes, out->message_bytes - out->sent_bytes);
+    segment->again = false;
+    out->sent_bytes += segment->bytes;
+    return true;
+}
+
+void mr_outgoing_undo(struct mr_outgoing *out, const struct mr_segment *segment)
+{
+    if (segment->again)
+        bit_set(out->resend, (segment->offset - out->acked_bytes) / out->segment_bytes);
+    else
+        out->sent_bytes = segment->offset;
+}

@@ -1,0 +1,246 @@
+/* Serving side: requests in. */
+#include <assert.h>
+#include <string.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+
+void mr_slot_clear(struct mr_endpoint *ep, struct mr_slot *slot)
+{
+    if (slot->transfer != NULL) {
+        if (slot->state == MR_SLOT_RECEIVING)
+            mr_buddy_free(ep->memory, ((struct mr_receiving *)slot->transfer)->in.bytes);
+        else
+            mr_sending_stop(ep, slot->transfer);
+        mr_buddy_free(ep->memory, slot->transfer);
+        slot->transfer = NULL;
+    }
+    mr_buddy_free(ep->memory, slot->message);
+    slot->message = NULL;
+    slot->state = MR_SLOT_EMPTY;
+}
+
+void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint64_t call_id)
+{
+    ep->counters.busy_sent++;
+    (void)mr_transmit_control(ep, &served->peer, MR_PACKET_BUSY, 0, call_id, NULL, 0);
+}
+
+/* Hand a whole request to its handler. `message` is aligned; it is the endpoint's scratch, or else a block that the slot
+ * owns from now on. */
+static void execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, uint8_t *message,
+                    uint32_t message_bytes, uint64_t first_us)
+{
+    const struct mr_preamble *preamble = &ep->message.preamble;
+    slot->op = preamble->op;
+    slot->priority = preamble->priority;
+    slot->request_bytes = message_bytes;
+    slot->state = MR_SLOT_EXECUTING;
+    struct mr_request request = {
+        .ref = {(uint32_t)(served - ep->served), (uint32_t)(slot - served->slots), served->peer.session_id,
+                slot->call_id},
+        .message = &ep->message,
+        .client_uuid = served->client_uuid,
+        .now_us = ep->now_us,
+        .deadline_us = UINT64_MAX,
+    };
+    if (preamble->deadline_ms != 0)
+        request.deadline_us = first_us + (uint64_t)preamble->deadline_ms * 1000;
+    if (request.deadline_us <= ep->now_us) {
+        ep->counters.calls_expired++;
+        mr_reply_status(ep, request.ref, MR_DEADLINE_EXCEEDED);
+        return;
+    }
+    ep->counters.calls_served++;
+    ep->executing = message;
+    ep->executing_bytes = message_bytes;
+    ep->config.on_request(ep->config.app, ep, &request);
+    ep->executing = NULL;
+    assert((slot->state != MR_SLOT_EXECUTING || slot->later != NULL) && "the handler gave no answer");
+}
+
+/* Make the slot ready for a call it has not executed. False: the packet is not to be looked at further. */
+static bool slot_take(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+                      uint64_t call_id)
+{
+    if (call_id > slot->call_id) {
+        if (slot->state == MR_SLOT_EXECUTING) { /* a client keeps a slot until its call is answered */
+            ep->counters.drop_range++;
+            return false;
+        }
+        served->peer.ready &= ~(UINT64_C(1) << (slot - served->slots));
+        mr_slot_clear(ep, slot);
+        slot->call_id = call_id;
+        slot->acked = false;
+    }
+    return true;
+}
+
+static void receive_whole(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+                          const struct mr_fragment *fragment)
+{
+    memcpy(ep->scratch, fragment->payload, fragment->bytes);
+    if (!mr_message_parse(ep->scratch, fragment->bytes, &ep->message)) {
+        ep->counters.drop_message++;
+        return;
+    }
+    execute(ep, served, slot, ep->scratch, fragment->bytes, ep->now_us);
+}
+
+static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+                            uint32_t message_bytes)
+{
+    struct mr_receiving *receiving = mr_buddy_alloc(ep->memory, sizeof(*receiving));
+    uint8_t *bytes = receiving != NULL ? mr_buddy_alloc(ep->memory, message_bytes) : NULL;
+    if (bytes == NULL) {
+        mr_buddy_free(ep->memory, receiving);
+        mr_served_busy(ep, served, slot->call_id);
+        return false;
+    }
+    mr_incoming_init(&receiving->in, bytes, message_bytes, served->peer.segment_bytes,
+                     ep->config.receive_window_bytes);
+    receiving->first_us = ep->now_us;
+    slot->transfer = receiving;
+    slot->state = MR_SLOT_RECEIVING;
+    return true;
+}
+
+static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+{
+    struct mr_receiving *receiving = slot->transfer;
+    uint8_t *bytes = receiving->in.bytes;
+    uint32_t message_bytes = receiving->in.message_bytes;
+    uint64_t first_us = receiving->first_us;
+    slot->transfer = NULL;
+    mr_buddy_free(ep->memory, receiving);
+    slot->state = MR_SLOT_EMPTY;
+    if (!mr_message_parse(bytes, message_bytes, &ep->message)) {
+        ep->counters.drop_message++;
+        mr_buddy_free(ep->memory, bytes);
+        mr_served_busy(ep, served, slot->call_id); /* all of it again */
+        return;
+    }
+    execute(ep, served, slot, bytes, message_bytes, first_us);
+    if (slot->later == NULL || slot->later->bytes != bytes)
+        mr_buddy_free(ep->memory, bytes);
+}
+
+static void send_report(struct mr_endpoint *ep, const struct mr_served *served, const struct mr_slot *slot)
+{
+    struct mr_ack ack;
+    mr_incoming_report(&((struct mr_receiving *)slot->transfer)->in, &ack);
+    (void)mr_transmit_control(ep, &served->peer, MR_PACKET_ACK, 0, slot->call_id, &ack, sizeof(ack));
+}
+
+static void receive_segment(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+                            const struct mr_fragment *fragment)
+{
+    struct mr_incoming *in = &((struct mr_receiving *)slot->transfer)->in;
+    if (fragment->message_bytes != in->message_bytes) {
+        ep->counters.drop_range++;
+        return;
+    }
+    enum mr_segment_result result = mr_incoming_put(in, fragment->offset, fragment->payload, fragment->bytes);
+    if (result == MR_SEGMENT_RANGE) {
+        ep->counters.drop_range++;
+        return;
+    }
+    if (result == MR_SEGMENT_REPEATED)
+        ep->counters.segments_repeated++;
+    if (mr_incoming_whole(in)) {
+        receiving_complete(ep, served, slot);
+        return;
+    }
+    bool new_gap = result == MR_SEGMENT_NEW && in->gap_segments == MR_REORDER_SEGMENTS;
+    if (fragment->probe || new_gap || mr_incoming_grant_due(in))
+        send_report(ep, served, slot);
+}
+
+/* The client repeats a request, or asks about it, that has been taken in whole. */
+static void answer_repeated(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+                            bool probe)
+{
+    if (slot->state == MR_SLOT_DONE)
+        mr_reply_repeat(ep, served, slot, probe);
+    else if (probe)
+        (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, slot->request_bytes);
+}
+
+static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_fragment *fragment)
+{
+    struct mr_served *served = session;
+    uint64_t call_id = fragment->call_id;
+    struct mr_slot *slot = &served->slots[call_id % served->peer.window];
+    if (call_id < slot->call_id || call_id == 0) {
+        ep->counters.drop_stale++;
+        return true;
+    }
+    if (fragment->message_bytes > ep->config.message_bytes_max ||
+        fragment->message_bytes < sizeof(struct mr_preamble) || fragment->bytes == 0) {
+        ep->counters.drop_range++;
+        return true;
+    }
+    if (!slot_take(ep, served, slot, call_id))
+        return true;
+    if (slot->state == MR_SLOT_EXECUTING || slot->state == MR_SLOT_DONE) {
+        ep->counters.segments_repeated++;
+        answer_repeated(ep, served, slot, fragment->probe);
+        return true;
+    }
+    if (slot->state == MR_SLOT_EMPTY && fragment->bytes == fragment->message_bytes) {
+        if (fragment->bytes > served->peer.segment_bytes || fragment->offset != 0)
+            ep->counters.drop_range++;
+        else
+            receive_whole(ep, served, slot, fragment);
+        return true;
+    }
+    if (slot->state == MR_SLOT_EMPTY && !receiving_begin(ep, served, slot, fragment->message_bytes))
+        return true;
+    receive_segment(ep, served, slot, fragment);
+    return true;
+}
+
+static void on_ping(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
+{
+    uint64_t call_id = packet->header.call_id;
+    struct mr_slot *slot = &served->slots[call_id % served->peer.window];
+    if (call_id == 0 || call_id > slot->call_id || slot->state == MR_SLOT_EMPTY) {
+        (void)mr_transmit_ack(ep, &served->peer, 0, call_id, 0);
+    } else if (call_id < slot->call_id) {
+        ep->counters.drop_stale++;
+    } else if (slot->state == MR_SLOT_RECEIVING) {
+        send_report(ep, served, slot);
+    } else {
+        answer_repeated(ep, served, slot, true);
+    }
+}
+
+void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    struct mr_served *served = ep->served != NULL ? mr_served_find(ep, packet) : NULL;
+    if (served == NULL) {
+        if (ep->served == NULL)
+            ep->counters.drop_session++;
+        return;
+    }
+    ep->counters.rx_packets++;
+    ep->counters.rx_bytes += MR_HEADER_BYTES + packet->header.payload_bytes;
+    switch (packet->header.type) {
+    case MR_PACKET_DATA:
+        mr_each_fragment(ep, served, packet, on_fragment);
+        break;
+    case MR_PACKET_ACK:
+    case MR_PACKET_RESEND:
+        mr_reply_acked(ep, served, packet);
+        break;
+    case MR_PACKET_PING:
+        if ((packet->header.flags & MR_FLAG_PROBE) != 0)
+            on_ping(ep, served, packet);
+        break;
+    case MR_PACKET_BYE:
+        mr_served_drop(ep, served);
+        break;
+    default:
+        ep->counters.drop_type++;
+        break;
+    }
+}

@@ -1,0 +1,284 @@
+/* Packets out. */
+#include <assert.h>
+#include <string.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers are stored as they stand in memory");
+
+static void count_sent(struct mr_endpoint *ep, uint32_t bytes)
+{
+    ep->counters.tx_packets++;
+    ep->counters.tx_bytes += bytes;
+}
+
+bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const struct mr_tag_key *key,
+                 const struct mr_packet_header *header, const void *payload)
+{
+    uint32_t bytes = MR_HEADER_BYTES + header->payload_bytes;
+    uint8_t *datagram = ep->config.io.tx_begin(ep->config.io.self, to, bytes);
+    if (datagram == NULL) {
+        ep->counters.tx_no_room++;
+        return false;
+    }
+    memcpy(datagram, header, MR_HEADER_BYTES);
+    if (header->payload_bytes > 0)
+        memcpy(datagram + MR_HEADER_BYTES, payload, header->payload_bytes);
+    mr_tag_write(key, datagram);
+    ep->config.io.tx_end(ep->config.io.self, bytes);
+    count_sent(ep, bytes);
+    return true;
+}
+
+/* The serving side echoes the client's clock and adds the time since it came, so that what the client measures is the
+ * network and not the handler. */
+static struct mr_packet_header peer_header(const struct mr_endpoint *ep, const struct mr_peer *peer,
+                                           enum mr_packet_type type, uint16_t flags, uint64_t call_id)
+{
+    uint32_t now_us = (uint32_t)ep->now_us;
+    return (struct mr_packet_header){
+        .magic = MR_MAGIC,
+        .version = MR_PROTOCOL_VERSION,
+        .type = (uint8_t)type,
+        .flags = flags,
+        .session_id = peer->session_id,
+        .call_id = call_id,
+        .incarnation = peer->incarnation,
+        .clock_us = peer->serving ? peer->clock_us + (now_us - peer->clock_heard_us) : now_us,
+    };
+}
+
+bool mr_transmit_control(struct mr_endpoint *ep, const struct mr_peer *peer, enum mr_packet_type type,
+                         uint16_t flags, uint64_t call_id, const void *payload, uint16_t payload_bytes)
+{
+    struct mr_packet_header header = peer_header(ep, peer, type, flags, call_id);
+    header.payload_bytes = payload_bytes;
+    return mr_transmit(ep, &peer->address, &peer->key, &header, payload);
+}
+
+bool mr_transmit_segment(struct mr_endpoint *ep, const struct mr_peer *peer, uint16_t flags, uint64_t call_id,
+                         const uint8_t *message, uint32_t message_bytes, const struct mr_segment *segment)
+{
+    struct mr_packet_header header = peer_header(ep, peer, MR_PACKET_DATA, flags, call_id);
+    header.payload_bytes = (uint16_t)segment->bytes;
+    header.message_bytes = message_bytes;
+    header.message_offset = segment->offset;
+    return mr_transmit(ep, &peer->address, &peer->key, &header, message + segment->offset);
+}
+
+bool mr_transmit_ack(struct mr_endpoint *ep, const struct mr_peer *peer, uint16_t flags, uint64_t call_id,
+                     uint32_t received_bytes)
+{
+    struct mr_ack ack = {.received_bytes = received_bytes, .grant_bytes = received_bytes};
+    return mr_transmit_control(ep, peer, MR_PACKET_ACK, flags, call_id, &ack, sizeof(ack));
+}
+
+void mr_peer_init(struct mr_peer *peer, bool serving)
+{
+    memset(peer, 0, sizeof(*peer));
+    peer->serving = serving;
+    mr_list_init(&peer->dirty);
+    mr_list_init(&peer->parked);
+}
+
+void mr_peer_mark(struct mr_endpoint *ep, struct mr_peer *peer)
+{
+    if (mr_list_empty(&peer->dirty))
+        mr_list_append(&ep->dirty, &peer->dirty);
+}
+
+void mr_peer_ready(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t slot)
+{
+    peer->ready |= UINT64_C(1) << slot;
+    mr_peer_mark(ep, peer);
+}
+
+/* ---- messages of one segment ---- */
+
+struct small_message {
+    const uint8_t *bytes;
+    uint64_t call_id;
+    uint32_t message_bytes;
+};
+
+#define STATUS_MESSAGE_BYTES sizeof(struct mr_preamble)
+
+static struct small_message ready_message(struct mr_peer *peer, uint32_t slot_index, uint8_t *status_message)
+{
+    if (peer->serving) {
+        const struct mr_slot *slot = &MR_CONTAINER(peer, struct mr_served, peer)->slots[slot_index];
+        return (struct small_message){mr_slot_message(slot, status_message), slot->call_id,
+                                      slot->message_bytes};
+    }
+    const struct mr_call *call = MR_CONTAINER(peer, struct mr_session, peer)->slots[slot_index];
+    return (struct small_message){call->request, call->call_id, call->request_bytes};
+}
+
+static void small_sent(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t slot_index)
+{
+    peer->ready &= ~(UINT64_C(1) << slot_index);
+    if (!peer->serving)
+        mr_call_sent(ep, MR_CONTAINER(peer, struct mr_session, peer)->slots[slot_index], true);
+}
+
+static uint32_t frame_bytes(uint32_t message_bytes)
+{
+    return (uint32_t)sizeof(struct mr_frame) + ((message_bytes + 7) & ~7u);
+}
+
+static uint32_t frame_write(uint8_t *to, const struct small_message *message)
+{
+    struct mr_frame frame = {.call_id = message->call_id, .message_bytes = message->message_bytes};
+    uint32_t bytes = frame_bytes(message->message_bytes);
+    uint32_t end = (uint32_t)sizeof(frame) + message->message_bytes;
+    memcpy(to, &frame, sizeof(frame));
+    memcpy(to + sizeof(frame), message->bytes, message->message_bytes);
+    memset(to + end, 0, bytes - end);
+    return bytes;
+}
+
+static bool send_alone(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t slot_index,
+                       const struct small_message *message)
+{
+    struct mr_segment segment = {.offset = 0, .bytes = message->message_bytes};
+    if (!mr_transmit_segment(ep, peer, peer->serving ? MR_FLAG_REPLY : 0, message->call_id, message->bytes,
+                             message->message_bytes, &segment))
+        return false;
+    small_sent(ep, peer, slot_index);
+    return true;
+}
+
+/* Send the messages of the first ready slots that fit one packet. False: the port has no room. */
+static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
+{
+    _Alignas(MR_TENSOR_ALIGN) uint8_t status_message[STATUS_MESSAGE_BYTES];
+    uint32_t index = (uint32_t)__builtin_ctzll(peer->ready);
+    struct small_message message = ready_message(peer, index, status_message);
+    uint64_t others = peer->ready & (peer->ready - 1);
+    if (others == 0)
+        return send_alone(ep, peer, index, &message);
+    uint32_t room = peer->segment_bytes;
+    struct small_message second = ready_message(peer, (uint32_t)__builtin_ctzll(others), status_message);
+    if (frame_bytes(message.message_bytes) + frame_bytes(second.message_bytes) > room) {
+        message = ready_message(peer, index, status_message);
+        return send_alone(ep, peer, index, &message);
+    }
+    uint8_t *datagram =
+        ep->config.io.tx_begin(ep->config.io.self, &peer->address, MR_HEADER_BYTES + peer->segment_bytes);
+    if (datagram == NULL) {
+        ep->counters.tx_no_room++;
+        return false;
+    }
+    struct mr_packet_header header = peer_header(
+        ep, peer, MR_PACKET_DATA, (uint16_t)(MR_FLAG_BUNDLE | (peer->serving ? MR_FLAG_REPLY : 0)), 0);
+    uint32_t used = 0;
+    do {
+        index = (uint32_t)__builtin_ctzll(peer->ready);
+        message = ready_message(peer, index, status_message);
+        if (frame_bytes(message.message_bytes) > room - used)
+            break;
+        used += frame_write(datagram + MR_HEADER_BYTES + used, &message);
+        small_sent(ep, peer, index);
+    } while (peer->ready != 0);
+    header.payload_bytes = (uint16_t)used;
+    memcpy(datagram, &header, MR_HEADER_BYTES);
+    mr_tag_write(&peer->key, datagram);
+    ep->config.io.tx_end(ep->config.io.self, MR_HEADER_BYTES + used);
+    count_sent(ep, MR_HEADER_BYTES + used);
+    return true;
+}
+
+bool mr_transmit_flush(struct mr_endpoint *ep)
+{
+    while (!mr_list_empty(&ep->dirty)) {
+        struct mr_peer *peer = MR_CONTAINER(ep->dirty.next, struct mr_peer, dirty);
+        if (!peer->serving)
+            mr_session_start_calls(ep, MR_CONTAINER(peer, struct mr_session, peer));
+        while (peer->ready != 0)
+            if (!send_bundle(ep, peer))
+                return false;
+        mr_list_remove(&peer->dirty);
+    }
+    return true;
+}
+
+/* ---- messages of several segments ---- */
+
+static uint32_t flight_room(const struct mr_peer *peer)
+{
+    return peer->flight_bytes < peer->flight_limit_bytes ? peer->flight_limit_bytes - peer->flight_bytes : 0;
+}
+
+void mr_sending_activate(struct mr_endpoint *ep, struct mr_sending *sending)
+{
+    mr_list_remove(&sending->link);
+    if (mr_outgoing_ready(&sending->out, flight_room(sending->peer)))
+        mr_list_append(&ep->senders, &sending->link);
+    else if (mr_outgoing_ready(&sending->out, UINT32_MAX))
+        mr_list_append(&sending->peer->parked, &sending->link);
+}
+
+static void flight_release(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t bytes)
+{
+    assert(bytes <= peer->flight_bytes);
+    peer->flight_bytes -= bytes;
+    if (bytes > 0)
+        mr_list_splice(&ep->senders, &peer->parked);
+}
+
+bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const struct mr_ack *ack,
+                       uint32_t losses_from)
+{
+    uint32_t before = mr_outgoing_flight_bytes(&sending->out);
+    if (!mr_outgoing_report(&sending->out, ack, losses_from))
+        return false;
+    flight_release(ep, sending->peer, before - mr_outgoing_flight_bytes(&sending->out));
+    mr_sending_activate(ep, sending);
+    return true;
+}
+
+void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)
+{
+    mr_list_remove(&sending->link);
+    flight_release(ep, sending->peer, mr_outgoing_flight_bytes(&sending->out));
+    sending->out.sent_bytes = sending->out.acked_bytes;
+}
+
+/* One turn of one message. False: the port has no room. */
+static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t *budget)
+{
+    struct mr_peer *peer = sending->peer;
+    struct mr_outgoing *out = &sending->out;
+    struct mr_segment segment;
+    for (uint32_t i = 0; i<MR_SENDER_BURST && * budget> 0; i++) {
+        if (!mr_outgoing_next(out, flight_room(peer), &segment))
+            return true;
+        uint16_t flags = peer->serving ? MR_FLAG_REPLY : 0;
+        if (segment.again && !peer->serving && !mr_outgoing_resends(out))
+            flags |= MR_FLAG_PROBE; /* the last of what was lost asks what is missing now */
+        if (!mr_transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes,
+                                 &segment)) {
+            mr_outgoing_undo(out, &segment);
+            return false;
+        }
+        --*budget;
+        if (segment.again)
+            ep->counters.segments_resent++;
+        else
+            peer->flight_bytes += segment.bytes;
+        if (!peer->serving)
+            mr_call_sent(ep, MR_CONTAINER(sending, struct mr_call, sending),
+                         out->sent_bytes == out->message_bytes);
+    }
+    return true;
+}
+
+void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
+{
+    while (segment_budget > 0 && !mr_list_empty(&ep->senders)) {
+        struct mr_sending *sending = MR_CONTAINER(ep->senders.next, struct mr_sending, link);
+        if (!send_turn(ep, sending, &segment_budget))
+            return;
+        mr_sending_activate(ep, sending);
+    }
+}
