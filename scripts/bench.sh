@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Builds and runs the benchmarks; options go to tests/bench/run.py (see --help there). Needs root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh test
+[ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
+ninja -C build --quiet
+sudo=()
+[ "$(id -u)" -eq 0 ] || sudo=(sudo)
+exec "${sudo[@]}" python3 tests/bench/run.py "$@"

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks and prints each as a ratio against a limit measured in the same run.
+
+The server has one CPU, the client another; a veth pair between two network namespaces connects them. Every round measures
+limits and calls one after the other, and a ratio is the median over the rounds, so that a machine whose speed drifts does
+not decide. Writes build/bench/results.json.
+"""
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+CPU_SERVER, CPU_CLIENT = 1, 0
+SERVER_IP, CLIENT_IP, PORT = "10.99.0.1", "10.99.0.2", 7700
+BULK_BYTES = 13312 * 16 * 4
+READY_SECONDS = 30
+
+# name: (unit, better, target, what the target is compared with: "ratio" or "value")
+ROWS = {
+    "empty_call_1": ("us", "lower", 1.3, "ratio"),
+    "empty_call_64": ("calls/s", "higher", 1e6, "value"),
+    "pull_13312x16": ("us", "lower", 1.3, "ratio"),
+    "push_13312x16": ("us", "lower", 500.0, "value"),
+    "lookup_512x26_by_batch": ("us", "lower", 150.0, "value"),
+    "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
+    "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
+    "demo_samples": ("samples/s", "higher", 5 * 134e3, "value"),
+}
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, text=True, **options)
+
+
+class Cable:
+    """Two namespaces and a veth pair; gone at the end, whatever happens."""
+
+    def __init__(self, mtu):
+        self.server, self.client = (f"mrbench-{os.getpid()}-{side}" for side in ("s", "c"))
+        self.mtu = mtu
+
+    def __enter__(self):
+        for space in (self.server, self.client):
+            run("ip", "netns", "add", space)
+            run("ip", "-n", space, "link", "set", "lo", "up")
+        run("ip", "-n", self.server, "link", "add", "server0", "mtu", str(self.mtu), "type", "veth",
+            "peer", "name", "client0", "mtu", str(self.mtu), "netns", self.client)
+        run("ip", "-n", self.client, "addr", "add", f"{CLIENT_IP}/24", "dev", "client0")
+        run("ip", "-n", self.client, "link", "set", "client0", "up")
+        return self
+
+    def __exit__(self, *_):
+        for space in (self.server, self.client):
+            subprocess.run(["ip", "netns", "del", space], check=False)
+
+
+@contextlib.contextmanager
+def serving(space, command, ready):
+    """A server process pinned to its CPU; yields the line with which it said that it serves."""
+    prefix = ["ip", "netns", "exec", space] if space else []
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(prefix + ["taskset", "-c", str(CPU_SERVER)] + command, stdout=subprocess.PIPE,
+                                   stderr=log, text=True)
+        try:
+            limit = time.monotonic() + READY_SECONDS
+            for line in process.stdout:
+                if ready in line:
+                    break
+                if time.monotonic() > limit:
+                    raise RuntimeError(f"{command[0]} did not start in {READY_SECONDS} s")
+            else:
+                log.seek(0)
+                raise RuntimeError(f"{command[0]} ended: {log.read().strip()}")
+            yield line.strip()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def client_lines(space, command):
+    """Runs a client pinned to its CPU; its JSON lines by name."""
+    prefix = ["ip", "netns", "exec", space] if space else []
+    done = subprocess.run(prefix + ["taskset", "-c", str(CPU_CLIENT)] + command, text=True, capture_output=True,
+                          check=False, timeout=300)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    lines = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    return {line["name"]: line for line in lines}
+
+
+class Bench:
+    def __init__(self, arguments):
+        self.build = os.path.abspath(arguments.build)
+        self.driver, self.mtu, self.runs = arguments.driver, arguments.mtu, arguments.runs
+        self.rounds = {name: [] for name in ROWS}  # (value, limit) per round
+        self.notes = {}
+
+    def program(self, path):
+        return os.path.join(self.build, path)
+
+    def add(self, name, value, limit):
+        self.rounds[name].append((value, limit))
+
+    def raw_limits(self, cable):
+        port = ["--driver", self.driver, "--device", "server0", "--ipv4", f"{SERVER_IP}/24", "--port", str(PORT)]
+        limits = {}
+        for mode in ("echo", "blast"):
+            with serving(cable.server, [self.program("tests/bench/raw_server"), mode] + port, "ready"):
+                command = [self.program("tests/bench/raw_client"), mode, "--server", f"{SERVER_IP}:{PORT}"]
+                if mode == "blast":
+                    command += ["--bytes", str(BULK_BYTES), "--mtu", str(self.mtu), "--runs", str(self.runs)]
+                limits.update(client_lines(cable.client, command))
+        return limits
+
+    def node_arguments(self, directory, driver, device):
+        settings = {
+            "node.name": f"bench-{os.getpid()}", "port.driver": driver, "port.device": device,
+            "port.ipv4": f"{SERVER_IP}/24", "port.udp_port": PORT, "cores.count": 1, "cores.cpus": CPU_SERVER,
+            "cores.poll_mode": "busy", "memory.limit_mib": 8192, "checkpoint.directory": "",
+        }
+        config = os.path.join(directory, "millraced.conf")
+        with open(config, "w", encoding="utf-8") as out:
+            run(self.program("ps/millraced"), "--print-config", stdout=out)
+        sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        return [self.program("ps/millraced"), "--config", config] + sets
+
+    def veth_round(self, directory):
+        with Cable(self.mtu) as cable:
+            limits = self.raw_limits(cable)
+            with serving(cable.server, self.node_arguments(directory, self.driver, "server0"), "ready") as line:
+                self.notes["port"] = line
+                calls = client_lines(cable.client, [self.program("tests/bench/bench_calls"), "--server",
+                                                    f"{SERVER_IP}:{PORT}", "--runs", str(self.runs)])
+        self.add("empty_call_1", calls["empty_call_1"]["value"], limits["raw_echo_1"]["value"])
+        self.add("empty_call_64", calls["empty_call_64"]["value"], limits["raw_echo_64"]["value"])
+        for name in ("pull_13312x16", "push_13312x16", "lookup_512x26_by_batch"):
+            self.add(name, calls[name]["value"], limits["raw_blast"]["value"])
+
+    def memif_round(self, directory):
+        socket = os.path.join(directory, "memif.sock")
+        with serving(None, self.node_arguments(directory, "memif", socket), "ready"):
+            load = client_lines(None, [self.program("tests/bench/memif_load"), "--socket", socket, "--server",
+                                       f"{SERVER_IP}:{PORT}"])
+        echo = load["memif_echo"]["value"] if "memif_echo" in load else None
+        bare = client_lines(None, [self.program("tests/bench/bench_table"), "--json"])
+        self.add("memif_lookup_1", load["memif_lookup_1"]["value"], echo)
+        self.add("memif_lookup_large", load["memif_lookup_large"]["value"], bare["bare_lookup_1m"]["value"])
+
+    def demo(self):
+        environment = dict(os.environ, MILLRACE_DEMO_JSON=os.path.join(self.build, "bench", "demo.json"))
+        run("scripts/demo.sh", env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with open(environment["MILLRACE_DEMO_JSON"], encoding="utf-8") as demo:
+            result = json.load(demo)
+        self.add("demo_samples", result["samples_per_s"], result.get("limit_samples_per_s"))
+
+    def results(self):
+        rows = []
+        for name, (unit, better, target, measure) in ROWS.items():
+            rounds = self.rounds[name]
+            if not rounds:
+                continue
+            value = statistics.median(v for v, _ in rounds)
+            ratios = [v / l for v, l in rounds if l]
+            limits = [l for _, l in rounds if l]
+            ratio = statistics.median(ratios) if ratios else None
+            seen = ratio if measure == "ratio" else value
+            met = seen is not None and (seen <= target if better == "lower" else seen >= target)
+            rows.append({"name": name, "value": value, "unit": unit,
+                         "limit": statistics.median(limits) if limits else None, "ratio": ratio, "better": better,
+                         "target": target, "target_of": measure, "met": met})
+        return rows
+
+
+def cpu_name():
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        for line in info:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return "unknown CPU"
+
+
+def number(value):
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
+
+
+def print_table(rows, notes):
+    kernel = os.uname().release.split("-")[0]
+    print(f"{cpu_name()}, {os.cpu_count()} CPUs, Linux {kernel}; {notes.get('port', '')}")
+    print(f"{'name':24} {'value':>12} {'unit':10} {'limit':>12} {'ratio':>7}  target        met")
+    for row in rows:
+        bound = "<=" if row["better"] == "lower" else ">="
+        kind = "x limit" if row["target_of"] == "ratio" else row["unit"]
+        target = f"{bound} {number(row['target'])} {kind}"
+        print(f"{row['name']:24} {number(row['value']):>12} {row['unit']:10} {number(row['limit']):>12} "
+              f"{number(row['ratio']):>7}  {target:20} {'yes' if row['met'] else 'no'}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default="build", help="build directory (default build)")
+    parser.add_argument("--driver", default="af_xdp", help="af_xdp, af_packet or tap (default af_xdp)")
+    parser.add_argument("--mtu", type=int, default=3498, help="of the veth pair (default 3498)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds; ratios are medians over them (default 3)")
+    parser.add_argument("--runs", type=int, default=500, help="repetitions of each bulk call (default 500)")
+    parser.add_argument("--skip", action="append", default=[], choices=["veth", "memif", "demo"],
+                        help="leave a part out")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("bench: needs root for network namespaces and DPDK ports; run it through sudo")
+    if os.cpu_count() < 2:
+        sys.exit("bench: needs two CPUs, one for the server and one for the client")
+
+    bench = Bench(arguments)
+    os.makedirs(bench.program("bench"), exist_ok=True)
+    directory = tempfile.mkdtemp(prefix="millrace-bench-")
+    try:
+        for index in range(arguments.rounds):
+            if sys.stderr.isatty():
+                print(f"round {index + 1} of {arguments.rounds}", file=sys.stderr)
+            if "veth" not in arguments.skip:
+                bench.veth_round(directory)
+            if "memif" not in arguments.skip:
+                bench.memif_round(directory)
+        if "demo" not in arguments.skip:
+            bench.demo()
+    except (RuntimeError, subprocess.SubprocessError, OSError) as failure:
+        sys.exit(f"bench: {failure}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+    rows = bench.results()
+    path = bench.program("bench/results.json")
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump(rows, out, indent=2)
+        out.write("\n")
+    print_table(rows, bench.notes)
+
+
+if __name__ == "__main__":
+    main()
