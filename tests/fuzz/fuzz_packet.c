@@ -1,0 +1,74 @@
+/* Any datagram: is either dropped for a reason, or is what its header says; and what the handshake makes of its payload
+ * verifies for what was made and for nothing else. */
+#include <string.h>
+#include "dataplane/wire/auth.h"
+#include "dataplane/wire/packet.h"
+#include "fuzz_assert.h"
+
+static void check_header(const struct mr_packet_header *h, const uint8_t *data, size_t bytes,
+                         const uint8_t *payload)
+{
+    FUZZ_ASSERT(payload == data + MR_HEADER_BYTES);
+    FUZZ_ASSERT(bytes == (size_t)MR_HEADER_BYTES + h->payload_bytes);
+    FUZZ_ASSERT(bytes <= MR_UDP_BYTES_MAX);
+    FUZZ_ASSERT(memcmp(h, data, sizeof(*h)) == 0);
+    FUZZ_ASSERT(mr_packet_type_name(h->type)[0] != '?');
+    bool bundle_or_reply = (h->flags & (MR_FLAG_BUNDLE | MR_FLAG_REPLY)) != 0;
+    FUZZ_ASSERT(!bundle_or_reply || h->type == MR_PACKET_DATA || h->type == MR_PACKET_ACK ||
+                h->type == MR_PACKET_RESEND);
+}
+
+static void check_tag(const struct mr_auth *auth, const uint8_t *data)
+{
+    uint8_t header[MR_HEADER_BYTES];
+    memcpy(header, data, sizeof(header));
+    mr_tag_write(&auth->hello_key, header);
+    FUZZ_ASSERT(mr_tag_verify(&auth->hello_key, header));
+    FUZZ_ASSERT(mr_tag_verify(&auth->hello_key, data) == (memcmp(header, data, sizeof(header)) == 0));
+}
+
+static void check_hello(const struct mr_auth *auth, const uint8_t *payload)
+{
+    static const uint8_t secret[MR_COOKIE_SECRET_BYTES] = {1}, ip[16] = {2};
+    struct mr_hello hello;
+    memcpy(&hello, payload, sizeof(hello));
+    uint64_t now_us = hello.boot_nonce;
+    FUZZ_ASSERT(!mr_hello_verify(auth, &hello));
+    FUZZ_ASSERT(!mr_cookie_verify(secret, ip, 1, &hello, now_us));
+    mr_cookie_make(secret, ip, 1, &hello, now_us, hello.cookie);
+    mr_hello_prove(auth, &hello);
+    FUZZ_ASSERT(mr_cookie_verify(secret, ip, 1, &hello, now_us));
+    FUZZ_ASSERT(mr_hello_verify(auth, &hello));
+}
+
+static void check_accept(const struct mr_auth *auth, const uint8_t *payload)
+{
+    static const uint8_t uuid[MR_UUID_BYTES] = {3};
+    struct mr_accept accept;
+    memcpy(&accept, payload, sizeof(accept));
+    FUZZ_ASSERT(!mr_accept_verify(auth, uuid, 4, &accept));
+    mr_accept_prove(auth, uuid, 4, &accept);
+    FUZZ_ASSERT(mr_accept_verify(auth, uuid, 4, &accept));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static const uint8_t psk[MR_PSK_BYTES] = {42};
+    struct mr_packet_header header;
+    const uint8_t *payload = NULL;
+    enum mr_drop drop = mr_packet_parse(data, bytes, &header, &payload);
+    FUZZ_ASSERT(drop < MR_DROP_COUNT);
+    if (drop != MR_DROP_NONE) {
+        FUZZ_ASSERT(payload == NULL);
+        return 0;
+    }
+    struct mr_auth auth;
+    mr_auth_init(&auth, psk);
+    check_header(&header, data, bytes, payload);
+    check_tag(&auth, data);
+    if (header.type == MR_PACKET_HELLO)
+        check_hello(&auth, payload);
+    else if (header.type == MR_PACKET_ACCEPT)
+        check_accept(&auth, payload);
+    return 0;
+}
