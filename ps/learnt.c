@@ -10,6 +10,7 @@
  * [watermark, end) are clear. */
 struct stream {
     uint64_t watermark;
+    uint64_t added;
     uint64_t end;         /* one behind the newest learnt; watermark when none is beyond it */
     uint32_t window_bits; /* a power of two */
     uint64_t *bits;
@@ -140,6 +141,7 @@ void ps_learnt_add(struct ps_learnt *l, uint64_t batch_id)
     struct stream *s = l->streams[mr_batch_stream(batch_id)];
     uint64_t sequence = mr_batch_sequence(batch_id);
     assert(s != NULL && (sequence < s->watermark || sequence - s->watermark < s->window_bits));
+    s->added++;
     if (stream_has(s, sequence)) {
         return;
     }
@@ -153,6 +155,11 @@ void ps_learnt_add(struct ps_learnt *l, uint64_t batch_id)
 uint64_t ps_learnt_watermark(const struct ps_learnt *l, uint32_t stream)
 {
     return l->streams[stream] != NULL ? l->streams[stream]->watermark : 0;
+}
+
+uint64_t ps_learnt_added(const struct ps_learnt *l, uint32_t stream)
+{
+    return l->streams[stream] != NULL ? l->streams[stream]->added : 0;
 }
 
 uint32_t ps_learnt_bitmap_words(const struct ps_learnt *l, uint32_t stream)
@@ -171,7 +178,7 @@ void ps_learnt_bitmap(const struct ps_learnt *l, uint32_t stream, uint64_t *word
 }
 
 enum mr_status ps_learnt_load(struct ps_learnt *l, uint32_t stream, uint64_t watermark, const uint64_t *words,
-                              uint32_t word_count)
+                              uint32_t word_count, uint64_t added)
 {
     free_stream(l, stream);
     while (word_count > 0 && words[word_count - 1] == 0) {
@@ -188,6 +195,7 @@ enum mr_status ps_learnt_load(struct ps_learnt *l, uint32_t stream, uint64_t wat
             ps_learnt_add(l, first_id | (watermark + i));
         }
     }
+    l->streams[stream]->added = added;
     return MR_OK;
 }
 

@@ -26,6 +26,10 @@ bool ps_learnt_has(const struct ps_learnt *l, uint64_t batch_id);
 enum mr_status ps_learnt_reserve(struct ps_learnt *l, uint64_t batch_id);
 void ps_learnt_add(struct ps_learnt *l, uint64_t batch_id);
 
+/* How often a batch of the stream was added. Equal to the number of batches learnt as long as none was added twice: the
+ * record's check on itself. */
+uint64_t ps_learnt_added(const struct ps_learnt *l, uint32_t stream);
+
 /* All sequence numbers below the watermark are learnt; 0 for a stream never seen. */
 uint64_t ps_learnt_watermark(const struct ps_learnt *l, uint32_t stream);
 /* Words that ps_learnt_bitmap() writes: up to the last bit set. */
@@ -34,7 +38,7 @@ uint32_t ps_learnt_bitmap_words(const struct ps_learnt *l, uint32_t stream);
 void ps_learnt_bitmap(const struct ps_learnt *l, uint32_t stream, uint64_t *words);
 /* Set a stream to a stored state; what it held before is forgotten. Same errors as reserve. */
 enum mr_status ps_learnt_load(struct ps_learnt *l, uint32_t stream, uint64_t watermark, const uint64_t *words,
-                              uint32_t word_count);
+                              uint32_t word_count, uint64_t added);
 /* The next stream from `stream` on that is known, or PS_STREAMS_MAX. */
 uint32_t ps_learnt_next_stream(const struct ps_learnt *l, uint32_t stream);
 

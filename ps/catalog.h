@@ -1,0 +1,24 @@
+/* Every feature of the node, by number and by name. The control thread's. */
+#ifndef PS_CATALOG_H
+#define PS_CATALOG_H
+
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+
+struct ps_catalog {
+    uint32_t count;
+    uint32_t ids[MR_FEATURE_MAX];
+    struct mr_feature features[MR_FEATURE_MAX]; /* beside its id, in the order of creation */
+};
+
+/* The feature's place of that name or number, or `count` when there is none. */
+uint32_t ps_catalog_find(const struct ps_catalog *c, const char *name);
+uint32_t ps_catalog_find_id(const struct ps_catalog *c, uint32_t id);
+/* The lowest number not in use, or 0 when all are. */
+uint32_t ps_catalog_free_id(const struct ps_catalog *c);
+/* There must be room, and neither name nor number in use. */
+void ps_catalog_add(struct ps_catalog *c, uint32_t id, const struct mr_feature *feature);
+/* Take back the newest. */
+void ps_catalog_pop(struct ps_catalog *c);
+
+#endif

@@ -1,0 +1,245 @@
+#include "ps/control.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "ps/control_internal.h"
+
+#define SAVE_LOOK_MS 10 /* how often a save under way is looked after */
+
+/* ---- commands ---- */
+
+void ps_command_free(struct ps_command *command)
+{
+    for (uint32_t i = 0; i < command->tensor_count; i++) {
+        free(command->tensors[i].data);
+    }
+    free(command->features);
+    free(command);
+}
+
+void ps_command_fail(struct ps_command *command, enum mr_status status, const char *format, ...)
+{
+    command->status = status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command->text, sizeof(command->text), format, arguments);
+    va_end(arguments);
+}
+
+void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data)
+{
+    assert(command->tensor_count < PS_REPLY_TENSORS_MAX);
+    tensor.data = malloc(tensor.bytes + 1);
+    if (tensor.data == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory for the answer");
+        return;
+    }
+    memcpy(tensor.data, data, tensor.bytes);
+    command->tensors[command->tensor_count++] = tensor;
+}
+
+bool ps_control_submit(struct ps_control *c, struct ps_command *command)
+{
+    uint32_t put = atomic_load_explicit(&c->put, memory_order_relaxed);
+    if (put - atomic_load_explicit(&c->taken, memory_order_acquire) == PS_COMMANDS_MAX) {
+        return false;
+    }
+    c->commands[put % PS_COMMANDS_MAX] = command;
+    atomic_store_explicit(&c->put, put + 1, memory_order_release);
+    sem_post(&c->wake);
+    return true;
+}
+
+static struct ps_command *take_command(struct ps_control *c)
+{
+    uint32_t taken = atomic_load_explicit(&c->taken, memory_order_relaxed);
+    if (taken == atomic_load_explicit(&c->put, memory_order_acquire)) {
+        return NULL;
+    }
+    struct ps_command *command = c->commands[taken % PS_COMMANDS_MAX];
+    atomic_store_explicit(&c->taken, taken + 1, memory_order_release);
+    return command;
+}
+
+static void execute_save(struct ps_control *c, struct ps_command *command)
+{
+    uint64_t id;
+    command->status = ps_control_save(c, command->directory, &id, command->text);
+    if (command->status == MR_OK) {
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &id);
+    }
+}
+
+static void execute_restore(struct ps_control *c, struct ps_command *command)
+{
+    uint64_t id;
+    command->status = ps_control_restore(c, command->directory, command->checkpoint_id, &id, command->text);
+    if (command->status == MR_OK) {
+        atomic_fetch_add(&c->node->restores, 1);
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &id);
+    }
+    if (c->gate == PS_GATE_BUSY) {
+        ps_control_gate(c, PS_GATE_OPEN, MR_OK, "");
+    }
+}
+
+static void execute(struct ps_control *c, struct ps_command *command)
+{
+    if (atomic_load(&c->stop)) {
+        ps_command_fail(command, MR_SHUTTING_DOWN, "the node is stopping");
+        return;
+    }
+    switch (command->op) {
+    case MR_OP_CREATE:
+        ps_control_create_features(c, command);
+        break;
+    case MR_OP_FREEZE:
+        ps_control_freeze(c, command);
+        break;
+    case MR_OP_LIST:
+        ps_control_list(c, command);
+        break;
+    case MR_OP_SAVE:
+        execute_save(c, command);
+        break;
+    case MR_OP_RESTORE:
+        execute_restore(c, command);
+        break;
+    default:
+        assert(false && "not a control call");
+    }
+}
+
+/* ---- the thread ---- */
+
+static void wait_for_work(struct ps_control *c)
+{
+    if (c->writer == NULL) {
+        while (sem_wait(&c->wake) != 0 && errno == EINTR) {
+        }
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += SAVE_LOOK_MS * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_nsec -= 1000000000L;
+        until.tv_sec++;
+    }
+    while (sem_timedwait(&c->wake, &until) != 0 && errno == EINTR) {
+    }
+}
+
+static void send_back(struct ps_control *c, struct ps_command *command)
+{
+    while (!dp_post(c->node->dp, 0, &command->task)) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct ps_control *c = arg;
+    for (;;) {
+        wait_for_work(c);
+        struct ps_command *command = take_command(c);
+        if (command != NULL) {
+            execute(c, command);
+            send_back(c, command);
+        } else if (atomic_load(&c->stop)) {
+            return NULL;
+        }
+        ps_control_save_progress(c);
+    }
+}
+
+bool ps_control_start(struct ps_control *c)
+{
+    atomic_store(&c->stop, false);
+    c->running = pthread_create(&c->thread, NULL, run, c) == 0;
+    return c->running;
+}
+
+void ps_control_stop(struct ps_control *c, bool finish_save)
+{
+    char text[PS_CONTROL_TEXT_BYTES];
+    if (c->running) {
+        atomic_store(&c->stop, true);
+        sem_post(&c->wake);
+        pthread_join(c->thread, NULL);
+        c->running = false;
+    }
+    if (finish_save) {
+        ps_control_save_wait(c, text);
+    }
+    ps_control_save_abort(c);
+}
+
+struct ps_control *ps_control_create(struct ps_node *node)
+{
+    struct ps_control *c = calloc(1, sizeof(*c));
+    if (c == NULL) {
+        return NULL;
+    }
+    c->node = node;
+    c->gate = PS_GATE_BUSY;
+    sem_init(&c->wake, 0, 0);
+    pthread_mutex_init(&c->view_lock, NULL);
+    return c;
+}
+
+/* Commands that nobody will answer any more go with it. */
+void ps_control_destroy(struct ps_control *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    assert(!c->running && c->writer == NULL);
+    for (struct ps_command *command = take_command(c); command != NULL; command = take_command(c)) {
+        ps_command_free(command);
+    }
+    pthread_mutex_destroy(&c->view_lock);
+    sem_destroy(&c->wake);
+    free(c);
+}
+
+/* ---- gate and view ---- */
+
+struct gate_order {
+    enum ps_gate gate;
+    enum mr_status status;
+    const char *text;
+};
+
+static void set_gate(struct ps_core *core, void *arg)
+{
+    const struct gate_order *order = arg;
+    core->gate = order->gate;
+    core->gate_status = order->status;
+    snprintf(core->gate_text, sizeof(core->gate_text), "%s", order->text);
+}
+
+void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text)
+{
+    struct gate_order order = {.gate = (enum ps_gate)gate, .status = status, .text = text};
+    ps_node_each_core(c->node, set_gate, &order);
+    c->gate = order.gate;
+    if (order.gate == PS_GATE_OPEN) {
+        atomic_store(&c->node->state, MR_NODE_SERVING);
+    }
+}
+
+void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
+{
+    pthread_mutex_lock(&c->view_lock);
+    *out = c->view;
+    pthread_mutex_unlock(&c->view_lock);
+    if (out->state == 2) {
+        out->bytes_done = atomic_load_explicit(&c->load_progress, memory_order_relaxed);
+    }
+}

@@ -1,0 +1,81 @@
+/* The control thread: Create, Freeze, List, Save and Restore, over all cores.
+ *
+ * Core 0's handler hands a command over; the thread does it, reaching each core through tasks, and the answer goes back
+ * to core 0 as a task. Commands are done one after the other; a save goes on in the background meanwhile.
+ */
+#ifndef PS_CONTROL_H
+#define PS_CONTROL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/dataplane.h"
+#include "dataplane/wire/endpoint.h"
+#include "dataplane/wire/mr_feature.h"
+#include "ps/node.h"
+
+#define PS_COMMANDS_MAX       64u /* handed over and not done */
+#define PS_DIRECTORY_BYTES    256
+#define PS_CONTROL_TEXT_BYTES 400
+#define PS_REPLY_TENSORS_MAX  3u
+
+/* A call for the control thread: what it asks for, and then the answer. Everything is a copy. */
+struct ps_command {
+    struct dp_task task; /* brings it back to core 0 */
+    struct ps_command *next;
+    struct ps_node *node;
+    struct mr_call_ref ref;
+    uint32_t op;
+    /* asked */
+    uint32_t feature_count;
+    struct mr_feature *features;
+    uint32_t freeze; /* enum mr_freeze */
+    uint64_t checkpoint_id;
+    char directory[PS_DIRECTORY_BYTES];
+    /* answered; tensors' data are the command's */
+    enum mr_status status;
+    char text[PS_CONTROL_TEXT_BYTES];
+    uint32_t tensor_count;
+    struct mr_tensor tensors[PS_REPLY_TENSORS_MAX];
+};
+
+/* What CHECKPOINT_STATUS answers, in its order. */
+struct ps_checkpoint_view {
+    uint64_t state; /* enum mr_checkpoint_state of millrace.h: 0 idle, 1 saving, 2 loading */
+    uint64_t id;
+    uint64_t bytes_done, bytes_total;
+    uint64_t duration_us;
+    uint64_t last_good_id;
+    uint64_t last_status; /* enum mr_status */
+    uint64_t last_errno;
+    char text[256];
+};
+
+/* NULL when memory is short. */
+struct ps_control *ps_control_create(struct ps_node *node);
+void ps_control_destroy(struct ps_control *c);
+/* Starts the thread. Before that, and after stop, its work may be done by the caller: restore at start, save at the end. */
+bool ps_control_start(struct ps_control *c);
+/* Ends the thread once the command at hand is done; further ones are answered MR_SHUTTING_DOWN. A save under way is given
+ * up, unless `finish_save`. */
+void ps_control_stop(struct ps_control *c, bool finish_save);
+
+/* Hand a command over, which it owns from then on; false when there are too many. Core 0's thread. */
+bool ps_control_submit(struct ps_control *c, struct ps_command *command);
+void ps_command_free(struct ps_command *command);
+/* Any thread. */
+void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
+
+/* The thread's work, also for main while the thread is not running. `text` has PS_CONTROL_TEXT_BYTES. */
+
+/* Let data calls in (PS_GATE_OPEN), tell clients to try again (PS_GATE_BUSY), or refuse with status and text. */
+void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text);
+/* directory "" = the configured one; id 0 = the newest that verifies. On failure, the node holds what it held before or, if
+ * `text` says so, refuses data calls. */
+enum mr_status ps_control_restore(struct ps_control *c, const char *directory, uint64_t id,
+                                  uint64_t *restored_id, char *text);
+/* Begins a save. */
+enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint64_t *id, char *text);
+/* Waits for the save under way to end; what became of it. MR_OK when there is none. */
+enum mr_status ps_control_save_wait(struct ps_control *c, char *text);
+
+#endif

@@ -1,0 +1,182 @@
+/* Create, Freeze and List. */
+#include <stdlib.h>
+#include <string.h>
+#include "ps/control_internal.h"
+#include "ps/log.h"
+
+/* ---- Create ---- */
+
+struct create_order {
+    uint32_t id;
+    const struct mr_feature *feature;
+    enum mr_status status[DP_CORES_MAX];
+    char text[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
+};
+
+static void create_on_core(struct ps_core *core, void *arg)
+{
+    struct create_order *order = arg;
+    order->status[core->index] =
+        ps_core_add_feature(core, order->id, order->feature, order->text[core->index]);
+}
+
+static void remove_on_core(struct ps_core *core, void *arg)
+{
+    ps_core_remove_feature(core, *(const uint32_t *)arg);
+}
+
+/* Makes a feature on every core, or on none. */
+static bool create_everywhere(struct ps_control *c, struct ps_command *command,
+                              const struct mr_feature *feature, uint32_t id)
+{
+    struct create_order order = {.id = id, .feature = feature};
+    ps_node_each_core(c->node, create_on_core, &order);
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        if (order.status[i] != MR_OK) {
+            ps_node_each_core(c->node, remove_on_core, &id);
+            ps_command_fail(command, order.status[i], "%s", order.text[i]);
+            return false;
+        }
+    }
+    ps_catalog_add(&c->catalog, id, feature);
+    return true;
+}
+
+/* Well-formed, and not at odds with a feature of the same name, here or earlier in the list. */
+static bool check_feature(const struct ps_control *c, struct ps_command *command, uint32_t index)
+{
+    const struct mr_feature *f = &command->features[index];
+    const char *field = mr_feature_check(f);
+    if (field != NULL) {
+        ps_command_fail(command, MR_INVALID_ARGUMENT, "feature %u (%.63s): %s is out of its range", index,
+                        f->name, field);
+        return false;
+    }
+    uint32_t known = ps_catalog_find(&c->catalog, f->name);
+    const struct mr_feature *other = known < c->catalog.count ? &c->catalog.features[known] : NULL;
+    for (uint32_t i = 0; i < index && other == NULL; i++) {
+        if (strncmp(command->features[i].name, f->name, MR_NAME_BYTES) == 0) {
+            other = &command->features[i];
+        }
+    }
+    field = other != NULL ? mr_feature_diff(f, other) : NULL;
+    if (field != NULL) {
+        ps_command_fail(command, MR_FEATURE_MISMATCH, "%.63s exists with another %s", f->name, field);
+        return false;
+    }
+    return true;
+}
+
+/* The features' numbers into `ids`, making those that are not there; all of them, or none new. */
+static bool create_all(struct ps_control *c, struct ps_command *command, uint32_t *ids)
+{
+    uint32_t count_before = c->catalog.count;
+    for (uint32_t i = 0; i < command->feature_count; i++) {
+        uint32_t known = ps_catalog_find(&c->catalog, command->features[i].name);
+        ids[i] = known < c->catalog.count ? c->catalog.ids[known] : ps_catalog_free_id(&c->catalog);
+        if (known < c->catalog.count) {
+            continue;
+        }
+        if (ids[i] == 0) {
+            ps_command_fail(command, MR_INVALID_ARGUMENT, "a node has at most %u features", MR_FEATURE_MAX);
+        }
+        if (ids[i] == 0 || !create_everywhere(c, command, &command->features[i], ids[i])) {
+            while (c->catalog.count > count_before) {
+                ps_node_each_core(c->node, remove_on_core, &c->catalog.ids[c->catalog.count - 1]);
+                ps_catalog_pop(&c->catalog);
+            }
+            return false;
+        }
+    }
+    return true;
+}
+
+void ps_control_create_features(struct ps_control *c, struct ps_command *command)
+{
+    if (c->gate == PS_GATE_BROKEN) {
+        ps_command_fail(command, MR_CHECKPOINT_CORRUPT,
+                        "the node holds half a checkpoint: restore one that loads first");
+        return;
+    }
+    for (uint32_t i = 0; i < command->feature_count; i++) {
+        if (!check_feature(c, command, i)) {
+            return;
+        }
+    }
+    uint32_t *ids = calloc(command->feature_count + 1, sizeof(*ids));
+    if (ids == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
+        return;
+    }
+    uint32_t count_before = c->catalog.count;
+    if (create_all(c, command, ids)) {
+        ps_command_answer(command, mr_tensor_1d(MR_U32, command->feature_count, NULL), ids);
+        if (c->catalog.count > count_before) {
+            ps_log("created %u features, first %s; there are %u", c->catalog.count - count_before,
+                   c->catalog.features[count_before].name, c->catalog.count);
+        }
+    }
+    free(ids);
+}
+
+/* ---- Freeze ---- */
+
+static void freeze_core(struct ps_core *core, void *arg)
+{
+    core->freeze = *(const uint32_t *)arg;
+}
+
+void ps_control_freeze(struct ps_control *c, struct ps_command *command)
+{
+    static const char *const levels[] = {"off", "admit", "all"};
+    ps_node_each_core(c->node, freeze_core, &command->freeze);
+    ps_log("freeze: %s", levels[command->freeze]);
+}
+
+/* ---- List ---- */
+
+struct sizes {
+    const struct ps_catalog *catalog;
+    uint64_t *of_core[DP_CORES_MAX]; /* [features, 2]: rows, bytes */
+};
+
+static void size_on_core(struct ps_core *core, void *arg)
+{
+    struct sizes *s = arg;
+    uint64_t *out = s->of_core[core->index];
+    for (uint32_t i = 0; i < s->catalog->count; i++) {
+        const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
+        if (f->table != NULL) {
+            out[2 * i] = ps_table_rows(f->table);
+            out[2 * i + 1] = ps_table_index_bytes(f->table) + ps_table_row_bytes_total(f->table);
+        } else if (f->variable != NULL) {
+            out[2 * i + 1] = ps_variable_stored_bytes(f->variable);
+        }
+    }
+}
+
+void ps_control_list(struct ps_control *c, struct ps_command *command)
+{
+    const struct ps_catalog *catalog = &c->catalog;
+    struct sizes sizes = {.catalog = catalog};
+    size_t words = 2 * (size_t)catalog->count;
+    uint64_t *all = calloc((words + 1) * (c->node->core_count + 1), sizeof(*all));
+    if (all == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
+        return;
+    }
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        sizes.of_core[i] = all + (i + 1) * words;
+    }
+    if (c->gate != PS_GATE_BROKEN) {
+        ps_node_each_core(c->node, size_on_core, &sizes);
+    }
+    for (size_t i = 0; i < words * c->node->core_count; i++) {
+        all[i % words] += all[words + i];
+    }
+    ps_command_answer(command, mr_tensor_2d(MR_U8, catalog->count, sizeof(struct mr_feature), NULL),
+                      catalog->features);
+    ps_command_answer(command, mr_tensor_1d(MR_U32, catalog->count, NULL), catalog->ids);
+    ps_command_answer(command, mr_tensor_2d(MR_U64, catalog->count, 2, NULL), all);
+    free(all);
+}

@@ -1,0 +1,49 @@
+/* The control thread's state, shared by control.c, control_features.c and control_checkpoint.c. */
+#ifndef PS_CONTROL_INTERNAL_H
+#define PS_CONTROL_INTERNAL_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include "ps/catalog.h"
+#include "ps/checkpoint.h"
+#include "ps/control.h"
+#include "ps/core.h"
+
+struct ps_control {
+    struct ps_node *node;
+    pthread_t thread;
+    bool running;
+    sem_t wake;
+    _Atomic bool stop;
+    /* core 0 -> control: one producer, one consumer */
+    _Atomic uint32_t put, taken;
+    struct ps_command *commands[PS_COMMANDS_MAX];
+
+    struct ps_catalog catalog;
+    /* the save under way; NULL = none */
+    struct ps_writer *writer;
+    char save_directory[PS_DIRECTORY_BYTES];
+    enum mr_status save_status; /* outcome of the last */
+
+    enum ps_gate gate; /* of every core */
+    _Atomic uint64_t load_progress;
+    pthread_mutex_t view_lock;
+    struct ps_checkpoint_view view;
+};
+
+void ps_control_create_features(struct ps_control *c, struct ps_command *command);
+void ps_control_freeze(struct ps_control *c, struct ps_command *command);
+void ps_control_list(struct ps_control *c, struct ps_command *command);
+/* Looks after the save under way: publishes its progress, and its end. */
+void ps_control_save_progress(struct ps_control *c);
+/* Gives the save under way up, if there is one. */
+void ps_control_save_abort(struct ps_control *c);
+
+/* Sets a command's answer to an error. */
+void ps_command_fail(struct ps_command *command, enum mr_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Adds a tensor whose data is a copy of `data`; on want of memory the answer becomes that. */
+void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data);
+
+#endif

@@ -1,0 +1,234 @@
+#include "ps/core.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
+{
+    return id <= core->feature_id_max ? core->features[id] : NULL;
+}
+
+/* ---- features ---- */
+
+/* Each core holds a share of a bag, and shares add up; a mean needs to know how many keys the whole bag has. */
+static bool is_pooling_split(const struct ps_core *core, const struct mr_feature *feature)
+{
+    return feature->kind == MR_TABLE && core->node->core_count > 1 &&
+           (feature->pooling == MR_POOL_MEAN || feature->pooling == MR_POOL_SQRTN);
+}
+
+enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                   char *text)
+{
+    assert(id >= 1 && id <= MR_FEATURE_MAX && core->features[id] == NULL);
+    const char *what = "";
+    if (is_pooling_split(core, feature)) {
+        snprintf(text, PS_CORE_TEXT_BYTES,
+                 "%s: pooling mean and sqrtn are not supported with several data cores", feature->name);
+        return MR_UNSUPPORTED;
+    }
+    struct ps_feature *f = calloc(1, sizeof(*f));
+    if (f == NULL) {
+        snprintf(text, PS_CORE_TEXT_BYTES, "%s: no memory left", feature->name);
+        return MR_OUT_OF_MEMORY;
+    }
+    f->core = core;
+    f->id = id;
+    f->feature = *feature;
+    enum mr_status status = MR_OK;
+    if (feature->kind == MR_TABLE) {
+        status = ps_table_create(feature, core->arena, &f->table, &what);
+    } else {
+        f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];
+        if (f->owner_core == core->index) {
+            status = ps_variable_create(feature, core->arena, &f->variable, &what);
+        }
+    }
+    if (status != MR_OK) {
+        free(f);
+        snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s%s%s", feature->name, mr_status_text(status),
+                 status == MR_UNSUPPORTED ? ": " : "", status == MR_UNSUPPORTED ? what : "");
+        return status;
+    }
+    core->features[id] = f;
+    core->feature_id_max = id > core->feature_id_max ? id : core->feature_id_max;
+    core->counters.features++;
+    return MR_OK;
+}
+
+void ps_core_remove_feature(struct ps_core *core, uint32_t id)
+{
+    struct ps_feature *f = ps_core_feature(core, id);
+    if (f == NULL) {
+        return;
+    }
+    assert(!f->in_cut);
+    if (f->table != NULL) {
+        ps_table_destroy(f->table);
+    }
+    if (f->variable != NULL) {
+        ps_variable_destroy(f->variable);
+    }
+    free(f->loading);
+    free(f);
+    core->features[id] = NULL;
+    core->counters.features--;
+}
+
+void ps_core_clear(struct ps_core *core)
+{
+    ps_batch_cache_clear(core->batches);
+    ps_learnt_clear(core->learnt);
+    ps_clients_clear(core->clients);
+    ps_partials_clear(&core->partials);
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        ps_core_remove_feature(core, id);
+    }
+    core->feature_id_max = 0;
+    core->counters.batches_learnt = 0;
+}
+
+/* ---- gauges ---- */
+
+uint64_t ps_core_rows(const struct ps_core *core)
+{
+    uint64_t rows = 0;
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        if (core->features[id] != NULL && core->features[id]->table != NULL) {
+            rows += ps_table_rows(core->features[id]->table);
+        }
+    }
+    return rows;
+}
+
+void ps_core_refresh_gauges(struct ps_core *core)
+{
+    struct ps_table_counters sum = {0};
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        if (core->features[id] == NULL || core->features[id]->table == NULL) {
+            continue;
+        }
+        const struct ps_table_counters *c = ps_table_counters(core->features[id]->table);
+#define ADD_TABLE_COUNTER(name, help) sum.name += c->name;
+        PS_TABLE_COUNTER_LIST(ADD_TABLE_COUNTER)
+#undef ADD_TABLE_COUNTER
+    }
+    core->table_counters = sum;
+    core->counters.batches_cached = ps_batch_cache_count(core->batches);
+    core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
+    core->counters.memory_bytes = ps_arena_mapped_bytes(core->arena);
+}
+
+/* ---- life ---- */
+
+struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
+{
+    const struct ps_config *config = node->config;
+    struct ps_core *core = calloc(1, sizeof(*core));
+    if (core == NULL) {
+        return NULL;
+    }
+    core->node = node;
+    core->index = index;
+    core->arena = ps_arena_create(config->memory_limit_mib * MIB / node->core_count);
+    if (core->arena == NULL) {
+        goto fail;
+    }
+    core->batches = ps_batch_cache_create(core->arena, (uint32_t)config->batches_count_max,
+                                          config->batches_memory_mib * MIB / node->core_count,
+                                          config->batches_ttl_ms * 1000);
+    core->learnt = ps_learnt_create(core->arena);
+    core->clients = ps_clients_create(core->arena);
+    if (core->batches == NULL || core->learnt == NULL || core->clients == NULL) {
+        goto fail;
+    }
+    return core;
+fail:
+    ps_core_destroy(core);
+    return NULL;
+}
+
+void ps_core_destroy(struct ps_core *core)
+{
+    if (core == NULL) {
+        return;
+    }
+    if (core->save.writer != NULL) {
+        ps_save_end(core);
+    }
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        ps_core_remove_feature(core, id);
+    }
+    ps_partials_clear(&core->partials);
+    ps_clients_destroy(core->clients);
+    ps_learnt_destroy(core->learnt);
+    ps_batch_cache_destroy(core->batches);
+    if (core->arena != NULL) {
+        ps_arena_destroy(core->arena);
+    }
+    free(core);
+}
+
+#define COUNTER_NAME(name, help) #name,
+static const char *const core_counter_names[] = {PS_CORE_COUNTER_LIST(COUNTER_NAME)};
+static const char *const table_counter_names[] = {PS_TABLE_COUNTER_LIST(COUNTER_NAME)};
+#undef COUNTER_NAME
+
+void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYTES])
+{
+    struct ps_node *node = self;
+    struct ps_core *core = ps_core_create(node, dp_core_index(dp_core));
+    if (core == NULL) {
+        snprintf(error, DP_ERROR_BYTES,
+                 "core %u: no memory for %llu MiB of tables and batches: lower memory.limit_mib or "
+                 "batches.count_max",
+                 dp_core_index(dp_core),
+                 (unsigned long long)(node->config->memory_limit_mib / node->core_count));
+        return NULL;
+    }
+    core->dp_core = dp_core;
+    core->ep = dp_core_endpoint(dp_core);
+    core->gate = PS_GATE_BUSY; /* until main has restored what there is */
+    dp_core_add_counters(dp_core, "ps", core_counter_names, (const uint64_t *)&core->counters,
+                         sizeof(core->counters) / sizeof(uint64_t));
+    dp_core_add_counters(dp_core, "table", table_counter_names, (const uint64_t *)&core->table_counters,
+                         sizeof(core->table_counters) / sizeof(uint64_t));
+    node->cores[core->index] = core;
+    return core;
+}
+
+void ps_core_stop(void *self)
+{
+    struct ps_core *core = self;
+    core->node->cores[core->index] = NULL;
+    ps_core_destroy(core);
+}
+
+bool ps_core_poll(void *self, uint64_t now_us)
+{
+    struct ps_core *core = self;
+    uint32_t expired = ps_batch_expire(core->batches, now_us, PS_EXPIRE_PER_POLL_MAX);
+    core->counters.batches_expired += expired;
+    if (now_us >= core->next_gauge_us) {
+        core->next_gauge_us = now_us + PS_GAUGE_INTERVAL_US;
+        ps_core_refresh_gauges(core);
+    }
+    bool more = expired == PS_EXPIRE_PER_POLL_MAX;
+    if (core->answers != NULL) {
+        ps_answer_commands(core);
+    }
+    if (core->save.writer != NULL) {
+        more |= ps_save_step(core, now_us);
+    }
+    return more;
+}
+
+uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid)
+{
+    struct ps_core *core = self;
+    return ps_clients_last_step(core->clients, client_uuid);
+}

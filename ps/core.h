@@ -1,0 +1,118 @@
+/* One data core's state: its share of every table, its variables, the batches fed to it, what it has learnt, and its part
+ * of a checkpoint under way. All of it belongs to the core's thread; the control thread reaches it through tasks. */
+#ifndef PS_CORE_H
+#define PS_CORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/dataplane.h"
+#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/op.h"
+#include "ps/arena.h"
+#include "ps/batch_cache.h"
+#include "ps/clients.h"
+#include "ps/learnt.h"
+#include "ps/node.h"
+#include "ps/partial.h"
+#include "ps/save.h"
+#include "ps/table.h"
+#include "ps/variable.h"
+
+#define PS_CORE_TEXT_BYTES     256
+#define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
+#define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per turn, so that a turn stays short */
+
+/* X(name, help): a core's own record. */
+#define PS_CORE_COUNTER_LIST(X)                                                                              \
+    X(pushes_applied, "pushes applied since the start: by batch, by key, and of variables")                  \
+    X(pushes_refused_learnt, "pushes of batches learnt before, which changed nothing")                       \
+    X(pushes_held_back, "requests told to try again because a checkpoint's buffers were full")               \
+    X(variable_gradients_skipped, "variable gradients skipped because they held NaN or Inf")                 \
+    X(batches_fed, "batches fed")                                                                            \
+    X(batches_looked_up, "lookups by batch")                                                                 \
+    X(batches_expired, "batches dropped because nobody asked for them in time")                              \
+    X(batches_forgotten, "batches dropped because their hub said so")                                        \
+    X(feeds_refused_full, "feeds refused because the batch cache was full")                                  \
+    X(requests_refused, "requests answered with an error")                                                   \
+    X(requests_held_back, "requests told to try again during a restore or a stop")                           \
+    X(batches_learnt, "batches learnt by the state this core holds, those of its checkpoint counted")        \
+    X(batches_cached, "batches kept now")                                                                    \
+    X(batch_bytes, "bytes of them")                                                                          \
+    X(memory_bytes, "bytes of memory held for tables, variables and batches")                                \
+    X(features, "tables and variables on this core")                                                         \
+    X(last_step, "highest training step pushed")
+
+struct ps_core_counters {
+#define PS_CORE_COUNTER_FIELD(name, help) uint64_t name;
+    PS_CORE_COUNTER_LIST(PS_CORE_COUNTER_FIELD)
+#undef PS_CORE_COUNTER_FIELD
+};
+
+enum ps_gate {
+    PS_GATE_OPEN,   /* data calls are served */
+    PS_GATE_BUSY,   /* not now: clients try again by themselves */
+    PS_GATE_BROKEN, /* a restore failed half way: data calls get gate_status and gate_text */
+};
+
+/* A feature as one core sees it. */
+struct ps_feature {
+    struct ps_core *core;
+    uint32_t id;
+    uint32_t owner_core; /* variables: the core that holds it */
+    struct mr_feature feature;
+    struct ps_table *table;       /* this core's share; NULL for variables */
+    struct ps_variable *variable; /* NULL on other cores than its owner */
+    bool in_cut;                  /* table: the cut under way is not through with it */
+    struct ps_cut cut;            /* who takes the rows then */
+    uint8_t *loading;             /* restore: a variable's stored bytes, as far as they have come */
+    uint64_t loaded_bytes;
+};
+
+struct ps_core {
+    struct ps_node *node;
+    struct dp_core *dp_core;
+    struct mr_endpoint *ep;
+    uint32_t index;
+    struct ps_arena *arena;
+    struct ps_feature *features[MR_FEATURE_MAX + 1]; /* by id, from 1 */
+    uint32_t feature_id_max;
+    struct ps_batch_cache *batches;
+    struct ps_learnt *learnt;
+    struct ps_partials partials;
+    struct ps_clients *clients;
+    uint32_t freeze; /* enum mr_freeze */
+    enum ps_gate gate;
+    enum mr_status gate_status;
+    char gate_text[PS_CORE_TEXT_BYTES];
+    struct ps_save save;
+    struct ps_command *answers; /* core 0: answers of the control thread that wait for memory */
+    uint64_t next_gauge_us;
+    struct ps_core_counters counters;
+    struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
+};
+
+/* What the data plane calls: dp_app's hooks. */
+void *ps_core_start(void *node, struct dp_core *dp_core, char error[DP_ERROR_BYTES]);
+bool ps_core_poll(void *core, uint64_t now_us);
+void ps_core_stop(void *core);
+uint64_t ps_core_last_push_step(void *core, const uint8_t *client_uuid);
+
+/* A core without a data plane below it, for tests: memory only. NULL when it is short. */
+struct ps_core *ps_core_create(struct ps_node *node, uint32_t index);
+void ps_core_destroy(struct ps_core *core);
+
+/* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
+enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                   char *text);
+void ps_core_remove_feature(struct ps_core *core, uint32_t id);
+/* Drop all features, batches, learnt streams and clients. */
+void ps_core_clear(struct ps_core *core);
+/* Sends the answers that wait; true when some still do. (ps/ops_control.c) */
+bool ps_answer_commands(struct ps_core *core);
+/* NULL when there is none. */
+struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id);
+/* Look up the values that are not counted as they change. */
+void ps_core_refresh_gauges(struct ps_core *core);
+uint64_t ps_core_rows(const struct ps_core *core);
+
+#endif

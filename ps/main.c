@@ -1,0 +1,175 @@
+/* millraced: a Millrace node. Reads the command line and the configuration, serves until it is told to stop. */
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/config.h"
+#include "ps/config_rules.h"
+#include "ps/log.h"
+#include "ps/server.h"
+
+#define SETS_MAX   64
+#define EXIT_USAGE 2
+
+static const char usage[] =
+    "usage: millraced --config FILE [--set SECTION.KEY=VALUE]... [--restore latest|ID|none]\n"
+    "       millraced --check-config FILE [--set SECTION.KEY=VALUE]...\n"
+    "       millraced --print-config\n"
+    "\n"
+    "A node of the Millrace parameter server.\n"
+    "\n"
+    "  --config FILE        serve with this configuration\n"
+    "  --set S.KEY=VALUE    one key, in place of the file's\n"
+    "  --restore WHAT       what to load at start, in place of checkpoint.restore\n"
+    "  --check-config FILE  say whether a configuration is good, and stop\n"
+    "  --print-config       print every key with its help and default, and stop\n"
+    "  --version            print the version, and stop\n"
+    "  --help               print this, and stop\n"
+    "\n"
+    "SIGTERM and SIGINT stop it. It prints a line \"millraced: ready ...\" once it serves.\n";
+
+struct arguments {
+    const char *config_path;
+    bool check_only;
+    const char *restore;
+    const char *sets[SETS_MAX];
+    uint32_t set_count;
+};
+
+enum {
+    OPTION_CONFIG = 256,
+    OPTION_SET,
+    OPTION_RESTORE,
+    OPTION_CHECK,
+    OPTION_PRINT,
+    OPTION_VERSION,
+    OPTION_HELP
+};
+
+static const struct option options[] = {
+    {"config", required_argument, NULL, OPTION_CONFIG},
+    {"set", required_argument, NULL, OPTION_SET},
+    {"restore", required_argument, NULL, OPTION_RESTORE},
+    {"check-config", required_argument, NULL, OPTION_CHECK},
+    {"print-config", no_argument, NULL, OPTION_PRINT},
+    {"version", no_argument, NULL, OPTION_VERSION},
+    {"help", no_argument, NULL, OPTION_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static _Noreturn void refuse_usage(const char *what)
+{
+    fprintf(stderr, "millraced: %s; see millraced --help\n", what);
+    exit(EXIT_USAGE);
+}
+
+static void read_option(int option, struct arguments *arguments)
+{
+    switch (option) {
+    case OPTION_CHECK:
+    case OPTION_CONFIG:
+        if (arguments->config_path != NULL) {
+            refuse_usage("one configuration file, please");
+        }
+        arguments->config_path = optarg;
+        arguments->check_only = option == OPTION_CHECK;
+        return;
+    case OPTION_SET:
+        if (arguments->set_count == SETS_MAX) {
+            refuse_usage("too many --set");
+        }
+        arguments->sets[arguments->set_count++] = optarg;
+        return;
+    case OPTION_RESTORE:
+        if (ps_rule_restore(optarg) != NULL) {
+            refuse_usage("--restore: latest, none, or the number of a checkpoint");
+        }
+        arguments->restore = optarg;
+        return;
+    case OPTION_PRINT:
+        ps_config_print(stdout);
+        exit(EXIT_SUCCESS);
+    case OPTION_VERSION:
+        puts("millraced " MR_VERSION);
+        exit(EXIT_SUCCESS);
+    case OPTION_HELP:
+        fputs(usage, stdout);
+        exit(EXIT_SUCCESS);
+    default:
+        exit(EXIT_USAGE); /* getopt has said why */
+    }
+}
+
+static void read_arguments(int argc, char **argv, struct arguments *arguments)
+{
+    for (int option = getopt_long(argc, argv, "", options, NULL); option != -1;
+         option = getopt_long(argc, argv, "", options, NULL)) {
+        read_option(option, arguments);
+    }
+    if (optind < argc) {
+        fprintf(stderr, "millraced: unexpected \"%s\"; see millraced --help\n", argv[optind]);
+        exit(EXIT_USAGE);
+    }
+    if (arguments->config_path == NULL) {
+        refuse_usage("--config FILE is missing");
+    }
+}
+
+static enum mr_status read_config(const struct arguments *arguments, struct ps_config *config, char *error)
+{
+    ps_config_default(config);
+    enum mr_status status = ps_config_load(arguments->config_path, config, error);
+    for (uint32_t i = 0; i < arguments->set_count && status == MR_OK; i++) {
+        status = ps_config_set(config, arguments->sets[i], error);
+    }
+    if (status == MR_OK && arguments->restore != NULL) {
+        snprintf(config->checkpoint_restore, sizeof(config->checkpoint_restore), "%s", arguments->restore);
+    }
+    if (status == MR_OK) {
+        status = ps_config_check(config, error);
+    }
+    return status;
+}
+
+/* Serves until a signal says stop. Signals are blocked before any thread is made, so that only this one takes them. */
+static int serve(const struct ps_config *config)
+{
+    char error[DP_ERROR_BYTES];
+    struct ps_server *server;
+    sigset_t signals;
+    int number;
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    if (ps_server_start(config, &server, error) != MR_OK) {
+        fprintf(stderr, "millraced: %s\n", error);
+        return EXIT_FAILURE;
+    }
+    ps_server_print_ready(server, stdout);
+    ps_log("serving");
+    while (sigwait(&signals, &number) != 0) {
+    }
+    ps_log("%s: stopping", strsignal(number));
+    enum mr_status status = ps_server_stop(server);
+    ps_log("stopped");
+    return status == MR_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    static struct ps_config config;
+    struct arguments arguments = {0};
+    char error[PS_CONFIG_ERROR_BYTES];
+    read_arguments(argc, argv, &arguments);
+    if (read_config(&arguments, &config, error) != MR_OK) {
+        fprintf(stderr, "millraced: %s\n", error);
+        return EXIT_USAGE;
+    }
+    if (arguments.check_only) {
+        printf("%s: ok\n", arguments.config_path);
+        return EXIT_SUCCESS;
+    }
+    return serve(&config);
+}

@@ -1,0 +1,35 @@
+/* One node: what its cores, its control thread and main share. Fields without a note are set at start and then only read.
+ */
+#ifndef PS_NODE_H
+#define PS_NODE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include "dataplane/dataplane.h"
+#include "dataplane/wire/mr_feature.h"
+#include "ps/config.h"
+
+struct ps_core;
+struct ps_control;
+
+struct ps_node {
+    const struct ps_config *config;
+    struct dp *dp;
+    uint32_t core_count;
+    uint32_t incarnation;
+    uint32_t message_bytes_max;
+    uint64_t started_us;
+    uint16_t partition_core[MR_PARTITION_COUNT]; /* which core owns a partition */
+    struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
+    struct ps_control *control;
+    _Atomic uint32_t state;    /* enum mr_node_state; written by the control thread */
+    _Atomic uint32_t restores; /* restores by call since the start; written by the control thread */
+};
+
+/* Contiguous slices of the partitions, as even as they go. */
+void ps_node_map_partitions(struct ps_node *node, uint32_t core_count);
+
+/* Runs run(core, arg) on every core's own thread, all at the same time, and waits for the last. Any thread but a core's. */
+void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
+
+#endif

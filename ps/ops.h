@@ -1,0 +1,88 @@
+/* The calls this node serves: a handler per operation (see dataplane/wire/op.h), and what handlers share.
+ *
+ * Every handler checks everything before it changes anything: a call either has its whole effect on this core or none. An
+ * answer that needs memory is begun before the change, so that a call that cannot be answered is not executed.
+ */
+#ifndef PS_OPS_H
+#define PS_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/core.h"
+
+/* Indexed by enum mr_op; NULL where another kind of node serves it. */
+extern const dp_handler ps_dispatch[MR_OP_COUNT];
+
+void ps_op_node_info(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_echo(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_heartbeat(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_stats(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_feed_sample(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_lookup_batch(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_batch_state(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_forget_batch(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_lookup(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_push_grad_batch(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_push_grad(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_variable_push(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_variable_pull(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+/* Create, Freeze, List, Save, Restore: to the control thread. */
+void ps_op_control(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_checkpoint_status(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+
+/* A request on its way through its handler. */
+struct ps_op {
+    struct ps_core *core;
+    struct mr_endpoint *ep;
+    const struct mr_request *request;
+    const struct mr_tensor *tensors;
+    uint32_t tensor_count;
+};
+struct ps_op ps_op_of(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+
+/* Answers with an error and a line of text; false, so that a check can return it. */
+bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Tells the client to try again a little later. */
+void ps_hold_back(const struct ps_op *op, uint64_t *counter);
+
+/* Checks: each answers the request itself when it returns false or NULL. */
+
+/* Data calls are served now. */
+bool ps_check_open(const struct ps_op *op);
+/* Tensor `index` is there, with that dtype and rank. `name` is what to call it in the error. */
+bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t rank,
+                     const char *name);
+/* Likewise, and of `elements` elements. */
+bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t elements,
+                     const char *name);
+struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id);
+/* A variable that lives on this core. */
+struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id);
+/* A table, or a variable of this core. */
+struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id);
+/* All keys belong to this core. */
+bool ps_check_keys(const struct ps_op *op, const struct ps_feature *table, const uint64_t *keys,
+                   uint32_t key_count);
+/* CSR offsets of `bag_count` bags over key_count keys: from 0, never falling, ending at key_count. */
+bool ps_check_offsets(const struct ps_op *op, const uint32_t *offsets, uint64_t bag_count,
+                      uint32_t key_count);
+/* The table reduces bags (pooling is not none). */
+bool ps_check_pooled(const struct ps_op *op, const struct ps_feature *table);
+/* An answer of these tensors is not larger than a message may be. */
+bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count);
+/* A batch that is kept. */
+struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
+/* A checkpoint under way has room for what this call makes it write. */
+bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
+/* The node is not frozen against updates. */
+bool ps_check_not_frozen(const struct ps_op *op);
+
+/* Records an applied push: counters, the client's last step. */
+void ps_note_push(const struct ps_op *op);
+
+/* The u64 or u32 at the start of a checked tensor. */
+uint64_t ps_tensor_u64(const struct mr_tensor *t, uint32_t index);
+uint32_t ps_tensor_u32(const struct mr_tensor *t, uint32_t index);
+
+#endif

@@ -1,0 +1,184 @@
+/* Calls that concern all cores: checked and copied here, done by the control thread. To core 0. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/control.h"
+#include "ps/ops.h"
+
+static bool check_core_0(const struct ps_op *op)
+{
+    return op->core->index == 0 || ps_refuse(op, MR_INVALID_ARGUMENT, "%s is served by core 0 only",
+                                             mr_op_name(op->request->message->preamble.op));
+}
+
+/* ---- what is asked ---- */
+
+static bool read_create(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_tensor(op, 0, MR_U8, 2, "features")) {
+        return false;
+    }
+    const struct mr_tensor *t = &op->tensors[0];
+    if (t->dims[1] != sizeof(struct mr_feature) || t->dims[0] > MR_FEATURE_MAX) {
+        return ps_refuse(op, MR_WRONG_SHAPE,
+                         "features are u8[%u, %u]; expected at most %u descriptors of %zu bytes", t->dims[0],
+                         t->dims[1], MR_FEATURE_MAX, sizeof(struct mr_feature));
+    }
+    command->features = malloc(t->bytes + 1);
+    if (command->features == NULL) {
+        return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
+    }
+    memcpy(command->features, t->data, t->bytes);
+    command->feature_count = t->dims[0];
+    return true;
+}
+
+static bool read_freeze(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_vector(op, 0, MR_U32, 1, "level")) {
+        return false;
+    }
+    command->freeze = ps_tensor_u32(&op->tensors[0], 0);
+    return command->freeze <= MR_FREEZE_ALL ||
+           ps_refuse(op, MR_INVALID_ARGUMENT, "freeze level %u: 0 off, 1 admit, 2 all", command->freeze);
+}
+
+static bool read_directory(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_tensor(op, 0, MR_U8, 1, "directory")) {
+        return false;
+    }
+    const struct mr_tensor *t = &op->tensors[0];
+    if (t->bytes >= PS_DIRECTORY_BYTES || memchr(t->data, '\0', t->bytes) != NULL) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "directory: up to %u bytes, none of them NUL",
+                         PS_DIRECTORY_BYTES - 1);
+    }
+    memcpy(command->directory, t->data, t->bytes);
+    return true;
+}
+
+static bool read_restore(const struct ps_op *op, struct ps_command *command)
+{
+    if (!read_directory(op, command) || !ps_check_vector(op, 1, MR_U64, 1, "checkpoint id")) {
+        return false;
+    }
+    command->checkpoint_id = ps_tensor_u64(&op->tensors[1], 0);
+    return true;
+}
+
+static bool read_command(const struct ps_op *op, struct ps_command *command)
+{
+    uint32_t state = atomic_load(&op->core->node->state);
+    switch (command->op) {
+    case MR_OP_CREATE:
+        return read_create(op, command);
+    case MR_OP_FREEZE:
+        return read_freeze(op, command);
+    case MR_OP_SAVE:
+    case MR_OP_RESTORE:
+        if (state == MR_NODE_RESTORING && op->core->gate != PS_GATE_BROKEN) {
+            return ps_refuse(op, MR_CHECKPOINT_RUNNING, "a restore is running");
+        }
+        return command->op == MR_OP_SAVE ? read_directory(op, command) : read_restore(op, command);
+    default:
+        return true;
+    }
+}
+
+/* ---- the answer ---- */
+
+static bool answer(struct ps_core *core, struct ps_command *command)
+{
+    if (!mr_call_ref_alive(core->ep, command->ref)) {
+        mr_reply_busy(core->ep, command->ref); /* gives back what the call held */
+        return true;
+    }
+    if (command->status != MR_OK) {
+        core->counters.requests_refused++;
+        mr_reply_error(core->ep, command->ref, command->status, "%s", command->text);
+        return true;
+    }
+    if (!mr_reply_begin(core->ep, command->ref, MR_OK, command->tensors, command->tensor_count)) {
+        return false;
+    }
+    mr_reply_end(core->ep, command->ref);
+    return true;
+}
+
+/* Runs on core 0. An answer that finds no memory waits for it: what was done cannot be taken back. */
+static void come_back(struct dp_task *task, void *core_app, struct dp_core *dp_core)
+{
+    struct ps_command *command =
+        (struct ps_command *)(void *)((char *)task - offsetof(struct ps_command, task));
+    struct ps_core *core = core_app;
+    (void)dp_core;
+    command->next = core->answers;
+    core->answers = command;
+    ps_answer_commands(core);
+}
+
+bool ps_answer_commands(struct ps_core *core)
+{
+    for (struct ps_command **at = &core->answers; *at != NULL;) {
+        struct ps_command *command = *at;
+        struct mr_tensor tensors[PS_REPLY_TENSORS_MAX];
+        memcpy(tensors, command->tensors, sizeof(tensors));
+        if (!answer(core, command)) {
+            memcpy(command->tensors, tensors, sizeof(tensors));
+            at = &command->next;
+            continue;
+        }
+        memcpy(command->tensors, tensors, sizeof(tensors)); /* they point into the answer now */
+        *at = command->next;
+        ps_command_free(command);
+    }
+    return core->answers != NULL;
+}
+
+void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    if (!check_core_0(&op)) {
+        return;
+    }
+    struct ps_command *command = calloc(1, sizeof(*command));
+    if (command == NULL) {
+        ps_refuse(&op, MR_OUT_OF_MEMORY, "no memory left");
+        return;
+    }
+    command->task.run = come_back;
+    command->node = op.core->node;
+    command->ref = request->ref;
+    command->op = request->message->preamble.op;
+    if (!read_command(&op, command)) {
+        ps_command_free(command);
+        return;
+    }
+    if (mr_reply_later(ep, request) == NULL) {
+        ps_command_free(command);
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    if (!ps_control_submit(op.core->node->control, command)) {
+        ps_command_free(command);
+        mr_reply_busy(ep, request->ref);
+    }
+}
+
+void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct ps_checkpoint_view view;
+    if (!check_core_0(&op)) {
+        return;
+    }
+    ps_control_view(op.core->node->control, &view);
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 8, &view),
+                                   mr_tensor_1d(MR_U8, (uint32_t)strlen(view.text), view.text)};
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_reply_end(ep, request->ref);
+}

@@ -1,0 +1,89 @@
+/* What a core tells about itself. Answered whatever the node's state. */
+#include <string.h>
+#include "ps/ops.h"
+
+void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    const struct ps_node *node = op.core->node;
+    uint32_t info[4] = {node->core_count, 1, (uint32_t)node->config->port_udp_port, node->message_bytes_max};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 4, info),
+                                   mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core)};
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_reply_end(ep, request->ref);
+}
+
+void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct mr_tensor tensors[MR_TENSORS_MAX];
+    memcpy(tensors, op.tensors, op.tensor_count * sizeof(*tensors));
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, op.tensor_count)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_reply_end(ep, request->ref);
+}
+
+void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_core *core = core_app;
+    const struct ps_node *node = core->node;
+    uint64_t state[8] = {atomic_load_explicit(&node->state, memory_order_relaxed),
+                         node->incarnation,
+                         request->now_us - node->started_us,
+                         dp_core_busy_ppm(core->dp_core),
+                         core->counters.last_step,
+                         ps_batch_cache_count(core->batches),
+                         ps_core_rows(core),
+                         ps_arena_mapped_bytes(core->arena)};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, 8, state);
+    if (!mr_reply_begin(ep, request->ref, MR_OK, &tensor, 1)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_reply_end(ep, request->ref);
+}
+
+/* Counts counters and bytes of their names first, then writes both. */
+struct stats_visit {
+    uint32_t count, name_bytes;
+    char *names;
+    uint64_t *values;
+};
+
+static void visit_counter(void *arg, const char *set, const char *name, uint64_t value)
+{
+    struct stats_visit *v = arg;
+    size_t set_bytes = strlen(set), name_bytes = strlen(name);
+    if (v->names != NULL) {
+        char *at = v->names + v->name_bytes;
+        memcpy(at, set, set_bytes);
+        at[set_bytes] = '.';
+        memcpy(at + set_bytes + 1, name, name_bytes);
+        at[set_bytes + 1 + name_bytes] = '\n';
+        v->values[v->count] = value;
+    }
+    v->name_bytes += (uint32_t)(set_bytes + name_bytes) + 2;
+    v->count++;
+}
+
+void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_core *core = core_app;
+    struct stats_visit v = {0};
+    ps_core_refresh_gauges(core);
+    dp_core_each_counter(core->dp_core, visit_counter, &v);
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, v.name_bytes, NULL),
+                                   mr_tensor_1d(MR_U64, v.count, NULL)};
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    v = (struct stats_visit){.names = tensors[0].data, .values = tensors[1].data};
+    dp_core_each_counter(core->dp_core, visit_counter, &v);
+    mr_reply_end(ep, request->ref);
+}

@@ -1,0 +1,306 @@
+/* Gradients: by keys, and by batch id. Both read their parts first, check them all, and only then change anything. */
+#include <assert.h>
+#include <inttypes.h>
+#include "ps/ops.h"
+
+#define PARTS_MAX (MR_TENSORS_MAX / 2)
+
+/* One feature's gradient in a push. */
+struct push_part {
+    struct ps_feature *feature;
+    const float *gradient;
+    /* tables */
+    const uint64_t *keys;
+    uint32_t key_count;
+    const uint32_t *offsets; /* NULL: a gradient per key */
+    uint32_t bag_count;
+};
+
+struct push {
+    uint32_t part_count;
+    struct push_part parts[PARTS_MAX];
+};
+
+static bool check_named_once(const struct ps_op *op, const struct push *push, const struct ps_feature *f)
+{
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        if (push->parts[i].feature == f) {
+            return ps_refuse(op, MR_INVALID_ARGUMENT, "%s is named twice", f->feature.name);
+        }
+    }
+    return true;
+}
+
+/* Tensor `at` names a feature of this core that is not in the push yet. */
+static struct ps_feature *check_head(const struct ps_op *op, const struct push *push, uint32_t at)
+{
+    struct ps_feature *f;
+    if (!ps_check_vector(op, at, MR_U32, 2, "feature") ||
+        (f = ps_check_feature(op, ps_tensor_u32(&op->tensors[at], 0))) == NULL ||
+        !check_named_once(op, push, f)) {
+        return NULL;
+    }
+    return f;
+}
+
+static bool check_variable_gradient(const struct ps_op *op, const struct ps_feature *f, uint32_t at)
+{
+    if (!ps_check_tensor(op, at, MR_F32, f->feature.rank, f->feature.name)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < f->feature.rank; i++) {
+        if (op->tensors[at].dims[i] != f->feature.dims[i]) {
+            return ps_refuse(op, MR_WRONG_SHAPE, "variable %s: dimension %u of the gradient is %u, not %u",
+                             f->feature.name, i, op->tensors[at].dims[i], f->feature.dims[i]);
+        }
+    }
+    return true;
+}
+
+/* Keys, offsets and gradient at tensors `at`, `at` + 1, `at` + 2. */
+static bool check_table_gradient(const struct ps_op *op, struct push_part *part, uint32_t at)
+{
+    const struct mr_feature *table = &part->feature->feature;
+    if (!ps_check_tensor(op, at, MR_U64, 1, "keys") || !ps_check_tensor(op, at + 1, MR_U32, 1, "offsets") ||
+        !ps_check_tensor(op, at + 2, MR_F32, 2, "gradient")) {
+        return false;
+    }
+    const struct mr_tensor *gradient = &op->tensors[at + 2];
+    part->key_count = op->tensors[at].dims[0];
+    part->keys = op->tensors[at].data;
+    part->gradient = gradient->data;
+    uint32_t rows = part->key_count;
+    if (op->tensors[at + 1].dims[0] > 0) {
+        part->offsets = op->tensors[at + 1].data;
+        part->bag_count = rows = op->tensors[at + 1].dims[0] - 1;
+        if (!ps_check_pooled(op, part->feature) ||
+            !ps_check_offsets(op, part->offsets, part->bag_count, part->key_count)) {
+            return false;
+        }
+    }
+    if (gradient->dims[1] != table->dims[0]) {
+        return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", table->name,
+                         table->dims[0], gradient->dims[1]);
+    }
+    if (gradient->dims[0] != rows) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "table %s: %u gradients for %u %s", table->name,
+                         gradient->dims[0], rows, part->offsets != NULL ? "bags" : "keys");
+    }
+    return ps_check_keys(op, part->feature, part->keys, part->key_count);
+}
+
+static bool check_room(const struct ps_op *op, const struct push *push)
+{
+    uint64_t need_bytes = 0;
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        if (push->parts[i].feature->table != NULL) {
+            need_bytes += ps_save_need_bytes(op->core, push->parts[i].feature, push->parts[i].key_count);
+        }
+    }
+    return ps_check_save_room(op, need_bytes);
+}
+
+static void apply(const struct ps_op *op, const struct push *push)
+{
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        const struct push_part *part = &push->parts[i];
+        if (part->feature->variable != NULL) {
+            bool applied = ps_variable_push(part->feature->variable, part->gradient);
+            op->core->counters.variable_gradients_skipped += applied ? 0 : 1;
+        } else if (part->offsets != NULL) {
+            ps_table_push_bags(part->feature->table, part->keys, part->offsets, part->bag_count,
+                               part->gradient);
+        } else {
+            ps_table_push(part->feature->table, part->keys, part->key_count, part->gradient);
+        }
+    }
+    ps_note_push(op);
+}
+
+/* ---- by keys ---- */
+
+static bool check_push(const struct ps_op *op, struct push *push)
+{
+    for (uint32_t at = 0; at < op->tensor_count;) {
+        struct push_part part = {.feature = check_head(op, push, at)};
+        if (part.feature == NULL) {
+            return false;
+        }
+        if (part.feature->variable != NULL) {
+            if (!check_variable_gradient(op, part.feature, at + 1)) {
+                return false;
+            }
+            part.gradient = op->tensors[at + 1].data;
+            at += 2;
+        } else {
+            if (!check_table_gradient(op, &part, at + 1)) {
+                return false;
+            }
+            at += 4;
+        }
+        push->parts[push->part_count++] = part;
+    }
+    return check_room(op, push);
+}
+
+void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct push push = {0};
+    if (!ps_check_open(&op) || !ps_check_not_frozen(&op) || !check_push(&op, &push)) {
+        return;
+    }
+    if (!mr_reply_begin(ep, request->ref, MR_OK, NULL, 0)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    apply(&op, &push);
+    mr_reply_end(ep, request->ref);
+}
+
+/* ---- by batch ---- */
+
+/* Leaves out what this core has learnt of the batch already. The batch's own arrays are rewritten: it is about to go. */
+static void leave_out_learnt(const struct ps_partial *partial, struct push *push, struct ps_batch *batch)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        struct push_part part = push->parts[i];
+        const struct mr_feature *f = &part.feature->feature;
+        if (part.feature->variable != NULL && ps_partial_has(partial, mr_variable_partition(f->name))) {
+            continue;
+        }
+        if (part.feature->table != NULL) {
+            struct ps_batch_part *fed = ps_batch_part_of(batch, part.feature->id);
+            part.key_count = ps_partial_filter(partial, f->seed, fed->keys, fed->offsets, part.bag_count);
+        }
+        push->parts[kept++] = part;
+    }
+    push->part_count = kept;
+}
+
+/* Features and shapes that do not depend on the batch's being here. */
+static bool check_batch_heads(const struct ps_op *op, struct push *push)
+{
+    if (!ps_check_vector(op, 0, MR_U64, 1, "batch id")) {
+        return false;
+    }
+    if (op->tensor_count % 2 == 0) {
+        return ps_refuse(op, MR_WRONG_SHAPE,
+                         "a push has a batch id and two tensors per feature, not %u tensors",
+                         op->tensor_count);
+    }
+    for (uint32_t at = 1; at < op->tensor_count; at += 2) {
+        struct ps_feature *f = check_head(op, push, at);
+        if (f == NULL) {
+            return false;
+        }
+        if (f->variable != NULL ? !check_variable_gradient(op, f, at + 1)
+                                : !ps_check_tensor(op, at + 1, MR_F32, 3, f->feature.name)) {
+            return false;
+        }
+        if (f->table != NULL && op->tensors[at + 1].dims[2] != f->feature.dims[0]) {
+            return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u",
+                             f->feature.name, f->feature.dims[0], op->tensors[at + 1].dims[2]);
+        }
+        push->parts[push->part_count++] =
+            (struct push_part){.feature = f, .gradient = op->tensors[at + 1].data};
+    }
+    return true;
+}
+
+/* The batch was fed with these tables, and their gradients have its shape. Takes its keys. */
+static bool check_batch_parts(const struct ps_op *op, struct push *push, const struct ps_batch *batch)
+{
+    if (batch->read_only) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "batch %" PRIu64 " was fed read only: it takes no gradients", batch->id);
+    }
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        struct push_part *part = &push->parts[i];
+        const struct mr_tensor *gradient = &op->tensors[2 + 2 * i];
+        if (part->feature->table == NULL) {
+            continue;
+        }
+        const struct ps_batch_part *fed = ps_batch_part_of(batch, part->feature->id);
+        if (fed == NULL) {
+            return ps_refuse(op, MR_UNKNOWN_TABLE, "batch %" PRIu64 " was fed without keys of table %s",
+                             batch->id, part->feature->feature.name);
+        }
+        if (gradient->dims[0] != fed->samples || gradient->dims[1] != fed->slots) {
+            return ps_refuse(op, MR_WRONG_SHAPE,
+                             "table %s: the gradient is of %u samples and %u slots, the batch of %u and %u",
+                             part->feature->feature.name, gradient->dims[0], gradient->dims[1], fed->samples,
+                             fed->slots);
+        }
+        part->keys = fed->keys;
+        part->key_count = fed->key_count;
+        part->offsets = fed->offsets;
+        part->bag_count = fed->samples * fed->slots;
+    }
+    return true;
+}
+
+static bool check_record(const struct ps_op *op, uint64_t batch_id)
+{
+    enum mr_status status = ps_learnt_reserve(op->core->learnt, batch_id);
+    if (status == MR_OUT_OF_MEMORY) {
+        return ps_refuse(op, status, "no memory for the record of learnt batches: raise memory.limit_mib");
+    }
+    if (status != MR_OK) {
+        return ps_refuse(op, status,
+                         "batch number %" PRIu64 " of stream %u is more than %u ahead of %" PRIu64
+                         ", the oldest not learnt: number batches from 0 on",
+                         mr_batch_sequence(batch_id), mr_batch_stream(batch_id), PS_LEARNT_WINDOW,
+                         ps_learnt_watermark(op->core->learnt, mr_batch_stream(batch_id)));
+    }
+    return true;
+}
+
+static bool begin_answer(const struct ps_op *op, uint32_t applied)
+{
+    struct mr_tensor reply = mr_tensor_1d(MR_U32, 1, &applied);
+    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, &reply, 1)) {
+        mr_reply_busy(op->ep, op->request->ref);
+        return false;
+    }
+    return true;
+}
+
+void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct ps_core *core = op.core;
+    struct push push = {0};
+    if (!ps_check_open(&op) || !check_batch_heads(&op, &push)) {
+        return;
+    }
+    uint64_t batch_id = ps_tensor_u64(&op.tensors[0], 0);
+    if (ps_learnt_has(core->learnt, batch_id)) {
+        if (begin_answer(&op, 0)) {
+            core->counters.pushes_refused_learnt++;
+            struct ps_batch *again = ps_batch_find(core->batches, batch_id);
+            if (again != NULL) {
+                ps_batch_remove(core->batches, again);
+            }
+            mr_reply_end(ep, request->ref);
+        }
+        return;
+    }
+    struct ps_batch *batch;
+    if (!ps_check_not_frozen(&op) || (batch = ps_check_batch(&op, batch_id)) == NULL ||
+        !check_batch_parts(&op, &push, batch) || !check_record(&op, batch_id) || !check_room(&op, &push) ||
+        !begin_answer(&op, 1)) {
+        return;
+    }
+    const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
+    if (partial != NULL) {
+        leave_out_learnt(partial, &push, batch);
+        ps_partials_remove(&core->partials, batch_id);
+    }
+    apply(&op, &push);
+    ps_learnt_add(core->learnt, batch_id);
+    core->counters.batches_learnt++;
+    ps_batch_remove(core->batches, batch);
+    mr_reply_end(ep, request->ref);
+}

@@ -1,0 +1,63 @@
+#include <inttypes.h>
+#include "ps/ops.h"
+
+void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct ps_feature *f;
+    if (!ps_check_open(&op) || !ps_check_not_frozen(&op) ||
+        (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
+        !ps_check_vector(&op, 0, MR_U64, 1, "first element") ||
+        !ps_check_tensor(&op, 1, MR_F32, 1, "values")) {
+        return;
+    }
+    uint64_t first = ps_tensor_u64(&op.tensors[0], 0);
+    uint64_t total = ps_variable_elements(f->variable);
+    uint32_t count = op.tensors[1].dims[0];
+    if (first > total || count > total - first) {
+        ps_refuse(&op, MR_WRONG_SHAPE,
+                  "variable %s has %" PRIu64 " elements; %u from %" PRIu64 " on are beyond its end",
+                  f->feature.name, total, count, first);
+        return;
+    }
+    if (!mr_reply_begin(ep, request->ref, MR_OK, NULL, 0)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    ps_variable_set(f->variable, first, op.tensors[1].data, count);
+    ps_note_push(&op);
+    mr_reply_end(ep, request->ref);
+}
+
+void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct ps_feature *f;
+    if (!ps_check_open(&op) || (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
+        !ps_check_vector(&op, 0, MR_U64, 2, "range")) {
+        return;
+    }
+    uint64_t first = ps_tensor_u64(&op.tensors[0], 0);
+    uint64_t count = ps_tensor_u64(&op.tensors[0], 1);
+    uint64_t total = ps_variable_elements(f->variable);
+    if (first > total || count > total - first) {
+        ps_refuse(&op, MR_WRONG_SHAPE,
+                  "variable %s has %" PRIu64 " elements; %" PRIu64 " from %" PRIu64 " on are beyond its end",
+                  f->feature.name, total, count, first);
+        return;
+    }
+    count = count == 0 ? total - first : count;
+    if (count > UINT32_MAX) {
+        ps_refuse(&op, MR_TOO_LARGE, "%" PRIu64 " elements are more than fit a message: pull ranges", count);
+        return;
+    }
+    struct mr_tensor reply = mr_tensor_1d(MR_F32, (uint32_t)count, ps_variable_values(f->variable) + first);
+    if (!ps_check_reply_bytes(&op, &reply, 1)) {
+        return;
+    }
+    if (!mr_reply_begin(ep, request->ref, MR_OK, &reply, 1)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_reply_end(ep, request->ref);
+}

@@ -1,0 +1,65 @@
+#include "ps/partial.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool ps_partials_set(struct ps_partials *p, const struct ps_partial *entries, uint32_t count)
+{
+    struct ps_partial *copy = malloc(count * sizeof(*copy) + 1);
+    if (copy == NULL) {
+        return false;
+    }
+    if (count > 0) {
+        memcpy(copy, entries, count * sizeof(*copy));
+    }
+    free(p->entries);
+    p->entries = copy;
+    p->count = count;
+    return true;
+}
+
+void ps_partials_clear(struct ps_partials *p)
+{
+    free(p->entries);
+    *p = (struct ps_partials){0};
+}
+
+static uint32_t place_of(const struct ps_partials *p, uint64_t batch_id)
+{
+    uint32_t i = 0;
+    while (i < p->count && p->entries[i].batch_id != batch_id) {
+        i++;
+    }
+    return i;
+}
+
+const struct ps_partial *ps_partials_find(const struct ps_partials *p, uint64_t batch_id)
+{
+    uint32_t i = place_of(p, batch_id);
+    return i < p->count ? &p->entries[i] : NULL;
+}
+
+void ps_partials_remove(struct ps_partials *p, uint64_t batch_id)
+{
+    uint32_t i = place_of(p, batch_id);
+    if (i < p->count) {
+        p->entries[i] = p->entries[--p->count];
+    }
+}
+
+uint32_t ps_partial_filter(const struct ps_partial *p, uint64_t seed, uint64_t *keys, uint32_t *offsets,
+                           uint32_t bag_count)
+{
+    uint32_t kept = 0, begin = offsets[0];
+    for (uint32_t bag = 0; bag < bag_count; bag++) {
+        uint32_t end = offsets[bag + 1];
+        for (uint32_t i = begin; i < end; i++) {
+            if (!ps_partial_has(p, mr_partition_of(mr_key_hash(keys[i], seed)))) {
+                keys[kept++] = keys[i];
+            }
+        }
+        begin = end;
+        offsets[bag + 1] = kept;
+    }
+    return kept;
+}

@@ -1,0 +1,211 @@
+#include "ps/restore.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/core.h"
+#include "ps/learnt_merge.h"
+
+#define CHUNK_BYTES (4u << 20) /* records that the cores look through at a time */
+
+struct loader {
+    struct ps_node *node;
+    _Atomic uint64_t *progress;
+    uint8_t *chunk; /* records: header, bytes, padding to 8 */
+    size_t chunk_bytes;
+    struct ps_learnt_merge *learnt;
+    /* what each core says of the chunk */
+    enum mr_status status[DP_CORES_MAX];
+    char text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
+};
+
+static size_t padded(uint64_t bytes)
+{
+    return (size_t)((bytes + 7) & ~UINT64_C(7));
+}
+
+/* ---- on a core ---- */
+
+static enum mr_status load_rows(struct ps_core *core, const struct ps_feature *f,
+                                const struct ps_record *record, const uint8_t *bytes, char *text)
+{
+    const struct ps_node *node = core->node;
+    uint32_t row_bytes = ps_table_stored_row_bytes(f->table);
+    if (record->row_bytes != row_bytes) {
+        snprintf(text, PS_RESTORE_TEXT_BYTES, "table %s: rows of %u bytes, not %u", f->feature.name,
+                 record->row_bytes, row_bytes);
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    const uint64_t *keys = (const uint64_t *)(const void *)bytes;
+    const uint8_t *rows = bytes + record->count * sizeof(uint64_t);
+    for (uint32_t i = 0; i < record->count; i++) {
+        uint32_t partition = mr_partition_of(mr_key_hash(keys[i], f->feature.seed));
+        if (node->partition_core[partition] != core->index) {
+            continue;
+        }
+        enum mr_status status = ps_table_load(f->table, keys[i], rows + (size_t)i * row_bytes);
+        if (status != MR_OK) {
+            snprintf(text, PS_RESTORE_TEXT_BYTES, "table %s: %s: raise memory.limit_mib", f->feature.name,
+                     mr_status_text(status));
+            return status;
+        }
+    }
+    return MR_OK;
+}
+
+/* Pieces of a variable come in any order; the last one completes it. */
+static enum mr_status load_variable(struct ps_feature *f, const struct ps_record *record,
+                                    const uint8_t *bytes, char *text)
+{
+    uint64_t total = ps_variable_stored_bytes(f->variable);
+    if (record->bytes > total || record->offset > total - record->bytes) {
+        snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: a piece reaches beyond its end", f->feature.name);
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    if (f->loading == NULL && (f->loading = calloc(1, total)) == NULL) {
+        snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: no memory left", f->feature.name);
+        return MR_OUT_OF_MEMORY;
+    }
+    memcpy(f->loading + record->offset, bytes, record->bytes);
+    f->loaded_bytes += record->bytes;
+    if (f->loaded_bytes == total) {
+        ps_variable_load(f->variable, f->loading);
+        free(f->loading);
+        f->loading = NULL;
+        f->loaded_bytes = 0;
+    }
+    return MR_OK;
+}
+
+static enum mr_status load_record(struct ps_core *core, const struct ps_record *record, const uint8_t *bytes,
+                                  char *text)
+{
+    struct ps_feature *f = ps_core_feature(core, record->feature);
+    bool is_known = f != NULL && (record->kind == PS_RECORD_ROWS) == (f->table != NULL);
+    if (!is_known) {
+        snprintf(text, PS_RESTORE_TEXT_BYTES, "a record belongs to feature %u, which is not in the manifest",
+                 record->feature);
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    if (record->kind == PS_RECORD_ROWS) {
+        return load_rows(core, f, record, bytes, text);
+    }
+    return f->variable != NULL ? load_variable(f, record, bytes, text) : MR_OK;
+}
+
+static void load_chunk(struct ps_core *core, void *arg)
+{
+    struct loader *l = arg;
+    enum mr_status status = MR_OK;
+    for (size_t at = 0; at < l->chunk_bytes && status == MR_OK;) {
+        const struct ps_record *record = (const struct ps_record *)(const void *)(l->chunk + at);
+        at += sizeof(*record);
+        status = load_record(core, record, l->chunk + at, l->text[core->index]);
+        at += padded(record->bytes);
+    }
+    l->status[core->index] = status;
+}
+
+/* Every variable came whole. */
+static void check_whole(struct ps_core *core, void *arg)
+{
+    struct loader *l = arg;
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        if (core->features[id] != NULL && core->features[id]->loading != NULL) {
+            snprintf(l->text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
+                     core->features[id]->feature.name);
+            l->status[core->index] = MR_CHECKPOINT_CORRUPT;
+        }
+    }
+}
+
+static void load_learnt(struct ps_core *core, void *arg)
+{
+    struct loader *l = arg;
+    l->status[core->index] = ps_learnt_merge_load(l->learnt, core, l->text[core->index]);
+}
+
+/* ---- on the control thread ---- */
+
+static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, void *arg), char *text)
+{
+    ps_node_each_core(l->node, task, l);
+    for (uint32_t i = 0; i < l->node->core_count; i++) {
+        if (l->status[i] != MR_OK) {
+            snprintf(text, PS_RESTORE_TEXT_BYTES, "%s", l->text[i]);
+            return l->status[i];
+        }
+    }
+    return MR_OK;
+}
+
+struct visit {
+    struct loader *loader;
+    char *text;
+};
+
+static enum mr_status flush_chunk(struct loader *l, char *text)
+{
+    enum mr_status status = l->chunk_bytes > 0 ? run(l, load_chunk, text) : MR_OK;
+    l->chunk_bytes = 0;
+    return status;
+}
+
+static enum mr_status visit_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct visit *v = arg;
+    struct loader *l = v->loader;
+    size_t space = sizeof(*record) + padded(record->bytes);
+    atomic_fetch_add_explicit(l->progress, space, memory_order_relaxed);
+    if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
+        return ps_learnt_merge_add(l->learnt, record, bytes, v->text);
+    }
+    if (l->chunk_bytes + space > CHUNK_BYTES) {
+        enum mr_status status = flush_chunk(l, v->text);
+        if (status != MR_OK) {
+            return status;
+        }
+    }
+    memcpy(l->chunk + l->chunk_bytes, record, sizeof(*record));
+    memcpy(l->chunk + l->chunk_bytes + sizeof(*record), bytes, record->bytes);
+    l->chunk_bytes += space;
+    return MR_OK;
+}
+
+enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _Atomic uint64_t *progress,
+                               char *text)
+{
+    enum mr_status status = MR_NO_MEMORY;
+    struct loader *l = calloc(1, sizeof(*l));
+    snprintf(text, PS_RESTORE_TEXT_BYTES, "no memory left");
+    if (l == NULL) {
+        return status;
+    }
+    l->node = node;
+    l->progress = progress;
+    l->chunk = malloc(CHUNK_BYTES);
+    l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);
+    if (l->chunk == NULL || l->learnt == NULL) {
+        goto out;
+    }
+    struct visit v = {.loader = l, .text = text};
+    text[0] = '\0';
+    status = ps_reader_each(reader, visit_record, &v, text);
+    if (status == MR_OK) {
+        status = flush_chunk(l, text);
+    }
+    if (status == MR_OK) {
+        status = run(l, check_whole, text);
+    }
+    if (status == MR_OK) {
+        status = ps_learnt_merge_finish(l->learnt, text);
+    }
+    if (status == MR_OK) {
+        status = run(l, load_learnt, text);
+    }
+out:
+    ps_learnt_merge_destroy(l->learnt);
+    free(l->chunk);
+    free(l);
+    return status;
+}

@@ -1,0 +1,236 @@
+#include "ps/server.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/key_file.h"
+#include "ps/checkpoint.h"
+#include "ps/config_rules.h"
+#include "ps/control.h"
+#include "ps/core.h"
+#include "ps/incarnation.h"
+#include "ps/log.h"
+#include "ps/ops.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+struct ps_server {
+    struct ps_node node;
+    bool started; /* dp_start succeeded */
+};
+
+/* ---- configuration ---- */
+
+static void set_port(const struct ps_config *config, struct dp_config *out)
+{
+    static const int hugepages[] = {
+        [PS_HUGEPAGES_AUTO] = -1, [PS_HUGEPAGES_ALWAYS] = 1, [PS_HUGEPAGES_NEVER] = 0};
+    snprintf(out->file_prefix, sizeof(out->file_prefix), "%s", config->node_name);
+    out->hugepage_memory_mib = (uint32_t)config->memory_packets_mib;
+    out->hugepages = hugepages[config->memory_hugepages];
+    out->driver = (enum dp_driver)config->port_driver;
+    snprintf(out->device, sizeof(out->device), "%s", config->port_device);
+    snprintf(out->mac, sizeof(out->mac), "%s", config->port_mac);
+    snprintf(out->ipv4, sizeof(out->ipv4), "%s", config->port_ipv4);
+    snprintf(out->ipv6, sizeof(out->ipv6), "%s", config->port_ipv6);
+    out->vlan = (uint16_t)config->port_vlan;
+    out->mtu = (uint16_t)config->port_mtu;
+    out->udp_port = (uint16_t)config->port_udp_port;
+    out->rx_descriptors = (uint16_t)config->port_rx_descriptors;
+    out->tx_descriptors = (uint16_t)config->port_tx_descriptors;
+}
+
+void ps_server_dp_config(const struct ps_config *config, struct dp_config *out)
+{
+    int cpus[DP_CORES_MAX];
+    int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    dp_config_default(out);
+    set_port(config, out);
+    out->core_count = (uint32_t)config->cores_count;
+    for (uint32_t i = 0; i < out->core_count; i++) {
+        out->core_cpus[i] = (int)i < cpu_count ? cpus[i] : -1;
+    }
+    out->poll_mode = (enum dp_poll_mode)config->cores_poll_mode;
+    out->adaptive_idle_us = (uint32_t)config->cores_adaptive_idle_us;
+    out->endpoint.sessions_max = (uint32_t)config->transport_sessions_max;
+    out->endpoint.message_bytes_max = (uint32_t)(config->transport_message_mib_max * MIB);
+    out->endpoint.receive_window_bytes = (uint32_t)config->transport_receive_window_kib * 1024;
+    out->endpoint.memory_bytes = config->memory_messages_mib * MIB;
+    out->endpoint.session_idle_us = config->transport_session_idle_s * 1000000;
+    out->endpoint.map_version = 1;
+}
+
+static enum mr_status read_keys(const struct ps_config *config, struct mr_endpoint_config *endpoint,
+                                char error[DP_ERROR_BYTES])
+{
+    const char *const paths[] = {config->node_key_file, config->node_key_file_next};
+    endpoint->psk_count = 0;
+    for (uint32_t i = 0; i < MR_PSK_MAX && paths[i][0] != '\0'; i++) {
+        enum mr_status status = mr_key_file_read(paths[i], endpoint->psk[i], error, DP_ERROR_BYTES);
+        if (status != MR_OK) {
+            return status;
+        }
+        endpoint->psk_count++;
+    }
+    if (endpoint->psk_count == 0) {
+        ps_log("no key: everybody who can reach the port may read and write (set node.key_file)");
+    }
+    return MR_OK;
+}
+
+/* ---- start ---- */
+
+static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ERROR_BYTES])
+{
+    struct ps_node *node = &server->node;
+    struct dp_config dp_config;
+    ps_server_dp_config(node->config, &dp_config);
+    enum mr_status status = read_keys(node->config, &dp_config.endpoint, error);
+    if (status != MR_OK) {
+        return status;
+    }
+    status =
+        ps_incarnation_next(node->config->checkpoint_directory, &node->incarnation, error, DP_ERROR_BYTES);
+    if (status != MR_OK) {
+        return status;
+    }
+    dp_config.endpoint.incarnation = node->incarnation;
+    node->message_bytes_max = dp_config.endpoint.message_bytes_max;
+    status = dp_create(&dp_config, &node->dp, error);
+    if (status != MR_OK) {
+        return status;
+    }
+    node->started_us = dp_now_us();
+    struct dp_app app = {.self = node,
+                         .core_start = ps_core_start,
+                         .core_poll = ps_core_poll,
+                         .core_stop = ps_core_stop,
+                         .dispatch = ps_dispatch,
+                         .last_push_step = ps_core_last_push_step};
+    status = dp_start(node->dp, &app, error);
+    server->started = status == MR_OK;
+    return status;
+}
+
+/* checkpoint.restore, before the first data call is let in. */
+static enum mr_status restore_at_start(struct ps_server *server, char error[DP_ERROR_BYTES])
+{
+    const struct ps_config *config = server->node.config;
+    char text[PS_CONTROL_TEXT_BYTES] = "";
+    uint64_t id = 0, restored_id;
+    bool is_latest = strcmp(config->checkpoint_restore, "latest") == 0;
+    if (strcmp(config->checkpoint_restore, "none") == 0 ||
+        (is_latest && config->checkpoint_directory[0] == '\0')) {
+        ps_log("restore: none; starting empty");
+        return MR_OK;
+    }
+    if (is_latest && ps_checkpoint_list(config->checkpoint_directory, &id, 1) == 0) {
+        ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
+        return MR_OK;
+    }
+    id = 0;
+    if (!is_latest) {
+        ps_number_parse(config->checkpoint_restore, &id);
+    }
+    enum mr_status status = ps_control_restore(server->node.control, "", id, &restored_id, text);
+    if (status != MR_OK) {
+        snprintf(
+            error, DP_ERROR_BYTES,
+            "checkpoint.restore = %s: %s: %.300s; --restore ID takes another, --restore none starts empty",
+            config->checkpoint_restore, mr_status_text(status), text);
+    }
+    return status;
+}
+
+static void take_apart(struct ps_server *server)
+{
+    struct ps_node *node = &server->node;
+    if (node->control != NULL) {
+        ps_control_stop(node->control, false);
+    }
+    if (server->started) {
+        dp_stop(node->dp);
+    }
+    if (node->dp != NULL) {
+        dp_destroy(node->dp);
+    }
+    ps_control_destroy(node->control);
+    free(server);
+}
+
+enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
+                               char error[DP_ERROR_BYTES])
+{
+    enum mr_status status = MR_NO_MEMORY;
+    struct ps_server *server = calloc(1, sizeof(*server));
+    snprintf(error, DP_ERROR_BYTES, "no memory left");
+    if (server == NULL) {
+        return status;
+    }
+    struct ps_node *node = &server->node;
+    node->config = config;
+    atomic_store(&node->state, MR_NODE_RESTORING);
+    ps_node_map_partitions(node, (uint32_t)config->cores_count);
+    node->control = ps_control_create(node);
+    if (node->control == NULL) {
+        goto fail;
+    }
+    status = open_data_plane(server, error);
+    if (status == MR_OK) {
+        status = restore_at_start(server, error);
+    }
+    if (status != MR_OK) {
+        goto fail;
+    }
+    ps_control_gate(node->control, PS_GATE_OPEN, MR_OK, "");
+    if (!ps_control_start(node->control)) {
+        snprintf(error, DP_ERROR_BYTES, "the control thread cannot be started: raise the limit of threads");
+        status = MR_NO_MEMORY;
+        goto fail;
+    }
+    *out = server;
+    return MR_OK;
+fail:
+    take_apart(server);
+    return status;
+}
+
+void ps_server_print_ready(const struct ps_server *server, FILE *out)
+{
+    const struct ps_node *node = &server->node;
+    const struct ps_config *config = node->config;
+    char host[64];
+    const char *address = config->port_ipv4[0] != '\0' ? config->port_ipv4 : config->port_ipv6;
+    bool is_ipv6 = address == config->port_ipv6;
+    snprintf(host, sizeof(host), "%.*s", (int)strcspn(address, "/"), address[0] != '\0' ? address : "::");
+    fprintf(out,
+            "millraced: ready port=%s memory=%s cores=%u listen=%s%s%s:%" PRIu64
+            " steering=%s incarnation=%u\n",
+            dp_driver_name(node->dp), dp_memory_name(node->dp), node->core_count, is_ipv6 ? "[" : "", host,
+            is_ipv6 ? "]" : "", config->port_udp_port, dp_steering_name(node->dp), node->incarnation);
+    fflush(out);
+}
+
+/* ---- stop ---- */
+
+enum mr_status ps_server_stop(struct ps_server *server)
+{
+    struct ps_node *node = &server->node;
+    enum mr_status status = MR_OK;
+    char text[PS_CONTROL_TEXT_BYTES] = "";
+    uint64_t id;
+    ps_control_stop(node->control, node->config->checkpoint_save_on_stop);
+    atomic_store(&node->state, MR_NODE_STOPPING);
+    if (node->config->checkpoint_save_on_stop) {
+        ps_control_gate(node->control, PS_GATE_BUSY, MR_OK, "");
+        status = ps_control_save(node->control, "", &id, text);
+        if (status == MR_OK) {
+            status = ps_control_save_wait(node->control, text);
+        }
+        if (status != MR_OK) {
+            ps_log("the save on stop failed: %s", text);
+        }
+    }
+    take_apart(server);
+    return status;
+}
