@@ -4,8 +4,13 @@
  *   - Every function that can fail returns enum mr_status; outputs come through the last arguments and are untouched on
  *     failure. mr_status_text() says what a code means, mr_last_error() what happened where ("10.0.0.1:7700 core 0: ...").
  *   - Every call takes a struct mr_options: deadline, step, priority. NULL means the client's defaults.
- *   - Every call can be asynchronous: with options->future set it returns as soon as the request is handed over, `*reply`
- *     arguments are not used, and the outcome comes from mr_future_wait().
+ *   - Every call can be asynchronous: with options->future set it returns as soon as the request is handed over, its
+ *     reply argument is not used, and the outcome comes from mr_future_wait(). Outputs other than replies (ids, counts,
+ *     states) are written by mr_future_wait(), so they must stay valid until then. A call waits for room (memory_bytes)
+ *     while others are under way; MR_NO_MEMORY when none is and the caller's replies hold all of it.
+ *   - Calls make progress while some thread is inside the library; a client made with progress_thread needs none.
+ *   - With several cores the first call that names a table or variable by a number that this client did not create itself
+ *     asks the node what it is, and waits for that, also when it is asynchronous.
  *   - Bags are CSR: keys[offsets[b] .. offsets[b+1]) is bag b, as torch.nn.EmbeddingBag takes them with
  *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.
  *   - Handles are opaque and come in create/destroy pairs. There is no global state.
@@ -47,6 +52,10 @@ struct mr_client_options {
     uint32_t udp_bytes_max;   /* largest UDP payload; 0 = from the route's MTU */
     uint32_t
         busy_poll_us; /* a waiting call spins this long before it sleeps; UINT32_MAX = always spin; 0 = 50 */
+    bool progress_thread; /* a thread of the library's own keeps calls going while the caller computes */
+    bool
+        no_offload; /* never hand the kernel runs of datagrams to cut up (UDP_SEGMENT); also $MILLRACE_GSO=0. The
+                         client finds out by itself when a peer loses them, at the price of the first large request */
 };
 
 /* Connects to every core of the node. MR_UNREACHABLE, MR_UNAUTHORIZED is not told apart from it (a server does not answer
@@ -73,6 +82,7 @@ struct mr_options {
     uint8_t priority;          /* 0 = bulk .. 7 = first */
     uint64_t step;             /* the trainer's training step, kept by the server with each push */
     struct mr_future **future; /* not NULL: asynchronous; receives the future */
+    bool more; /* asynchronous: another call follows at once; this one may wait for it, to share its packet */
 };
 
 /* ---- futures and replies ---- */

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
+#include "trainer_client/clock.h"
 
 struct mrc_socket_server;
 
@@ -14,6 +15,8 @@ struct mrc_socket_server_options {
     uint32_t incarnation;
     mr_on_request on_request;
     void *app;
+    uint16_t core, core_count; /* which core of how many it stands for; 0, 0 = the only one */
+    size_t memory_bytes;       /* for messages; 0 = the transport's default */
 };
 enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *options,
                                         struct mrc_socket_server **out, char *error, size_t error_bytes);
@@ -21,6 +24,9 @@ void mrc_socket_server_destroy(struct mrc_socket_server *s);
 /* Receive, answer, run timers; waits at most timeout_ms for something to do (0 = not at all). Returns the packets handled. */
 uint32_t mrc_socket_server_run(struct mrc_socket_server *s, int timeout_ms);
 struct mr_endpoint *mrc_socket_server_endpoint(struct mrc_socket_server *s);
-uint64_t mrc_now_us(void);
+/* The UDP port it listens on: of use when it was asked for port 0. */
+uint16_t mrc_socket_server_port(const struct mrc_socket_server *s);
+/* Readable when mrc_socket_server_run() has packets to handle. */
+int mrc_socket_server_fd(const struct mrc_socket_server *s);
 
 #endif

@@ -1,0 +1,32 @@
+/* What the calls of the public API share. */
+#ifndef MRC_CALLS_H
+#define MRC_CALLS_H
+
+#include "trainer_client/client.h"
+#include "trainer_client/future.h"
+#include "trainer_client/last_error.h"
+#include "trainer_client/reply.h"
+
+/* How many cores the node has; with more than one, `partition_core` (may be NULL) becomes the map. Takes the lock. */
+uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT]);
+
+/* The feature with this number; asks the node where the client has not met it. MR_UNKNOWN_TABLE or MR_UNKNOWN_VARIABLE
+ * (by `kind`), or why asking failed. Takes the lock. */
+enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                                uint32_t id, enum mr_feature_kind kind, struct mr_feature *out);
+/* The same for either kind. */
+enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                                    uint32_t id, struct mr_feature *out);
+/* The core that owns a variable, where there are several. */
+uint16_t mrc_variable_core(const struct mr_feature *variable,
+                           const uint8_t partition_core[MR_PARTITION_COUNT]);
+
+/* MR_INVALID_ARGUMENT unless offsets[0] is 0 and none is below the one before. */
+enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count);
+
+/* A call to core 0 without tensors, or with these, which must stay valid until it is run. */
+enum mr_status mrc_call_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
+                              size_t context_bytes, struct mr_future **out);
+
+#endif

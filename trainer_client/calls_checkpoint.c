@@ -1,0 +1,106 @@
+/* Save, Restore, and how they are getting on. */
+#include <stdio.h>
+#include <string.h>
+#include "trainer_client/calls.h"
+
+#define DIRECTORY_BYTES_MAX 4096u
+#define STATUS_WORDS                                                                                         \
+    8u /* state, id, bytes done, bytes total, duration us, last good id, last status, errno */
+
+struct id_context {
+    uint64_t *checkpoint_id;
+    uint64_t id;
+};
+
+static enum mr_status finish_id(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct id_context *context = f->context;
+    const struct mr_tensor *id = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+
+    (void)reply;
+    if (id == NULL || id->dims[0] != 1)
+        return mrc_part_garbled(f, 0);
+    if (f->options.op == MR_OP_RESTORE) {
+        /* The checkpoint's features may have other numbers and descriptors. */
+        pthread_mutex_lock(&f->client->lock);
+        mrc_features_clear(&f->client->features);
+        pthread_mutex_unlock(&f->client->lock);
+    }
+    if (context->checkpoint_id != NULL)
+        *context->checkpoint_id = *(const uint64_t *)id->data;
+    return MR_OK;
+}
+
+static enum mr_status run(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                          const char *directory, uint64_t id, uint64_t *checkpoint_id)
+{
+    const char *call = op == MR_OP_SAVE ? "mr_save" : "mr_restore";
+    const char *path = directory == NULL ? "" : directory;
+    size_t bytes = strlen(path);
+    struct mr_future *f;
+
+    if (client == NULL)
+        return mrc_bad_argument(call, "client is NULL");
+    if (bytes > DIRECTORY_BYTES_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: directory has %zu bytes; at most %u", call, bytes,
+                         DIRECTORY_BYTES_MAX);
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)bytes, path), mr_tensor_1d(MR_U64, 1, &id)};
+    enum mr_status status = mrc_call_core0(client, options, op, tensors, op == MR_OP_SAVE ? 1 : 2, finish_id,
+                                           sizeof(struct id_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    *(struct id_context *)f->context = (struct id_context){.checkpoint_id = checkpoint_id};
+    return mrc_future_run(f, options, NULL);
+}
+
+enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
+                       uint64_t *checkpoint_id)
+{
+    return run(client, options, MR_OP_SAVE, directory, 0, checkpoint_id);
+}
+
+enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options, const char *directory,
+                          uint64_t id, uint64_t *checkpoint_id)
+{
+    return run(client, options, MR_OP_RESTORE, directory, id, checkpoint_id);
+}
+
+static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
+{
+    struct mr_checkpoint_status *const *out = f->context;
+    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
+
+    (void)reply;
+    if (words == NULL || text == NULL || words->dims[0] < STATUS_WORDS)
+        return mrc_part_garbled(f, 0);
+    const uint64_t *w = words->data;
+    struct mr_checkpoint_status status = {.state = (enum mr_checkpoint_state)w[0],
+                                          .id = w[1],
+                                          .bytes_done = w[2],
+                                          .bytes_total = w[3],
+                                          .duration_us = w[4],
+                                          .last_good_id = w[5],
+                                          .last_status = (enum mr_status)w[6]};
+
+    snprintf(status.last_error, sizeof status.last_error, "%.*s", (int)text->bytes, (const char *)text->data);
+    **out = status;
+    return MR_OK;
+}
+
+enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_options *options,
+                                    struct mr_checkpoint_status *status)
+{
+    struct mr_future *f;
+
+    if (client == NULL || status == NULL)
+        return mrc_bad_argument("mr_checkpoint_status", client == NULL ? "client is NULL" : "status is NULL");
+    enum mr_status made =
+        mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status, sizeof status, &f);
+
+    if (made != MR_OK)
+        return made;
+    memcpy(f->context, &status, sizeof status);
+    return mrc_future_run(f, options, NULL);
+}

@@ -1,0 +1,158 @@
+/* The node itself: heartbeat, counters, echo. */
+#include <string.h>
+#include "trainer_client/calls.h"
+
+#define HEARTBEAT_WORDS                                                                                      \
+    8u /* state, incarnation, uptime us, busy ppm, last step, batches, rows, memory bytes */
+
+/* ---- heartbeat ---- */
+
+static uint64_t link_rtt_us(struct mr_client *client, const struct mrc_link *link)
+{
+    struct mr_session_info info = {.rtt_us = 0};
+
+    pthread_mutex_lock(&client->lock);
+    if (link->session != NULL)
+        mr_session_info(link->session, &info);
+    pthread_mutex_unlock(&client->lock);
+    return info.rtt_us;
+}
+
+static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **reply)
+{
+    struct mr_core_state *const *states = f->context;
+
+    (void)reply;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mr_tensor *words = mrc_part_tensor(f, i, 0, MR_U64, 1);
+
+        if (words == NULL || words->dims[0] < HEARTBEAT_WORDS)
+            return mrc_part_garbled(f, i);
+    }
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const uint64_t *w = f->parts[i].answers[0].data;
+
+        (*states)[i] = (struct mr_core_state){.core = i,
+                                              .state = (uint32_t)w[0],
+                                              .incarnation = (uint32_t)w[1],
+                                              .uptime_us = w[2],
+                                              .busy_share = (double)w[3] * 1e-6,
+                                              .last_step = w[4],
+                                              .cached_batches = w[5],
+                                              .rows = w[6],
+                                              .memory_bytes = w[7],
+                                              .rtt_us = link_rtt_us(f->client, f->parts[i].link)};
+    }
+    return MR_OK;
+}
+
+enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *options,
+                            struct mr_core_state *states)
+{
+    struct mr_future *f;
+
+    if (client == NULL || states == NULL)
+        return mrc_bad_argument("mr_heartbeat", client == NULL ? "client is NULL" : "states is NULL");
+    enum mr_status status =
+        mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, mrc_cores(client, NULL), 0, sizeof states, &f);
+
+    if (status != MR_OK)
+        return status;
+    memcpy(f->context, &states, sizeof states);
+    f->finish = finish_heartbeat;
+    return mrc_future_run(f, options, NULL);
+}
+
+/* ---- counters ---- */
+
+#define COUNTER_NAME_BYTES 128u
+
+struct stats_context {
+    void (*visit)(void *arg, const char *name, uint64_t value);
+    void *arg;
+};
+
+static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct stats_context *context = f->context;
+    const struct mr_tensor *names = mrc_part_tensor(f, 0, 0, MR_U8, 1);
+    const struct mr_tensor *values = mrc_part_tensor(f, 0, 1, MR_U64, 1);
+
+    (void)reply;
+    if (names == NULL || values == NULL)
+        return mrc_part_garbled(f, 0);
+    const char *at = names->data, *end = at + names->bytes;
+    const uint64_t *value = values->data;
+
+    for (uint32_t i = 0; i < values->dims[0] && at < end; i++) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        size_t bytes = (size_t)((line_end == NULL ? end : line_end) - at);
+        char name[COUNTER_NAME_BYTES];
+
+        if (bytes >= sizeof name)
+            return mrc_part_garbled(f, 0);
+        memcpy(name, at, bytes);
+        name[bytes] = '\0';
+        context->visit(context->arg, name, value[i]);
+        at = line_end == NULL ? end : line_end + 1;
+    }
+    return MR_OK;
+}
+
+static enum mr_status check_core(const char *call, struct mr_client *client, uint32_t core)
+{
+    if (client == NULL)
+        return mrc_bad_argument(call, "client is NULL");
+    uint32_t core_count = mrc_cores(client, NULL);
+
+    if (core >= core_count)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: core is %u; the node has %u", call, core, core_count);
+    return MR_OK;
+}
+
+enum mr_status mr_stats(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                        void (*visit)(void *arg, const char *name, uint64_t value), void *arg)
+{
+    struct mr_future *f;
+    enum mr_status status = check_core("mr_stats", client, core);
+
+    if (status != MR_OK)
+        return status;
+    if (visit == NULL)
+        return mrc_bad_argument("mr_stats", "visit is NULL");
+    status = mrc_future_new(client, options, MR_OP_STATS, 0, 1, 0, sizeof(struct stats_context), &f);
+    if (status != MR_OK)
+        return status;
+    *(struct stats_context *)f->context = (struct stats_context){.visit = visit, .arg = arg};
+    f->parts[0].core = (uint16_t)core;
+    f->finish = finish_stats;
+    return mrc_future_run(f, options, NULL);
+}
+
+/* ---- echo ---- */
+
+enum mr_status mr_echo(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                       const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply)
+{
+    struct mr_future *f;
+    enum mr_status status = check_core("mr_echo", client, core);
+
+    if (status != MR_OK)
+        return status;
+    if (count > MR_TENSORS_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: count is %u; it goes up to %u", count,
+                         MR_TENSORS_MAX);
+    if (tensors == NULL && count > 0)
+        return mrc_bad_argument("mr_echo", "tensors is NULL");
+    for (uint32_t t = 0; t < count; t++) {
+        if (tensors[t].data == NULL && tensors[t].bytes > 0)
+            return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has no data", t);
+    }
+    status = mrc_future_new(client, options, MR_OP_ECHO, 0, 1, count, 0, &f);
+    if (status != MR_OK)
+        return status;
+    f->parts[0].core = (uint16_t)core;
+    for (uint32_t t = 0; t < count; t++)
+        mrc_part_add(f, 0, tensors[t]);
+    return mrc_future_run(f, options, reply);
+}

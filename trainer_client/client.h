@@ -1,0 +1,53 @@
+/* A client: its links to the node's cores, what it knows of the node, and the lock around all of it. */
+#ifndef MRC_CLIENT_H
+#define MRC_CLIENT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/packet.h"
+#include "trainer_client/address.h"
+#include "trainer_client/known_features.h"
+#include "trainer_client/core_link.h"
+#include "trainer_client/millrace.h"
+#include "trainer_client/node.h"
+#include "trainer_client/progress.h"
+
+#define MRC_DEADLINE_MS_DEFAULT  10000u
+#define MRC_CONNECT_MS_DEFAULT   10000u
+#define MRC_MEMORY_BYTES_DEFAULT (64u << 20)
+#define MRC_BUSY_POLL_US_DEFAULT 50u
+
+struct mr_client {
+    /* set at creation */
+    char server[MRC_ADDRESS_TEXT_BYTES];
+    struct mr_address address; /* of core 0 */
+    struct mrc_link_config link_config;
+    uint32_t deadline_ms;
+    uint32_t busy_poll_us;
+    bool has_progress_thread;
+    pthread_t progress_thread;
+
+    pthread_mutex_t lock; /* of everything below, and of all futures and calls */
+    struct mrc_progress progress;
+    struct mrc_node node;
+    struct mrc_features features;
+    struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
+    uint32_t link_count;
+    uint32_t calls_held;   /* begun and not freed: replies that the caller holds, too */
+    uint64_t room_made;    /* rises when a call ends or is freed */
+    uint32_t room_waiters; /* threads that wait for that */
+    bool stopping;         /* the progress thread shall end */
+    bool closed;           /* destroyed by its owner; the last reply frees it */
+};
+
+/* Adds the link to the next core, link_count. By the driving thread. */
+enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes);
+/* Give a call's memory back, ended or begun and never sent. Under the lock. */
+void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struct mr_call *call);
+/* The same for a reply's call, giving up the lock: on a client destroyed by its owner the last one frees the client. */
+void mrc_client_release_reply(struct mr_client *client, struct mrc_link *link, struct mr_call *call);
+/* Calls under way on all links. Under the lock. */
+uint32_t mrc_client_calls_pending(const struct mr_client *client);
+
+#endif

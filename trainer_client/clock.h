@@ -1,0 +1,11 @@
+/* The library's clock: microseconds of CLOCK_MONOTONIC. Any thread. */
+#ifndef MRC_CLOCK_H
+#define MRC_CLOCK_H
+
+#include <stdint.h>
+
+#define MRC_NEVER_US UINT64_MAX
+
+uint64_t mrc_now_us(void);
+
+#endif

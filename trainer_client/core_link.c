@@ -1,0 +1,209 @@
+#include "trainer_client/core_link.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include "trainer_client/client.h"
+#include "trainer_client/clock.h"
+#include "trainer_client/future.h"
+#include "trainer_client/node.h"
+
+#define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
+#define SEND_RETRY_US  100u /* when the socket's buffer was full */
+
+/* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again. */
+#define OFFLOAD_RESENT_MIN 4u
+
+static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
+{
+    struct mrc_link *link = self;
+
+    return mrc_udp_send_begin(link->sender, to, bytes_max);
+}
+
+static void tx_end(void *self, uint32_t bytes)
+{
+    struct mrc_link *link = self;
+
+    mrc_udp_send_end(link->sender, bytes);
+}
+
+static void fill_random(void *self, void *out, size_t n)
+{
+    (void)self;
+    for (size_t done = 0; done < n;) {
+        ssize_t got = getrandom((uint8_t *)out + done, n - done, 0);
+
+        if (got > 0)
+            done += (size_t)got;
+    }
+}
+
+static void on_session(void *app, struct mr_session *session, enum mr_session_event event)
+{
+    struct mrc_link *link = app;
+    struct mr_session_info info;
+
+    mr_session_info(session, &info);
+    if (event == MR_SESSION_UP || event == MR_SESSION_RESTARTED) {
+        link->up = true;
+        link->refused = false;
+        mrc_node_session_up(link->client, link, &info);
+    }
+}
+
+static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    struct mrc_link *link = app;
+
+    assert(link->calls_pending > 0);
+    link->calls_pending--;
+    mrc_part_ended(user, call, status, reply);
+}
+
+static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_link_config *config)
+{
+    struct mr_endpoint_config ec;
+
+    mr_endpoint_config_default(&ec);
+    ec.io =
+        (struct mr_endpoint_io){.self = link, .tx_begin = tx_begin, .tx_end = tx_end, .random = fill_random};
+    ec.app = link;
+    ec.on_session = on_session;
+    ec.on_reply = on_reply;
+    memcpy(ec.psk[0], config->psk, MR_PSK_BYTES);
+    ec.psk_count = config->has_psk ? 1 : 0;
+    memcpy(ec.client_uuid, config->client_uuid, MR_UUID_BYTES);
+    ec.sessions_max = 2;
+    ec.calls_max = MRC_CALLS_MAX;
+    ec.udp_bytes_max = link->socket.udp_bytes_max;
+    ec.receive_window_bytes = link->socket.receive_window_bytes;
+    ec.memory_bytes = config->memory_bytes;
+    return mr_endpoint_create(&ec, &link->ep);
+}
+
+enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_config *config, uint16_t core,
+                               const struct mr_address *address, struct mrc_link **out, char *error,
+                               size_t error_bytes)
+{
+    char text[MRC_ADDRESS_TEXT_BYTES];
+    enum mr_status status = MR_NO_MEMORY;
+    struct mrc_link *link = calloc(1, sizeof *link);
+
+    if (link == NULL)
+        goto no_memory;
+    link->client = client;
+    link->core = core;
+    link->address = *address;
+    link->socket.fd = -1;
+    link->offload = config->offload;
+    mrc_address_text(address, text);
+    snprintf(link->name, sizeof link->name, "%s core %u", text, core);
+    status = mrc_udp_connect(address, &config->socket, &link->socket, error, error_bytes);
+    if (status != MR_OK)
+        goto failed;
+    status = MR_NO_MEMORY;
+    link->receiver = mrc_udp_receiver_create(&link->socket);
+    link->sender = mrc_udp_sender_create(&link->socket, config->offload);
+    if (link->receiver == NULL || link->sender == NULL)
+        goto no_memory;
+    status = create_endpoint(link, config);
+    if (status != MR_OK)
+        goto no_memory;
+    status = mrc_link_reopen(link, mrc_now_us());
+    if (status != MR_OK)
+        goto no_memory;
+    *out = link;
+    return MR_OK;
+no_memory:
+    snprintf(error, error_bytes, "no memory for the link to core %u (%u bytes for messages): %s", core,
+             config->memory_bytes, mr_status_text(status));
+failed:
+    mrc_link_destroy(link);
+    return status;
+}
+
+enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us)
+{
+    enum mr_status status = mr_session_open(link->ep, &link->address, link->core, link, &link->session);
+
+    if (status != MR_OK)
+        return status;
+    link->up = false;
+    link->opened_us = now_us;
+    link->next_us = now_us;
+    return MR_OK;
+}
+
+void mrc_link_close(struct mrc_link *link, uint64_t now_us)
+{
+    struct mr_session *session = link->session;
+
+    if (session == NULL)
+        return;
+    link->session = NULL;
+    mr_session_close(link->ep, session, now_us);
+    mr_endpoint_flush(link->ep, now_us);
+    (void)mrc_udp_send_flush(link->sender);
+    link->next_us = MRC_NEVER_US;
+    link->unsent = false;
+}
+
+void mrc_link_destroy(struct mrc_link *link)
+{
+    if (link == NULL)
+        return;
+    mr_endpoint_destroy(link->ep);
+    mrc_udp_sender_destroy(link->sender);
+    mrc_udp_receiver_destroy(link->receiver);
+    mrc_udp_close(&link->socket);
+    free(link);
+}
+
+bool mrc_link_receive(struct mrc_link *link)
+{
+    return mrc_udp_receive(link->receiver);
+}
+
+void mrc_link_process(struct mrc_link *link, uint64_t now_us)
+{
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t bytes;
+
+    if (mrc_udp_receive_refused(link->receiver))
+        link->refused = true;
+    while (mrc_udp_receive_next(link->receiver, &from, &datagram, &bytes)) {
+        link->refused = false;
+        /* A connected socket delivers its peer's datagrams only. */
+        mr_endpoint_receive(link->ep, now_us, &link->address, datagram, bytes);
+    }
+}
+
+/* Give the offload up once what was sent that way keeps having to be sent again. */
+static void watch_offload(struct mrc_link *link)
+{
+    uint64_t resent = mr_endpoint_counters(link->ep)->segments_resent - link->resent_seen;
+    uint64_t offloaded = mrc_udp_send_offloaded(link->sender) - link->offloaded_seen;
+
+    if (!link->offload || resent < OFFLOAD_RESENT_MIN)
+        return;
+    if (offloaded > 0 && 2 * resent >= offloaded) {
+        link->offload = false;
+        mrc_udp_send_set_offload(link->sender, false);
+    }
+    link->resent_seen += resent;
+    link->offloaded_seen += offloaded;
+}
+
+void mrc_link_poll(struct mrc_link *link, uint64_t now_us)
+{
+    link->next_us = mr_endpoint_poll(link->ep, now_us, SEGMENT_BUDGET);
+    link->unsent = false;
+    watch_offload(link);
+    if (!mrc_udp_send_flush(link->sender) && link->next_us > now_us + SEND_RETRY_US)
+        link->next_us = now_us + SEND_RETRY_US;
+}

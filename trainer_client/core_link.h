@@ -1,0 +1,66 @@
+/* A link: one core of the node, with its own socket, endpoint and session. Everything but mrc_link_receive() runs under
+ * the client's lock; mrc_link_receive() belongs to the thread that drives the client (see progress.h). */
+#ifndef MRC_CORE_LINK_H
+#define MRC_CORE_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/endpoint.h"
+#include "trainer_client/address.h"
+#include "trainer_client/udp_receive.h"
+#include "trainer_client/udp_send.h"
+#include "trainer_client/udp_socket.h"
+
+#define MRC_LINK_NAME_BYTES (MRC_ADDRESS_TEXT_BYTES + 16u)
+#define MRC_CALLS_MAX       4096u /* begun and not freed, per link */
+
+struct mr_client;
+
+struct mrc_link_config {
+    struct mrc_udp_options socket;
+    bool offload;
+    uint32_t memory_bytes;
+    uint8_t client_uuid[MR_UUID_BYTES];
+    uint8_t psk[MR_PSK_BYTES];
+    bool has_psk;
+};
+
+struct mrc_link {
+    struct mr_client *client;
+    uint16_t core;
+    struct mr_address address;
+    char name[MRC_LINK_NAME_BYTES]; /* "10.0.0.1:7700 core 0" */
+    struct mrc_udp_socket socket;
+    struct mrc_udp_receiver *receiver;
+    struct mrc_udp_sender *sender;
+    struct mr_endpoint *ep;
+    struct mr_session *session; /* NULL once closed */
+    uint64_t opened_us;
+    uint64_t next_us; /* when mrc_link_poll() is due */
+    uint32_t calls_pending;
+    bool up;      /* has been accepted at least once */
+    bool refused; /* the peer's machine said lately that nobody listens there */
+    bool unsent;  /* calls were handed over that no poll has sent yet */
+    bool offload;
+    uint64_t offloaded_seen, resent_seen;
+};
+
+/* Opens the socket and begins the handshake. MR_UNREACHABLE (no route), MR_NO_MEMORY, MR_INVALID_ARGUMENT. */
+enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_config *config, uint16_t core,
+                               const struct mr_address *address, struct mrc_link **out, char *error,
+                               size_t error_bytes);
+/* Ends its calls with MR_CANCELLED and the session; ended calls keep their replies. */
+void mrc_link_close(struct mrc_link *link, uint64_t now_us);
+/* Starts a new session on a closed link. */
+enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us);
+/* All calls must have been freed. NULL is fine. */
+void mrc_link_destroy(struct mrc_link *link);
+
+/* Take what the socket has, without the lock; whether there was anything. */
+bool mrc_link_receive(struct mrc_link *link);
+/* Handle what mrc_link_receive() took: calls may end. */
+void mrc_link_process(struct mrc_link *link, uint64_t now_us);
+/* Timers, and sending what waits: calls may end. */
+void mrc_link_poll(struct mrc_link *link, uint64_t now_us);
+
+#endif

@@ -1,0 +1,425 @@
+#include "trainer_client/future.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/clock.h"
+#include "trainer_client/last_error.h"
+#include "trainer_client/outcome.h"
+#include "trainer_client/reply.h"
+
+#define PRIORITY_MAX          7u
+#define COPY_LOCKED_BYTES_MAX 16384u /* more is copied into the request without the lock */
+
+uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us)
+{
+    uint64_t ms = options != NULL && options->deadline_ms != 0 ? options->deadline_ms : client->deadline_ms;
+
+    return now_us + ms * 1000u;
+}
+
+enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                              uint32_t feature, uint32_t part_count, uint32_t tensors_max,
+                              size_t context_bytes, struct mr_future **out)
+{
+    if (options != NULL && options->priority > PRIORITY_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: options.priority is %u; it goes from 0 to %u",
+                         mr_op_name(op), options->priority, PRIORITY_MAX);
+    if (feature > UINT16_MAX)
+        return mrc_error(MR_UNKNOWN_TABLE, "%s: %s: no table or variable has the number %u", client->server,
+                         mr_op_name(op), feature);
+    size_t parts_bytes = part_count * sizeof(struct mrc_part);
+    size_t tensors_bytes = (size_t)part_count * tensors_max * sizeof(struct mr_tensor);
+    size_t sources_bytes = (size_t)part_count * tensors_max * sizeof(void *);
+    struct mr_future *f = calloc(1, sizeof *f + parts_bytes + tensors_bytes + sources_bytes + context_bytes);
+
+    if (f == NULL)
+        return mrc_error(MR_NO_MEMORY, "%s: no memory for the call", mr_op_name(op));
+    struct mr_tensor *tensors = (struct mr_tensor *)((uint8_t *)f->parts + parts_bytes);
+    const void **sources = (const void **)((uint8_t *)tensors + tensors_bytes);
+
+    f->client = client;
+    f->part_count = part_count;
+    f->context = (uint8_t *)sources + sources_bytes;
+    f->options = (struct mr_call_options){.op = (uint8_t)op,
+                                          .table = (uint16_t)feature,
+                                          .deadline_us = mrc_deadline_us(client, options, mrc_now_us())};
+    if (options != NULL) {
+        f->options.priority = options->priority;
+        f->options.step = options->step;
+        f->more = options->more && options->future != NULL;
+    }
+    for (uint32_t i = 0; i < part_count; i++) {
+        f->parts[i] = (struct mrc_part){.future = f,
+                                        .core = (uint16_t)i,
+                                        .tensors = tensors + (size_t)i * tensors_max,
+                                        .sources = sources + (size_t)i * tensors_max};
+    }
+    *out = f;
+    return MR_OK;
+}
+
+void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
+{
+    struct mrc_part *part = &f->parts[i];
+
+    part->sources[part->tensor_count] = tensor.data;
+    part->tensors[part->tensor_count] = tensor;
+    part->tensors[part->tensor_count].data = NULL;
+    part->tensor_count++;
+}
+
+/* ---- beginning ---- */
+
+static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
+{
+    struct mr_client *client = f->client;
+    struct mrc_link *link = part->core < client->link_count ? client->links[part->core] : NULL;
+
+    if (link == NULL || link->session == NULL)
+        return mrc_error(MR_UNREACHABLE, "%s: %s: the node has no core %u any more", client->server,
+                         mr_op_name(f->options.op), part->core);
+    f->options.user = part;
+    for (uint32_t t = 0; t < part->tensor_count; t++)
+        part->tensors[t].data = NULL;
+
+    enum mr_status status =
+        mr_call_begin(link->ep, link->session, &f->options, part->tensors, part->tensor_count, &part->call);
+
+    if (status == MR_OK) {
+        part->link = link;
+        link->calls_pending++;
+        client->calls_held++;
+    } else if (status != MR_NO_MEMORY) {
+        mrc_error(status, "%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
+    }
+    return status;
+}
+
+static void unbegin(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_part *part = &f->parts[i];
+
+        if (part->call == NULL)
+            continue;
+        part->link->calls_pending--;
+        mrc_client_free_call(f->client, part->link, part->call);
+        part->call = NULL;
+    }
+    f->begun = false;
+}
+
+static enum mr_status begin_parts(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        enum mr_status status = begin_part(f, &f->parts[i]);
+
+        if (status != MR_OK) {
+            unbegin(f);
+            return status;
+        }
+    }
+    f->begun = true;
+    f->parts_pending = f->part_count;
+    return MR_OK;
+}
+
+struct room_wait {
+    const struct mr_client *client;
+    uint64_t room_made;
+};
+
+static bool room_was_made(const void *arg)
+{
+    const struct room_wait *w = arg;
+
+    return w->client->room_made != w->room_made;
+}
+
+static enum mr_status begin_parts_waiting(struct mr_future *f)
+{
+    struct mr_client *client = f->client;
+    const char *op = mr_op_name(f->options.op);
+
+    for (;;) {
+        enum mr_status status = begin_parts(f);
+        struct room_wait wait = {.client = client, .room_made = client->room_made};
+
+        if (status != MR_NO_MEMORY)
+            return status;
+        if (mrc_client_calls_pending(client) == 0)
+            return mrc_error(
+                MR_NO_MEMORY,
+                "%s: %s: no room for the request: %u replies are held by the caller, or it is larger "
+                "than memory_bytes = %u",
+                client->server, op, client->calls_held, client->link_config.memory_bytes);
+        client->room_waiters++;
+        bool made = mrc_wait(client, room_was_made, &wait, f->options.deadline_us);
+
+        client->room_waiters--;
+        if (!made)
+            return mrc_error(MR_NO_MEMORY, "%s: %s: no room for the request became free before its deadline",
+                             client->server, op);
+    }
+}
+
+static uint64_t request_bytes(const struct mr_future *f)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        for (uint32_t t = 0; t < f->parts[i].tensor_count; t++)
+            bytes += f->parts[i].tensors[t].bytes;
+    }
+    return bytes;
+}
+
+static void copy_sources(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_part *part = &f->parts[i];
+
+        for (uint32_t t = 0; t < part->tensor_count; t++) {
+            if (part->sources[t] != NULL && part->tensors[t].bytes > 0)
+                memcpy(part->tensors[t].data, part->sources[t], part->tensors[t].bytes);
+        }
+    }
+}
+
+enum mr_status mrc_future_begin(struct mr_future *f)
+{
+    pthread_mutex_lock(&f->client->lock);
+    enum mr_status status = begin_parts_waiting(f);
+
+    pthread_mutex_unlock(&f->client->lock);
+    if (status == MR_OK)
+        copy_sources(f);
+    return status;
+}
+
+/* ---- sending and ending ---- */
+
+static void send_parts(struct mr_future *f)
+{
+    uint64_t now_us = mrc_now_us();
+    bool more = f->more;
+
+    f->sent = true;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_part *part = &f->parts[i];
+
+        mr_call_send(part->link->ep, part->call, now_us);
+        part->link->unsent = true;
+    }
+    /* From here on an abandoned or internal future may end and be gone: no caller of this one is either yet. */
+    for (uint32_t i = 0; i < f->part_count && !more; i++) {
+        struct mrc_link *link = f->parts[i].link;
+
+        if (link->unsent)
+            mrc_link_poll(link, now_us);
+        mrc_wake_driver(f->client, link);
+    }
+}
+
+enum mr_status mrc_future_send_locked(struct mr_future *f)
+{
+    enum mr_status status = begin_parts(f);
+
+    if (status != MR_OK)
+        return status;
+    copy_sources(f);
+    f->sent = true;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        mr_call_send(f->parts[i].link->ep, f->parts[i].call, mrc_now_us());
+        f->parts[i].link->unsent = true; /* the driver sends it before it waits */
+    }
+    return MR_OK;
+}
+
+/* The parsed message is the endpoint's and goes with the callback; only the tensors' bytes stay. */
+static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
+{
+    uint32_t count = reply->preamble.tensor_count;
+
+    part->answers = count <= MRC_FEW_ANSWERS ? part->few : malloc(count * sizeof *part->answers);
+    if (part->answers == NULL) {
+        part->status = MR_NO_MEMORY;
+        return;
+    }
+    memcpy(part->answers, reply->tensors, count * sizeof *part->answers);
+    part->answer_count = count;
+}
+
+void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
+                    const struct mr_message *reply)
+{
+    struct mr_future *f = part->future;
+    struct mr_client *client = f->client;
+
+    part->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
+    if (reply != NULL && reply->preamble.tensor_count > 0)
+        keep_answers(part, reply);
+    if (part->answer_count == 0) {
+        mrc_client_free_call(client, part->link, call);
+        part->call = NULL;
+    }
+    client->room_made++;
+    assert(f->parts_pending > 0);
+    if (--f->parts_pending > 0)
+        return;
+    client->progress.calls_ended++;
+    f->ended = true;
+    if (f->on_end != NULL)
+        f->on_end(f);
+    else if (f->abandoned)
+        mrc_future_free_locked(f);
+}
+
+static bool has_ended(const void *arg)
+{
+    const struct mr_future *f = arg;
+
+    return f->ended;
+}
+
+/* The call has ended: its outcome, and its outputs. Not under the lock. */
+static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
+{
+    enum mr_status status = mrc_outcome(f);
+
+    if (status != MR_OK)
+        return status;
+    if (f->finish != NULL)
+        return f->finish(f, reply);
+    if (reply == NULL)
+        return MR_OK;
+
+    struct mr_reply *view = mrc_reply_view(f, 0);
+
+    if (view == NULL)
+        return MR_NO_MEMORY;
+    *reply = view;
+    return MR_OK;
+}
+
+enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *options, struct mr_reply **reply)
+{
+    struct mr_client *client = f->client;
+    enum mr_status status;
+
+    if (!f->begun && request_bytes(f) > COPY_LOCKED_BYTES_MAX) {
+        status = mrc_future_begin(f);
+        if (status != MR_OK)
+            goto failed;
+    }
+    pthread_mutex_lock(&client->lock);
+    if (!f->begun) {
+        status = begin_parts_waiting(f);
+        if (status != MR_OK) {
+            pthread_mutex_unlock(&client->lock);
+            goto failed;
+        }
+        copy_sources(f);
+    }
+    send_parts(f);
+    if (options != NULL && options->future != NULL) {
+        pthread_mutex_unlock(&client->lock);
+        *options->future = f;
+        return MR_OK;
+    }
+    (void)mrc_wait(client, has_ended, f, MRC_NEVER_US);
+    pthread_mutex_unlock(&client->lock);
+    status = conclude(f, reply);
+failed:
+    mrc_future_free(f);
+    return status;
+}
+
+static void free_calls(struct mr_future *f)
+{
+    if (f->begun && !f->sent) {
+        unbegin(f);
+        return;
+    }
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_part *part = &f->parts[i];
+
+        if (part->call != NULL)
+            mrc_client_free_call(f->client, part->link, part->call);
+        part->call = NULL;
+    }
+}
+
+static void free_memory(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        if (f->parts[i].answers != f->parts[i].few)
+            free(f->parts[i].answers);
+    }
+    free(f->memory);
+    free(f);
+}
+
+void mrc_future_free_locked(struct mr_future *f)
+{
+    free_calls(f);
+    free_memory(f);
+}
+
+void mrc_future_free(struct mr_future *f)
+{
+    bool holds = false;
+
+    for (uint32_t i = 0; i < f->part_count; i++)
+        holds |= f->parts[i].call != NULL;
+    if (holds) {
+        pthread_mutex_lock(&f->client->lock);
+        free_calls(f);
+        pthread_mutex_unlock(&f->client->lock);
+    }
+    free_memory(f);
+}
+
+/* ---- the public side ---- */
+
+enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
+{
+    if (future == NULL)
+        return mrc_bad_argument("mr_future_wait", "future is NULL");
+    if (future->waited)
+        return mrc_bad_argument("mr_future_wait", "this future has been waited for before");
+    pthread_mutex_lock(&future->client->lock);
+    (void)mrc_wait(future->client, has_ended, future, MRC_NEVER_US);
+    pthread_mutex_unlock(&future->client->lock);
+    future->waited = true;
+    return conclude(future, reply);
+}
+
+bool mr_future_done(struct mr_future *future)
+{
+    if (future == NULL)
+        return true;
+    pthread_mutex_lock(&future->client->lock);
+    if (!future->ended)
+        (void)mrc_progress_once(future->client);
+    bool ended = future->ended;
+
+    pthread_mutex_unlock(&future->client->lock);
+    return ended;
+}
+
+void mr_future_destroy(struct mr_future *future)
+{
+    if (future == NULL)
+        return;
+    struct mr_client *client = future->client;
+
+    pthread_mutex_lock(&client->lock);
+    if (future->ended)
+        mrc_future_free_locked(future);
+    else
+        future->abandoned = true;
+    pthread_mutex_unlock(&client->lock);
+}

@@ -1,0 +1,165 @@
+#include "trainer_client/node.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "trainer_client/client.h"
+#include "trainer_client/clock.h"
+#include "trainer_client/future.h"
+
+#define INFO_WORDS 4u /* core count, map version, base port, message bytes max */
+
+void mrc_node_session_up(struct mr_client *client, struct mrc_link *link, const struct mr_session_info *info)
+{
+    struct mrc_node *node = &client->node;
+    bool first = node->core_count == 0;
+
+    if (info->incarnation > node->incarnation) {
+        node->incarnation = info->incarnation;
+        if (!first) {
+            /* Numbers and descriptors may be others now. */
+            mrc_features_clear(&client->features);
+            node->stale = true;
+        }
+    }
+    if (link->core != 0)
+        return;
+    if (info->core_count == 1 && (first || node->core_count == 1)) {
+        /* One core owns everything: nothing to ask. A hub is such a node, too. */
+        node->core_count = 1;
+        node->stale = false;
+    } else if (first || info->map_version != node->map_version) {
+        node->stale = true;
+    }
+}
+
+/* Reads the reply into the node; false when it is none of its kind. */
+static bool read_info(struct mrc_node *node, const struct mr_future *f)
+{
+    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U32, 1);
+    const struct mr_tensor *map = mrc_part_tensor(f, 0, 1, MR_U16, 1);
+
+    if (words == NULL || map == NULL || words->dims[0] < INFO_WORDS || map->dims[0] != MR_PARTITION_COUNT)
+        return false;
+    const uint32_t *info = words->data;
+    const uint16_t *owner = map->data;
+
+    if (info[0] == 0 || info[0] > MR_CORE_MAX)
+        return false;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        if (owner[p] >= info[0])
+            return false;
+    }
+    node->core_count = info[0];
+    node->map_version = info[1];
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        node->partition_core[p] = (uint8_t)owner[p];
+    return true;
+}
+
+static void info_came(struct mr_future *f)
+{
+    struct mr_client *client = f->client;
+    struct mrc_node *node = &client->node;
+
+    node->asking = false;
+    if (f->parts[0].status == MR_OK)
+        node->garbled = !read_info(node, f);
+    else
+        node->stale = f->parts[0].status != MR_CANCELLED;
+    mrc_future_free_locked(f);
+}
+
+static void ask(struct mr_client *client)
+{
+    struct mrc_node *node = &client->node;
+    struct mr_future *f;
+
+    if (mrc_future_new(client, NULL, MR_OP_NODE_INFO, 0, 1, 0, 0, &f) != MR_OK)
+        return;
+    f->on_end = info_came;
+    if (mrc_future_send_locked(f) != MR_OK) {
+        mrc_future_free_locked(f);
+        return;
+    }
+    node->asking = true;
+    node->stale = false;
+}
+
+/* Open what is missing, close what the node has no more. */
+static void match_links(struct mr_client *client)
+{
+    uint32_t core_count = client->node.core_count;
+    uint64_t now_us = mrc_now_us();
+    char error[128];
+
+    while (client->link_count < core_count && mrc_client_add_link(client, error, sizeof error) == MR_OK) {
+    }
+    for (uint32_t i = 1; i < client->link_count; i++) {
+        struct mrc_link *link = client->links[i];
+
+        if (i >= core_count)
+            mrc_link_close(link, now_us);
+        else if (link->session == NULL)
+            (void)mrc_link_reopen(link, now_us);
+    }
+}
+
+void mrc_node_look_after(struct mr_client *client)
+{
+    struct mrc_node *node = &client->node;
+
+    if (node->stale && !node->asking)
+        ask(client);
+    if (node->core_count > 0)
+        match_links(client);
+}
+
+static bool connected(const void *arg)
+{
+    const struct mr_client *client = arg;
+    uint32_t core_count = client->node.core_count;
+
+    if (client->node.garbled)
+        return true;
+    if (core_count == 0 || client->link_count < core_count)
+        return false;
+    for (uint32_t i = 0; i < core_count; i++) {
+        if (!client->links[i]->up)
+            return false;
+    }
+    return true;
+}
+
+enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, char *error,
+                                size_t error_bytes)
+{
+    uint64_t begin_us = mrc_now_us();
+    const struct mrc_link *silent = client->links[0];
+
+    if (mrc_wait(client, connected, client, deadline_us)) {
+        if (!client->node.garbled)
+            return MR_OK;
+        snprintf(error, error_bytes, "%s: answered, but not with a partition map: another version?",
+                 client->server);
+        return MR_BAD_MESSAGE;
+    }
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        if (!client->links[i]->up) {
+            silent = client->links[i];
+            break;
+        }
+    }
+    double waited_s = (double)(mrc_now_us() - begin_us) * 1e-6;
+
+    if (silent->refused)
+        snprintf(error, error_bytes,
+                 "%s: nothing listens there (tried for %.1f s): start the server, or mend the address",
+                 silent->name, waited_s);
+    else
+        snprintf(
+            error, error_bytes,
+            "%s: no answer for %.1f s: is the server running there, does a firewall drop UDP, and is the key "
+            "the server's (%s)?",
+            silent->name, waited_s, client->link_config.has_psk ? "one is set" : "none is set");
+    return MR_UNREACHABLE;
+}

@@ -1,0 +1,103 @@
+#include "trainer_client/outcome.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "trainer_client/clock.h"
+#include "trainer_client/last_error.h"
+
+#define TEXT_BYTES 480u
+
+static bool succeeded(const struct mr_future *f, const struct mrc_part *part)
+{
+    return part->status == MR_OK ||
+           (part->status == MR_ALREADY_LEARNT && f->options.op == MR_OP_PUSH_GRAD_BATCH);
+}
+
+/* How long nothing has been heard, for whoever has to find out why. */
+static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
+{
+    struct mrc_link *link = part->link;
+    struct mr_session_info info = {.silent_since_us = 0};
+    uint64_t now_us = mrc_now_us();
+
+    pthread_mutex_lock(&link->client->lock);
+    if (link->session != NULL)
+        mr_session_info(link->session, &info);
+    bool refused = link->refused;
+    uint64_t opened_us = link->opened_us;
+
+    pthread_mutex_unlock(&link->client->lock);
+
+    const char *why = refused ? "; its machine says that nothing listens on that port" : "";
+
+    if (info.silent_since_us == 0)
+        snprintf(text, TEXT_BYTES, "the server has never answered, for %.1f s%s",
+                 (double)(now_us - opened_us) * 1e-6, why);
+    else
+        snprintf(text, TEXT_BYTES, "the server has been silent for %.1f s%s",
+                 (double)(now_us - info.silent_since_us) * 1e-6, why);
+}
+
+static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
+{
+    if (part->answer_count > 0 && part->answers[0].dtype == MR_U8) {
+        size_t bytes = (size_t)part->answers[0].bytes;
+
+        if (bytes > TEXT_BYTES - 1)
+            bytes = TEXT_BYTES - 1;
+        memcpy(text, part->answers[0].data, bytes);
+        text[bytes] = '\0';
+        for (size_t i = 0; i < bytes && text[i] != '\0'; i++) {
+            if ((unsigned char)text[i] < ' ')
+                text[i] = ' ';
+        }
+    } else if (part->status == MR_UNREACHABLE) {
+        describe_silence(part, text);
+    } else {
+        snprintf(text, TEXT_BYTES, "%s", mr_status_text(part->status));
+    }
+}
+
+enum mr_status mrc_outcome(struct mr_future *f)
+{
+    const struct mrc_part *failed = NULL;
+    uint32_t good = 0;
+    char text[TEXT_BYTES];
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mrc_part *part = &f->parts[i];
+
+        if (succeeded(f, part))
+            good++;
+        else if (failed == NULL ||
+                 (part->status == MR_UNKNOWN_OUTCOME && failed->status != MR_UNKNOWN_OUTCOME))
+            failed = part;
+    }
+    if (failed == NULL)
+        return MR_OK;
+
+    const char *op = mr_op_name(f->options.op);
+
+    describe(failed, text);
+    if (good > 0 && !mr_op_repeatable(f->options.op))
+        return mrc_error(MR_UNKNOWN_OUTCOME, "%s: %s: %s: %s; %u of %u cores have applied the call",
+                         failed->link->name, op, mr_status_name(failed->status), text, good, f->part_count);
+    return mrc_error(failed->status, "%s: %s: %s: %s", failed->link->name, op, mr_status_name(failed->status),
+                     text);
+}
+
+const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
+                                        enum mr_dtype dtype, uint32_t rank)
+{
+    if (t >= f->parts[i].answer_count)
+        return NULL;
+    const struct mr_tensor *tensor = &f->parts[i].answers[t];
+
+    return tensor->dtype == dtype && tensor->rank == rank ? tensor : NULL;
+}
+
+enum mr_status mrc_part_garbled(const struct mr_future *f, uint32_t i)
+{
+    return mrc_error(MR_BAD_MESSAGE, "%s: %s: the answer is not of the form this version expects",
+                     f->parts[i].link->name, mr_op_name(f->options.op));
+}

@@ -1,0 +1,12 @@
+/* One outcome out of what each core said, and the line of text that goes with it. */
+#ifndef MRC_OUTCOME_H
+#define MRC_OUTCOME_H
+
+#include "trainer_client/future.h"
+
+/* Of an ended call, for the thread that waits for it; not under the lock. MR_OK when every core says so (or that it had
+ * learnt the batch before). Else the first core's that does not, told by mrc_error(); but MR_UNKNOWN_OUTCOME comes before
+ * all others, and stands, too, for a call that must not be repeated and was applied by some cores only. */
+enum mr_status mrc_outcome(struct mr_future *f);
+
+#endif

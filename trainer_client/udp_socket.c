@@ -1,0 +1,174 @@
+#include "trainer_client/udp_socket.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "trainer_client/address.h"
+
+#define IPV4_UDP_HEADER_BYTES 28u
+#define IPV6_UDP_HEADER_BYTES 48u
+/* The kernel charges a datagram for its sk_buff and for the power of two that its data was allocated in. */
+#define SKB_FIXED_BYTES 1024u
+
+static void set_int(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof value);
+}
+
+static uint32_t get_int(int fd, int level, int option)
+{
+    int value = 0;
+    socklen_t bytes = sizeof value;
+
+    return getsockopt(fd, level, option, &value, &bytes) == 0 && value > 0 ? (uint32_t)value : 0;
+}
+
+/* The FORCE options pass the system's limit and need CAP_NET_ADMIN; without it the plain ones are cut to the limit. */
+static void set_buffers(int fd, uint32_t bytes)
+{
+    int value = bytes > INT32_MAX / 2 ? INT32_MAX / 2 : (int)bytes;
+
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &value, sizeof value) != 0)
+        set_int(fd, SOL_SOCKET, SO_RCVBUF, value);
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &value, sizeof value) != 0)
+        set_int(fd, SOL_SOCKET, SO_SNDBUF, value);
+}
+
+static void set_options(struct mrc_udp_socket *s, const struct mrc_udp_options *options)
+{
+    set_buffers(s->fd, options->buffer_bytes == 0 ? MRC_SOCKET_BUFFER_BYTES : options->buffer_bytes);
+    set_int(s->fd, IPPROTO_UDP, UDP_GRO, 1);
+    if (s->family == AF_INET6) {
+        set_int(s->fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+        set_int(s->fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+    }
+    set_int(s->fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+}
+
+static uint32_t route_udp_bytes(const struct mrc_udp_socket *s)
+{
+    uint32_t mtu, headers;
+
+    if (!s->connected)
+        return MR_UDP_BYTES_MAX;
+    if (s->family == AF_INET) {
+        mtu = get_int(s->fd, IPPROTO_IP, IP_MTU);
+        headers = IPV4_UDP_HEADER_BYTES;
+    } else {
+        mtu = get_int(s->fd, IPPROTO_IPV6, IPV6_MTU);
+        headers = IPV6_UDP_HEADER_BYTES;
+    }
+    return mtu > headers ? mtu - headers : MR_UDP_BYTES_MIN;
+}
+
+static uint32_t clamp_udp_bytes(uint32_t bytes)
+{
+    if (bytes > MR_UDP_BYTES_MAX)
+        return MR_UDP_BYTES_MAX;
+    return bytes < MR_UDP_BYTES_MIN ? MR_UDP_BYTES_MIN : bytes & ~7u;
+}
+
+static void measure(struct mrc_udp_socket *s, const struct mrc_udp_options *options)
+{
+    uint64_t kernel_bytes = get_int(s->fd, SOL_SOCKET, SO_RCVBUF);
+
+    s->udp_bytes_max =
+        clamp_udp_bytes(options->udp_bytes_max != 0 ? options->udp_bytes_max : route_udp_bytes(s));
+    uint64_t payload = s->udp_bytes_max;
+    uint64_t charged = 2 * payload + SKB_FIXED_BYTES;
+    uint64_t room = kernel_bytes * payload / charged;
+
+    if (room > UINT32_MAX)
+        room = UINT32_MAX;
+    s->receive_buffer_bytes = (uint32_t)room;
+    s->receive_window_bytes = (uint32_t)(room / 2 > 2 * payload ? room / 2 : 2 * payload);
+}
+
+static enum mr_status open_socket(int family, const struct mrc_udp_options *options, struct mrc_udp_socket *s,
+                                  char *error, size_t error_bytes)
+{
+    *s = (struct mrc_udp_socket){.family = family};
+    s->fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->fd < 0) {
+        snprintf(error, error_bytes, "cannot open a UDP socket: %s", strerror(errno));
+        return MR_NO_MEMORY;
+    }
+    set_options(s, options);
+    return MR_OK;
+}
+
+enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
+                               struct mrc_udp_socket *out, char *error, size_t error_bytes)
+{
+    struct mrc_udp_socket s;
+    struct sockaddr_storage sa;
+    char text[MRC_ADDRESS_TEXT_BYTES];
+    enum mr_status status =
+        open_socket(mrc_address_is_ipv4(peer) ? AF_INET : AF_INET6, options, &s, error, error_bytes);
+
+    if (status != MR_OK)
+        return status;
+    socklen_t sa_bytes = mrc_address_to_sockaddr(peer, s.family, &sa);
+
+    if (connect(s.fd, (const struct sockaddr *)&sa, sa_bytes) != 0) {
+        mrc_address_text(peer, text);
+        snprintf(error, error_bytes, "%s: no way there from this machine: %s", text, strerror(errno));
+        close(s.fd);
+        return MR_UNREACHABLE;
+    }
+    s.connected = true;
+    measure(&s, options);
+    *out = s;
+    return MR_OK;
+}
+
+enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp_options *options,
+                            struct mrc_udp_socket *out, char *error, size_t error_bytes)
+{
+    struct mrc_udp_socket s;
+    struct sockaddr_storage sa;
+    char text[MRC_ADDRESS_TEXT_BYTES];
+    enum mr_status status =
+        open_socket(mrc_address_is_ipv4(local) ? AF_INET : AF_INET6, options, &s, error, error_bytes);
+
+    if (status != MR_OK)
+        return status;
+    socklen_t sa_bytes = mrc_address_to_sockaddr(local, s.family, &sa);
+
+    if (bind(s.fd, (const struct sockaddr *)&sa, sa_bytes) != 0) {
+        mrc_address_text(local, text);
+        snprintf(error, error_bytes, "cannot listen on %s: %s", text, strerror(errno));
+        close(s.fd);
+        return MR_INVALID_ARGUMENT;
+    }
+    if (mrc_address_is_any(local)) {
+        s.tells_local = true;
+        set_int(s.fd, IPPROTO_IP, IP_PKTINFO, 1);
+        if (s.family == AF_INET6)
+            set_int(s.fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+    }
+    measure(&s, options);
+    *out = s;
+    return MR_OK;
+}
+
+void mrc_udp_local(const struct mrc_udp_socket *s, struct mr_address *out)
+{
+    struct sockaddr_storage sa;
+    socklen_t bytes = sizeof sa;
+
+    memset(&sa, 0, sizeof sa);
+    (void)getsockname(s->fd, (struct sockaddr *)&sa, &bytes);
+    mrc_address_from_sockaddr((const struct sockaddr *)&sa, out);
+}
+
+void mrc_udp_close(struct mrc_udp_socket *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+}

@@ -1,0 +1,41 @@
+/* One non-blocking UDP socket, set up for the transport: large buffers, path MTU without fragments, receive offload.
+ * What it can take is measured here, so that nobody is granted more than the kernel has room for. */
+#ifndef MRC_UDP_SOCKET_H
+#define MRC_UDP_SOCKET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/wire/endpoint.h"
+#include "dataplane/wire/mr_status.h"
+
+#define MRC_SOCKET_BUFFER_BYTES (4u << 20)
+#define MRC_DATAGRAM_BYTES_MAX  65535u
+
+struct mrc_udp_options {
+    uint32_t buffer_bytes;  /* asked for, each way; 0 = MRC_SOCKET_BUFFER_BYTES */
+    uint32_t udp_bytes_max; /* 0 = from the route's MTU */
+};
+
+struct mrc_udp_socket {
+    int fd;
+    int family; /* AF_INET or AF_INET6 */
+    bool connected;
+    bool tells_local;              /* every datagram comes with the address it was sent to */
+    uint32_t udp_bytes_max;        /* 8-byte multiple within MR_UDP_BYTES_MIN..MR_UDP_BYTES_MAX */
+    uint32_t receive_buffer_bytes; /* of payload, at the worst packing into the kernel's buffers */
+    uint32_t receive_window_bytes; /* below half of that: what may be in flight */
+};
+
+/* Connected to one peer: gets that peer's datagrams only. MR_UNREACHABLE (no route), MR_NO_MEMORY. */
+enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
+                               struct mrc_udp_socket *out, char *error, size_t error_bytes);
+/* Bound to a local address for any number of peers; port 0 = any free one. MR_INVALID_ARGUMENT (in use, not an address of
+ * this machine), MR_NO_MEMORY. */
+enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp_options *options,
+                            struct mrc_udp_socket *out, char *error, size_t error_bytes);
+/* The address it is bound to. */
+void mrc_udp_local(const struct mrc_udp_socket *s, struct mr_address *out);
+void mrc_udp_close(struct mrc_udp_socket *s);
+
+#endif
