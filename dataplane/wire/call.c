@@ -264,7 +264,7 @@ static struct mr_call *newest_in_slot(const struct mr_session *s)
     return newest;
 }
 
-static void end_doomed(struct mr_endpoint *ep, struct mr_session *s, enum mr_status status)
+void mr_session_end_doomed(struct mr_endpoint *ep, struct mr_session *s, enum mr_status status)
 {
     uint32_t generation = s->generation;
     while (s->generation == generation && !mr_list_empty(&s->doomed))
@@ -288,7 +288,6 @@ void mr_session_restart_calls(struct mr_endpoint *ep, struct mr_session *s)
             queue_insert_sent(s, call);
         }
     }
-    end_doomed(ep, s, MR_UNKNOWN_OUTCOME);
 }
 
 void mr_session_cancel_calls(struct mr_endpoint *ep, struct mr_session *s)
@@ -310,6 +309,6 @@ void mr_session_cancel_calls(struct mr_endpoint *ep, struct mr_session *s)
         mr_list_remove(&call->link);
         call->session = NULL;
     }
-    end_doomed(ep, s, MR_CANCELLED);
+    mr_session_end_doomed(ep, s, MR_CANCELLED);
     assert(s->calls_pending == 0);
 }

@@ -125,6 +125,8 @@ static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragm
         ep->counters.drop_range++;
         return true;
     }
+    if (whole)
+        mr_session_reply_came(ep, s, (uint32_t)(call->call_id % s->peer.window));
     if (call->state == MR_CALL_ENDED) { /* its user has stopped waiting */
         if (!whole)
             (void)mr_transmit_ack(ep, &s->peer, MR_FLAG_REPLY, fragment->call_id, fragment->message_bytes);

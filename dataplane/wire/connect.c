@@ -95,10 +95,63 @@ static void handshake_begin(struct mr_endpoint *ep, struct mr_session *s)
     hello_next(ep, s);
 }
 
+static void arm(struct mr_endpoint *ep, struct mr_session *s)
+{
+    uint64_t at_us = s->keepalive_at_us;
+    if (s->unacked_at_us != 0 && s->unacked_at_us < at_us)
+        at_us = s->unacked_at_us;
+    mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, at_us);
+}
+
 static void handshake_end(struct mr_endpoint *ep, struct mr_session *s)
 {
     s->handshake = MR_HANDSHAKE_NONE;
-    mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + MR_KEEPALIVE_US);
+    s->keepalive_at_us = ep->now_us + (s->confirmed ? MR_KEEPALIVE_US : MR_CONFIRM_US);
+    arm(ep, s);
+}
+
+/* ---- an established session's own timer ---- */
+
+static void send_slots_ack(struct mr_endpoint *ep, struct mr_session *s, uint64_t slots)
+{
+    struct mr_ack ack = {
+        .received_bytes = (uint32_t)s->next_call_id,
+        .grant_bytes = (uint32_t)(s->next_call_id >> 32),
+        .sack = {slots & ~s->busy_slots},
+    };
+    if (ack.sack[0] != 0)
+        (void)mr_transmit_control(ep, &s->peer, MR_PACKET_ACK, MR_FLAG_REPLY, 0, &ack, sizeof(ack));
+}
+
+void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *s, uint32_t slot)
+{
+    s->unacked_slots |= UINT64_C(1) << slot;
+    s->acked_once = false;
+    if (s->unacked_at_us != 0 || s->handshake != MR_HANDSHAKE_NONE)
+        return;
+    s->unacked_at_us = ep->now_us + MR_SLOTS_ACK_US;
+    arm(ep, s);
+}
+
+static void ack_slots(struct mr_endpoint *ep, struct mr_session *s)
+{
+    send_slots_ack(ep, s, s->unacked_slots);
+    if (s->acked_once) {
+        s->unacked_slots = 0;
+        s->unacked_at_us = 0;
+    } else {
+        s->unacked_at_us = ep->now_us + MR_SLOTS_ACK_AGAIN_US;
+    }
+    s->acked_once = !s->acked_once;
+}
+
+static void keep_alive(struct mr_endpoint *ep, struct mr_session *s)
+{
+    if (!s->confirmed || ep->now_us - s->peer.heard_us >= MR_KEEPALIVE_US / 2)
+        (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
+    if (s->confirmed)
+        send_slots_ack(ep, s, ~UINT64_C(0));
+    s->keepalive_at_us = ep->now_us + (s->confirmed ? MR_KEEPALIVE_US : MR_CONFIRM_US);
 }
 
 static void tell(struct mr_endpoint *ep, struct mr_session *s, enum mr_session_event event)
@@ -110,9 +163,11 @@ static void tell(struct mr_endpoint *ep, struct mr_session *s, enum mr_session_e
 void mr_session_timer(struct mr_endpoint *ep, struct mr_session *s)
 {
     if (s->handshake == MR_HANDSHAKE_NONE) {
-        if (ep->now_us - s->peer.heard_us >= MR_KEEPALIVE_US / 2)
-            (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
-        mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + MR_KEEPALIVE_US);
+        if (s->unacked_at_us != 0 && s->unacked_at_us <= ep->now_us)
+            ack_slots(ep, s);
+        if (s->keepalive_at_us <= ep->now_us)
+            keep_alive(ep, s);
+        arm(ep, s);
         return;
     }
     if (s->handshake == MR_HANDSHAKE_COOKIE && s->hello_tries % MR_HELLO_COOKIE_TRIES == 0)
@@ -196,6 +251,9 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->core_count = accept->core_count;
     s->map_version = accept->map_version;
     s->next_call_id = 1;
+    s->unacked_slots = 0;
+    s->unacked_at_us = 0;
+    s->confirmed = false;
     mr_session_key(&ep->auth[0], accept, ep->config.client_uuid, &s->peer.key);
     table_insert(ep, s);
 }
@@ -224,24 +282,27 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
     sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
     s->last_push_step = accept.last_push_step;
-    handshake_end(ep, s);
     bool was_away = s->away, was_established = s->established;
     s->away = false;
-    if (s->established && s->peer.session_id == accept.session_id) {
+    if (was_established && s->peer.session_id == accept.session_id) {
+        handshake_end(ep, s);
         if (was_away)
             tell(ep, s, MR_SESSION_UP);
         return;
     }
-    uint32_t generation = s->generation;
     if (was_established) {
         ep->counters.sessions_restarted++;
         mr_session_restart_calls(ep, s);
-        if (s->generation != generation || s->closing)
-            return;
     }
     adopt(ep, s, &accept);
+    handshake_end(ep, s);
+    /* Shows the server that this was no replay, and that the session is to be kept. */
+    (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
     mr_peer_mark(ep, &s->peer);
-    tell(ep, s, was_established ? MR_SESSION_RESTARTED : MR_SESSION_UP);
+    uint32_t generation = s->generation;
+    mr_session_end_doomed(ep, s, MR_UNKNOWN_OUTCOME);
+    if (s->generation == generation)
+        tell(ep, s, was_established ? MR_SESSION_RESTARTED : MR_SESSION_UP);
 }
 
 static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
@@ -289,6 +350,7 @@ struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packe
     }
     sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
+    s->confirmed = true;
     if (s->away) {
         s->away = false;
         handshake_end(ep, s);

@@ -25,6 +25,9 @@
 #define MR_UNCONFIRMED_US      5000000u /* an accepted session must be used within this */
 #define MR_AWAY_US             1000000u /* calls pending and silence for so long: the server is away */
 #define MR_KEEPALIVE_US        10000000u
+#define MR_CONFIRM_US          50000u /* between pings until the server has answered under the session's key */
+#define MR_SLOTS_ACK_US        20000u /* small replies are acknowledged together, this long after the first */
+#define MR_SLOTS_ACK_AGAIN_US  200000u
 #define MR_HELLO_RETRY_US      10000u /* first; doubles up to MR_PTO_MAX_US */
 #define MR_HELLO_COOKIE_TRIES  3u     /* then the cookie may be stale: start again without */
 #define MR_SENDER_BURST        4u     /* segments of one message in its turn */
@@ -127,6 +130,9 @@ struct mr_session {
     uint32_t queued;                     /* bit p: queue[p] is not empty */
     uint32_t calls_pending;
     uint64_t busy_slots;
+    uint64_t unacked_slots; /* their replies came since the last acknowledgement of slots */
+    uint64_t unacked_at_us; /* when that is due; 0 = nothing to acknowledge */
+    uint64_t keepalive_at_us;
     uint64_t next_call_id;
     uint64_t client_nonce;
     uint64_t last_push_step;
@@ -139,7 +145,8 @@ struct mr_session {
     uint32_t hello_tries;
     uint16_t core, core_count;
     uint8_t handshake; /* enum mr_handshake */
-    bool used, established, away, closing;
+    bool used, established, confirmed, away, closing;
+    bool acked_once; /* the slots' acknowledgement is to be repeated, in case it was lost */
     uint8_t cookie[MR_COOKIE_BYTES];
     struct mr_call *slots[MR_WINDOW_MAX];
 };
@@ -300,6 +307,8 @@ void mr_connect_packet(struct mr_endpoint *ep, const struct mr_packet *packet); 
 /* The session a packet to the calling side belongs to, verified; NULL: counted. */
 struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packet *packet);
 void mr_session_timer(struct mr_endpoint *ep, struct mr_session *session);
+/* The slot's reply has come, and the server keeps it until told so. */
+void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *session, uint32_t slot);
 /* Nothing was heard for too long. */
 void mr_session_away(struct mr_endpoint *ep, struct mr_session *session);
 
@@ -307,8 +316,9 @@ void mr_session_away(struct mr_endpoint *ep, struct mr_session *session);
 
 /* Give slots to waiting calls, as far as there are free ones. */
 void mr_session_start_calls(struct mr_endpoint *ep, struct mr_session *session);
-/* The session was made anew: what cannot be repeated ends, the rest waits for a slot again. */
+/* The session is made anew: all slots are freed. What cannot be repeated is doomed, the rest waits for a slot again. */
 void mr_session_restart_calls(struct mr_endpoint *ep, struct mr_session *session);
+void mr_session_end_doomed(struct mr_endpoint *ep, struct mr_session *session, enum mr_status status);
 /* The session is being closed: end all with MR_CANCELLED. */
 void mr_session_cancel_calls(struct mr_endpoint *ep, struct mr_session *session);
 /* End the call, if it has not ended; its slot stays taken. The call must not be touched afterwards. */

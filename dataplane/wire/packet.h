@@ -85,7 +85,11 @@ struct mr_frame {
 static_assert(sizeof(struct mr_frame) == 16, "frame size");
 
 /* Payload of ACK and RESEND: what the receiver of a message has and may be sent. Offsets are absolute, so a lost
- * or repeated one does no harm. RESEND asks for the gaps at once. */
+ * or repeated one does no harm. RESEND asks for the gaps at once; one that has nothing asks for all of a reply again.
+ *
+ * ACK with MR_FLAG_REPLY and call id 0 is about the session: of the calls below the id whose low half stands in
+ * received_bytes and whose high half stands in grant_bytes, those in the slots of sack[0] are over, and the server may
+ * give back what it keeps of them. */
 struct mr_ack {
     uint32_t received_bytes; /* all bytes below this have arrived */
     uint32_t grant_bytes;    /* the sender may send bytes below this */

@@ -238,17 +238,41 @@ static bool starts_over(const struct mr_packet *packet, const struct mr_ack *ack
            (ack->sack[0] | ack->sack[1] | ack->sack[2] | ack->sack[3]) == 0;
 }
 
+/* The calls below `before_id` in these slots are over for the client. */
+static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_ack *ack)
+{
+    uint64_t before_id = ack->received_bytes | (uint64_t)ack->grant_bytes << 32;
+    for (uint32_t i = 0; i < served->peer.window; i++) {
+        struct mr_slot *slot = &served->slots[i];
+        if ((ack->sack[0] >> i & 1) == 0 || slot->call_id >= before_id)
+            continue;
+        bool keeps_reply = slot->state == MR_SLOT_DONE && slot->message != NULL;
+        if (!keeps_reply && slot->state != MR_SLOT_RECEIVING)
+            continue;
+        served->peer.ready &= ~(UINT64_C(1) << i);
+        mr_slot_clear(ep, slot);
+        if (keeps_reply) {
+            slot->state = MR_SLOT_DONE;
+            slot->acked = true;
+        }
+    }
+}
+
 void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
 {
     uint64_t call_id = packet->header.call_id;
+    struct mr_ack ack;
+    memcpy(&ack, packet->payload, sizeof(ack));
+    if (call_id == 0) {
+        slots_acked(ep, served, &ack);
+        return;
+    }
     struct mr_slot *slot = &served->slots[call_id % served->peer.window];
     struct mr_sending *sending = slot->transfer;
     if (slot->call_id != call_id || slot->state != MR_SLOT_DONE || sending == NULL) {
         ep->counters.drop_stale++;
         return;
     }
-    struct mr_ack ack;
-    memcpy(&ack, packet->payload, sizeof(ack));
     if (starts_over(packet, &ack, &sending->out)) {
         mr_sending_stop(ep, sending);
         mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, served->peer.segment_bytes,

@@ -1,0 +1,123 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/arp.h"
+#include "dataplane/bytes.h"
+#include "tests/unit/dataplane/hosts.h"
+
+/* "Who has `target`? Tell `sender`", from host 2. */
+static size_t request_make(uint8_t *bytes, const uint8_t sender[4], const uint8_t target[4])
+{
+    static const uint8_t broadcast[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    struct dp_net client = host_make(2, 0);
+    uint8_t *arp = bytes + dp_frame_put_ether(&client, bytes, broadcast, 0, DP_ETHERTYPE_ARP);
+
+    memcpy(arp, (const uint8_t[8]){0, 1, 8, 0, 6, 4, 0, 1}, 8);
+    memcpy(arp + 8, client.mac, 6);
+    memcpy(arp + 14, sender, 4);
+    memset(arp + 18, 0, 6);
+    memcpy(arp + 24, target, 4);
+    return DP_ETHER_BYTES + DP_ARP_BYTES;
+}
+
+static uint32_t answer(const uint8_t *bytes, size_t n, uint8_t *out, enum dp_verdict *why)
+{
+    struct dp_net server = server_make();
+    struct dp_frame frame;
+
+    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ARP);
+    return dp_arp_answer(&server, &frame, out, why);
+}
+
+static void a_request_for_our_address_is_answered(void **state)
+{
+    struct dp_net server = server_make(), client = host_make(2, 0);
+    uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
+    enum dp_verdict why;
+
+    size_t n = request_make(bytes, client.ipv4, server.ipv4);
+    assert_int_equal(answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
+    const uint8_t *arp = out + DP_ETHER_BYTES;
+    assert_memory_equal(out, client.mac, 6);
+    assert_memory_equal(out + 6, server.mac, 6);
+    assert_int_equal(dp_get16(arp + 6), 2);
+    assert_memory_equal(arp + 8, server.mac, 6);
+    assert_memory_equal(arp + 14, server.ipv4, 4);
+    assert_memory_equal(arp + 18, client.mac, 6);
+    assert_memory_equal(arp + 24, client.ipv4, 4);
+}
+
+static void a_probe_without_an_address_is_answered(void **state)
+{
+    struct dp_net server = server_make();
+    uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
+    enum dp_verdict why;
+
+    size_t n = request_make(bytes, (const uint8_t[4]){0}, server.ipv4);
+    assert_int_equal(answer(bytes, n, out, &why), DP_ETHER_BYTES + DP_ARP_BYTES);
+}
+
+static void other_arp_is_not_answered(void **state)
+{
+    struct dp_net server = server_make(), client = host_make(2, 0), other = host_make(9, 0);
+    uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
+    enum dp_verdict why;
+
+    size_t n = request_make(bytes, client.ipv4, other.ipv4);
+    assert_int_equal(answer(bytes, n, out, &why), 0);
+    assert_int_equal(why, DP_FRAME_NOT_MINE);
+    n = request_make(bytes, server.ipv4, server.ipv4);
+    assert_int_equal(answer(bytes, n, out, &why), 0);
+    assert_int_equal(why, DP_FRAME_NOT_MINE);
+    n = request_make(bytes, client.ipv4, server.ipv4);
+    bytes[DP_ETHER_BYTES + 7] = 2;
+    assert_int_equal(answer(bytes, n, out, &why), 0);
+    assert_int_equal(why, DP_FRAME_OTHER);
+}
+
+static void a_wrong_kind_or_length_is_malformed(void **state)
+{
+    struct dp_net server = server_make(), client = host_make(2, 0);
+    uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
+    enum dp_verdict why;
+
+    size_t n = request_make(bytes, client.ipv4, server.ipv4);
+    for (size_t cut = DP_ETHER_BYTES; cut < n; cut++) {
+        assert_int_equal(answer(bytes, cut, out, &why), 0);
+        assert_int_equal(why, DP_FRAME_MALFORMED);
+    }
+    for (size_t at = 0; at < 6; at++) {
+        request_make(bytes, client.ipv4, server.ipv4);
+        bytes[DP_ETHER_BYTES + at] ^= 0x10;
+        assert_int_equal(answer(bytes, n, out, &why), 0);
+        assert_int_equal(why, DP_FRAME_MALFORMED);
+    }
+}
+
+static void a_host_without_ipv4_has_no_arp(void **state)
+{
+    struct dp_net server = server_make(), client = host_make(2, 0);
+    uint8_t bytes[FRAME_BYTES_MAX], out[DP_ARP_ANSWER_BYTES_MAX];
+    struct dp_frame frame;
+    enum dp_verdict why;
+
+    server.has_ipv4 = false;
+    size_t n = request_make(bytes, client.ipv4, server.ipv4);
+    assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_ARP);
+    assert_int_equal(dp_arp_answer(&server, &frame, out, &why), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_for_our_address_is_answered),
+        cmocka_unit_test(a_probe_without_an_address_is_answered),
+        cmocka_unit_test(other_arp_is_not_answered),
+        cmocka_unit_test(a_wrong_kind_or_length_is_malformed),
+        cmocka_unit_test(a_host_without_ipv4_has_no_arp),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/net.h"
+
+static struct dp_config config_make(void)
+{
+    struct dp_config config = {.udp_port = 7700, .core_count = 2, .vlan = 9, .mtu = 1500};
+
+    strcpy(config.ipv4, "10.1.2.3/24");
+    strcpy(config.ipv6, "fd00::1/64");
+    strcpy(config.mac, "02:11:22:33:44:55");
+    return config;
+}
+
+static void addresses_are_read(void **state)
+{
+    struct dp_config config = config_make();
+    char error[DP_ERROR_BYTES];
+    struct dp_net net;
+
+    assert_true(dp_net_from_config(&net, &config, error));
+    assert_memory_equal(net.ipv4, ((const uint8_t[4]){10, 1, 2, 3}), 4);
+    assert_memory_equal(net.ipv6, ((const uint8_t[16]){0xfd, [15] = 1}), 16);
+    assert_memory_equal(net.mac, ((const uint8_t[6]){2, 0x11, 0x22, 0x33, 0x44, 0x55}), 6);
+    assert_int_equal(net.vlan, 9);
+    assert_int_equal(net.core_count, 2);
+}
+
+/* RFC 4291, appendix A: the universal bit is inverted. */
+static void the_link_local_address_follows_from_the_mac(void **state)
+{
+    static const uint8_t expected[16] = {0xfe, 0x80, 0,    0,    0,    0,    0,    0,
+                                         0x00, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55};
+    struct dp_config config = config_make();
+    char error[DP_ERROR_BYTES];
+    struct dp_net net;
+
+    assert_true(dp_net_from_config(&net, &config, error));
+    assert_memory_equal(net.link_local, expected, 16);
+    assert_ptr_equal(dp_net_address(&net, DP_LOCAL_LINK), net.link_local);
+}
+
+static void empty_addresses_are_none(void **state)
+{
+    struct dp_config config = config_make();
+    char error[DP_ERROR_BYTES];
+    struct dp_net net;
+
+    config.ipv4[0] = config.ipv6[0] = config.mac[0] = '\0';
+    assert_true(dp_net_from_config(&net, &config, error));
+    assert_false(net.has_ipv4);
+    assert_false(net.has_ipv6);
+}
+
+static void a_wrong_address_is_named_in_the_error(void **state)
+{
+    static const char *const wrong[][3] = {
+        {"10.0.0/24", "", ""},         {"10.0.0.1/33", "", ""},
+        {"10.0.0.1/", "", ""},         {"10.0.0.1/2x", "", ""},
+        {"", "fd00:::1", ""},          {"", "fd00::1/129", ""},
+        {"", "10.0.0.1", ""},          {"", "", "02:00:00:00:00"},
+        {"", "", "03:00:00:00:00:01"}, {"", "", "02:00:00:00:0:1x"},
+    };
+    char error[DP_ERROR_BYTES];
+    struct dp_net net, untouched;
+
+    memset(&untouched, 0xaa, sizeof(untouched));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct dp_config config = config_make();
+        const char *bad = wrong[i][0][0] != '\0'   ? wrong[i][0]
+                          : wrong[i][1][0] != '\0' ? wrong[i][1]
+                                                   : wrong[i][2];
+
+        strcpy(config.ipv4, wrong[i][0]);
+        strcpy(config.ipv6, wrong[i][1]);
+        strcpy(config.mac, wrong[i][2]);
+        net = untouched;
+        assert_false(dp_net_from_config(&net, &config, error));
+        assert_non_null(strstr(error, bad));
+        assert_null(strchr(error, '\n'));
+        assert_memory_equal(&net, &untouched, sizeof(net));
+    }
+}
+
+static void payloads_fit_the_mtu_over_either_ip(void **state)
+{
+    struct dp_net net = {.mtu = 1280};
+
+    assert_int_equal(dp_net_udp_bytes_max(&net), MR_UDP_BYTES_MIN);
+    for (unsigned mtu = DP_MTU_MIN; mtu <= DP_MTU_MAX; mtu++) {
+        net.mtu = (uint16_t)mtu;
+        uint32_t bytes = dp_net_udp_bytes_max(&net);
+        assert_true(bytes % 8 == 0 && bytes + DP_IPV6_BYTES + DP_UDP_BYTES <= mtu);
+        assert_true(bytes <= MR_UDP_BYTES_MAX && bytes + DP_IPV6_BYTES + DP_UDP_BYTES + 8 > mtu);
+    }
+    assert_int_equal(dp_net_udp_bytes_max(&net), MR_UDP_BYTES_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_are_read),
+        cmocka_unit_test(the_link_local_address_follows_from_the_mac),
+        cmocka_unit_test(empty_addresses_are_none),
+        cmocka_unit_test(a_wrong_address_is_named_in_the_error),
+        cmocka_unit_test(payloads_fit_the_mtu_over_either_ip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
