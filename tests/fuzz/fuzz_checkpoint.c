@@ -1,0 +1,167 @@
+/* The checkpoint reader on any bytes: an error, or a restore in which every record is well-formed and belongs to a feature of
+ * the manifest. The files live in memory. The first byte says what the rest is:
+ *   bit 0 clear: the MANIFEST, as it stands
+ *   bit 0 set: the beginning of the only block of core-000.mrc, under a manifest that names it
+ *   bit 1 set: the block's fixed fields and hash are made right, so that what lies behind the hash is reached
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "ps/checkpoint_manifest.h"
+
+#define ID          1u
+#define TABLE_ID    2u
+#define VARIABLE_ID 3u
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+struct ps_store_file {
+    const uint8_t *data;
+    size_t bytes;
+};
+
+struct memory_files {
+    struct ps_store_file manifest, core;
+};
+
+static int memory_open(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
+{
+    struct memory_files *files = self;
+    const char *name = strrchr(path, '/') + 1;
+    struct ps_store_file *f = NULL;
+    if (strcmp(name, PS_MANIFEST_NAME) == 0)
+        f = &files->manifest;
+    else if (strcmp(name, "core-000.mrc") == 0)
+        f = &files->core;
+    if (!f || !f->data)
+        return -ENOENT;
+    *file = f;
+    *file_bytes = f->bytes;
+    return 0;
+}
+
+static int64_t memory_read(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset)
+{
+    if (offset >= file->bytes)
+        return 0;
+    size_t n = bytes < file->bytes - offset ? bytes : file->bytes - offset;
+    memcpy(data, file->data + offset, n);
+    return (int64_t)n;
+}
+
+static int memory_close(struct ps_store_file *file)
+{
+    (void)file;
+    return 0;
+}
+
+static int memory_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
+{
+    (void)self;
+    (void)path;
+    visit(arg, PS_MANIFEST_NAME);
+    return 0;
+}
+
+static void require(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static uint32_t bytes_seen; /* so that reading the records cannot be optimized away */
+
+static enum mr_status visit(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    uint64_t *records = arg;
+    ++*records;
+    require(!ps_record_check(record) && (uintptr_t)bytes % 8 == 0);
+    require(record->kind != PS_RECORD_ROWS || record->feature == TABLE_ID);
+    require(record->kind != PS_RECORD_VARIABLE || record->feature == VARIABLE_ID);
+    for (uint64_t i = 0; i < record->bytes; i++)
+        bytes_seen += bytes[i];
+    return MR_OK;
+}
+
+static void read_checkpoint(struct memory_files *files)
+{
+    struct ps_store store = {
+        .self = files, .open = memory_open, .read = memory_read, .close = memory_close, .list = memory_list};
+    struct ps_reader *r = NULL;
+    char text[PS_TEXT_BYTES] = "";
+    enum mr_status status = ps_reader_open_on(&store, "", ID, &r, text);
+    require((status == MR_OK) == (r != NULL) && (status == MR_OK) == (text[0] == '\0'));
+    if (!r)
+        return;
+    uint64_t records = 0;
+    require(ps_reader_each(r, visit, &records, text) == MR_OK);
+    ps_reader_close(r);
+}
+
+static struct mr_feature feature(const char *name, uint32_t kind)
+{
+    struct mr_feature f = {.kind = kind,
+                           .dtype = MR_F32,
+                           .rank = 1,
+                           .dims = {4},
+                           .initializer = MR_INIT_CONSTANT,
+                           .optimizer = MR_OPT_SGD,
+                           .learning_rate = 0.5f};
+    memcpy(f.name, name, strlen(name));
+    return f;
+}
+
+/* A manifest that fits whatever the block's header claims. */
+static char *manifest_for(const uint8_t *block)
+{
+    const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
+    struct mr_feature features[2] = {feature("t", MR_TABLE), feature("v", MR_VARIABLE)};
+    uint32_t ids[2] = {TABLE_ID, VARIABLE_ID};
+    XXH128_hash_t hash = XXH3_128bits(&header->hash, sizeof header->hash);
+    struct ps_manifest m = {
+        .id = ID, .feature_count = 2, .features = features, .feature_ids = ids, .file_count = 1};
+    m.files[0] = (struct ps_manifest_file){.blocks = 1,
+                                           .payload_bytes = header->payload_bytes,
+                                           .records = header->record_count,
+                                           .hash = {.low = hash.low64, .high = hash.high64}};
+    return ps_manifest_print(&m);
+}
+
+static void read_block(const uint8_t *data, size_t bytes, bool repair)
+{
+    static _Alignas(64) uint8_t block[PS_BLOCK_BYTES];
+    memset(block, 0, sizeof block);
+    memcpy(block, data, bytes < sizeof block ? bytes : sizeof block);
+    struct ps_block_header *header = (struct ps_block_header *)(void *)block;
+    if (repair) {
+        header->magic = PS_BLOCK_MAGIC;
+        header->version = PS_FORMAT_VERSION;
+        header->checkpoint_id = ID;
+        header->core = 0;
+        header->number = 0;
+        const size_t from = offsetof(struct ps_block_header, checkpoint_id);
+        XXH128_hash_t hash = XXH3_128bits(block + from, sizeof block - from);
+        header->hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};
+    }
+    char *json = manifest_for(block);
+    require(json != NULL);
+    struct memory_files files = {.manifest = {.data = (const uint8_t *)json, .bytes = strlen(json)},
+                                 .core = {.data = block, .bytes = sizeof block}};
+    read_checkpoint(&files);
+    free(json);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    if (bytes == 0)
+        return 0;
+    if (data[0] & 1) {
+        read_block(data + 1, bytes - 1, (data[0] & 2) != 0);
+        return 0;
+    }
+    struct memory_files files = {.manifest = {.data = data + 1, .bytes = bytes - 1}};
+    read_checkpoint(&files);
+    return 0;
+}
