@@ -1,0 +1,25 @@
+/* Command line of `fm`, shared by its subcommands. */
+#ifndef EXAMPLES_FM_OPTIONS_H
+#define EXAMPLES_FM_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "millrace.h"
+
+struct fm_options {
+    const char *hub, *server, *key_file;
+    struct mr_sample_plan plan;
+    uint32_t factors;
+    float learning_rate, weight_decay, initial_accumulator, initial_deviation;
+    uint32_t pipeline;     /* batches under way */
+    uint32_t save_every;   /* steps; 0 = never */
+    uint32_t give_up_s;    /* without any progress */
+    uint64_t until_learnt; /* `fm wait` */
+    bool ledger, quiet;
+};
+
+/* Exits with 2 and one line when something is wrong with them. argv[0] is the subcommand. */
+void fm_options_parse(int argc, char **argv, struct fm_options *options);
+void fm_usage(void);
+
+#endif

@@ -1,0 +1,143 @@
+/* `fm record`: what the server says it has learnt, against the plan. `fm wait`: until it has learnt so many batches.
+ *
+ * Lost are batches that the server's record of the stream lacks. Applied twice are counted in two ways, of which the
+ * larger counts: the server's own number of batches learnt above the number of different ones (on a server that has
+ * learnt no other plan), and what the ledger holds too much: a variable in which each batch's push counts itself in the
+ * same call that carries its gradients, so that it shows what was applied to the state, not what was recorded.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/examples/fm.h"
+#include "trainer_client/examples/fm_client.h"
+
+static bool count_learnt(struct fm_client *c, uint64_t *learnt)
+{
+    uint64_t watermark, *bitmap;
+    uint32_t words;
+    enum mr_status status;
+    while ((status = mr_batch_state(c->server, NULL, c->info.stream, &watermark, &bitmap, &words)) != MR_OK) {
+        if (!fm_may_go_on(c, status, "BatchState")) {
+            return false;
+        }
+    }
+    *learnt = watermark;
+    for (uint32_t i = 0; i < words; i++) {
+        *learnt += (uint64_t)__builtin_popcountll(bitmap[i]);
+    }
+    free(bitmap);
+    return true;
+}
+
+struct counter {
+    uint64_t value;
+    bool found;
+};
+
+static void visit(void *arg, const char *name, uint64_t value)
+{
+    struct counter *counter = arg;
+    if (strcmp(name, "batches_learnt") == 0) {
+        counter->value = value;
+        counter->found = true;
+    }
+}
+
+/* Batches learnt more often than once by some core: what its counter has above the batches it can have. */
+static bool count_added(struct fm_client *c, uint64_t learnt, uint64_t *twice)
+{
+    *twice = 0;
+    for (uint32_t core = 0; core < mr_client_core_count(c->server); core++) {
+        struct counter counter = {0, false};
+        enum mr_status status = mr_stats(c->server, NULL, core, visit, &counter);
+        if (status != MR_OK || !counter.found) {
+            fprintf(stderr, "fm: %s\n", status != MR_OK ? mr_last_error() : "no counter 'batches_learnt'");
+            return false;
+        }
+        uint64_t more = counter.value > learnt ? counter.value - learnt : 0;
+        *twice = more > *twice ? more : *twice;
+    }
+    return true;
+}
+
+struct ledger {
+    bool exists;
+    uint64_t missing, surplus;
+};
+
+static bool read_ledger(struct fm_client *c, struct ledger *ledger)
+{
+    struct mr_reply *reply;
+    uint32_t elements = c->features.ledger_elements;
+    *ledger = (struct ledger){.exists = c->features.ledger != 0};
+    if (!ledger->exists) {
+        return true;
+    }
+    enum mr_status status = mr_variable_pull(c->server, NULL, c->features.ledger, 0, 0, &reply);
+    if (status != MR_OK) {
+        fprintf(stderr, "fm: the ledger cannot be read: %s\n", mr_last_error());
+        return false;
+    }
+    const float *counts = mr_reply_tensor(reply, 0)->data;
+    for (uint32_t i = 0; i < elements; i++) {
+        uint64_t expected = c->info.batches / elements + (i < c->info.batches % elements);
+        uint64_t count = counts[i] > 0 ? (uint64_t)(counts[i] + 0.5f) : 0;
+        ledger->missing += expected > count ? expected - count : 0;
+        ledger->surplus += count > expected ? count - expected : 0;
+    }
+    mr_reply_free(reply);
+    return true;
+}
+
+int fm_record(const struct fm_options *options)
+{
+    struct fm_client c;
+    uint64_t learnt, added_twice;
+    struct ledger ledger;
+    if (!fm_connect(&c, options)) {
+        return 1;
+    }
+    bool ok = fm_find(&c) && fm_start(&c, MR_PART_TRAIN) && count_learnt(&c, &learnt) &&
+              count_added(&c, learnt, &added_twice) && read_ledger(&c, &ledger);
+    if (ok) {
+        uint64_t lost = c.info.batches > learnt ? c.info.batches - learnt : 0;
+        lost = lost > ledger.missing ? lost : ledger.missing;
+        uint64_t twice = added_twice > ledger.surplus ? added_twice : ledger.surplus;
+        printf("{\"batches\": %" PRIu64 ", \"learnt\": %" PRIu64 ", \"pushes_lost\": %" PRIu64
+               ", \"pushes_twice\": %" PRIu64 ", \"ledger\": %s}\n",
+               c.info.batches, learnt, lost, twice, ledger.exists ? "true" : "false");
+    }
+    fm_disconnect(&c);
+    return ok ? 0 : 1;
+}
+
+int fm_wait(const struct fm_options *options)
+{
+    struct fm_client c;
+    if (!fm_connect(&c, options)) {
+        return 1;
+    }
+    bool ok = true, reached = false;
+    uint64_t learnt = 0;
+    while (ok && !reached) {
+        struct mr_hub_status state;
+        enum mr_status status = mr_hub_status(c.hub, NULL, &state);
+        reached = status == MR_OK && (state.batches_learnt >= options->until_learnt || state.at_end);
+        if (status == MR_OK && state.batches_learnt != learnt) {
+            learnt = state.batches_learnt;
+            fm_made_progress(&c);
+        }
+        if (!reached) {
+            ok = fm_may_go_on(&c, status == MR_OK ? MR_NOT_READY : status, "HubStatus");
+        }
+        if (reached) {
+            printf("{\"learnt\": %" PRIu64 ", \"handed_out\": %" PRIu64 ", \"handed_again\": %" PRIu64
+                   ", \"expired\": %" PRIu64 ", \"at_end\": %s}\n",
+                   state.batches_learnt, state.batches_handed_out, state.batches_handed_again,
+                   state.batches_expired, state.at_end ? "true" : "false");
+        }
+    }
+    fm_disconnect(&c);
+    return ok ? 0 : 1;
+}

@@ -1,0 +1,214 @@
+/* `fm train`: batches from the hub, parameters and gradients from and to the server, several batches under way.
+ *
+ * Whatever happens to a batch here, the trainer only tells the hub that it is through with it. Whether it was learnt is the
+ * server's to say, and the hub hands out again what was not.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/examples/fm.h"
+#include "trainer_client/examples/fm_progress.h"
+#include "trainer_client/examples/fm_step.h"
+
+#define PIPELINE_MAX 16u
+#define DONE_MAX     64u
+#define NOT_READY_US 1000u
+
+struct trainer {
+    struct fm_client client;
+    /* A ring of `depth` places: first the `pushing` ones whose push is under way, from first_push on, then the `looking`
+     * ones that wait for their parameters, from first_push + pushing on. */
+    struct fm_step steps[PIPELINE_MAX];
+    uint32_t depth, first_push, pushing, looking;
+    uint64_t done[DONE_MAX]; /* batches to tell the hub about */
+    uint32_t done_count;
+    uint64_t step, samples, begun_us;
+    uint64_t applied, refused, dropped;
+    double loss;
+    struct fm_progress progress;
+};
+
+static void note_done(struct trainer *t, uint64_t batch_id)
+{
+    if (t->done_count < DONE_MAX) { /* one that finds no room is taken back by the hub after a while */
+        t->done[t->done_count++] = batch_id;
+    }
+}
+
+/* A batch that came to nothing. False: the trainer has to end. */
+static bool drop_step(struct trainer *t, struct fm_step *s, enum mr_status status, const char *what)
+{
+    note_done(t, s->batch.id);
+    fm_step_drop(s);
+    t->dropped++;
+    bool unknown = status == MR_UNKNOWN_TABLE || status == MR_UNKNOWN_VARIABLE;
+    if (!fm_may_go_on(&t->client, status, what)) {
+        return false;
+    }
+    /* The server came back without a checkpoint: begin anew there. */
+    return !unknown || fm_create(&t->client);
+}
+
+static bool save(struct trainer *t)
+{
+    uint64_t id;
+    enum mr_status status = mr_save(t->client.server, NULL, NULL, &id);
+    if (status != MR_OK && !fm_is_passing(status)) {
+        fprintf(stderr, "fm: Save: %s\n", mr_last_error());
+        return false;
+    }
+    return true;
+}
+
+static bool end_push(struct trainer *t)
+{
+    struct fm_step *s = &t->steps[t->first_push % t->depth];
+    enum mr_status status = fm_step_end(s);
+    t->first_push++;
+    t->pushing--;
+    if (status != MR_OK) {
+        return drop_step(t, s, status, "PushGrad");
+    }
+    fm_made_progress(&t->client);
+    t->applied += s->applied;
+    t->refused += !s->applied;
+    t->samples += s->batch.samples;
+    note_done(t, s->batch.id);
+    fm_step_drop(s);
+    return t->client.options->save_every == 0 || t->applied % t->client.options->save_every != 0 || save(t);
+}
+
+static bool begin_push(struct trainer *t)
+{
+    double loss;
+    struct fm_step *s = &t->steps[(t->first_push + t->pushing) % t->depth];
+    enum mr_status status = fm_step_push(s, &t->client, ++t->step, &loss);
+    if (status != MR_OK) {
+        /* The steps before it end first, so that the ring has no hole. */
+        while (t->pushing > 0) {
+            if (!end_push(t)) {
+                return false;
+            }
+        }
+        t->first_push++;
+        t->looking--;
+        return drop_step(t, s, status, "Lookup");
+    }
+    t->looking--;
+    t->pushing++;
+    t->loss += loss;
+    fm_progress_add(&t->progress, s->batch.samples, loss);
+    return true;
+}
+
+/* Frees the ring's oldest place. */
+static bool finish_one(struct trainer *t)
+{
+    return t->pushing > 0 ? end_push(t) : begin_push(t);
+}
+
+static bool begin_step(struct trainer *t, const struct mr_batch *batch)
+{
+    struct fm_step *s = &t->steps[(t->first_push + t->pushing + t->looking) % t->depth];
+    s->batch = *batch;
+    enum mr_status status = fm_step_begin(s, &t->client);
+    if (status != MR_OK) {
+        return drop_step(t, s, status, "Lookup");
+    }
+    t->looking++;
+    return true;
+}
+
+/* The hub's answer to the request for a batch. False: the end, with `*failed` set or not. */
+static bool take_answer(struct trainer *t, enum mr_status status, const struct mr_batch *batch, bool *failed)
+{
+    *failed = false;
+    switch (status) {
+    case MR_OK:
+        fm_made_progress(&t->client);
+        *failed = !begin_step(t, batch);
+        break;
+    case MR_END_OF_DATA:
+        return false;
+    case MR_NOT_READY:
+        if (t->looking + t->pushing > 0) {
+            *failed = !finish_one(t);
+        } else {
+            *failed = fm_now_us() - t->client.progress_us > FM_AWAY_US &&
+                      !fm_may_go_on(&t->client, status, "ReadSample");
+            fm_sleep_us(NOT_READY_US);
+        }
+        break;
+    case MR_NOT_STARTED: /* the hub restarted */
+        *failed = !fm_start(&t->client, MR_PART_TRAIN);
+        break;
+    default:
+        *failed = !fm_may_go_on(&t->client, status, "ReadSample");
+        break;
+    }
+    return !*failed;
+}
+
+static bool run(struct trainer *t)
+{
+    bool failed = false, more = true;
+    while (more) {
+        struct mr_batch batch;
+        enum mr_status status = mr_read_sample(t->client.hub, NULL, t->done, t->done_count, &batch);
+        if (status == MR_OK || status == MR_NOT_READY || status == MR_END_OF_DATA) {
+            t->done_count = 0;
+        }
+        more = take_answer(t, status, &batch, &failed);
+        while (more && t->looking + t->pushing == t->depth) {
+            more = finish_one(t);
+            failed = !more;
+        }
+        /* Push what has been looked up: the answer to the next request for a batch comes meanwhile. */
+        if (more && t->looking > t->depth / 2) {
+            more = begin_push(t);
+            failed = !more;
+        }
+        fm_progress_show(&t->progress, &t->client, t->samples);
+    }
+    return !failed;
+}
+
+static void print_result(const struct trainer *t)
+{
+    const struct fm_client *c = &t->client;
+    double seconds = (double)(fm_now_us() - t->begun_us) / 1e6, away = (double)c->away_us / 1e6;
+    double training = seconds > away ? seconds - away : seconds;
+    printf("{\"samples\": %" PRIu64 ", \"seconds\": %.3f, \"seconds_away\": %.3f, \"samples_per_s\": %.0f, "
+           "\"logloss\": %.4f, \"pushes_applied\": %" PRIu64 ", \"pushes_refused\": %" PRIu64
+           ", \"batches_dropped\": %" PRIu64 ", \"batches\": %" PRIu64 ", \"stream\": %u, \"keys\": %" PRIu64
+           ", \"broken_lines\": %" PRIu64 "}\n",
+           t->samples, seconds, away, training > 0 ? (double)t->samples / training : 0.0,
+           t->step > 0 && t->samples > 0 ? t->loss / (double)t->samples : 0.0, t->applied, t->refused,
+           t->dropped, c->info.batches, c->info.stream, c->info.keys, c->info.broken_lines);
+}
+
+int fm_train(const struct fm_options *options)
+{
+    struct trainer *t = calloc(1, sizeof *t);
+    if (t == NULL || !fm_connect(&t->client, options)) {
+        free(t);
+        return 1;
+    }
+    /* One place more than batches that wait for their parameters: for the one whose push is under way. */
+    t->depth = options->pipeline + 1 < PIPELINE_MAX ? options->pipeline + 1 : PIPELINE_MAX;
+    bool ok = fm_start(&t->client, MR_PART_TRAIN) && fm_create(&t->client);
+    t->begun_us = t->client.progress_us = fm_now_us();
+    t->client.away_us = 0;
+    ok = ok && run(t);
+    fm_progress_end(&t->progress);
+    if (ok) {
+        print_result(t);
+    }
+    for (uint32_t i = 0; i < PIPELINE_MAX; i++) {
+        fm_step_free(&t->steps[i]);
+    }
+    fm_disconnect(&t->client);
+    free(t);
+    return ok ? 0 : 1;
+}
