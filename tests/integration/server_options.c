@@ -34,6 +34,8 @@ static bool set_option(struct dp_config *config, const char *key, const char *va
         snprintf(config->ipv4, sizeof(config->ipv4), "%s", value);
     else if (strcmp(key, "--ipv6") == 0)
         snprintf(config->ipv6, sizeof(config->ipv6), "%s", value);
+    else if (strcmp(key, "--mac") == 0)
+        snprintf(config->mac, sizeof(config->mac), "%s", value);
     else if (strcmp(key, "--vlan") == 0)
         config->vlan = (uint16_t)number;
     else if (strcmp(key, "--mtu") == 0)

@@ -1,0 +1,23 @@
+/* The calling side over one UDP socket, for tests of the data plane alone: one call at a time or a few at once. */
+#ifndef TESTS_WIRE_CLIENT_H
+#define TESTS_WIRE_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/endpoint.h"
+
+struct wire_client;
+
+/* `ip` as text, either version ("fe80::...%client0" for a link-local one). Aborts the test when there is no socket. */
+struct wire_client *wire_client_create(const char *ip, uint16_t port, uint16_t core);
+void wire_client_destroy(struct wire_client *client);
+
+/* Sends `calls` ECHO calls of `bytes` bytes each at once and waits for all the answers. MR_OK when every one holds the
+ * bytes that it was sent, MR_INTERNAL when one does not; otherwise the first error. */
+enum mr_status wire_client_echo(struct wire_client *client, uint32_t bytes, uint32_t calls,
+                                uint32_t timeout_ms);
+/* One call of any op without tensors. */
+enum mr_status wire_client_call(struct wire_client *client, enum mr_op op, uint32_t timeout_ms);
+void wire_client_info(const struct wire_client *client, struct mr_session_info *out);
+
+#endif
