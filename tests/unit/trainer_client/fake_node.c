@@ -1,0 +1,152 @@
+#include "tests/unit/trainer_client/fake_node.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include "trainer_client/socket_server.h"
+
+#define PORT_TRIES 200u
+
+struct fake_thread {
+    pthread_t thread;
+    atomic_bool stop;
+};
+
+static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t port)
+{
+    char listen[32], error[256];
+    struct mrc_socket_server_options options = {.listen = listen,
+                                                .key_file = node->key_file,
+                                                .incarnation = node->incarnation,
+                                                .on_request = fake_node_answer,
+                                                .app = &node->cores[core],
+                                                .core = (uint16_t)core,
+                                                .core_count = (uint16_t)node->core_count};
+
+    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
+    node->cores[core].index = (uint16_t)core;
+    node->cores[core].node = node;
+    return mrc_socket_server_create(&options, &node->cores[core].server, error, sizeof error);
+}
+
+static void close_cores(struct fake_node *node)
+{
+    for (uint32_t i = 0; i < node->core_count; i++) {
+        mrc_socket_server_destroy(node->cores[i].server);
+        node->cores[i].server = NULL;
+    }
+}
+
+static bool open_cores(struct fake_node *node, uint16_t base_port)
+{
+    if (open_core(node, 0, base_port) != MR_OK)
+        return false;
+    node->base_port = mrc_socket_server_port(node->cores[0].server);
+    for (uint32_t i = 1; i < node->core_count; i++) {
+        if (node->base_port + i > UINT16_MAX ||
+            open_core(node, i, (uint16_t)(node->base_port + i)) != MR_OK) {
+            close_cores(node);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void *serve(void *arg)
+{
+    struct fake_node *node = arg;
+
+    while (!atomic_load(&node->thread->stop)) {
+        /* With several cores none may sleep while another has work. */
+        for (uint32_t i = 0; i < node->core_count; i++)
+            mrc_socket_server_run(node->cores[i].server, i + 1 == node->core_count ? 1 : 0);
+    }
+    return NULL;
+}
+
+static void start_thread(struct fake_node *node)
+{
+    node->thread = calloc(1, sizeof *node->thread);
+    assert_non_null(node->thread);
+    assert_int_equal(pthread_create(&node->thread->thread, NULL, serve, node), 0);
+}
+
+struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute)
+{
+    struct fake_node *node = calloc(1, sizeof *node);
+    bool open = false;
+
+    assert_non_null(node);
+    node->core_count = core_count;
+    node->incarnation = 1;
+    node->key_file = key_file;
+    node->mute = mute;
+    node->features = calloc(FAKE_FEATURES_MAX, sizeof *node->features);
+    assert_non_null(node->features);
+    for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
+        open = open_cores(node, 0);
+    assert_true(open);
+    start_thread(node);
+    return node;
+}
+
+struct fake_node *fake_node_start(uint32_t core_count)
+{
+    return fake_node_start_with(core_count, NULL, false);
+}
+
+void fake_node_kill(struct fake_node *node)
+{
+    if (node->thread == NULL)
+        return;
+    atomic_store(&node->thread->stop, true);
+    pthread_join(node->thread->thread, NULL);
+    free(node->thread);
+    node->thread = NULL;
+    close_cores(node);
+    for (uint32_t i = 0; i < node->core_count; i++)
+        fake_core_forget(&node->cores[i]);
+}
+
+void fake_node_restart(struct fake_node *node)
+{
+    bool open = false;
+
+    node->incarnation++;
+    for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
+        open = open_cores(node, node->base_port);
+    assert_true(open);
+    start_thread(node);
+}
+
+void fake_node_destroy(struct fake_node *node)
+{
+    fake_node_kill(node);
+    free(node->features);
+    free(node);
+}
+
+const char *fake_node_address(const struct fake_node *node)
+{
+    static _Thread_local char text[32];
+
+    snprintf(text, sizeof text, "127.0.0.1:%u", node->base_port);
+    return text;
+}
+
+uint16_t fake_owner(const struct fake_node *node, uint32_t partition)
+{
+    /* Uneven on purpose. */
+    return (uint16_t)(partition * partition % 7 % node->core_count);
+}
+
+float fake_initial(uint64_t key, uint32_t d)
+{
+    return (float)(key % 1000) + 0.25f * (float)d;
+}

@@ -1,0 +1,85 @@
+/* A node for the client's tests: a thread that serves some cores over loopback sockets, and a model of what a node does,
+ * simple enough to be believed. A key that reaches a core which does not own it is answered with MR_INTERNAL, so that
+ * every test is one of the sharding, too. */
+#ifndef FAKE_NODE_H
+#define FAKE_NODE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/endpoint.h"
+#include "dataplane/wire/mr_feature.h"
+
+#define FAKE_CORES_MAX    4u
+#define FAKE_FEATURES_MAX 8u
+#define FAKE_ROWS_MAX     4096u
+#define FAKE_DIM_MAX      8u
+#define FAKE_ELEMENTS_MAX 16u
+#define FAKE_BATCHES_MAX  8u
+#define FAKE_STREAM_WORDS 4u
+
+struct fake_row {
+    uint64_t key;
+    bool used;
+    float values[FAKE_DIM_MAX];
+};
+
+struct fake_feature {
+    struct mr_feature feature;
+    struct fake_row rows[FAKE_ROWS_MAX]; /* tables: of all cores */
+    float values[FAKE_ELEMENTS_MAX];     /* variables */
+};
+
+struct fake_batch {
+    bool used;
+    uint64_t id;
+    uint32_t feature, samples, slots, key_count;
+    uint64_t *keys;
+    uint32_t *offsets;
+};
+
+struct fake_core {
+    uint16_t index;
+    struct fake_node *node;
+    struct mrc_socket_server *server;
+    struct fake_batch batches[FAKE_BATCHES_MAX];
+    uint64_t learnt_watermark;
+    uint64_t learnt[FAKE_STREAM_WORDS];
+    atomic_ullong requests; /* taken since the first start */
+};
+
+/* What the node's thread does not touch is set before it starts. */
+struct fake_node {
+    uint32_t core_count;
+    uint16_t base_port;
+    uint32_t incarnation;
+    const char *key_file;
+    bool mute;       /* take ECHO and PUSH_GRAD and never answer them */
+    uint32_t freeze; /* as set by FREEZE */
+    uint64_t checkpoint_id;
+    uint32_t feature_count;
+    struct fake_feature *features; /* [FAKE_FEATURES_MAX]; the number of the i-th is i + 1 */
+    struct fake_core cores[FAKE_CORES_MAX];
+    struct fake_thread *thread;
+};
+
+/* Starts it on free ports of 127.0.0.1. Fails the test when that does not work. */
+struct fake_node *fake_node_start(uint32_t core_count);
+/* The same with a key, or mute. */
+struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute);
+/* Kill it: nothing is said to anybody. What it knows of features stays for the restart. */
+void fake_node_kill(struct fake_node *node);
+/* After a kill: again on the same ports, as the next incarnation. Batches are gone. */
+void fake_node_restart(struct fake_node *node);
+void fake_node_destroy(struct fake_node *node);
+/* "127.0.0.1:PORT"; valid until the next call. */
+const char *fake_node_address(const struct fake_node *node);
+
+uint16_t fake_owner(const struct fake_node *node, uint32_t partition);
+/* A row's value before anything is pushed. */
+float fake_initial(uint64_t key, uint32_t d);
+/* fake_ops.c */
+void fake_node_answer(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void fake_core_forget(struct fake_core *core);
+
+#endif

@@ -1,0 +1,516 @@
+/* What the fake node answers. */
+#include "tests/unit/trainer_client/fake_node.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/op.h"
+
+static void reply(struct mr_endpoint *ep, const struct mr_request *r, struct mr_tensor *tensors,
+                  uint32_t count)
+{
+    if (mr_reply_begin(ep, r->ref, MR_OK, tensors, count))
+        mr_reply_end(ep, r->ref);
+    else
+        mr_reply_busy(ep, r->ref);
+}
+
+static struct fake_feature *find(struct fake_node *node, uint32_t id, uint32_t kind)
+{
+    if (id == 0 || id > node->feature_count || node->features[id - 1].feature.kind != kind)
+        return NULL;
+    return &node->features[id - 1];
+}
+
+static bool owns(const struct fake_core *core, const struct fake_feature *f, uint64_t key)
+{
+    return fake_owner(core->node, mr_partition_of(mr_key_hash(key, f->feature.seed))) == core->index;
+}
+
+static float *row_of(struct fake_feature *f, uint64_t key)
+{
+    uint32_t at = (uint32_t)(key % FAKE_ROWS_MAX);
+
+    while (f->rows[at].used && f->rows[at].key != key)
+        at = (at + 1) % FAKE_ROWS_MAX;
+    if (!f->rows[at].used) {
+        f->rows[at].used = true;
+        f->rows[at].key = key;
+        for (uint32_t d = 0; d < f->feature.dims[0]; d++)
+            f->rows[at].values[d] = fake_initial(key, d);
+    }
+    return f->rows[at].values;
+}
+
+static float factor(const struct fake_feature *f, uint32_t keys)
+{
+    if (f->feature.pooling == MR_POOL_MEAN)
+        return 1.0f / (float)keys;
+    return f->feature.pooling == MR_POOL_SQRTN ? 1.0f / sqrtf((float)keys) : 1.0f;
+}
+
+/* The first key that this core does not own stops the call. */
+static bool own_all(struct mr_endpoint *ep, const struct mr_request *r, const struct fake_core *core,
+                    const struct fake_feature *f, const uint64_t *keys, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!owns(core, f, keys[i])) {
+            mr_reply_error(ep, r->ref, MR_INTERNAL, "key %llu does not belong to core %u",
+                           (unsigned long long)keys[i], core->index);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void reduce(struct fake_feature *f, const uint64_t *keys, const uint32_t *offsets, uint32_t bags,
+                   float *out)
+{
+    uint32_t dim = f->feature.dims[0];
+
+    memset(out, 0, (size_t)bags * dim * sizeof *out);
+    for (uint32_t b = 0; b < bags; b++) {
+        for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
+            const float *row = row_of(f, keys[i]);
+
+            for (uint32_t d = 0; d < dim; d++)
+                out[(size_t)b * dim + d] += row[d] * factor(f, offsets[b + 1] - offsets[b]);
+        }
+    }
+}
+
+static void node_info(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    uint32_t words[4] = {core->node->core_count, 1, core->node->base_port, MR_MESSAGE_BYTES_MAX};
+    uint16_t owners[MR_PARTITION_COUNT] = {0};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, words),
+                             mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
+
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        owners[p] = fake_owner(core->node, p);
+    reply(ep, r, t, 2);
+}
+
+static void create(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct fake_node *node = core->node;
+    const struct mr_tensor *in = &r->message->tensors[0];
+    uint32_t ids[FAKE_FEATURES_MAX] = {0}, count = in->dims[0];
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct mr_feature f;
+
+        memcpy(&f, (const uint8_t *)in->data + i * sizeof f, sizeof f);
+        uint32_t at = 0;
+
+        while (at < node->feature_count && strcmp(node->features[at].feature.name, f.name) != 0)
+            at++;
+        if (at == FAKE_FEATURES_MAX || count > FAKE_FEATURES_MAX) {
+            mr_reply_status(ep, r->ref, MR_OUT_OF_MEMORY);
+            return;
+        }
+        if (at == node->feature_count) {
+            node->features[at].feature = f;
+            node->feature_count++;
+        } else if (mr_feature_diff(&node->features[at].feature, &f) != NULL) {
+            mr_reply_error(ep, r->ref, MR_FEATURE_MISMATCH, "\"%s\" differs in %s", f.name,
+                           mr_feature_diff(&node->features[at].feature, &f));
+            return;
+        }
+        ids[i] = at + 1;
+    }
+    struct mr_tensor t = mr_tensor_1d(MR_U32, count, ids);
+
+    reply(ep, r, &t, 1);
+}
+
+static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct fake_node *node = core->node;
+    uint32_t count = node->feature_count;
+    struct mr_feature features[FAKE_FEATURES_MAX] = {0};
+    uint32_t ids[FAKE_FEATURES_MAX] = {0};
+    uint64_t sizes[FAKE_FEATURES_MAX][2] = {{0}};
+    struct mr_tensor t[3] = {mr_tensor_2d(MR_U8, count, sizeof features[0], features),
+                             mr_tensor_1d(MR_U32, count, ids), mr_tensor_2d(MR_U64, count, 2, sizes)};
+
+    for (uint32_t i = 0; i < count; i++) {
+        features[i] = node->features[i].feature;
+        ids[i] = i + 1;
+        sizes[i][0] = 10 * i;
+        sizes[i][1] = 100 * i;
+    }
+    reply(ep, r, t, 3);
+}
+
+static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct fake_feature *f = find(core->node, r->message->preamble.table, MR_TABLE);
+    const struct mr_tensor *keys = &r->message->tensors[0], *offsets = &r->message->tensors[1];
+    bool bags = r->message->preamble.tensor_count == 2;
+
+    if (f == NULL) {
+        mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no table %u", r->message->preamble.table);
+        return;
+    }
+    if (!own_all(ep, r, core, f, keys->data, keys->dims[0]))
+        return;
+    struct mr_tensor t =
+        mr_tensor_2d(MR_F32, bags ? offsets->dims[0] - 1 : keys->dims[0], f->feature.dims[0], NULL);
+
+    if (!mr_reply_begin(ep, r->ref, MR_OK, &t, 1)) {
+        mr_reply_busy(ep, r->ref);
+        return;
+    }
+    if (bags) {
+        reduce(f, keys->data, offsets->data, t.dims[0], t.data);
+    } else {
+        for (uint32_t i = 0; i < t.dims[0]; i++)
+            memcpy((float *)t.data + (size_t)i * t.dims[1], row_of(f, ((const uint64_t *)keys->data)[i]),
+                   t.dims[1] * sizeof(float));
+    }
+    mr_reply_end(ep, r->ref);
+}
+
+/* Subtracts gradients of bags (of keys, where there are none) from the rows. */
+static void apply(struct fake_feature *f, const uint64_t *keys, uint32_t key_count, const uint32_t *offsets,
+                  uint32_t bags, const float *gradients)
+{
+    uint32_t dim = f->feature.dims[0];
+
+    for (uint32_t i = 0; offsets == NULL && i < key_count; i++) {
+        for (uint32_t d = 0; d < dim; d++)
+            row_of(f, keys[i])[d] -= gradients[(size_t)i * dim + d];
+    }
+    for (uint32_t b = 0; offsets != NULL && b < bags; b++) {
+        for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
+            for (uint32_t d = 0; d < dim; d++)
+                row_of(f, keys[i])[d] -=
+                    gradients[(size_t)b * dim + d] * factor(f, offsets[b + 1] - offsets[b]);
+        }
+    }
+}
+
+static bool variable_is_mine(struct mr_endpoint *ep, const struct mr_request *r, const struct fake_core *core,
+                             const struct fake_feature *f)
+{
+    if (fake_owner(core->node, mr_variable_partition(f->feature.name)) == core->index)
+        return true;
+    mr_reply_error(ep, r->ref, MR_INTERNAL, "variable \"%s\" is not of core %u", f->feature.name,
+                   core->index);
+    return false;
+}
+
+static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const struct mr_tensor *t = r->message->tensors;
+    uint32_t id = *(const uint32_t *)t[0].data;
+    struct fake_feature *table = find(core->node, id, MR_TABLE),
+                        *variable = find(core->node, id, MR_VARIABLE);
+
+    if (core->node->freeze == MR_FREEZE_ALL && core->index > 0) {
+        mr_reply_status(ep, r->ref, MR_FROZEN);
+        return;
+    }
+    if (variable != NULL) {
+        if (!variable_is_mine(ep, r, core, variable))
+            return;
+        for (uint32_t i = 0; i < t[1].bytes / sizeof(float); i++)
+            variable->values[i] -= ((const float *)t[1].data)[i];
+    } else if (table == NULL) {
+        mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no feature %u", id);
+        return;
+    } else if (t[3].dims[1] != table->feature.dims[0]) {
+        mr_reply_error(ep, r->ref, MR_WRONG_DIM, "\"%s\" has rows of %u, not %u", table->feature.name,
+                       table->feature.dims[0], t[3].dims[1]);
+        return;
+    } else {
+        if (!own_all(ep, r, core, table, t[1].data, t[1].dims[0]))
+            return;
+        apply(table, t[1].data, t[1].dims[0], t[2].dims[0] == 0 ? NULL : t[2].data, t[3].dims[0], t[3].data);
+    }
+    mr_reply_status(ep, r->ref, MR_OK);
+}
+
+static struct fake_batch *find_batch(struct fake_core *core, uint64_t id, bool make)
+{
+    struct fake_batch *free_one = NULL;
+
+    for (uint32_t i = 0; i < FAKE_BATCHES_MAX; i++) {
+        if (core->batches[i].used && core->batches[i].id == id)
+            return &core->batches[i];
+        if (!core->batches[i].used && free_one == NULL)
+            free_one = &core->batches[i];
+    }
+    return make ? free_one : NULL;
+}
+
+static void drop_batch(struct fake_batch *b)
+{
+    free(b->keys);
+    free(b->offsets);
+    *b = (struct fake_batch){.used = false};
+}
+
+static void *copy_of(const struct mr_tensor *t)
+{
+    void *copy = malloc(t->bytes == 0 ? 1 : t->bytes);
+
+    if (copy != NULL && t->bytes > 0)
+        memcpy(copy, t->data, t->bytes);
+    return copy;
+}
+
+static void feed(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const struct mr_tensor *t = r->message->tensors;
+    const uint32_t *head = t[1].data;
+    struct fake_batch *b = find_batch(core, *(const uint64_t *)t[0].data, true);
+    struct fake_feature *f = find(core->node, head[0], MR_TABLE);
+
+    if (f == NULL || b == NULL) {
+        mr_reply_status(ep, r->ref, b == NULL ? MR_BATCH_CACHE_FULL : MR_UNKNOWN_TABLE);
+        return;
+    }
+    if (!own_all(ep, r, core, f, t[2].data, t[2].dims[0]))
+        return;
+    if (b->used)
+        drop_batch(b);
+    *b = (struct fake_batch){.used = true,
+                             .id = *(const uint64_t *)t[0].data,
+                             .feature = head[0],
+                             .samples = head[1],
+                             .slots = head[2],
+                             .key_count = t[2].dims[0],
+                             .keys = copy_of(&t[2]),
+                             .offsets = copy_of(&t[3])};
+    mr_reply_status(ep, r->ref, MR_OK);
+}
+
+static void lookup_batch(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct fake_batch *b = find_batch(core, *(const uint64_t *)r->message->tensors[0].data, false);
+
+    if (b == NULL) {
+        mr_reply_status(ep, r->ref, MR_UNKNOWN_BATCH);
+        return;
+    }
+    struct fake_feature *f = find(core->node, b->feature, MR_TABLE);
+    struct mr_tensor t = mr_tensor_3d(MR_F32, b->samples, b->slots, f->feature.dims[0], NULL);
+
+    if (!mr_reply_begin(ep, r->ref, MR_OK, &t, 1)) {
+        mr_reply_busy(ep, r->ref);
+        return;
+    }
+    reduce(f, b->keys, b->offsets, b->samples * b->slots, t.data);
+    mr_reply_end(ep, r->ref);
+}
+
+static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const struct mr_tensor *t = r->message->tensors;
+    uint64_t id = *(const uint64_t *)t[0].data, sequence = mr_batch_sequence(id);
+    struct fake_batch *b = find_batch(core, id, false);
+    uint32_t applied = 0;
+    struct mr_tensor out = mr_tensor_1d(MR_U32, 1, &applied);
+
+    if ((core->learnt[sequence / 64] >> (sequence % 64) & 1) != 0) {
+        reply(ep, r, &out, 1);
+        return;
+    }
+    for (uint32_t i = 1; i + 1 < r->message->preamble.tensor_count; i += 2) {
+        uint32_t feature = *(const uint32_t *)t[i].data;
+        struct fake_feature *table = find(core->node, feature, MR_TABLE);
+        struct fake_feature *variable = find(core->node, feature, MR_VARIABLE);
+
+        if (table != NULL && b != NULL) {
+            apply(table, b->keys, b->key_count, b->offsets, b->samples * b->slots, t[i + 1].data);
+        } else if (variable != NULL) {
+            if (!variable_is_mine(ep, r, core, variable))
+                return;
+            variable->values[0] -= *(const float *)t[i + 1].data;
+        } else {
+            mr_reply_status(ep, r->ref, MR_UNKNOWN_BATCH);
+            return;
+        }
+    }
+    core->learnt[sequence / 64] |= UINT64_C(1) << (sequence % 64);
+    applied = 1;
+    reply(ep, r, &out, 1);
+}
+
+static void batch_state(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    uint64_t head[2] = {core->learnt_watermark, core->node->incarnation};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 2, head),
+                             mr_tensor_1d(MR_U64, FAKE_STREAM_WORDS, core->learnt)};
+
+    reply(ep, r, t, 2);
+}
+
+static void forget(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    for (uint32_t i = 0; i < r->message->tensors[0].dims[0]; i++) {
+        struct fake_batch *b = find_batch(core, ((const uint64_t *)r->message->tensors[0].data)[i], false);
+
+        if (b != NULL)
+            drop_batch(b);
+    }
+    mr_reply_status(ep, r->ref, MR_OK);
+}
+
+static void variable(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct fake_feature *f = find(core->node, r->message->preamble.table, MR_VARIABLE);
+    const struct mr_tensor *t = r->message->tensors;
+    const uint64_t *range = t[0].data;
+
+    if (f == NULL) {
+        mr_reply_status(ep, r->ref, MR_UNKNOWN_VARIABLE);
+        return;
+    }
+    if (!variable_is_mine(ep, r, core, f))
+        return;
+    if (r->message->preamble.op == MR_OP_VARIABLE_PUSH) {
+        memcpy(f->values + range[0], t[1].data, t[1].bytes);
+        mr_reply_status(ep, r->ref, MR_OK);
+        return;
+    }
+    struct mr_tensor out = mr_tensor_1d(MR_F32, (uint32_t)range[1], f->values + range[0]);
+
+    reply(ep, r, &out, 1);
+}
+
+static void heartbeat(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    uint64_t words[8] = {
+        MR_NODE_SERVING, core->node->incarnation, 1000, 250000, r->message->preamble.step, core->index, 2, 3};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 8, words);
+
+    reply(ep, r, &t, 1);
+}
+
+static void stats(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    static const char names[] = "wire.requests\ncore.index";
+    uint64_t values[2] = {core->requests, core->index};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U8, sizeof names - 1, names), mr_tensor_1d(MR_U64, 2, values)};
+
+    reply(ep, r, t, 2);
+}
+
+static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    static const char error[] = "disk full";
+    struct fake_node *node = core->node;
+    uint64_t words[8] = {MR_NODE_SERVING - 1, node->checkpoint_id, 5, 10, 20, 6, MR_IO_ERROR, 28};
+    struct mr_tensor id = mr_tensor_1d(MR_U64, 1, &node->checkpoint_id);
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 8, words), mr_tensor_1d(MR_U8, sizeof error - 1, error)};
+
+    if (r->message->preamble.op == MR_OP_CHECKPOINT_STATUS) {
+        reply(ep, r, t, 2);
+        return;
+    }
+    if (r->message->tensors[0].bytes != 4 || memcmp(r->message->tensors[0].data, "/dir", 4) != 0) {
+        mr_reply_error(ep, r->ref, MR_IO_ERROR, "no such directory");
+        return;
+    }
+    if (r->message->preamble.op == MR_OP_SAVE)
+        node->checkpoint_id++;
+    reply(ep, r, &id, 1);
+}
+
+/* The hub's side: one batch, then the end. */
+static void sample(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const struct mr_message *m = r->message;
+
+    if (m->preamble.op == MR_OP_START_SAMPLE) {
+        const uint64_t *plan = m->tensors[2].data;
+        uint64_t words[8] = {plan[0], plan[1], plan[2], plan[3],
+                             plan[4], plan[5], plan[6], m->tensors[3].bytes};
+        struct mr_tensor t = mr_tensor_1d(MR_U64, 8, words);
+
+        reply(ep, r, &t, 1);
+    } else if (m->tensors[0].dims[0] > 0) {
+        mr_reply_status(ep, r->ref, MR_END_OF_DATA);
+    } else {
+        uint64_t words[4] = {7, 2, 1, 0};
+        float dense[6] = {0, 1, 2, 3, 4, 5}, labels[2] = {0, 1};
+        struct mr_tensor t[3] = {mr_tensor_1d(MR_U64, 4, words), mr_tensor_2d(MR_F32, 2, 3, dense),
+                                 mr_tensor_1d(MR_F32, 2, labels)};
+
+        reply(ep, r, t, 3);
+    }
+}
+
+static void hub_status(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    uint64_t words[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 0};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 12, words);
+
+    reply(ep, r, &t, 1);
+}
+
+static void freeze(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    core->node->freeze = *(const uint32_t *)r->message->tensors[0].data;
+    mr_reply_status(ep, r->ref, MR_OK);
+}
+
+static void echo(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct mr_tensor tensors[MR_TENSORS_MAX];
+    uint32_t count = r->message->preamble.tensor_count;
+
+    memcpy(tensors, r->message->tensors, count * sizeof tensors[0]);
+    reply(ep, r, tensors, count);
+}
+
+void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    static void (*const ops[MR_OP_COUNT])(struct fake_core *, struct mr_endpoint *,
+                                          const struct mr_request *) = {
+        [MR_OP_NODE_INFO] = node_info,
+        [MR_OP_ECHO] = echo,
+        [MR_OP_CREATE] = create,
+        [MR_OP_FREEZE] = freeze,
+        [MR_OP_LIST] = list,
+        [MR_OP_FEED_SAMPLE] = feed,
+        [MR_OP_LOOKUP_BATCH] = lookup_batch,
+        [MR_OP_LOOKUP] = lookup,
+        [MR_OP_PUSH_GRAD_BATCH] = push_batch,
+        [MR_OP_PUSH_GRAD] = push,
+        [MR_OP_VARIABLE_PUSH] = variable,
+        [MR_OP_VARIABLE_PULL] = variable,
+        [MR_OP_SAVE] = checkpoint,
+        [MR_OP_RESTORE] = checkpoint,
+        [MR_OP_CHECKPOINT_STATUS] = checkpoint,
+        [MR_OP_HEARTBEAT] = heartbeat,
+        [MR_OP_STATS] = stats,
+        [MR_OP_BATCH_STATE] = batch_state,
+        [MR_OP_FORGET_BATCH] = forget,
+        [MR_OP_START_SAMPLE] = sample,
+        [MR_OP_READ_SAMPLE] = sample,
+        [MR_OP_HUB_STATUS] = hub_status,
+    };
+    struct fake_core *core = app;
+    uint8_t op = request->message->preamble.op;
+
+    atomic_fetch_add(&core->requests, 1);
+    if (core->node->mute && (op == MR_OP_ECHO || op == MR_OP_PUSH_GRAD)) {
+        (void)mr_reply_later(ep, request);
+        return;
+    }
+    if (op < MR_OP_COUNT && ops[op] != NULL)
+        ops[op](core, ep, request);
+    else
+        mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
+}
+
+void fake_core_forget(struct fake_core *core)
+{
+    for (uint32_t i = 0; i < FAKE_BATCHES_MAX; i++)
+        drop_batch(&core->batches[i]);
+    memset(core->learnt, 0, sizeof core->learnt);
+}

@@ -1,0 +1,302 @@
+/* Connecting, failing, coming back: a client against a fake node on loopback. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/millrace.h"
+
+static struct mr_client *connect_to(const struct fake_node *node, const char *key_file)
+{
+    struct mr_client_options options = {.server = fake_node_address(node), .key_file = key_file};
+    struct mr_client *client = NULL;
+    char error[512] = "";
+
+    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    return client;
+}
+
+static void test_echo(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_to(node, NULL);
+    float values[6] = {1, 2, 3, 4, 5, 6};
+    struct mr_tensor tensor = mr_tensor_2d(MR_F32, 2, 3, values);
+    struct mr_reply *reply = NULL;
+
+    assert_int_equal(mr_client_core_count(client), 1);
+    assert_int_equal(mr_client_incarnation(client), 1);
+    assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
+    assert_int_equal(mr_echo(client, NULL, 0, &tensor, 1, &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor_count(reply), 1);
+    assert_null(mr_reply_tensor(reply, 1));
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, values, sizeof values);
+    assert_int_equal((uintptr_t)mr_reply_tensor(reply, 0)->data % 64, 0);
+    assert_int_equal(mr_reply_tensor(reply, 0)->dims[1], 3);
+    /* A reply outlives its client. */
+    mr_client_destroy(client);
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, values, sizeof values);
+    mr_reply_free(reply);
+    fake_node_destroy(node);
+}
+
+/* More tensors than fit beside the call, and more bytes than a few packets. */
+static void test_echo_large(void **state)
+{
+    enum { TENSORS = 9, ELEMENTS = 100000 };
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_to(node, NULL);
+    uint32_t *values = malloc(ELEMENTS * sizeof *values);
+    struct mr_tensor tensors[TENSORS];
+    struct mr_reply *reply = NULL;
+
+    assert_non_null(values);
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        values[i] = i * 2654435761u;
+    for (uint32_t t = 0; t < TENSORS; t++)
+        tensors[t] = mr_tensor_1d(MR_U32, ELEMENTS - t, values);
+    assert_int_equal(mr_echo(client, NULL, 0, tensors, TENSORS, &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor_count(reply), TENSORS);
+    for (uint32_t t = 0; t < TENSORS; t++) {
+        assert_int_equal(mr_reply_tensor(reply, t)->dims[0], ELEMENTS - t);
+        assert_memory_equal(mr_reply_tensor(reply, t)->data, values, (ELEMENTS - t) * sizeof *values);
+    }
+    mr_reply_free(reply);
+    free(values);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+static void test_every_core(void **state)
+{
+    struct fake_node *node = fake_node_start(3);
+    struct mr_client *client = connect_to(node, NULL);
+    struct mr_core_state states[3];
+    struct mr_options options = {.step = 77};
+
+    assert_int_equal(mr_client_core_count(client), 3);
+    assert_int_equal(mr_heartbeat(client, &options, states), MR_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(states[i].core, i);
+        assert_int_equal(states[i].state, 1);
+        assert_int_equal(states[i].incarnation, 1);
+        assert_int_equal(states[i].last_step, 77);
+        assert_int_equal(states[i].cached_batches, i);
+        assert_true(states[i].busy_share == 0.25);
+        assert_int_equal(mr_echo(client, NULL, i, NULL, 0, NULL), MR_OK);
+    }
+    assert_int_equal(mr_echo(client, NULL, 3, NULL, 0, NULL), MR_INVALID_ARGUMENT);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+static void test_bad_options(void **state)
+{
+    struct {
+        struct mr_client_options options;
+        const char *says;
+    } cases[] = {
+        {{.server = NULL}, "server is missing"},
+        {{.server = "127.0.0.1:99999"}, "is no address"},
+        {{.server = "[::1"}, "is no address"},
+        {{.server = ":7700"}, "is no address"},
+        {{.server = "127.0.0.1:0"}, "port 0"},
+        {{.server = "127.0.0.1", .client_id = "12"}, "client_id must be 32 hex digits"},
+        {{.server = "127.0.0.1", .client_id = "0123456789abcdef0123456789abcdeg"}, "client_id must be"},
+        {{.server = "127.0.0.1", .key_file = "/nonexistent/key"}, "/nonexistent/key"},
+        {{.server = "no.such.name.invalid"}, "does not resolve"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mr_client *client = NULL;
+        char error[512] = "";
+
+        assert_int_equal(mr_client_create(&cases[i].options, &client, error, sizeof error),
+                         MR_INVALID_ARGUMENT);
+        assert_null(client);
+        if (strstr(error, cases[i].says) == NULL)
+            fail_msg("case %zu says \"%s\"", i, error);
+        assert_string_equal(error, mr_last_error());
+    }
+}
+
+static void test_nobody_there(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client_options options = {.server = fake_node_address(node), .connect_ms = 50};
+    struct mr_client *client = NULL;
+    char error[512] = "";
+
+    fake_node_kill(node);
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_UNREACHABLE);
+    assert_null(client);
+    assert_non_null(strstr(error, fake_node_address(node)));
+    assert_non_null(strstr(error, "nothing listens there"));
+    fake_node_destroy(node);
+}
+
+static void write_key(const char *path, char digit)
+{
+    char key[65];
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    memset(key, digit, 64);
+    key[64] = '\n';
+    assert_int_equal(fwrite(key, 1, 65, file), 65);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_keys(void **state)
+{
+    char right[] = "/tmp/millrace-key-XXXXXX", wrong[] = "/tmp/millrace-key-XXXXXX";
+
+    close(mkstemp(right));
+    close(mkstemp(wrong));
+    write_key(right, '1');
+    write_key(wrong, '2');
+
+    struct fake_node *node = fake_node_start_with(1, right, false);
+    struct mr_client *client = connect_to(node, right);
+    struct mr_client_options options = {
+        .server = fake_node_address(node), .key_file = wrong, .connect_ms = 50};
+    char error[512] = "";
+
+    assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
+    mr_client_destroy(client);
+    client = NULL;
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_UNREACHABLE);
+    assert_non_null(strstr(error, "is the key the server's"));
+    fake_node_destroy(node);
+    unlink(right);
+    unlink(wrong);
+}
+
+static void test_server_away(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_to(node, NULL);
+    struct mr_options options = {.deadline_ms = 1500};
+
+    fake_node_kill(node);
+    assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_UNREACHABLE);
+    assert_non_null(strstr(mr_last_error(), fake_node_address(node)));
+    assert_non_null(strstr(mr_last_error(), "core 0: echo: UNREACHABLE"));
+    assert_non_null(strstr(mr_last_error(), "silent for "));
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+/* A call that the server took and does not answer: away it is not. */
+static void test_deadline(void **state)
+{
+    struct fake_node *node = fake_node_start_with(1, NULL, true);
+    struct mr_client *client = connect_to(node, NULL);
+    struct mr_options options = {.deadline_ms = 20};
+
+    assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(mr_last_error(), "core 0: echo: DEADLINE_EXCEEDED"));
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+static void test_restart(void **state)
+{
+    struct fake_node *node = fake_node_start(3);
+    struct mr_client *client = connect_to(node, NULL);
+    struct mr_feature features[1] = {mr_feature_table("t", 2)};
+    struct mr_reply *reply = NULL;
+    struct mr_future *future = NULL;
+    struct mr_options async = {.future = &future, .deadline_ms = 60000};
+    uint32_t id;
+    uint64_t keys[40];
+
+    for (uint32_t i = 0; i < 40; i++)
+        keys[i] = i * 7919u;
+    assert_int_equal(mr_create(client, NULL, features, 1, &id), MR_OK);
+    assert_int_equal(mr_lookup(client, NULL, id, keys, 40, &reply), MR_OK);
+    mr_reply_free(reply);
+    fake_node_kill(node);
+    /* Made while nobody is there; it ends well once somebody is. */
+    assert_int_equal(mr_lookup(client, &async, id, keys, 40, NULL), MR_OK);
+    assert_false(mr_future_done(future));
+    fake_node_restart(node);
+    assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], 40);
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[2 * 39 + 1] == fake_initial(keys[39], 1));
+    assert_int_equal(mr_client_incarnation(client), 2);
+    mr_reply_free(reply);
+    mr_future_destroy(future);
+    assert_int_equal(mr_lookup(client, NULL, id, keys, 40, NULL), MR_OK);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+/* Calls that must not run twice are not sent again to another incarnation. */
+static void test_unknown_outcome(void **state)
+{
+    struct fake_node *node = fake_node_start_with(1, NULL, true);
+    struct mr_client *client = connect_to(node, NULL);
+    struct mr_feature feature = mr_feature_table("t", 2);
+    struct mr_future *future = NULL;
+    struct mr_options options = {.deadline_ms = 60000, .future = &future};
+    uint64_t key = 5, requests;
+    float gradient[2] = {1, 1};
+    uint32_t id;
+
+    assert_int_equal(mr_create(client, NULL, &feature, 1, &id), MR_OK);
+    requests = atomic_load(&node->cores[0].requests);
+    assert_int_equal(mr_push_gradients(client, &options, id, &key, 1, 2, gradient), MR_OK);
+    while (atomic_load(&node->cores[0].requests) == requests)
+        mr_client_progress(client);
+    fake_node_kill(node);
+    node->mute = false;
+    fake_node_restart(node);
+    assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_OUTCOME);
+    assert_non_null(strstr(mr_last_error(), "core 0: push_grad: UNKNOWN_OUTCOME"));
+    mr_future_destroy(future);
+    assert_int_equal(mr_push_gradients(client, NULL, id, &key, 1, 2, gradient), MR_OK);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+/* A dropped future's call goes on, and goes with the client. */
+static void test_destroy_while_under_way(void **state)
+{
+    struct fake_node *node = fake_node_start_with(1, NULL, true);
+    struct mr_client *client = connect_to(node, NULL);
+    struct mr_future *future = NULL;
+    struct mr_options options = {.future = &future};
+
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_OK);
+        assert_false(mr_future_done(future));
+        mr_future_destroy(future);
+    }
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_echo),
+        cmocka_unit_test(test_echo_large),
+        cmocka_unit_test(test_every_core),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_nobody_there),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_server_away),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_unknown_outcome),
+        cmocka_unit_test(test_destroy_while_under_way),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
