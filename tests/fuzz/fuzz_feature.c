@@ -42,7 +42,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             check_well_formed(&f[i]);
         FUZZ_ASSERT(mr_feature_diff(&f[i], &f[i]) == NULL);
     }
-    bool equal = memcmp(&f[0], &f[1], sizeof(f[0])) == 0;
+    uint8_t layout[2][sizeof(f[0])];
+    memcpy(layout, f, sizeof(layout));
+    bool equal = memcmp(layout[0], layout[1], sizeof(layout[0])) == 0;
     const char *one = mr_feature_diff(&f[0], &f[1]), *other = mr_feature_diff(&f[1], &f[0]);
     FUZZ_ASSERT((one == NULL) == equal);
     FUZZ_ASSERT(one == NULL ? other == NULL : strcmp(one, other) == 0);

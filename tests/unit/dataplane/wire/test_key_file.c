@@ -54,7 +54,7 @@ static void anything_else_is_refused_with_the_reason(void **state)
 
 static void put(char path[32], const void *text, size_t n)
 {
-    strcpy(path, "/tmp/mr_key_XXXXXX");
+    memcpy(path, "/tmp/mr_key_XXXXXX", sizeof("/tmp/mr_key_XXXXXX"));
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, n), (ssize_t)n);
@@ -101,7 +101,8 @@ static void a_file_of_any_size_or_content_is_only_refused(void **state)
     assert_int_equal(mr_key_file_read(path, key, error, sizeof(error)), MR_INVALID_ARGUMENT);
     unlink(path);
     memset(big, ' ', sizeof(big));
-    memcpy(big, HEX, 64);
+    for (size_t i = 0; i < 64; i++)
+        big[i] = HEX[i];
     big[5000] = 'x'; /* behind the part that looks like a key */
     put(path, big, sizeof(big));
     assert_int_equal(mr_key_file_read(path, key, error, sizeof(error)), MR_INVALID_ARGUMENT);
