@@ -26,7 +26,7 @@
 #define PS_CORE_COUNTER_LIST(X)                                                                              \
     X(pushes_applied, "pushes applied since the start: by batch, by key, and of variables")                  \
     X(pushes_refused_learnt, "pushes of batches learnt before, which changed nothing")                       \
-    X(pushes_held_back, "requests told to try again because a checkpoint's buffers were full")               \
+    X(pushes_held_back, "pushes told to try again because a checkpoint's buffers were full")                 \
     X(variable_gradients_skipped, "variable gradients skipped because they held NaN or Inf")                 \
     X(batches_fed, "batches fed")                                                                            \
     X(batches_looked_up, "lookups by batch")                                                                 \

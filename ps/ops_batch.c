@@ -71,12 +71,8 @@ static bool check_feed(const struct ps_op *op, struct feed *feed)
             return false;
         }
     }
-    uint64_t need_bytes = 0;
     feed->insert = op->core->freeze == MR_FREEZE_OFF && !feed->read_only;
-    for (uint32_t i = 0; i < feed->table_count && feed->insert; i++) {
-        need_bytes += ps_save_need_bytes(op->core, feed->tables[i], feed->shapes[i].key_count);
-    }
-    return ps_check_save_room(op, need_bytes);
+    return true;
 }
 
 static void refuse_feed(const struct ps_op *op, uint64_t batch_id, enum mr_status status)

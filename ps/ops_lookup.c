@@ -36,10 +36,6 @@ void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_reques
         return;
     }
     bool insert = op.core->freeze == MR_FREEZE_OFF && (preamble->flags & MR_FEED_READ_ONLY) == 0;
-    uint32_t key_count = op.tensors[0].dims[0];
-    if (insert && !ps_check_save_room(&op, ps_save_need_bytes(op.core, f, key_count))) {
-        return;
-    }
     if (!mr_reply_begin(ep, request->ref, MR_OK, &reply, 1)) {
         mr_reply_busy(ep, request->ref);
         return;
@@ -48,7 +44,7 @@ void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_reques
         ps_table_lookup_bags(f->table, op.tensors[0].data, op.tensors[1].data, reply.dims[0], insert,
                              reply.data);
     } else {
-        ps_table_lookup(f->table, op.tensors[0].data, key_count, insert, reply.data);
+        ps_table_lookup(f->table, op.tensors[0].data, op.tensors[0].dims[0], insert, reply.data);
     }
     mr_reply_end(ep, request->ref);
 }

@@ -49,7 +49,7 @@ bool ps_save_step(struct ps_core *core, uint64_t now_us);
 /* Ends the cut whether complete or not; the writer is not touched afterwards. */
 void ps_save_end(struct ps_core *core);
 
-/* Bytes of buffers that a push or an insert of key_count keys may need before it runs; 0 when no cut is on. */
+/* Bytes of buffers that a push of key_count keys may need before it runs; 0 when no cut is on. */
 uint64_t ps_save_need_bytes(const struct ps_core *core, const struct ps_feature *feature, uint32_t key_count);
 /* Whether they are free. If not, the cursor makes room; try again later. */
 bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us);

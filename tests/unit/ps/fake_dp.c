@@ -1,0 +1,417 @@
+#include "fake_dp.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define UDP_PORT      7700
+#define COUNTER_SETS  8
+#define SEGMENTS_TURN 64
+
+struct datagram {
+    struct datagram *next;
+    uint32_t core, bytes;
+    uint8_t data[MR_UDP_BYTES_MAX];
+};
+
+struct queue {
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    struct datagram *first, **last;
+};
+
+#define TASKS_MAX 64
+
+struct dp_core {
+    struct dp *dp;
+    uint32_t index;
+    pthread_t thread;
+    struct mr_endpoint *ep;
+    void *app;
+    struct queue in;
+    struct dp_task *tasks[TASKS_MAX]; /* under in.lock */
+    uint32_t task_count;
+    bool stop, started;
+    struct datagram *open;
+    struct {
+        const char *set;
+        const char *const *names;
+        const uint64_t *values;
+        uint32_t count;
+    } sets[COUNTER_SETS];
+    uint32_t set_count;
+    char error[DP_ERROR_BYTES];
+};
+
+struct dp {
+    struct dp_config config;
+    struct dp_app app;
+    struct dp_core cores[DP_CORES_MAX];
+};
+
+static struct dp *the_dp;
+static struct queue to_client = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, &to_client.first};
+static struct datagram *client_open;
+
+/* ---- queues ---- */
+
+static void put(struct queue *q, struct datagram *d)
+{
+    d->next = NULL;
+    pthread_mutex_lock(&q->lock);
+    *q->last = d;
+    q->last = &d->next;
+    pthread_cond_signal(&q->filled);
+    pthread_mutex_unlock(&q->lock);
+}
+
+static struct datagram *take_all(struct queue *q)
+{
+    struct datagram *all = q->first;
+    q->first = NULL;
+    q->last = &q->first;
+    return all;
+}
+
+static void free_all(struct datagram *d)
+{
+    while (d != NULL) {
+        struct datagram *next = d->next;
+        free(d);
+        d = next;
+    }
+}
+
+/* ---- both sides' output ---- */
+
+static struct datagram *new_datagram(uint32_t core)
+{
+    struct datagram *d = malloc(sizeof(*d));
+    assert(d != NULL);
+    d->core = core;
+    return d;
+}
+
+static uint8_t *core_tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
+{
+    struct dp_core *core = self;
+    (void)to;
+    (void)bytes_max;
+    core->open = new_datagram(core->index);
+    return core->open->data;
+}
+
+static void core_tx_end(void *self, uint32_t bytes)
+{
+    struct dp_core *core = self;
+    core->open->bytes = bytes;
+    if (bytes == 0) {
+        free(core->open);
+    } else {
+        put(&to_client, core->open);
+    }
+}
+
+static void fill_random(void *self, void *out, size_t n)
+{
+    (void)self;
+    while (getrandom(out, n, 0) != (ssize_t)n) {
+    }
+}
+
+struct mr_address fake_dp_address(uint32_t core)
+{
+    struct mr_address address = {.port = (uint16_t)(UDP_PORT + core)};
+    address.ip[15] = 1;
+    return address;
+}
+
+uint8_t *fake_dp_client_tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
+{
+    (void)self;
+    (void)bytes_max;
+    client_open = new_datagram((uint32_t)(to->port - UDP_PORT));
+    return client_open->data;
+}
+
+void fake_dp_client_tx_end(void *self, uint32_t bytes)
+{
+    (void)self;
+    client_open->bytes = bytes;
+    if (bytes == 0 || the_dp == NULL || client_open->core >= the_dp->config.core_count) {
+        free(client_open);
+    } else {
+        put(&the_dp->cores[client_open->core].in, client_open);
+    }
+}
+
+bool fake_dp_client_receive(struct mr_endpoint *ep)
+{
+    pthread_mutex_lock(&to_client.lock);
+    if (to_client.first == NULL) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&to_client.filled, &to_client.lock, &until);
+    }
+    struct datagram *all = take_all(&to_client);
+    pthread_mutex_unlock(&to_client.lock);
+    for (struct datagram *d = all; d != NULL; d = d->next) {
+        struct mr_address from = fake_dp_address(d->core);
+        mr_endpoint_receive(ep, dp_now_us(), &from, d->data, d->bytes);
+    }
+    free_all(all);
+    return all != NULL;
+}
+
+/* ---- a core ---- */
+
+static void on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct dp_core *core = app;
+    uint8_t op = request->message->preamble.op;
+    dp_handler handler = op < MR_OP_COUNT ? core->dp->app.dispatch[op] : NULL;
+    if (handler == NULL) {
+        mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
+    } else {
+        handler(core->app, ep, request);
+    }
+}
+
+static uint64_t last_step(void *app, const uint8_t *client_uuid)
+{
+    struct dp_core *core = app;
+    return core->dp->app.last_push_step(core->app, client_uuid);
+}
+
+/* Waits a millisecond at most for work; false when told to stop and nothing is left. */
+static bool take_work(struct dp_core *core, bool idle, struct datagram **datagrams, struct dp_task **tasks,
+                      uint32_t *task_count)
+{
+    struct queue *q = &core->in;
+    pthread_mutex_lock(&q->lock);
+    if (idle && q->first == NULL && core->task_count == 0 && !core->stop) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&q->filled, &q->lock, &until);
+    }
+    *datagrams = take_all(q);
+    *task_count = core->task_count;
+    memcpy(tasks, core->tasks, core->task_count * sizeof(*tasks));
+    core->task_count = 0;
+    bool go_on = !core->stop || *task_count > 0;
+    pthread_mutex_unlock(&q->lock);
+    return go_on;
+}
+
+static void *run_core(void *arg)
+{
+    struct dp_core *core = arg;
+    const struct dp_app *app = &core->dp->app;
+    struct datagram *datagrams;
+    struct dp_task *tasks[TASKS_MAX];
+    uint32_t task_count;
+    bool more = false;
+    while (take_work(core, !more, &datagrams, tasks, &task_count)) {
+        for (uint32_t i = 0; i < task_count; i++) {
+            tasks[i]->run(tasks[i], core->app, core);
+        }
+        struct mr_address from = {.port = 9};
+        from.ip[15] = 2;
+        for (struct datagram *d = datagrams; d != NULL; d = d->next) {
+            mr_endpoint_receive(core->ep, dp_now_us(), &from, d->data, d->bytes);
+        }
+        free_all(datagrams);
+        mr_endpoint_flush(core->ep, dp_now_us());
+        more = app->core_poll(core->app, dp_now_us());
+        more |= mr_endpoint_poll(core->ep, dp_now_us(), SEGMENTS_TURN) <= dp_now_us();
+    }
+    free_all(datagrams);
+    app->core_stop(core->app);
+    return NULL;
+}
+
+/* ---- dataplane/dataplane.h ---- */
+
+void dp_config_default(struct dp_config *config)
+{
+    memset(config, 0, sizeof(*config));
+    config->core_count = 1;
+    mr_endpoint_config_default(&config->endpoint);
+}
+
+enum mr_status dp_create(const struct dp_config *config, struct dp **out, char error[DP_ERROR_BYTES])
+{
+    (void)error;
+    assert(the_dp == NULL);
+    the_dp = calloc(1, sizeof(*the_dp));
+    assert(the_dp != NULL);
+    the_dp->config = *config;
+    *out = the_dp;
+    return MR_OK;
+}
+
+static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
+{
+    struct dp_core *core = &dp->cores[index];
+    struct mr_endpoint_config config = dp->config.endpoint;
+    core->dp = dp;
+    core->index = index;
+    pthread_mutex_init(&core->in.lock, NULL);
+    pthread_cond_init(&core->in.filled, NULL);
+    core->in.last = &core->in.first;
+    config.io = (struct mr_endpoint_io){core, core_tx_begin, core_tx_end, fill_random};
+    config.app = core;
+    config.on_request = on_request;
+    config.core = (uint16_t)index;
+    config.core_count = (uint16_t)dp->config.core_count;
+    config.udp_bytes_max = MR_UDP_BYTES_MAX;
+    enum mr_status status = mr_endpoint_create(&config, &core->ep);
+    assert(status == MR_OK);
+    mr_endpoint_set_last_step_hook(core->ep, last_step);
+    core->app = dp->app.core_start(dp->app.self, core, error);
+    if (core->app == NULL) {
+        return MR_NO_MEMORY;
+    }
+    core->started = pthread_create(&core->thread, NULL, run_core, core) == 0;
+    assert(core->started);
+    return status;
+}
+
+enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES])
+{
+    dp->app = *app;
+    for (uint32_t i = 0; i < dp->config.core_count; i++) {
+        enum mr_status status = start_core(dp, i, error);
+        if (status != MR_OK) {
+            dp_stop(dp);
+            return status;
+        }
+    }
+    return MR_OK;
+}
+
+void dp_stop(struct dp *dp)
+{
+    for (uint32_t i = 0; i < dp->config.core_count; i++) {
+        struct dp_core *core = &dp->cores[i];
+        if (core->started) {
+            pthread_mutex_lock(&core->in.lock);
+            core->stop = true;
+            pthread_cond_signal(&core->in.filled);
+            pthread_mutex_unlock(&core->in.lock);
+            pthread_join(core->thread, NULL);
+            core->started = false;
+        }
+        mr_endpoint_destroy(core->ep);
+        core->ep = NULL;
+    }
+}
+
+/* What is still on its way to the test is lost, as it would be with a port. */
+void dp_destroy(struct dp *dp)
+{
+    for (uint32_t i = 0; i < dp->config.core_count; i++) {
+        free_all(dp->cores[i].in.first);
+    }
+    pthread_mutex_lock(&to_client.lock);
+    free_all(take_all(&to_client));
+    pthread_mutex_unlock(&to_client.lock);
+    the_dp = NULL;
+    free(dp);
+}
+
+const char *dp_driver_name(const struct dp *dp)
+{
+    (void)dp;
+    return "fake";
+}
+
+const char *dp_memory_name(const struct dp *dp)
+{
+    (void)dp;
+    return "no-huge";
+}
+
+const char *dp_steering_name(const struct dp *dp)
+{
+    (void)dp;
+    return "queues";
+}
+
+uint32_t dp_segment_bytes(const struct dp *dp)
+{
+    (void)dp;
+    return MR_UDP_BYTES_MAX - MR_HEADER_BYTES;
+}
+
+uint32_t dp_core_index(const struct dp_core *core)
+{
+    return core->index;
+}
+
+struct mr_endpoint *dp_core_endpoint(struct dp_core *core)
+{
+    return core->ep;
+}
+
+uint64_t dp_now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+uint32_t dp_core_busy_ppm(const struct dp_core *core)
+{
+    (void)core;
+    return 250000;
+}
+
+struct dp_core *dp_core_at(struct dp *dp, uint32_t index)
+{
+    return &dp->cores[index];
+}
+
+bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
+{
+    struct dp_core *core = &dp->cores[index];
+    pthread_mutex_lock(&core->in.lock);
+    bool room = core->task_count < TASKS_MAX;
+    if (room) {
+        core->tasks[core->task_count++] = task;
+        pthread_cond_signal(&core->in.filled);
+    }
+    pthread_mutex_unlock(&core->in.lock);
+    return room;
+}
+
+void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names,
+                          const uint64_t *values, uint32_t count)
+{
+    assert(core->set_count < COUNTER_SETS);
+    core->sets[core->set_count].set = set;
+    core->sets[core->set_count].names = names;
+    core->sets[core->set_count].values = values;
+    core->sets[core->set_count++].count = count;
+}
+
+void dp_core_each_counter(const struct dp_core *core,
+                          void (*visit)(void *arg, const char *set, const char *name, uint64_t value),
+                          void *arg)
+{
+    for (uint32_t s = 0; s < core->set_count; s++) {
+        for (uint32_t i = 0; i < core->sets[s].count; i++) {
+            visit(arg, core->sets[s].set, core->sets[s].names[i], core->sets[s].values[i]);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+/* A data plane without a port, for tests of the node: every core is a thread with an endpoint, and datagrams between
+ * it and the test's own endpoint go through queues in memory. Implements what dataplane/dataplane.h declares, so that
+ * ps_server_start() runs on it as it is. One node at a time. */
+#ifndef FAKE_DP_H
+#define FAKE_DP_H
+
+#include <stdbool.h>
+#include "dataplane/dataplane.h"
+
+/* The test's side. Core i's address; the queue is named by its port. */
+struct mr_address fake_dp_address(uint32_t core);
+/* Sends to a core, as struct mr_endpoint_io asks. */
+uint8_t *fake_dp_client_tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max);
+void fake_dp_client_tx_end(void *self, uint32_t bytes);
+/* Gives every datagram that came from a core to `ep`; false when there was none. */
+bool fake_dp_client_receive(struct mr_endpoint *ep);
+
+#endif

@@ -1,0 +1,304 @@
+#include "node_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "fake_dp.h"
+
+#define CALL_LIMIT_US                                                                                        \
+    60000000 /* a call that takes this long has failed; nothing waits for it in a good run */
+#define SAMPLES_MAX    65536
+#define FIXTURE_IO_MIB 64
+
+static struct node_reply last_reply;
+static bool is_answered;
+
+static void free_reply(void)
+{
+    for (uint32_t i = 0; i < last_reply.tensor_count; i++) {
+        free(last_reply.tensors[i].data);
+    }
+    memset(&last_reply, 0, sizeof(last_reply));
+}
+
+static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    struct node_fixture *n = app;
+    (void)user;
+    last_reply.status = status;
+    if (reply != NULL && status != MR_OK && reply->preamble.tensor_count == 1) {
+        snprintf(last_reply.text, sizeof(last_reply.text), "%.*s", (int)reply->tensors[0].bytes,
+                 (const char *)reply->tensors[0].data);
+    } else if (reply != NULL && status == MR_OK) {
+        last_reply.tensor_count = reply->preamble.tensor_count;
+        assert_in_range(last_reply.tensor_count, 0, NODE_REPLY_TENSORS_MAX);
+        for (uint32_t i = 0; i < last_reply.tensor_count; i++) {
+            last_reply.tensors[i] = reply->tensors[i];
+            last_reply.tensors[i].data = malloc(reply->tensors[i].bytes + 1);
+            memcpy(last_reply.tensors[i].data, reply->tensors[i].data, reply->tensors[i].bytes);
+        }
+    }
+    is_answered = true;
+    mr_call_free(n->client, call);
+}
+
+static void fill_random(void *self, void *out, size_t bytes)
+{
+    (void)self;
+    assert_int_equal(getrandom(out, bytes, 0), bytes);
+}
+
+/* ---- life ---- */
+
+static void connect_client(struct node_fixture *n)
+{
+    struct mr_endpoint_config config;
+    mr_endpoint_config_default(&config);
+    config.io = (struct mr_endpoint_io){n, fake_dp_client_tx_begin, fake_dp_client_tx_end, fill_random};
+    config.app = n;
+    config.on_reply = on_reply;
+    config.udp_bytes_max = MR_UDP_BYTES_MAX;
+    memset(config.client_uuid, 7, sizeof(config.client_uuid));
+    assert_int_equal(mr_endpoint_create(&config, &n->client), MR_OK);
+    for (uint32_t i = 0; i < n->core_count; i++) {
+        struct mr_address to = fake_dp_address(i);
+        assert_int_equal(mr_session_open(n->client, &to, (uint16_t)i, NULL, &n->sessions[i]), MR_OK);
+    }
+}
+
+void node_start(struct node_fixture *n, uint32_t core_count)
+{
+    char error[DP_ERROR_BYTES];
+    n->core_count = core_count;
+    n->config.cores_count = core_count;
+    enum mr_status status = ps_server_start(&n->config, &n->server, error);
+    if (status != MR_OK) {
+        fail_msg("the node does not start: %s", error);
+    }
+    connect_client(n);
+}
+
+void node_stop(struct node_fixture *n)
+{
+    mr_endpoint_destroy(n->client);
+    n->client = NULL;
+    assert_int_equal(ps_server_stop(n->server), MR_OK);
+    n->server = NULL;
+}
+
+void node_restart(struct node_fixture *n, uint32_t core_count)
+{
+    node_stop(n);
+    node_start(n, core_count);
+}
+
+static int setup(void **state, uint32_t core_count)
+{
+    struct node_fixture *n = calloc(1, sizeof(*n));
+    assert_non_null(n);
+    ps_config_default(&n->config);
+    snprintf(n->directory, sizeof(n->directory), "/tmp/millrace-node-XXXXXX");
+    assert_non_null(mkdtemp(n->directory));
+    snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt", n->directory);
+    n->config.memory_messages_mib = FIXTURE_IO_MIB;
+    n->config.transport_message_mib_max = 16;
+    n->config.memory_limit_mib = 512;
+    n->config.batches_memory_mib = 64;
+    node_start(n, core_count);
+    *state = n;
+    return 0;
+}
+
+int node_setup(void **state)
+{
+    return setup(state, 1);
+}
+
+int node_setup_3_cores(void **state)
+{
+    return setup(state, 3);
+}
+
+int node_teardown(void **state)
+{
+    struct node_fixture *n = *state;
+    char command[128];
+    if (n->server != NULL) {
+        node_stop(n);
+    }
+    free_reply();
+    snprintf(command, sizeof(command), "rm -rf %s", n->directory);
+    int status = system(command);
+    free(n);
+    return status;
+}
+
+/* ---- calls ---- */
+
+const struct node_reply *node_call_step(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
+                                        uint64_t step, uint16_t flags, const struct mr_tensor *tensors,
+                                        uint32_t tensor_count)
+{
+    struct mr_tensor copies[MR_TENSORS_MAX];
+    struct mr_call *call;
+    struct mr_call_options options = {
+        .op = op, .table = table, .flags = flags, .step = step, .deadline_us = dp_now_us() + CALL_LIMIT_US};
+    free_reply();
+    is_answered = false;
+    memcpy(copies, tensors, tensor_count * sizeof(*tensors));
+    assert_int_equal(mr_call_begin(n->client, n->sessions[core], &options, copies, tensor_count, &call),
+                     MR_OK);
+    mr_call_send(n->client, call, dp_now_us());
+    while (!is_answered) {
+        mr_endpoint_poll(n->client, dp_now_us(), 64);
+        fake_dp_client_receive(n->client);
+    }
+    mr_endpoint_flush(n->client, dp_now_us());
+    return &last_reply;
+}
+
+const struct node_reply *node_call(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
+                                   const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    return node_call_step(n, core, op, table, 0, 0, tensors, tensor_count);
+}
+
+void node_check(const struct node_reply *reply, enum mr_status status, const char *text)
+{
+    if (reply->status != status || (text != NULL && strstr(reply->text, text) == NULL)) {
+        fail_msg("answered %s \"%s\", not %s \"%s\"", mr_status_name(reply->status), reply->text,
+                 mr_status_name(status), text != NULL ? text : "");
+    }
+}
+
+struct mr_feature node_table(const char *name, float init)
+{
+    struct mr_feature f = mr_feature_table(name, NODE_DIM);
+    f.initializer = MR_INIT_CONSTANT;
+    f.init_a = init;
+    f.optimizer = MR_OPT_SGD;
+    f.learning_rate = 1;
+    return f;
+}
+
+struct mr_feature node_variable(const char *name, uint32_t elements)
+{
+    struct mr_feature f = mr_feature_variable(name, 1, &elements);
+    f.optimizer = MR_OPT_SGD;
+    f.learning_rate = 1;
+    return f;
+}
+
+uint32_t node_create(struct node_fixture *n, const struct mr_feature *feature)
+{
+    struct mr_tensor t = mr_tensor_2d(MR_U8, 1, sizeof(*feature), feature);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CREATE, 0, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    return *(const uint32_t *)reply->tensors[0].data;
+}
+
+uint32_t node_core_of_key(const struct node_fixture *n, uint64_t key, uint64_t seed)
+{
+    return mr_partition_of(mr_key_hash(key, seed)) * n->core_count / MR_PARTITION_COUNT;
+}
+
+uint32_t node_core_of_variable(const struct node_fixture *n, const char *name)
+{
+    return mr_variable_partition(name) * n->core_count / MR_PARTITION_COUNT;
+}
+
+void node_feed(struct node_fixture *n, uint64_t batch_id, uint32_t table, const uint64_t *keys,
+               uint32_t key_count)
+{
+    uint64_t *mine = calloc(key_count + 1, sizeof(*mine));
+    uint32_t *offsets = calloc(key_count + 1, sizeof(*offsets));
+    for (uint32_t core = 0; core < n->core_count; core++) {
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < key_count; i++) {
+            if (node_core_of_key(n, keys[i], 0) == core) {
+                mine[count++] = keys[i];
+            }
+            offsets[i + 1] = count;
+        }
+        uint32_t head[4] = {table, key_count, 1, 0};
+        struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 4, head),
+                                       mr_tensor_1d(MR_U64, count, mine),
+                                       mr_tensor_1d(MR_U32, key_count + 1, offsets)};
+        node_check(node_call(n, core, MR_OP_FEED_SAMPLE, 0, tensors, 4), MR_OK, NULL);
+    }
+    free(offsets);
+    free(mine);
+}
+
+uint32_t node_push_batch(struct node_fixture *n, uint32_t core, uint64_t batch_id, uint32_t table,
+                         uint32_t samples, float value)
+{
+    float *gradient = malloc(samples * NODE_DIM * sizeof(*gradient));
+    uint32_t head[2] = {table, 0};
+    for (uint32_t i = 0; i < samples * NODE_DIM; i++) {
+        gradient[i] = value;
+    }
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 2, head),
+                                   mr_tensor_3d(MR_F32, samples, 1, NODE_DIM, gradient)};
+    const struct node_reply *reply =
+        node_call_step(n, core, MR_OP_PUSH_GRAD_BATCH, 0, batch_id + 1, 0, tensors, 3);
+    node_check(reply, MR_OK, NULL);
+    free(gradient);
+    return *(const uint32_t *)reply->tensors[0].data;
+}
+
+float node_value(struct node_fixture *n, uint32_t table, uint64_t key)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
+    const struct node_reply *reply = node_call_step(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP,
+                                                    (uint16_t)table, 0, MR_FEED_READ_ONLY, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    return *(const float *)reply->tensors[0].data;
+}
+
+uint64_t node_counter(struct node_fixture *n, uint32_t core, const char *name)
+{
+    const struct node_reply *reply = node_call(n, core, MR_OP_STATS, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    const char *at = reply->tensors[0].data, *end = at + reply->tensors[0].bytes;
+    for (uint32_t i = 0; at < end; i++) {
+        size_t length = (size_t)((const char *)memchr(at, '\n', (size_t)(end - at)) - at);
+        if (length == strlen(name) && memcmp(at, name, length) == 0) {
+            return ((const uint64_t *)reply->tensors[1].data)[i];
+        }
+        at += length + 1;
+    }
+    fail_msg("there is no counter %s", name);
+    return 0;
+}
+
+uint64_t node_save(struct node_fixture *n)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_SAVE, 0, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    uint64_t id = *(const uint64_t *)reply->tensors[0].data;
+    for (;;) {
+        reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
+        node_check(reply, MR_OK, NULL);
+        const uint64_t *view = reply->tensors[0].data;
+        if (view[0] == 0) {
+            assert_int_equal(view[6], MR_OK);
+            assert_int_equal(view[5], id);
+            return id;
+        }
+    }
+}
+
+const struct node_reply *node_restore(struct node_fixture *n, uint64_t id)
+{
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 1, &id)};
+    return node_call(n, 0, MR_OP_RESTORE, 0, tensors, 2);
+}

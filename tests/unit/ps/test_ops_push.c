@@ -1,0 +1,212 @@
+/* Pushes by batch and by key: applied once, or refused whole with a reason. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "node_fixture.h"
+
+#define BATCH(stream, sequence) ((uint64_t)(stream) << MR_BATCH_SEQUENCE_BITS | (sequence))
+
+static const uint64_t keys[4] = {11, 12, 13, 11};
+
+static void applies_a_batch_once(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 10);
+    uint32_t table = node_create(n, &f);
+    node_feed(n, BATCH(1, 0), table, keys, 4);
+    assert_int_equal(node_push_batch(n, 0, BATCH(1, 0), table, 4, 1), 1);
+    assert_float_equal(node_value(n, table, 12), 9, 0);
+    assert_float_equal(node_value(n, table, 11), 8, 0); /* twice in the batch: summed */
+    assert_int_equal(node_push_batch(n, 0, BATCH(1, 0), table, 4, 1), 0);
+    assert_float_equal(node_value(n, table, 12), 9, 0);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_refused_learnt"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
+}
+
+static void a_learnt_batch_fed_again_is_not_learnt_again(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 10);
+    uint32_t table = node_create(n, &f);
+    node_feed(n, BATCH(1, 0), table, keys, 4);
+    assert_int_equal(node_push_batch(n, 0, BATCH(1, 0), table, 4, 1), 1);
+    node_feed(n, BATCH(1, 0), table, keys, 4);
+    assert_int_equal(node_push_batch(n, 0, BATCH(1, 0), table, 4, 1), 0);
+    assert_float_equal(node_value(n, table, 12), 9, 0);
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
+}
+
+struct batch_push {
+    uint64_t batch_id;
+    uint32_t feature;
+    uint32_t samples, slots, dim;
+};
+
+static const struct node_reply *push(struct node_fixture *n, struct batch_push p)
+{
+    static const float gradient[64];
+    uint32_t head[2] = {p.feature, 0};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &p.batch_id), mr_tensor_1d(MR_U32, 2, head),
+                                   mr_tensor_3d(MR_F32, p.samples, p.slots, p.dim, gradient)};
+    return node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 3);
+}
+
+static void refuses_what_does_not_fit_the_batch(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 10), other = node_table("other", 0), v = node_variable("bias", 3);
+    uint32_t table = node_create(n, &f), unfed = node_create(n, &other), variable = node_create(n, &v);
+    uint64_t id = BATCH(2, 0);
+    node_feed(n, id, table, keys, 4);
+    node_check(push(n, (struct batch_push){BATCH(2, 1), table, 4, 1, 4}), MR_UNKNOWN_BATCH,
+               "number 1 of stream 2");
+    node_check(push(n, (struct batch_push){id, 99, 4, 1, 4}), MR_UNKNOWN_TABLE, "99");
+    node_check(push(n, (struct batch_push){id, unfed, 4, 1, 4}), MR_UNKNOWN_TABLE, "other");
+    node_check(push(n, (struct batch_push){id, table, 4, 1, 3}), MR_WRONG_DIM, "dim 4");
+    node_check(push(n, (struct batch_push){id, table, 3, 1, 4}), MR_WRONG_SHAPE, "3 samples");
+    node_check(push(n, (struct batch_push){id, table, 2, 2, 4}), MR_WRONG_SHAPE, "2 slots");
+    node_check(push(n, (struct batch_push){id, variable, 1, 1, 3}), MR_WRONG_SHAPE, "3 dimensions");
+    assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 0);
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 1);
+    assert_int_equal(node_push_batch(n, 0, id, table, 4, 1), 1);
+}
+
+static void refuses_all_features_when_one_is_wrong(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 10), v = node_variable("bias", 3);
+    uint32_t table = node_create(n, &f), variable = node_create(n, &v);
+    uint64_t id = BATCH(2, 0);
+    float gradient[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    uint32_t heads[2][2] = {{table, 0}, {variable, 0}};
+    struct mr_tensor tensors[5] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 2, heads[0]),
+                                   mr_tensor_3d(MR_F32, 4, 1, 4, gradient), mr_tensor_1d(MR_U32, 2, heads[1]),
+                                   mr_tensor_1d(MR_F32, 2, gradient)};
+    node_feed(n, id, table, keys, 4);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 5), MR_WRONG_SHAPE, "bias");
+    assert_float_equal(node_value(n, table, 12), 10, 0);
+    tensors[4] = mr_tensor_1d(MR_F32, 3, gradient);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 5), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 12), 9, 0);
+    tensors[3] = mr_tensor_1d(MR_U32, 2, heads[0]);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 5), MR_INVALID_ARGUMENT, "named twice");
+}
+
+static void a_frozen_node_takes_no_gradients(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 10);
+    uint32_t table = node_create(n, &f), level = MR_FREEZE_ALL;
+    struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
+    node_feed(n, BATCH(1, 0), table, keys, 4);
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
+    node_check(push(n, (struct batch_push){BATCH(1, 0), table, 4, 1, 4}), MR_FROZEN, "all");
+    assert_float_equal(node_value(n, table, 12), 10, 0);
+    level = MR_FREEZE_OFF;
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
+    assert_int_equal(node_push_batch(n, 0, BATCH(1, 0), table, 4, 1), 1);
+}
+
+static void refuses_a_batch_too_far_ahead(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 10);
+    uint32_t table = node_create(n, &f);
+    uint64_t far = BATCH(1, 1u << 20);
+    node_feed(n, far, table, keys, 4);
+    node_check(push(n, (struct batch_push){far, table, 4, 1, 4}), MR_INVALID_ARGUMENT, "ahead of 0");
+    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 0);
+}
+
+static void pushes_by_key_and_by_bag(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0);
+    uint32_t table = node_create(n, &f);
+    float gradients[16] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4};
+    uint32_t head[2] = {table, 0}, offsets[3] = {0, 3, 4};
+    struct mr_tensor lookup = mr_tensor_1d(MR_U64, 4, keys);
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &lookup, 1), MR_OK, NULL);
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, 4, keys),
+                                   mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 4, 4, gradients)};
+    node_check(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 17, 0, tensors, 4), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 11), -5, 0);
+    assert_float_equal(node_value(n, table, 12), -2, 0);
+    tensors[2] = mr_tensor_1d(MR_U32, 3, offsets);
+    tensors[3] = mr_tensor_2d(MR_F32, 2, 4, gradients);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 11), -8, 0);
+    assert_float_equal(node_value(n, table, 12), -3, 0);
+    assert_int_equal(node_counter(n, 0, "ps.last_step"), 17);
+    offsets[1] = 5;
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_INVALID_ARGUMENT, "fall from 5 to 4");
+    tensors[3] = mr_tensor_2d(MR_F32, 4, 2, gradients);
+    offsets[1] = 3;
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_WRONG_DIM, "dim 4");
+    tensors[3] = mr_tensor_2d(MR_F32, 4, 4, gradients);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_WRONG_SHAPE, "4 gradients for 2 bags");
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 3), MR_WRONG_SHAPE, "gradient is missing");
+    tensors[1] = mr_tensor_1d(MR_U32, 4, gradients);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_WRONG_DTYPE, "keys is u32, not u64");
+    assert_float_equal(node_value(n, table, 11), -8, 0);
+}
+
+static void a_variable_gradient_with_nan_is_left_out(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature v = node_variable("bias", 2);
+    uint32_t variable = node_create(n, &v), head[2] = {variable, 0};
+    float gradient[2] = {1, NAN};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_F32, 2, gradient)};
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 2), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "ps.variable_gradients_skipped"), 1);
+    gradient[1] = 1;
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 2), MR_OK, NULL);
+    uint64_t range[2] = {0, 0};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_float_equal(((const float *)reply->tensors[0].data)[0], -1, 0);
+}
+
+static void keys_of_another_core_are_refused(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0), v = node_variable("bias", 2);
+    uint32_t table = node_create(n, &f), variable = node_create(n, &v);
+    float gradient[4] = {1, 1, 1, 1};
+    uint32_t head[2] = {table, 0};
+    uint64_t key = 5;
+    uint32_t other = (node_core_of_key(n, key, 0) + 1) % 3;
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, 1, &key),
+                                   mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 1, 4, gradient)};
+    node_check(node_call(n, other, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_INVALID_ARGUMENT,
+               "key 5 belongs to core");
+    node_check(node_call(n, other, MR_OP_LOOKUP, (uint16_t)table, tensors + 1, 1), MR_INVALID_ARGUMENT,
+               "key 5");
+    head[0] = variable;
+    tensors[1] = mr_tensor_1d(MR_F32, 2, gradient);
+    other = (node_core_of_variable(n, "bias") + 1) % 3;
+    node_check(node_call(n, other, MR_OP_PUSH_GRAD, 0, tensors, 2), MR_INVALID_ARGUMENT,
+               "bias lives on core");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(applies_a_batch_once, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_learnt_batch_fed_again_is_not_learnt_again, node_setup,
+                                        node_teardown),
+        cmocka_unit_test_setup_teardown(refuses_what_does_not_fit_the_batch, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(refuses_all_features_when_one_is_wrong, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_frozen_node_takes_no_gradients, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(refuses_a_batch_too_far_ahead, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(pushes_by_key_and_by_bag, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_variable_gradient_with_nan_is_left_out, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(keys_of_another_core_are_refused, node_setup_3_cores, node_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
