@@ -8,8 +8,11 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(const struct fm_options *options);
-    } subcommands[] = {
-        {"train", fm_train}, {"evaluate", fm_evaluate}, {"record", fm_record}, {"wait", fm_wait}};
+    } subcommands[] = {{"plan", fm_plan},
+                       {"train", fm_train},
+                       {"evaluate", fm_evaluate},
+                       {"record", fm_record},
+                       {"wait", fm_wait}};
     if (argc >= 2 && strcmp(argv[1], "--help") == 0) {
         fm_usage();
         return 0;
@@ -25,6 +28,6 @@ int main(int argc, char **argv)
             return subcommands[i].run(&options);
         }
     }
-    fputs("fm: the first argument is train, evaluate, record or wait; see --help\n", stderr);
+    fputs("fm: the first argument is plan, train, evaluate, record or wait; see --help\n", stderr);
     return 2;
 }

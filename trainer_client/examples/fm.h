@@ -4,6 +4,7 @@
 
 #include "trainer_client/examples/fm_options.h"
 
+int fm_plan(const struct fm_options *options);
 int fm_train(const struct fm_options *options);
 int fm_evaluate(const struct fm_options *options);
 int fm_record(const struct fm_options *options);

@@ -7,8 +7,9 @@
 #include "trainer_client/examples/common/fm_model.h"
 
 static const char usage[] =
-    "usage: fm train | evaluate | record | wait  --hub HOST:PORT --server HOST:PORT [options]\n"
+    "usage: fm plan | train | evaluate | record | wait  --hub HOST:PORT --server HOST:PORT [options]\n"
     "A factorization machine, trained on a Millrace parameter server.\n"
+    "  plan       have the hub read the samples through, and say what there is\n"
     "  train      take batches from the hub until all are learnt; any number of trainers may run side by "
     "side\n"
     "  evaluate   AUC and log loss on the held-out part\n"

@@ -1,4 +1,5 @@
-/* `fm record`: what the server says it has learnt, against the plan. `fm wait`: until it has learnt so many batches.
+/* `fm plan`: what the hub finds in the samples. `fm wait`: until so many batches are learnt. `fm record`: what the server
+ * says it has learnt, against the plan.
  *
  * Lost are batches that the server's record of the stream lacks. Applied twice are counted in two ways, of which the
  * larger counts: the server's own number of batches learnt above the number of different ones (on a server that has
@@ -88,6 +89,23 @@ static bool read_ledger(struct fm_client *c, struct ledger *ledger)
     }
     mr_reply_free(reply);
     return true;
+}
+
+int fm_plan(const struct fm_options *options)
+{
+    struct fm_client c;
+    if (!fm_connect(&c, options)) {
+        return 1;
+    }
+    bool ok = fm_start(&c, MR_PART_TRAIN);
+    if (ok) {
+        printf("{\"samples\": %" PRIu64 ", \"slots\": %u, \"dense\": %u, \"keys\": %" PRIu64
+               ", \"batches\": %" PRIu64 ", \"stream\": %u, \"broken_lines\": %" PRIu64 "}\n",
+               c.info.samples, c.info.slots, c.info.dense, c.info.keys, c.info.batches, c.info.stream,
+               c.info.broken_lines);
+    }
+    fm_disconnect(&c);
+    return ok ? 0 : 1;
 }
 
 int fm_record(const struct fm_options *options)

@@ -1,0 +1,264 @@
+#!/usr/bin/env bash
+# Trains a model on real data through a parameter server, with a crash in the middle, and checks that nothing was lost.
+# usage: scripts/demo.sh [FILE]
+#   FILE    samples of your own, libsvm or Criteo TSV, by its name or its looks. Without: flights, AUC of at least 0.855
+#
+#     namespace "server"                       namespace "trainers"
+#     millraced, DPDK on mrserver0  <= veth => mrclient0: hub, two trainers, evaluation
+#     10.77.0.1                                10.77.0.2
+#
+# MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly server_address=10.77.0.1 client_address=10.77.0.2
+readonly hub_address=$client_address:7800
+readonly auc_needed=0.855        # on the flights data: what a good model of these slots reaches is 0.858
+readonly seconds_max=90          # for everything after the build
+readonly batch_samples=512 epochs=2
+
+say() { echo "demo: $*" >&2; }
+fail() {
+    say "FAILED: $*"
+    exit 1
+}
+
+case "${1:-}" in
+-h | --help)
+    sed -n '2,11s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+esac
+[ $# -le 1 ] || fail "one file at most; see --help"
+data_argument=${1:-}
+if [ -n "$data_argument" ]; then
+    if [ ! -f "$data_argument" ] || [ ! -r "$data_argument" ]; then
+        fail "cannot read '$data_argument'"
+    fi
+    data_argument=$(realpath "$data_argument")
+fi
+
+# ---- root: namespaces and the NIC queue need it ----
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "needs root for namespaces and the network port: run it as root, or install sudo"
+    say "needs root for namespaces and the network port: asking through sudo"
+    exec sudo env ${MILLRACE_BUILD:+MILLRACE_BUILD="$MILLRACE_BUILD"} "$0" ${data_argument:+"$data_argument"}
+fi
+
+# ---- build ----
+scripts/setup.sh build test
+build=${MILLRACE_BUILD:-build}
+if [ -z "${MILLRACE_BUILD:-}" ]; then
+    say "building into build/"
+    log=$(mktemp)
+    if ! { { [ -f build/build.ninja ] || meson setup build --buildtype=release; } &&
+        ninja -C build ps/millraced trainer_client/hub/millrace-hub trainer_client/examples/fm; } >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        fail "the build failed; the lines above say why"
+    fi
+    rm -f "$log"
+fi
+readonly millraced=$build/ps/millraced hub=$build/trainer_client/hub/millrace-hub fm=$build/trainer_client/examples/fm
+for program in "$millraced" "$hub" "$fm"; do
+    [ -x "$program" ] || fail "$program is not there: build first, or unset MILLRACE_BUILD"
+done
+
+# ---- everything made below is taken down here ----
+SECONDS=0
+work=$(mktemp -d "${TMPDIR:-/tmp}/millrace-demo.XXXXXX")
+readonly work server_ns=millrace-demo-s$$ client_ns=millrace-demo-c$$
+pids=()
+server_pid=
+
+clean_up() {
+    local code=$? pid
+    trap - EXIT INT TERM
+    set +e
+    if [ $code -ne 0 ]; then
+        for log in server hub trainer2 evaluate record; do
+            [ -s "$work/$log.log" ] && sed "s/^/demo: $log: /" "$work/$log.log" | tail -n 12 >&2
+        done
+    fi
+    for pid in "${pids[@]}" $server_pid; do kill -KILL "$pid" 2>/dev/null; done
+    wait 2>/dev/null
+    ip netns del "$server_ns" 2>/dev/null
+    ip netns del "$client_ns" 2>/dev/null
+    rm -rf "$work"
+    exit $code
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+check_time() { [ "$SECONDS" -lt "$seconds_max" ] || fail "not done after $seconds_max seconds"; }
+alive() { kill -0 "$1" 2>/dev/null; }
+
+# ---- data ----
+prepare_data() {
+    if [ -n "$data_argument" ]; then
+        data=$data_argument
+        format=$(guess_format "$data")
+        return
+    fi
+    data=$work/flights-3m.csv
+    format=flights
+    xz -dc trainer_client/examples/data/flights-3m.csv.xz >"$data"
+}
+
+# By its name, else by its first lines: Criteo has 39 tabs a line, libsvm index:value pairs.
+guess_format() {
+    case "$1" in
+    *.libsvm | *.svm | *.svmlight) echo libsvm ;;
+    *.tsv) echo criteo ;;
+    *)
+        if [ "$(head -n 1 "$1" | tr -cd '\t' | wc -c)" -eq 39 ]; then
+            echo criteo
+        elif head -n 5 "$1" | grep -qE '^[-+0-9.]+[[:space:]]+[0-9]+:'; then
+            echo libsvm
+        else
+            fail "'$1' looks neither like libsvm (label index:value ...) nor like Criteo TSV (label, 13 integers, 26 categories)"
+        fi
+        ;;
+    esac
+}
+
+# ---- network ----
+make_network() {
+    ip netns add "$server_ns"
+    ip netns add "$client_ns"
+    ip -n "$server_ns" link add mrserver0 mtu 1500 type veth peer name mrclient0 mtu 1500 netns "$client_ns"
+    ip -n "$server_ns" link set lo up
+    ip -n "$server_ns" link set mrserver0 up
+    ip -n "$client_ns" link set lo up
+    ip -n "$client_ns" link set mrclient0 up
+    ip -n "$client_ns" addr add "$client_address/24" dev mrclient0
+    # DPDK reads frames as they cross the cable: no checksum or segmentation may be left to hardware that is not there.
+    ip netns exec "$client_ns" ethtool -K mrclient0 tx off gso off >/dev/null
+}
+
+# ---- the server ----
+start_server() {
+    : >"$work/server.out"
+    ip netns exec "$server_ns" "$millraced" --config configs/demo.conf --set port.device=mrserver0 \
+        --set port.ipv4="$server_address/24" --set node.key_file="$work/key" --set node.name="demo-$$" \
+        --set checkpoint.directory="$work/checkpoints" "$@" >"$work/server.out" 2>>"$work/server.log" &
+    server_pid=$!
+    while ! grep -q '^millraced: ready' "$work/server.out"; do
+        alive "$server_pid" || fail "the server did not start"
+        check_time
+        sleep 0.02
+    done
+    port=$(sed -n 's/.* port=\([^ ]*\).*/\1/p' "$work/server.out")
+    memory=$(sed -n 's/.* memory=\([^ ]*\).*/\1/p' "$work/server.out")
+}
+
+# ---- hub and trainers ----
+plan=()
+start_hub() {
+    ip netns exec "$client_ns" "$hub" --listen "$hub_address" --server "$server_address" --key-file "$work/key" \
+        2>"$work/hub.log" &
+    hub_pid=$!
+    pids+=("$hub_pid")
+}
+
+# start_trainer NUMBER [options]: the first one shows its progress here.
+start_trainer() {
+    local number=$1
+    shift
+    if [ "$number" -eq 1 ]; then
+        exec 3>&2
+    else
+        exec 3>"$work/trainer$number.log"
+        set -- --quiet "$@"
+    fi
+    ip netns exec "$client_ns" "$fm" train "${plan[@]}" --ledger "$@" >"$work/trainer$number.json" 2>&3 3>&- &
+    exec 3>&-
+    trainer_pids+=($!)
+    pids+=($!)
+}
+
+# run_fm NAME SUBCOMMAND [options]: its output goes to NAME.json.
+run_fm() {
+    local name=$1
+    shift
+    ip netns exec "$client_ns" "$fm" "$1" "${plan[@]}" "${@:2}" >"$work/$name.json" 2>"$work/$name.log" ||
+        fail "fm $1: $(tail -n 1 "$work/$name.log")"
+}
+
+# field NAME KEY: a value from NAME.json.
+field() { sed -n "s/.*\"$2\": \([^,}]*\).*/\1/p" "$work/$1.json"; }
+
+checkpoints() { find "$work/checkpoints" -maxdepth 1 -name 'ckpt-*' | wc -l; }
+
+# true_that EXPRESSION: awk's arithmetic.
+true_that() { awk "BEGIN { exit !($1) }"; }
+
+train_through_a_crash() {
+    local batches killed_at
+    run_fm plan plan --give-up 60
+    batches=$(field plan batches)
+    say "$(field plan samples) samples to train on, $(field plan keys) keys, $batches batches of $batch_samples"
+    [ "$batches" -ge 12 ] || fail "too few samples for a crash in the middle: $batches batches, at least 12 are needed"
+    [ -n "$data_argument" ] || [ "$(field plan keys)" -eq 162867 ] || fail "the flights data has 162867 keys"
+
+    # Two trainers share the batches, so that the first one saves after about a third of all.
+    start_trainer 1 --save-every $((batches / 6))
+    start_trainer 2
+    run_fm wait wait --until-learnt $((batches / 2)) --give-up 30
+    while [ "$(checkpoints)" -eq 0 ]; do
+        alive "${trainer_pids[0]}" || fail "training ended before its checkpoint was complete"
+        check_time
+        sleep 0.01
+    done
+    kill -KILL "$server_pid"
+    wait "$server_pid" 2>/dev/null || true
+    run_fm killed wait --until-learnt 0
+    killed_at=$(field killed learnt)
+    [ "$(field killed at_end)" = false ] || fail "training ended before the server could be killed"
+    say "server killed after $killed_at of $batches batches, $(checkpoints) checkpoint taken while training went on"
+    start_server --restore latest
+    say "server restored from its checkpoint; trainers go on"
+
+    local number=0
+    for pid in "${trainer_pids[@]}"; do
+        number=$((number + 1))
+        wait "$pid" || fail "trainer $number ended with an error"
+    done
+}
+
+check_and_report() {
+    local auc logloss lost twice rate base
+    run_fm record record
+    run_fm evaluate evaluate
+    lost=$(field record pushes_lost) twice=$(field record pushes_twice)
+    auc=$(field evaluate auc) logloss=$(field evaluate logloss)
+    rate=$(awk "BEGIN { print $(field trainer1 samples_per_s) + $(field trainer2 samples_per_s) }")
+    alive "$hub_pid" || fail "the hub ended"
+    alive "$server_pid" || fail "the server ended"
+
+    [ "$lost $twice" = "0 0" ] || fail "pushes_lost=$lost pushes_twice=$twice"
+    if [ -z "$data_argument" ]; then
+        true_that "$auc >= $auc_needed" || fail "auc=$auc is below $auc_needed (logloss=$logloss)"
+    else
+        # Other data has another difficulty: the model must beat the best constant, the share of positives.
+        base=$(awk -v p="$(field evaluate positive_share)" 'BEGIN { print -p * log(p) - (1 - p) * log(1 - p) }')
+        true_that "$auc > 0.5 && $logloss < $base" ||
+            fail "auc=$auc logloss=$logloss: no better than always predicting the share of positives ($base)"
+        say "the bar for your own data: log loss below $base, that of always predicting the share of positives"
+    fi
+    check_time
+    echo "demo: ok auc=$auc logloss=$logloss samples_per_s=$rate pushes_lost=$lost pushes_twice=$twice port=$port"
+}
+
+prepare_data
+(umask 077 && od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/key")
+make_network
+start_server --restore none
+say "server up: port $port, memory: $memory"
+start_hub
+plan=(--hub "$hub_address" --server "$server_address" --key-file "$work/key" --data "$data" --format "$format"
+    --batch "$batch_samples" --epochs "$epochs")
+trainer_pids=()
+train_through_a_crash
+check_and_report
