@@ -85,22 +85,30 @@ static inline uint32_t ps_bucket_match(const struct ps_bucket *b, uint64_t key)
     return match & b->flags & PS_BUCKET_ALL;
 }
 
-/* Bounded by the partition's buckets. */
-static inline struct ps_place ps_index_find(const struct ps_index *ix, uint64_t key, uint64_t hash)
+/* As ps_index_find(), with the home bucket known. */
+static inline struct ps_place ps_index_find_from(const struct ps_index *ix, struct ps_bucket *home,
+                                                 uint64_t key, uint64_t hash)
 {
-    struct ps_bucket *b = ps_index_home(ix, hash);
+    struct ps_bucket *b = home;
     uint32_t match = ps_bucket_match(b, key);
-    if (__builtin_expect(match == 0 && (b->flags & PS_BUCKET_OVERFLOW) != 0, 0)) {
+    if (__builtin_expect(match == 0, 0)) {
         const struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
-        uint32_t left = p->bucket_count;
-        do {
+        for (uint32_t left = p->bucket_count; (b->flags & PS_BUCKET_OVERFLOW) != 0 && --left > 0;) {
             b = b + 1 == p->buckets + p->bucket_count ? p->buckets : b + 1;
             match = ps_bucket_match(b, key);
-        } while (match == 0 && (b->flags & PS_BUCKET_OVERFLOW) != 0 && --left > 0);
+            if (match != 0)
+                break;
+        }
+        if (match == 0)
+            return (struct ps_place){NULL, 0};
     }
-    if (match == 0)
-        return (struct ps_place){NULL, 0};
     return (struct ps_place){b, (uint32_t)__builtin_ctz(match)};
+}
+
+/* Looks at as many buckets as the partition has, at most. */
+static inline struct ps_place ps_index_find(const struct ps_index *ix, uint64_t key, uint64_t hash)
+{
+    return ps_index_find_from(ix, ps_index_home(ix, hash), key, hash);
 }
 
 /* Bits of the keys in `b` that the running cut has still to emit. */

@@ -65,6 +65,15 @@ INLINE bool all_finite_body(const float *in, size_t count)
     return infinite == 0;
 }
 
+INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_t count)
+{
+    if (!all_finite_body(in, count))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        out[i] += in[i];
+    return true;
+}
+
 INLINE float clip(float g, float bound)
 {
     g = g < bound ? g : bound;
@@ -172,6 +181,10 @@ INLINE uint32_t adagrad_body(const struct ps_optimizer *o, float *const *rows, c
     {                                                                                                        \
         return all_finite_body(in, count);                                                                   \
     }                                                                                                        \
+    target static bool add_finite_##set(float *out, const float *in, size_t count)                           \
+    {                                                                                                        \
+        return add_finite_body(out, in, count);                                                              \
+    }                                                                                                        \
     target static uint32_t sgd_##set(const struct ps_optimizer *o, float *const *rows,                       \
                                      const float *const *gradients, uint32_t row_count, size_t dim)          \
     {                                                                                                        \
@@ -187,6 +200,7 @@ INLINE uint32_t adagrad_body(const struct ps_optimizer *o, float *const *rows, c
                                           .add_rows = add_rows_##set,                                        \
                                           .divide = divide_##set,                                            \
                                           .all_finite = all_finite_##set,                                    \
+                                          .add_finite = add_finite_##set,                                    \
                                           .sgd = sgd_##set,                                                  \
                                           .adagrad = adagrad_##set};
 

@@ -22,6 +22,8 @@ struct ps_kernels {
     void (*divide)(float *out, const float *in, float divisor, size_t count);
     /* No NaN and no Inf. */
     bool (*all_finite)(const float *in, size_t count);
+    /* out += in, unless `in` holds NaN or Inf: then false, and `out` is as it was. */
+    bool (*add_finite)(float *out, const float *in, size_t count);
     /* As ps_optimizer_apply(). */
     uint32_t (*sgd)(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
                     uint32_t row_count, size_t dim);

@@ -26,7 +26,7 @@ struct ps_table;
     X(keys_pushed, "keys pushed, repeats counted")                                                           \
     X(updates, "rows changed by the optimizer")                                                              \
     X(gradients_skipped, "gradients skipped because they held NaN or Inf")                                   \
-    X(gradients_without_row, "gradients skipped because their key has no row")                               \
+    X(gradients_without_row, "keys of pushes left out because they have no row, repeats counted once")       \
     X(rows_refused, "rows not created because memory or the capacity was used up")
 
 struct ps_table_counters {

@@ -57,14 +57,27 @@ static inline float ps_bag_divisor(const struct ps_table *t, uint32_t key_count)
     return t->feature.pooling == MR_POOL_MEAN ? (float)key_count : sqrtf((float)key_count);
 }
 
-/* First stage of a group: hashes, and their buckets on the way. */
-static inline void ps_group_hash(const struct ps_table *t, const uint64_t *keys, uint32_t count,
-                                 uint64_t *hashes)
+/* A group of keys whose buckets are on the way. */
+struct ps_group {
+    uint64_t hashes[PS_GROUP_KEYS];
+    struct ps_bucket *homes[PS_GROUP_KEYS];
+};
+
+static inline void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t i, uint64_t hash)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        hashes[i] = ps_key_hash(keys[i], t->index.seed);
-        __builtin_prefetch(ps_index_home(&t->index, hashes[i]), 0, 3);
-    }
+    g->hashes[i] = hash;
+    g->homes[i] = ps_index_home(&t->index, hash);
+    __builtin_prefetch(g->homes[i], 0, 3);
+}
+
+static inline uint32_t ps_group_size(uint32_t key_count, uint32_t first)
+{
+    return key_count - first < PS_GROUP_KEYS ? key_count - first : PS_GROUP_KEYS;
+}
+
+static inline uint32_t ps_group_count(uint32_t key_count)
+{
+    return key_count / PS_GROUP_KEYS + (key_count % PS_GROUP_KEYS != 0);
 }
 
 static inline void ps_row_prefetch(const float *row, uint32_t bytes)

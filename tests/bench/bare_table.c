@@ -1,0 +1,182 @@
+#include "bare_table.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define BUCKET_KEYS 5u
+#define GROUP       16u
+#define LOAD        0.8
+
+struct bucket {
+    uint64_t keys[BUCKET_KEYS];
+    uint32_t rows[BUCKET_KEYS];
+    uint32_t count;
+};
+static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
+
+struct bare_table {
+    struct bucket *buckets;
+    uint64_t bucket_count;
+    float (*rows)[2 * BARE_DIM]; /* values, Adagrad's state */
+    uint64_t row_count, row_capacity;
+    float learning_rate;
+};
+
+static size_t buckets_bytes(const struct bare_table *t)
+{
+    return t->bucket_count * sizeof(struct bucket);
+}
+
+static size_t rows_bytes(const struct bare_table *t)
+{
+    return t->row_capacity * sizeof(t->rows[0]);
+}
+
+static void *map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        perror("bare_table: mmap");
+        exit(1);
+    }
+    (void)madvise(p, bytes, MADV_HUGEPAGE);
+    memset(p, 0, bytes);
+    return p;
+}
+
+struct bare_table *bare_table_create(uint64_t row_count, uint32_t dim, float learning_rate)
+{
+    struct bare_table *t = calloc(1, sizeof(*t));
+    if (t == NULL || dim != BARE_DIM)
+        exit(1);
+    t->bucket_count = (uint64_t)((double)row_count / BUCKET_KEYS / LOAD) + 16;
+    t->row_capacity = row_count;
+    t->learning_rate = learning_rate;
+    t->buckets = map(buckets_bytes(t));
+    t->rows = map(rows_bytes(t));
+    return t;
+}
+
+void bare_table_destroy(struct bare_table *t)
+{
+    munmap(t->buckets, buckets_bytes(t));
+    munmap(t->rows, rows_bytes(t));
+    free(t);
+}
+
+static inline struct bucket *home(const struct bare_table *t, uint64_t key)
+{
+    uint64_t hash = XXH3_64bits_withSeed(&key, sizeof(key), 0);
+    return t->buckets + (uint64_t)((unsigned __int128)hash * (t->bucket_count - 8) >> 64);
+}
+
+static inline struct bucket *next(const struct bare_table *t, struct bucket *b)
+{
+    return b + 1 == t->buckets + t->bucket_count ? t->buckets : b + 1;
+}
+
+void bare_table_insert(struct bare_table *t, const uint64_t *keys, uint32_t key_count)
+{
+    for (uint32_t i = 0; i < key_count; i++) {
+        struct bucket *b = home(t, keys[i]);
+        while (b->count == BUCKET_KEYS)
+            b = next(t, b);
+        b->keys[b->count] = keys[i];
+        b->rows[b->count++] = (uint32_t)t->row_count;
+        for (uint32_t j = 0; j < BARE_DIM; j++)
+            t->rows[t->row_count][BARE_DIM + j] = 0.1f;
+        t->row_count++;
+    }
+}
+
+static inline float *find(const struct bare_table *t, struct bucket *b, uint64_t key)
+{
+    for (;; b = next(t, b)) {
+        uint32_t match = 0;
+        for (uint32_t i = 0; i < BUCKET_KEYS; i++)
+            match |= (uint32_t)(b->keys[i] == key) << i;
+        if (match != 0)
+            return t->rows[b->rows[__builtin_ctz(match)]];
+    }
+}
+
+/* Walks the keys in groups whose misses overlap, and gives each row, in order, to `sink`. */
+static inline __attribute__((always_inline)) void
+each_row(const struct bare_table *t, const uint64_t *keys, uint32_t key_count, uint32_t row_lines,
+         void (*sink)(const struct bare_table *t, void *arg, uint32_t i, float *row), void *arg)
+{
+    struct bucket *buckets[2][GROUP];
+    float *rows[2][GROUP];
+    uint32_t groups = (key_count + GROUP - 1) / GROUP;
+    for (uint32_t step = 0; step < groups + 2; step++) {
+        for (uint32_t i = step * GROUP; step < groups && i < key_count && i < (step + 1) * GROUP; i++) {
+            buckets[step % 2][i % GROUP] = home(t, keys[i]);
+            __builtin_prefetch(buckets[step % 2][i % GROUP]);
+        }
+        uint32_t found = step - 1, used = step - 2;
+        for (uint32_t i = found * GROUP; step >= 1 && found < groups && i < key_count && i < step * GROUP;
+             i++) {
+            float *row = find(t, buckets[found % 2][i % GROUP], keys[i]);
+            for (uint32_t line = 0; line < row_lines; line++)
+                __builtin_prefetch(row + line * 16);
+            rows[found % 2][i % GROUP] = row;
+        }
+        for (uint32_t i = used * GROUP; step >= 2 && i < key_count && i < (used + 1) * GROUP; i++)
+            sink(t, arg, i, rows[used % 2][i % GROUP]);
+    }
+}
+
+static inline void copy_row(const struct bare_table *t, void *arg, uint32_t i, float *row)
+{
+    memcpy((float *)arg + (size_t)i * BARE_DIM, row, BARE_DIM * sizeof(float));
+}
+
+void bare_table_lookup(const struct bare_table *t, const uint64_t *keys, uint32_t key_count, float *out)
+{
+    each_row(t, keys, key_count, 1, copy_row, out);
+}
+
+struct sums {
+    float *out;
+    uint32_t bag_keys;
+};
+
+static inline void add_row(const struct bare_table *t, void *arg, uint32_t i, float *row)
+{
+    struct sums *s = arg;
+    float *out = s->out + (size_t)(i / s->bag_keys) * BARE_DIM;
+    for (uint32_t j = 0; j < BARE_DIM; j++)
+        out[j] += row[j];
+}
+
+void bare_table_sum(const struct bare_table *t, const uint64_t *keys, uint32_t bag_count, uint32_t bag_keys,
+                    float *out)
+{
+    memset(out, 0, (size_t)bag_count * BARE_DIM * sizeof(float));
+    struct sums s = {out, bag_keys};
+    each_row(t, keys, bag_count * bag_keys, 1, add_row, &s);
+}
+
+static inline void update_row(const struct bare_table *t, void *arg, uint32_t i, float *row)
+{
+    const float *g = (const float *)arg + (size_t)i * BARE_DIM;
+    for (uint32_t j = 0; j < BARE_DIM; j++) {
+        row[BARE_DIM + j] += g[j] * g[j];
+        row[j] -= t->learning_rate * g[j] / (sqrtf(row[BARE_DIM + j]) + 1e-10f);
+    }
+}
+
+void bare_table_push(struct bare_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients)
+{
+    union {
+        const float *in;
+        void *arg;
+    } g = {.in = gradients};
+    each_row(t, keys, key_count, 2, update_row, g.arg);
+}
