@@ -1,0 +1,27 @@
+#include "tools/connection.h"
+
+#include <stdlib.h>
+
+#include "tools/options.h"
+
+int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client)
+{
+    const char *server = c->server ? c->server : getenv("MILLRACE_SERVER");
+    struct mr_client_options options = {
+        .server = server && server[0] ? server : TOOL_SERVER_DEFAULT,
+        .key_file = c->key_file,
+        .deadline_ms = c->deadline_ms,
+        .connect_ms = c->deadline_ms,
+    };
+    char error[512] = "";
+    enum mr_status status = mr_client_create(&options, client, error, sizeof error);
+    if (status == MR_OK)
+        return 0;
+    return tool_fail(command, "%s", error[0] ? error : mr_status_text(status));
+}
+
+int tool_call_failed(const char *command, enum mr_status status)
+{
+    const char *where = mr_last_error();
+    return tool_fail(command, "%s", where[0] ? where : mr_status_text(status));
+}

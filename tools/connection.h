@@ -1,0 +1,34 @@
+/* What every command that talks to a server has in common: its options, connecting, and saying what went wrong. */
+#ifndef TOOL_CONNECTION_H
+#define TOOL_CONNECTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "millrace.h"
+
+struct tool_connection {
+    const char *server; /* NULL: $MILLRACE_SERVER, else TOOL_SERVER_DEFAULT */
+    const char *key_file;
+    uint32_t deadline_ms;
+    bool json;
+};
+
+#define TOOL_SERVER_DEFAULT "127.0.0.1:7700"
+
+/* Rows of an option table (tools/options.h) for a struct tool_connection *c. */
+#define TOOL_CONNECTION_OPTIONS(c)                                                                           \
+    {"server", TOOL_STRING, &(c)->server, "HOST:PORT",                                                       \
+     "default: $MILLRACE_SERVER, else " TOOL_SERVER_DEFAULT},                                                \
+        {"key-file", TOOL_STRING, &(c)->key_file, "FILE",                                                    \
+         "64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},                                         \
+        {"deadline-ms", TOOL_U32, &(c)->deadline_ms, "N", "give up after this long; default 10000"},         \
+    {                                                                                                        \
+        "json", TOOL_FLAG, &(c)->json, NULL, "one JSON value instead of text"                                \
+    }
+
+/* 0, or the exit code after one line about what is wrong. */
+int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client);
+/* Prints one line about a failed call and returns the exit code. */
+int tool_call_failed(const char *command, enum mr_status status);
+
+#endif

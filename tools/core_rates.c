@@ -1,0 +1,109 @@
+#include "tools/core_rates.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const char tool_core_heading[] =
+    "core state      busy  calls/s  keys/s   rx pkt/s rx B/s   tx pkt/s tx B/s   rows     memory   batches";
+
+void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
+{
+    struct tool_core_sample *s = arg;
+    const struct {
+        const char *name;
+        uint64_t *sum;
+    } wanted[] = {
+        {"wire.calls_served", &s->calls}, {"table.keys_looked_up", &s->keys},
+        {"table.keys_pushed", &s->keys},  {"wire.rx_packets", &s->rx_packets},
+        {"wire.rx_bytes", &s->rx_bytes},  {"wire.tx_packets", &s->tx_packets},
+        {"wire.tx_bytes", &s->tx_bytes},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (strcmp(name, wanted[i].name) == 0)
+            *wanted[i].sum += value;
+}
+
+static double rate(uint64_t before, uint64_t now, double seconds)
+{
+    return now > before ? (double)(now - before) / seconds : 0.0;
+}
+
+struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
+                                       const struct tool_core_sample *now)
+{
+    if (now->time_us <= before->time_us || now->state.incarnation != before->state.incarnation)
+        return (struct tool_core_rates){0};
+    const double seconds = (double)(now->time_us - before->time_us) / 1e6;
+    return (struct tool_core_rates){
+        .calls_per_s = rate(before->calls, now->calls, seconds),
+        .keys_per_s = rate(before->keys, now->keys, seconds),
+        .rx_packets_per_s = rate(before->rx_packets, now->rx_packets, seconds),
+        .rx_bytes_per_s = rate(before->rx_bytes, now->rx_bytes, seconds),
+        .tx_packets_per_s = rate(before->tx_packets, now->tx_packets, seconds),
+        .tx_bytes_per_s = rate(before->tx_bytes, now->tx_bytes, seconds),
+    };
+}
+
+const char *tool_node_state_name(uint32_t state)
+{
+    static const char *const names[] = {"?", "serving", "saving", "restoring", "stopping"};
+    return names[state < sizeof names / sizeof *names ? state : 0];
+}
+
+void tool_short_number(double value, char out[16])
+{
+    static const char units[] = {'k', 'M', 'G', 'T', 'P', 'E'};
+    if (value < 1000.0) {
+        (void)snprintf(out, 16, "%.0f", value);
+        return;
+    }
+    uint32_t unit = 0;
+    value /= 1000.0;
+    /* 999.5 would be printed as 1000 */
+    while (value >= 999.5 && unit + 1 < sizeof units) {
+        value /= 1000.0;
+        unit++;
+    }
+    (void)snprintf(out, 16,
+                   value < 10.0    ? "%.2f%c"
+                   : value < 100.0 ? "%.1f%c"
+                                   : "%.0f%c",
+                   value, units[unit]);
+}
+
+void tool_core_line(const struct tool_core_sample *now, const struct tool_core_rates *rates, char *out,
+                    size_t out_bytes)
+{
+    const double values[] = {
+        rates->calls_per_s,
+        rates->keys_per_s,
+        rates->rx_packets_per_s,
+        rates->rx_bytes_per_s,
+        rates->tx_packets_per_s,
+        rates->tx_bytes_per_s,
+        (double)now->state.rows,
+        (double)now->state.memory_bytes,
+        (double)now->state.cached_batches,
+    };
+    int at = snprintf(out, out_bytes, "%4" PRIu32 " %-10s%4.0f%%", now->state.core,
+                      tool_node_state_name(now->state.state), 100.0 * now->state.busy_share);
+    for (size_t i = 0; i < sizeof values / sizeof *values && at > 0 && (size_t)at < out_bytes; i++) {
+        char number[16];
+        tool_short_number(values[i], number);
+        at += snprintf(out + at, out_bytes - (size_t)at, "  %-7s", number);
+    }
+}
+
+json_t *tool_core_json(const struct tool_core_sample *now, const struct tool_core_rates *rates)
+{
+    return json_pack("{s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "core",
+                     (json_int_t)now->state.core, "state", tool_node_state_name(now->state.state),
+                     "incarnation", (json_int_t)now->state.incarnation, "busy_share", now->state.busy_share,
+                     "calls_per_s", rates->calls_per_s, "keys_per_s", rates->keys_per_s, "rx_packets_per_s",
+                     rates->rx_packets_per_s, "rx_bytes_per_s", rates->rx_bytes_per_s, "tx_packets_per_s",
+                     rates->tx_packets_per_s, "tx_bytes_per_s", rates->tx_bytes_per_s, "rows",
+                     (json_int_t)now->state.rows, "memory_bytes", (json_int_t)now->state.memory_bytes,
+                     "cached_batches", (json_int_t)now->state.cached_batches, "last_step",
+                     (json_int_t)now->state.last_step);
+}

@@ -1,0 +1,36 @@
+/* What top shows: a core's counters and state at two times, and the rates between them. Pure. */
+#ifndef TOOL_CORE_RATES_H
+#define TOOL_CORE_RATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <jansson.h>
+#include "millrace.h"
+
+struct tool_core_sample {
+    uint64_t time_us;
+    uint64_t calls, keys, rx_packets, rx_bytes, tx_packets, tx_bytes; /* since the server's start */
+    struct mr_core_state state;
+};
+
+struct tool_core_rates {
+    double calls_per_s, keys_per_s, rx_packets_per_s, rx_bytes_per_s, tx_packets_per_s, tx_bytes_per_s;
+};
+
+/* A visitor for mr_stats(): picks what the sample (arg) holds out of a core's counters. Counters of all tables add up. */
+void tool_core_sample_counter(void *arg, const char *name, uint64_t value);
+/* Zero between samples of different incarnations (counters began again) or of the same time. */
+struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
+                                       const struct tool_core_sample *now);
+
+/* "serving", "saving", ... */
+const char *tool_node_state_name(uint32_t state);
+/* One line, and the heading that fits it. */
+extern const char tool_core_heading[];
+void tool_core_line(const struct tool_core_sample *now, const struct tool_core_rates *rates, char *out,
+                    size_t out_bytes);
+json_t *tool_core_json(const struct tool_core_sample *now, const struct tool_core_rates *rates);
+/* 1234567 -> "1.23M"; at most 7 characters. */
+void tool_short_number(double value, char out[16]);
+
+#endif

@@ -1,0 +1,32 @@
+/* A feature's descriptor from a command line, and its words for people. Pure. */
+#ifndef TOOL_FEATURE_ARGS_H
+#define TOOL_FEATURE_ARGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "mr_feature.h"
+#include "tools/options.h"
+
+/* The options' values as they stand on the command line; NULL or untouched where not given. */
+struct tool_feature_args {
+    struct mr_feature feature; /* numbers are parsed straight into it */
+    uint32_t dim;
+    const char *shape, *dtype, *optimizer, *optimizer_args, *init, *pooling, *admission, *eviction;
+};
+
+#define TOOL_FEATURE_OPTION_COUNT 19u
+
+/* Defaults, and the option table's rows for them. */
+void tool_feature_args_init(struct tool_feature_args *args,
+                            struct tool_option rows[TOOL_FEATURE_OPTION_COUNT]);
+/* kind: "table" or "variable". False with one line in `error` that names the option and what it takes. */
+bool tool_feature_args_finish(const struct tool_feature_args *args, const char *kind, const char *name,
+                              struct mr_feature *out, char *error, size_t error_bytes);
+
+/* "table f32[16]", "variable f32[3,4]" */
+void tool_feature_shape(const struct mr_feature *f, char *out, size_t out_bytes);
+const char *tool_pooling_name(uint32_t pooling);
+const char *tool_admission_name(uint32_t admission);
+const char *tool_eviction_name(uint32_t eviction);
+
+#endif

@@ -1,0 +1,44 @@
+/* millrace: the program for operators. One command per file. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/commands.h"
+#include "tools/options.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"ctl", tool_ctl, "make features, save, restore, freeze, look at one server"},
+    {"top", tool_top, "what each core does, live"},
+    {"doctor", tool_doctor, "what of this machine is in the way, and the command that mends it"},
+};
+
+static void print_help(void)
+{
+    (void)printf("usage: millrace COMMAND [arguments]\n\nTools for the Millrace parameter server.\n\n");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
+    (void)printf("  %-12s%s\n  %-12s%s\n\nmillrace COMMAND --help tells more.\n", "--version",
+                 "print the version", "--help", "this text");
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc >= 2 ? argv[1] : "";
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        print_help();
+        return 0;
+    }
+    if (strcmp(word, "--version") == 0) {
+        (void)printf("millrace %s\n", MR_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(word, commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    (void)fprintf(stderr, "millrace: %s%s; see millrace --help\n",
+                  argc < 2 ? "which command?" : "no command ", word);
+    return TOOL_EXIT_USAGE;
+}

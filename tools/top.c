@@ -1,0 +1,156 @@
+/* millrace top: what each core does, now. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/commands.h"
+#include "tools/connection.h"
+#include "tools/core_rates.h"
+#include "tools/ctl.h"
+#include "tools/options.h"
+
+#define INTERVAL_S_MIN  0.05f
+#define CLEAR_SCREEN    "\033[H\033[J"
+#define CORES_MAX       64u
+#define AWAY_LINE_BYTES 256u
+
+static const char command[] = "top";
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+/* Returns early when a signal comes. */
+static void wait_until(uint64_t time_us)
+{
+    for (uint64_t now = now_us(); now < time_us && !stop; now = now_us()) {
+        const uint64_t left = time_us - now;
+        const struct timespec pause = {.tv_sec = (time_t)(left / 1000000),
+                                       .tv_nsec = (long)(left % 1000000) * 1000};
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* One sample of every core. A server that was started again may have another number of them. */
+static enum mr_status take_samples(struct mr_client *client, struct tool_core_sample *samples,
+                                   uint32_t *count)
+{
+    struct mr_core_state states[CORES_MAX];
+    enum mr_status status = mr_heartbeat(client, NULL, states);
+    *count = mr_client_core_count(client);
+    for (uint32_t core = 0; core < *count && status == MR_OK; core++) {
+        samples[core] = (struct tool_core_sample){.state = states[core]};
+        status = mr_stats(client, NULL, core, tool_core_sample_counter, &samples[core]);
+        samples[core].time_us = now_us();
+    }
+    return status;
+}
+
+static int print_block(bool json, bool terminal, const struct tool_core_sample *before,
+                       const struct tool_core_sample *now, uint32_t count)
+{
+    json_t *list = json ? json_array() : NULL;
+    if (!json)
+        (void)printf("%s%s\n", terminal ? CLEAR_SCREEN : "", tool_core_heading);
+    for (uint32_t core = 0; core < count; core++) {
+        const struct tool_core_rates rates = tool_core_rates(&before[core], &now[core]);
+        char line[256];
+        tool_core_line(&now[core], &rates, line, sizeof line);
+        if (json)
+            json_array_append_new(list, tool_core_json(&now[core], &rates));
+        else
+            (void)printf("%s\n", line);
+    }
+    if (json)
+        return tool_print_json(command, list);
+    if (!terminal)
+        (void)putchar('\n');
+    return fflush(stdout) == 0 ? 0 : tool_fail(command, "the output could not be written");
+}
+
+/* The server does not answer. Somebody watching a terminal waits for it to come back, a program is told. */
+static int away(enum mr_status status, bool watched)
+{
+    if (!watched)
+        return tool_call_failed(command, status);
+    (void)printf(CLEAR_SCREEN "%s\n", mr_last_error());
+    (void)fflush(stdout);
+    return 0;
+}
+
+static int run(const struct tool_connection *c, float interval_s, uint32_t blocks)
+{
+    struct mr_client *client;
+    int exit_code = tool_connect(command, c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    struct tool_core_sample samples[2][CORES_MAX];
+    const bool terminal = isatty(STDOUT_FILENO) == 1;
+    const uint64_t interval_us = (uint64_t)((double)interval_s * 1e6);
+    uint64_t next_us = now_us();
+    uint32_t which = 0, shown = 0, count_before = 0, count;
+    while (!stop && exit_code == 0 && (blocks == 0 || shown < blocks)) {
+        enum mr_status status = take_samples(client, samples[which], &count);
+        if (status != MR_OK) {
+            exit_code = away(status, terminal && blocks == 0);
+            count_before = 0;
+        } else {
+            if (count == count_before) {
+                exit_code = print_block(c->json, terminal, samples[1 - which], samples[which], count);
+                shown++;
+            }
+            count_before = count;
+            which = 1 - which;
+        }
+        next_us += interval_us;
+        if (exit_code == 0 && (blocks == 0 || shown < blocks))
+            wait_until(next_us);
+    }
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+int tool_top(int argc, char **argv)
+{
+    struct tool_connection c = {0};
+    float interval_s = 1.0f;
+    uint32_t count = 0;
+    const struct tool_option options[] = {
+        {"interval", TOOL_FLOAT, &interval_s, "SECONDS", "default 1"},
+        {"count", TOOL_U32, &count, "N", "end after so many blocks; default: never"},
+        TOOL_CONNECTION_OPTIONS(&c),
+    };
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "[options]",
+        .summary = "What each core does: calls, keys and packets per second, busy share, rows, memory, "
+                   "cached batches.\n"
+                   "A terminal is refreshed; in a pipe there is one block per interval.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    uint32_t word_count;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
+        return exit_code;
+    if (interval_s < INTERVAL_S_MIN || interval_s > 86400.0f) {
+        (void)tool_fail(command, "--interval must be 0.05 to 86400 seconds");
+        return TOOL_EXIT_USAGE;
+    }
+    const struct sigaction action = {.sa_handler = on_signal};
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    return run(&c, interval_s, count);
+}
