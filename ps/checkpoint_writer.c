@@ -14,6 +14,7 @@
 #include "ps/buffer_ring.h"
 #include "ps/checkpoint.h"
 #include "ps/checkpoint_attempt.h"
+#include "ps/log.h"
 #include "ps/uring_writer.h"
 
 #define NAP_US                                                                                               \
@@ -366,10 +367,9 @@ static bool open_disk(struct ps_writer *w)
     (void)snprintf(w->method, sizeof w->method, "%s, %s", ps_uring_writer_name(w->disk),
                    direct ? "O_DIRECT" : "page cache");
     if (note)
-        (void)fprintf(stderr, "checkpoint: writing without io_uring: %s\n", note);
+        ps_log("checkpoint: writing without io_uring: %s", note);
     if (!direct)
-        (void)fprintf(stderr, "checkpoint: %s does not take O_DIRECT, writing through the page cache\n",
-                      w->attempt.directory);
+        ps_log("checkpoint: %s does not take O_DIRECT; writing through the page cache", w->attempt.directory);
     return true;
 }
 
