@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -413,5 +414,52 @@ void dp_core_each_counter(const struct dp_core *core,
         for (uint32_t i = 0; i < core->sets[s].count; i++) {
             visit(arg, core->sets[s].set, core->sets[s].names[i], core->sets[s].values[i]);
         }
+    }
+}
+
+/* ---- holding a core ---- */
+
+static sem_t releases[DP_CORES_MAX];
+static pthread_once_t releases_once = PTHREAD_ONCE_INIT;
+
+static void make_releases(void)
+{
+    for (uint32_t i = 0; i < DP_CORES_MAX; i++) {
+        sem_init(&releases[i], 0, 0);
+    }
+}
+
+static void wait_for_release(struct dp_task *task, void *core_app, struct dp_core *core)
+{
+    (void)core_app;
+    free(task);
+    while (sem_wait(&releases[core->index]) != 0) {
+    }
+}
+
+void fake_dp_hold(uint32_t core)
+{
+    pthread_once(&releases_once, make_releases);
+    struct dp_task *task = malloc(sizeof(*task));
+    assert(task != NULL);
+    task->run = wait_for_release;
+    bool posted = dp_post(the_dp, core, task);
+    assert(posted);
+    (void)posted;
+}
+
+void fake_dp_release(uint32_t core)
+{
+    sem_post(&releases[core]);
+}
+
+void fake_dp_wait_posted(uint32_t core, uint32_t count)
+{
+    struct dp_core *c = &the_dp->cores[core];
+    for (uint32_t waiting = 0; waiting < count;) {
+        pthread_mutex_lock(&c->in.lock);
+        waiting = c->task_count;
+        pthread_mutex_unlock(&c->in.lock);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
 }

@@ -15,4 +15,10 @@ void fake_dp_client_tx_end(void *self, uint32_t bytes);
 /* Gives every datagram that came from a core to `ep`; false when there was none. */
 bool fake_dp_client_receive(struct mr_endpoint *ep);
 
+/* Stops a core in its next turn, behind the tasks that were posted before. Holds nest: each ends with a release. */
+void fake_dp_hold(uint32_t core);
+void fake_dp_release(uint32_t core);
+/* Waits until `count` tasks wait for a core that is held. */
+void fake_dp_wait_posted(uint32_t core, uint32_t count);
+
 #endif

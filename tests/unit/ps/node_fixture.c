@@ -13,7 +13,6 @@
 
 #define CALL_LIMIT_US                                                                                        \
     60000000 /* a call that takes this long has failed; nothing waits for it in a good run */
-#define SAMPLES_MAX    65536
 #define FIXTURE_IO_MIB 64
 
 static struct node_reply last_reply;
@@ -142,26 +141,47 @@ int node_teardown(void **state)
 
 /* ---- calls ---- */
 
-const struct node_reply *node_call_step(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
-                                        uint64_t step, uint16_t flags, const struct mr_tensor *tensors,
-                                        uint32_t tensor_count)
+static void begin(struct node_fixture *n, uint32_t core, const struct mr_call_options *options,
+                  const struct mr_tensor *tensors, uint32_t tensor_count)
 {
     struct mr_tensor copies[MR_TENSORS_MAX];
     struct mr_call *call;
-    struct mr_call_options options = {
-        .op = op, .table = table, .flags = flags, .step = step, .deadline_us = dp_now_us() + CALL_LIMIT_US};
     free_reply();
     is_answered = false;
-    memcpy(copies, tensors, tensor_count * sizeof(*tensors));
-    assert_int_equal(mr_call_begin(n->client, n->sessions[core], &options, copies, tensor_count, &call),
+    if (tensor_count > 0) {
+        memcpy(copies, tensors, tensor_count * sizeof(*tensors));
+    }
+    assert_int_equal(mr_call_begin(n->client, n->sessions[core], options, copies, tensor_count, &call),
                      MR_OK);
     mr_call_send(n->client, call, dp_now_us());
+    mr_endpoint_flush(n->client, dp_now_us());
+}
+
+const struct node_reply *node_end(struct node_fixture *n)
+{
     while (!is_answered) {
         mr_endpoint_poll(n->client, dp_now_us(), 64);
         fake_dp_client_receive(n->client);
     }
     mr_endpoint_flush(n->client, dp_now_us());
     return &last_reply;
+}
+
+void node_begin(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
+                const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    struct mr_call_options options = {.op = op, .table = table, .deadline_us = dp_now_us() + CALL_LIMIT_US};
+    begin(n, core, &options, tensors, tensor_count);
+}
+
+const struct node_reply *node_call_step(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
+                                        uint64_t step, uint16_t flags, const struct mr_tensor *tensors,
+                                        uint32_t tensor_count)
+{
+    struct mr_call_options options = {
+        .op = op, .table = table, .flags = flags, .step = step, .deadline_us = dp_now_us() + CALL_LIMIT_US};
+    begin(n, core, &options, tensors, tensor_count);
+    return node_end(n);
 }
 
 const struct node_reply *node_call(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,

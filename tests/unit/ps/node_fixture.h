@@ -46,6 +46,10 @@ const struct node_reply *node_call(struct node_fixture *n, uint32_t core, uint8_
 const struct node_reply *node_call_step(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
                                         uint64_t step, uint16_t flags, const struct mr_tensor *tensors,
                                         uint32_t tensor_count);
+/* The same in two halves: other things can be done while it is under way. One at a time. */
+void node_begin(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
+                const struct mr_tensor *tensors, uint32_t tensor_count);
+const struct node_reply *node_end(struct node_fixture *n);
 /* Fails unless the answer's status is `status` and its text (if any is given) contains `text`. */
 void node_check(const struct node_reply *reply, enum mr_status status, const char *text);
 

@@ -1,0 +1,357 @@
+/* Checkpoints through a whole node: what comes back, onto how many cores, and what a damaged one does. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "fake_dp.h"
+#include "node_fixture.h"
+
+#define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
+#define KEYS            24u
+
+static uint64_t keys[KEYS];
+
+static uint32_t make_table(struct node_fixture *n)
+{
+    struct mr_feature f = node_table("emb", 100);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        keys[i] = 1000 + i;
+    }
+    return node_create(n, &f);
+}
+
+/* Feeds and pushes a batch of all keys everywhere; on how many cores it was applied. */
+static uint32_t learn(struct node_fixture *n, uint32_t table, uint64_t batch_id)
+{
+    uint32_t applied = 0;
+    node_feed(n, batch_id, table, keys, KEYS);
+    for (uint32_t core = 0; core < n->core_count; core++) {
+        applied += node_push_batch(n, core, batch_id, table, KEYS, 1);
+    }
+    return applied;
+}
+
+static void check_values(struct node_fixture *n, uint32_t table, float expected)
+{
+    for (uint32_t i = 0; i < KEYS; i++) {
+        float value = node_value(n, table, keys[i]);
+        if (value != expected) {
+            fail_msg("key %u is %g, not %g", (unsigned)keys[i], (double)value, (double)expected);
+        }
+    }
+}
+
+static void set_variable(struct node_fixture *n, uint32_t variable, uint32_t count, const float *values)
+{
+    uint64_t first = 0;
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, count, values)};
+    node_check(node_call_step(n, node_core_of_variable(n, "bias"), MR_OP_VARIABLE_PUSH, (uint16_t)variable, 7,
+                              0, tensors, 2),
+               MR_OK, NULL);
+}
+
+static const float *pull_variable(struct node_fixture *n, uint32_t variable)
+{
+    uint64_t range[2] = {0, 0};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
+    const struct node_reply *reply =
+        node_call(n, node_core_of_variable(n, "bias"), MR_OP_VARIABLE_PULL, (uint16_t)variable, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    return reply->tensors[0].data;
+}
+
+static void comes_back_whole(void **state)
+{
+    static float values[40000]; /* more than one piece of a record */
+    struct node_fixture *n = *state;
+    struct mr_feature v = node_variable("bias", 40000);
+    uint32_t table = make_table(n), variable = node_create(n, &v);
+    for (uint32_t i = 0; i < 40000; i++) {
+        values[i] = (float)i;
+    }
+    set_variable(n, variable, 40000, values);
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    assert_int_equal(learn(n, table, BATCH(2)), 1);
+    assert_int_equal(node_save(n), 1);
+    node_restart(n, 1);
+    assert_int_equal(make_table(n), table); /* the same feature under the same number */
+    check_values(n, table, 98);
+    assert_memory_equal(pull_variable(n, variable), values, sizeof(values));
+    struct mr_session_info info;
+    mr_session_info(n->sessions[0], &info);
+    assert_int_equal(info.last_push_step, BATCH(2) + 1);
+    assert_int_equal(info.incarnation, 2);
+    assert_int_equal(learn(n, table, BATCH(0)), 0);
+    assert_int_equal(learn(n, table, BATCH(1)), 1);
+    assert_int_equal(learn(n, table, BATCH(2)), 0);
+    check_values(n, table, 97);
+    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 3);
+}
+
+static void holds_what_was_before_the_cut_and_nothing_after(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_OK, NULL);
+    assert_int_equal(learn(n, table, BATCH(1)), 1); /* the cut was made when Save returned */
+    check_values(n, table, 98);
+    uint64_t state_now = 1;
+    while (state_now != 0) {
+        state_now = *(const uint64_t *)node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
+    }
+    node_restart(n, 1);
+    check_values(n, table, 99);
+    assert_int_equal(learn(n, table, BATCH(0)), 0);
+    assert_int_equal(learn(n, table, BATCH(1)), 1);
+    check_values(n, table, 98);
+}
+
+/* A batch that the cut found on some cores only is applied to the others' keys, and to no key twice. */
+static void goes_onto_any_number_of_cores(struct node_fixture *n, uint32_t from, uint32_t to)
+{
+    node_restart(n, from);
+    uint32_t table = make_table(n);
+    assert_int_equal(learn(n, table, BATCH(0)), from);
+    node_feed(n, BATCH(1), table, keys, KEYS);
+    assert_int_equal(node_push_batch(n, from - 1, BATCH(1), table, KEYS, 1), 1);
+    node_save(n);
+    node_restart(n, to);
+    if (to != from) { /* partly learnt, through another checkpoint */
+        node_save(n);
+        node_restart(n, to);
+    }
+    assert_int_equal(learn(n, table, BATCH(0)), 0);
+    uint32_t applied = learn(n, table, BATCH(1));
+    assert_int_equal(applied, to == from ? from - 1 : from == 1 ? 0 : to);
+    check_values(n, table, 98);
+    assert_int_equal(learn(n, table, BATCH(1)), 0);
+    assert_int_equal(learn(n, table, BATCH(2)), to);
+    check_values(n, table, 97);
+}
+
+static void from_1_core_to_3(void **state)
+{
+    goes_onto_any_number_of_cores(*state, 1, 3);
+}
+
+static void from_3_cores_to_1(void **state)
+{
+    goes_onto_any_number_of_cores(*state, 3, 1);
+}
+
+static void from_3_cores_to_2(void **state)
+{
+    goes_onto_any_number_of_cores(*state, 3, 2);
+}
+
+static void from_2_cores_to_5(void **state)
+{
+    goes_onto_any_number_of_cores(*state, 2, 5);
+}
+
+static void from_3_cores_to_3(void **state)
+{
+    goes_onto_any_number_of_cores(*state, 3, 3);
+}
+
+static void by_call_takes_the_state_back(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    uint64_t stream = 3;
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &stream);
+    learn(n, table, BATCH(0));
+    uint64_t id = node_save(n);
+    learn(n, table, BATCH(1));
+    node_feed(n, BATCH(2), table, keys, KEYS);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1);
+    assert_int_equal(((const uint64_t *)reply->tensors[0].data)[0], 2);
+    uint64_t incarnation = ((const uint64_t *)reply->tensors[0].data)[1];
+    reply = node_restore(n, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(*(const uint64_t *)reply->tensors[0].data, id);
+    check_values(n, table, 99);
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
+    reply = node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1);
+    assert_int_equal(((const uint64_t *)reply->tensors[0].data)[0], 1);
+    assert_int_not_equal(((const uint64_t *)reply->tensors[0].data)[1], incarnation);
+    node_check(node_restore(n, 99), MR_CHECKPOINT_NOT_FOUND, "99");
+    check_values(n, table, 99);
+}
+
+/* Changes a byte in the middle of the first core's file. */
+static void damage(const struct node_fixture *n, uint64_t id)
+{
+    char path[400];
+    uint8_t byte;
+    snprintf(path, sizeof(path), "%s/ckpt-%llu/core-000.mrc", n->config.checkpoint_directory,
+             (unsigned long long)id);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, 1000), 1);
+    byte ^= 0x40;
+    assert_int_equal(pwrite(fd, &byte, 1, 1000), 1);
+    close(fd);
+}
+
+static void a_damaged_one_is_refused_and_changes_nothing(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    learn(n, table, BATCH(0));
+    uint64_t good = node_save(n);
+    learn(n, table, BATCH(1));
+    uint64_t bad = node_save(n);
+    learn(n, table, BATCH(2));
+    damage(n, bad);
+    node_check(node_restore(n, bad), MR_CHECKPOINT_CORRUPT, "core-000");
+    check_values(n, table, 97);
+    const struct node_reply *reply = node_restore(n, 0); /* the newest that verifies */
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(*(const uint64_t *)reply->tensors[0].data, good);
+    check_values(n, table, 99);
+}
+
+static void a_start_with_a_damaged_one_fails_when_it_was_asked_for(void **state)
+{
+    struct node_fixture *n = *state;
+    char error[DP_ERROR_BYTES];
+    struct ps_server *server;
+    learn(n, make_table(n), BATCH(0));
+    uint64_t id = node_save(n);
+    node_stop(n);
+    damage(n, id);
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "%llu",
+             (unsigned long long)id);
+    assert_int_equal(ps_server_start(&n->config, &server, error), MR_CHECKPOINT_CORRUPT);
+    assert_non_null(strstr(error, "--restore"));
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
+    node_start(n, 1);
+    assert_int_equal(node_counter(n, 0, "ps.features"), 0);
+}
+
+static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
+{
+    struct node_fixture *n = *state;
+    static uint64_t many[60000];
+    struct mr_feature f = node_table("emb", 0);
+    f.dims[0] = 512;
+    uint32_t table = node_create(n, &f);
+    for (uint32_t i = 0; i < 60000; i++) {
+        many[i] = i;
+    }
+    uint32_t offsets[2] = {0, 30000};
+    struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 30000, many), mr_tensor_1d(MR_U32, 2, offsets)};
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
+    lookup[0] = mr_tensor_1d(MR_U64, 30000, many + 30000);
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
+    node_save(n);
+    node_stop(n);
+    n->config.memory_limit_mib = 100;
+    n->config.batches_memory_mib = 10;
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
+    node_start(n, 1);
+    node_check(node_restore(n, 0), MR_OUT_OF_MEMORY, "serves no data");
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OUT_OF_MEMORY, "half way");
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_CHECKPOINT_CORRUPT, "half a checkpoint");
+    node_check(node_call(n, 0, MR_OP_ECHO, 0, &t, 1), MR_OK, NULL);
+}
+
+static uint32_t count_checkpoints(const struct node_fixture *n)
+{
+    uint32_t count = 0;
+    DIR *directory = opendir(n->config.checkpoint_directory);
+    assert_non_null(directory);
+    for (struct dirent *e = readdir(directory); e != NULL; e = readdir(directory)) {
+        count += strncmp(e->d_name, "ckpt-", 5) == 0;
+    }
+    closedir(directory);
+    return count;
+}
+
+static void keeps_as_many_as_configured(void **state)
+{
+    struct node_fixture *n = *state;
+    make_table(n);
+    for (uint64_t id = 1; id <= 5; id++) {
+        assert_int_equal(node_save(n), id);
+    }
+    assert_int_equal(count_checkpoints(n), n->config.checkpoint_keep);
+}
+
+static void a_second_save_waits_for_the_first(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    make_table(n);
+    fake_dp_hold(2);
+    node_begin(n, 0, MR_OP_SAVE, 0, &t, 1);
+    fake_dp_wait_posted(2, 1); /* the cut */
+    fake_dp_hold(2);           /* right behind it: core 2 writes nothing, so the save cannot end */
+    fake_dp_release(2);
+    node_check(node_end(n), MR_OK, NULL);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_CHECKPOINT_RUNNING, "1");
+    node_check(node_restore(n, 0), MR_CHECKPOINT_RUNNING, "1");
+    const uint64_t *view = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
+    assert_int_equal(view[0], 1);
+    assert_int_equal(view[1], 1);
+    fake_dp_release(2);
+    while (*(const uint64_t *)node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data != 0) {
+    }
+    assert_int_equal(node_save(n), 2);
+}
+
+static void a_directory_that_cannot_be_written_is_named(void **state)
+{
+    struct node_fixture *n = *state;
+    const char *directory = "/proc/nowhere";
+    struct mr_tensor t = mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory);
+    uint32_t table = make_table(n);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_IO_ERROR, "/proc/nowhere");
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    n->config.checkpoint_directory[0] = '\0';
+    t = mr_tensor_1d(MR_U8, 0, NULL);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_INVALID_ARGUMENT, "checkpoint.directory");
+}
+
+static void saves_on_stop_when_configured(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    n->config.checkpoint_save_on_stop = true;
+    learn(n, table, BATCH(0));
+    node_restart(n, 1);
+    check_values(n, table, 99);
+}
+
+int main(void)
+{
+#define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+#define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
+    const struct CMUnitTest tests[] = {
+        ON_1_CORE(comes_back_whole),
+        ON_1_CORE(holds_what_was_before_the_cut_and_nothing_after),
+        ON_1_CORE(from_1_core_to_3),
+        ON_1_CORE(from_3_cores_to_1),
+        ON_1_CORE(from_3_cores_to_2),
+        ON_1_CORE(from_2_cores_to_5),
+        ON_1_CORE(from_3_cores_to_3),
+        ON_1_CORE(by_call_takes_the_state_back),
+        ON_1_CORE(a_damaged_one_is_refused_and_changes_nothing),
+        ON_1_CORE(a_start_with_a_damaged_one_fails_when_it_was_asked_for),
+        ON_1_CORE(too_little_memory_leaves_a_node_that_refuses_data),
+        ON_1_CORE(keeps_as_many_as_configured),
+        ON_3_CORES(a_second_save_waits_for_the_first),
+        ON_1_CORE(a_directory_that_cannot_be_written_is_named),
+        ON_1_CORE(saves_on_stop_when_configured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
