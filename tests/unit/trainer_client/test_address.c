@@ -1,0 +1,101 @@
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "trainer_client/address.h"
+
+static void test_forms(void **state)
+{
+    const struct {
+        const char *text, *means;
+        bool listening;
+    } cases[] = {
+        {"127.0.0.1:7701", "127.0.0.1:7701", false},
+        {"127.0.0.1", "127.0.0.1:7700", false},
+        {"[::1]:9", "[::1]:9", false},
+        {"[::1]", "[::1]:7700", false},
+        {"::1", "[::1]:7700", false},
+        {"0.0.0.0:0", "0.0.0.0:0", true},
+        {"[::]:7800", "[::]:7800", true},
+        {"localhost:65535", "127.0.0.1:65535", true},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mr_address a;
+        char error[256] = "", text[MRC_ADDRESS_TEXT_BYTES];
+
+        assert_int_equal(mrc_address_resolve(cases[i].text, cases[i].listening, &a, error, sizeof error),
+                         MR_OK);
+        mrc_address_text(&a, text);
+        if (strcmp(cases[i].text, "localhost:65535") == 0 && strcmp(text, "[::1]:65535") == 0)
+            continue; /* which family a name has is the machine's business */
+        assert_string_equal(text, cases[i].means);
+    }
+}
+
+static void test_refused(void **state)
+{
+    const char *const cases[] = {
+        "",     ":7700",  "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:1x",
+        "[::1", "[::1]x", "[::1]:",     "no such host:1"};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mr_address a = {.port = 12345};
+        char error[256] = "";
+
+        assert_int_equal(mrc_address_resolve(cases[i], false, &a, error, sizeof error), MR_INVALID_ARGUMENT);
+        assert_int_equal(a.port, 12345);
+        assert_true(error[0] != '\0');
+    }
+}
+
+static void test_sockaddr_and_back(void **state)
+{
+    struct mr_address ipv4, ipv6, back;
+    struct sockaddr_storage sa;
+    char error[256];
+
+    assert_int_equal(mrc_address_resolve("127.0.0.1:80", false, &ipv4, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_address_resolve("[fe80::1]:81", true, &ipv6, error, sizeof error), MR_OK);
+    assert_true(mrc_address_is_ipv4(&ipv4));
+    assert_false(mrc_address_is_ipv4(&ipv6));
+    assert_int_equal(mrc_address_to_sockaddr(&ipv4, AF_INET, &sa), sizeof(struct sockaddr_in));
+    mrc_address_from_sockaddr((const struct sockaddr *)&sa, &back);
+    assert_memory_equal(&back, &ipv4, sizeof back);
+    /* Through a socket for both families it is a mapped address, and still IPv4. */
+    assert_int_equal(mrc_address_to_sockaddr(&ipv4, AF_INET6, &sa), sizeof(struct sockaddr_in6));
+    mrc_address_from_sockaddr((const struct sockaddr *)&sa, &back);
+    assert_memory_equal(&back, &ipv4, sizeof back);
+    /* The interface of a link-local address is kept. */
+    ipv6.path[4] = 3;
+    mrc_address_to_sockaddr(&ipv6, AF_INET6, &sa);
+    mrc_address_from_sockaddr((const struct sockaddr *)&sa, &back);
+    assert_memory_equal(&back, &ipv6, sizeof back);
+}
+
+static void test_any(void **state)
+{
+    struct mr_address a;
+    char error[256];
+
+    assert_int_equal(mrc_address_resolve("0.0.0.0:1", true, &a, error, sizeof error), MR_OK);
+    assert_true(mrc_address_is_any(&a));
+    assert_int_equal(mrc_address_resolve("[::]:1", true, &a, error, sizeof error), MR_OK);
+    assert_true(mrc_address_is_any(&a));
+    assert_int_equal(mrc_address_resolve("127.0.0.1:1", true, &a, error, sizeof error), MR_OK);
+    assert_false(mrc_address_is_any(&a));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sockaddr_and_back),
+        cmocka_unit_test(test_any),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,185 @@
+/* Sockets on loopback: what is sent in a batch arrives as the same datagrams, with and without offload. */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "trainer_client/address.h"
+#include "trainer_client/udp_receive.h"
+#include "trainer_client/udp_send.h"
+#include "trainer_client/udp_socket.h"
+
+struct pair {
+    struct mrc_udp_socket server, client;
+    struct mrc_udp_receiver *server_in, *client_in;
+    struct mrc_udp_sender *server_out, *client_out;
+    struct mr_address to;
+};
+
+static void open_pair(struct pair *p, const char *listen, const char *connect, bool offload)
+{
+    struct mrc_udp_options options = {0};
+    struct mr_address local;
+    char error[256];
+
+    assert_int_equal(mrc_address_resolve(listen, true, &local, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_udp_bind(&local, &options, &p->server, error, sizeof error), MR_OK);
+    mrc_udp_local(&p->server, &local);
+    assert_true(local.port != 0);
+    assert_int_equal(mrc_address_resolve(connect, false, &p->to, error, sizeof error), MR_OK);
+    p->to.port = local.port;
+    assert_int_equal(mrc_udp_connect(&p->to, &options, &p->client, error, sizeof error), MR_OK);
+    p->server_in = mrc_udp_receiver_create(&p->server);
+    p->client_in = mrc_udp_receiver_create(&p->client);
+    p->server_out = mrc_udp_sender_create(&p->server, offload);
+    p->client_out = mrc_udp_sender_create(&p->client, offload);
+    assert_true(p->server_in != NULL && p->client_in != NULL && p->server_out != NULL &&
+                p->client_out != NULL);
+}
+
+static void close_pair(struct pair *p)
+{
+    mrc_udp_sender_destroy(p->server_out);
+    mrc_udp_sender_destroy(p->client_out);
+    mrc_udp_receiver_destroy(p->server_in);
+    mrc_udp_receiver_destroy(p->client_in);
+    mrc_udp_close(&p->server);
+    mrc_udp_close(&p->client);
+}
+
+static void send_one(struct mrc_udp_sender *out, const struct mr_address *to, uint32_t bytes, uint8_t fill)
+{
+    uint8_t *datagram = mrc_udp_send_begin(out, to, bytes);
+
+    assert_non_null(datagram);
+    assert_int_equal((uintptr_t)datagram % 8, 0);
+    memset(datagram, fill, bytes);
+    mrc_udp_send_end(out, bytes);
+}
+
+static void receive_one(const struct mrc_udp_socket *s, struct mrc_udp_receiver *in, struct mr_address *from,
+                        uint32_t bytes, uint8_t fill)
+{
+    const uint8_t *datagram;
+    size_t got;
+
+    while (!mrc_udp_receive_next(in, from, &datagram, &got)) {
+        struct pollfd pollfd = {.fd = s->fd, .events = POLLIN};
+
+        assert_int_equal(poll(&pollfd, 1, 10000), 1);
+        mrc_udp_receive(in);
+    }
+    assert_int_equal(got, bytes);
+    for (size_t i = 0; i < got; i++)
+        assert_int_equal(datagram[i], fill);
+}
+
+/* Runs of equal length with a shorter one behind, longer ones, single ones, and lengths that are no multiple of 8. */
+static const uint32_t lengths[] = {1400, 1400, 1400, 200,  1400, 8,    8,    8, 8,
+                                   9,    9,    1,    4000, 1400, 1400, 1401, 7};
+#define LENGTHS (sizeof lengths / sizeof lengths[0])
+
+static void check_both_ways(const char *listen, const char *connect, bool offload)
+{
+    struct pair p;
+    struct mr_address from = {.port = 0}, none;
+
+    open_pair(&p, listen, connect, offload);
+    for (uint8_t i = 0; i < LENGTHS; i++)
+        send_one(p.client_out, &p.to, lengths[i], i);
+    /* One that is given back leaves no trace. */
+    assert_non_null(mrc_udp_send_begin(p.client_out, &p.to, 1000));
+    mrc_udp_send_end(p.client_out, 0);
+    assert_true(mrc_udp_send_flush(p.client_out));
+    for (uint8_t i = 0; i < LENGTHS; i++)
+        receive_one(&p.server, p.server_in, &from, lengths[i], i);
+    assert_true(offload == (mrc_udp_send_offloaded(p.client_out) > 0));
+    for (uint8_t i = 0; i < LENGTHS; i++)
+        send_one(p.server_out, &from, lengths[i], i);
+    assert_true(mrc_udp_send_flush(p.server_out));
+    for (uint8_t i = 0; i < LENGTHS; i++)
+        receive_one(&p.client, p.client_in, &none, lengths[i], i);
+    close_pair(&p);
+}
+
+static void test_both_ways(void **state)
+{
+    check_both_ways("127.0.0.1:0", "127.0.0.1", true);
+    check_both_ways("127.0.0.1:0", "127.0.0.1", false);
+    /* On a wildcard socket the answer comes from the address that was asked, or the connected peer would not take it. */
+    check_both_ways("0.0.0.0:0", "127.0.0.2", true);
+    check_both_ways("[::]:0", "127.0.0.3", true);
+    check_both_ways("[::1]:0", "::1", true);
+    check_both_ways("[::]:0", "::1", false);
+}
+
+/* More than a batch holds: what is full is handed over by itself. */
+static void test_many(void **state)
+{
+    enum { ROUNDS = 40, BATCH = 100 };
+    struct pair p;
+    struct mr_address from;
+
+    open_pair(&p, "127.0.0.1:0", "127.0.0.1", true);
+    for (uint32_t n = 0; n < ROUNDS; n++) {
+        for (uint32_t i = 0; i < BATCH; i++)
+            send_one(p.client_out, &p.to, 1000, (uint8_t)(n + i));
+        assert_true(mrc_udp_send_flush(p.client_out));
+        for (uint32_t i = 0; i < BATCH; i++)
+            receive_one(&p.server, p.server_in, &from, 1000, (uint8_t)(n + i));
+    }
+    for (uint32_t i = 0; i < 300; i++) {
+        send_one(p.client_out, &p.to, 8, (uint8_t)i);
+        if (i >= 256)
+            receive_one(&p.server, p.server_in, &from, 8, (uint8_t)(i - 256));
+    }
+    close_pair(&p);
+}
+
+static void test_measures(void **state)
+{
+    struct mrc_udp_options options = {.buffer_bytes = 64 << 10, .udp_bytes_max = 1301};
+    struct mrc_udp_socket small, whole;
+    struct mr_address to;
+    char error[256];
+
+    assert_int_equal(mrc_address_resolve("127.0.0.1:9", false, &to, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_udp_connect(&to, &options, &small, error, sizeof error), MR_OK);
+    assert_int_equal(small.udp_bytes_max, 1296);
+    assert_true(small.receive_window_bytes <= small.receive_buffer_bytes / 2);
+    assert_true(small.receive_buffer_bytes < 128 << 10);
+    mrc_udp_close(&small);
+    options = (struct mrc_udp_options){0};
+    assert_int_equal(mrc_udp_connect(&to, &options, &whole, error, sizeof error), MR_OK);
+    assert_int_equal(whole.udp_bytes_max, MR_UDP_BYTES_MAX); /* loopback's MTU is larger than any packet */
+    mrc_udp_close(&whole);
+}
+
+static void test_refused(void **state)
+{
+    struct mrc_udp_options options = {0};
+    struct mrc_udp_socket first, second;
+    struct mr_address local;
+    char error[256] = "";
+
+    assert_int_equal(mrc_address_resolve("127.0.0.1:0", true, &local, error, sizeof error), MR_OK);
+    assert_int_equal(mrc_udp_bind(&local, &options, &first, error, sizeof error), MR_OK);
+    mrc_udp_local(&first, &local);
+    assert_int_equal(mrc_udp_bind(&local, &options, &second, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "in use"));
+    mrc_udp_close(&first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_both_ways),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_measures),
+        cmocka_unit_test(test_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
