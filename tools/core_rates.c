@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char tool_core_heading[] =
-    "core state      busy  calls/s  keys/s   rx pkt/s rx B/s   tx pkt/s tx B/s   rows     memory   batches";
+    "core state      busy  calls/s  keys/s   rx pk/s  rx B/s   tx pk/s  tx B/s   rows     memory   batches";
 
 void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
 {

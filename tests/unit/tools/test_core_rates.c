@@ -1,0 +1,161 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/core_rates.h"
+
+static void test_counters_are_picked_by_name(void **state)
+{
+    (void)state;
+    struct tool_core_sample s = {0};
+    static const struct {
+        const char *name;
+        uint64_t value;
+    } counters[] = {{"wire.calls_served", 1},
+                    {"table.keys_looked_up", 10},
+                    {"table.keys_pushed", 100},
+                    {"wire.rx_packets", 1000},
+                    {"wire.rx_bytes", 2000},
+                    {"wire.tx_packets", 3000},
+                    {"wire.tx_bytes", 4000},
+                    {"port.rx_frames", 77},
+                    {"wire.calls_made", 77},
+                    {"table.keys_missing", 77},
+                    {"", 77},
+                    {"wire.rx_bytes_more", 77}};
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        tool_core_sample_counter(&s, counters[i].name, counters[i].value);
+    assert_int_equal(s.calls, 1);
+    assert_int_equal(s.keys, 110);
+    assert_int_equal(s.rx_packets, 1000);
+    assert_int_equal(s.rx_bytes, 2000);
+    assert_int_equal(s.tx_packets, 3000);
+    assert_int_equal(s.tx_bytes, 4000);
+}
+
+static struct tool_core_sample sample(uint64_t time_us, uint64_t n)
+{
+    return (struct tool_core_sample){.time_us = time_us,
+                                     .calls = n,
+                                     .keys = 2 * n,
+                                     .rx_packets = 3 * n,
+                                     .rx_bytes = 4 * n,
+                                     .tx_packets = 5 * n,
+                                     .tx_bytes = 6 * n,
+                                     .state = {.core = 3,
+                                               .state = 1,
+                                               .incarnation = 2,
+                                               .busy_share = 0.5,
+                                               .rows = 1234567,
+                                               .memory_bytes = UINT64_C(5) << 30,
+                                               .cached_batches = 12}};
+}
+
+static void test_rates(void **state)
+{
+    (void)state;
+    struct tool_core_sample before = sample(1000000, 100), now = sample(3000000, 300);
+    struct tool_core_rates r = tool_core_rates(&before, &now);
+    assert_true(r.calls_per_s == 100 && r.keys_per_s == 200 && r.rx_packets_per_s == 300);
+    assert_true(r.rx_bytes_per_s == 400 && r.tx_packets_per_s == 500 && r.tx_bytes_per_s == 600);
+}
+
+static void test_no_rate_across_a_restart(void **state)
+{
+    (void)state;
+    struct tool_core_sample before = sample(1000000, 100), now = sample(3000000, 300);
+    now.state.incarnation++;
+    struct tool_core_rates r = tool_core_rates(&before, &now);
+    assert_true(r.calls_per_s == 0 && r.tx_bytes_per_s == 0);
+    now = sample(1000000, 300); /* no time has passed */
+    r = tool_core_rates(&before, &now);
+    assert_true(r.calls_per_s == 0);
+    now = sample(2000000, 50); /* fewer than before, which no counter is */
+    r = tool_core_rates(&before, &now);
+    assert_true(r.calls_per_s == 0);
+}
+
+static void test_short_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{0, "0"},
+                 {7, "7"},
+                 {999, "999"},
+                 {1000, "1.00k"},
+                 {1234567, "1.23M"},
+                 {12345678, "12.3M"},
+                 {123456789, "123M"},
+                 {999999, "1.00M"},
+                 {5e9, "5.00G"},
+                 {2e21, "2000E"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[16];
+        tool_short_number(cases[i].value, text);
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
+/* Every column of a line begins where its heading does. */
+static void test_lines_fit_their_heading(void **state)
+{
+    (void)state;
+    struct tool_core_sample before = sample(0, 0), now = sample(1000000, 123456);
+    struct tool_core_rates r = tool_core_rates(&before, &now);
+    char line[256];
+    tool_core_line(&now, &r, line, sizeof line);
+    assert_non_null(strstr(line, "serving"));
+    assert_non_null(strstr(line, " 50%"));
+    static const struct {
+        const char *heading, *value;
+    } columns[] = {{"calls/s", "123k"}, {"keys/s", "247k"},  {"tx B/s", "741k"},
+                   {"rows", "1.23M"},   {"memory", "5.37G"}, {"batches", "12"}};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        assert_int_equal(strstr(line, columns[i].value) - line,
+                         strstr(tool_core_heading, columns[i].heading) - tool_core_heading);
+    char little[10];
+    tool_core_line(&now, &r, little, sizeof little);
+    assert_int_equal(strlen(little), sizeof little - 1);
+}
+
+static void test_json_holds_the_same(void **state)
+{
+    (void)state;
+    struct tool_core_sample before = sample(0, 0), now = sample(1000000, 1000);
+    struct tool_core_rates r = tool_core_rates(&before, &now);
+    json_t *o = tool_core_json(&now, &r);
+    assert_non_null(o);
+    assert_int_equal(json_integer_value(json_object_get(o, "core")), 3);
+    assert_string_equal(json_string_value(json_object_get(o, "state")), "serving");
+    assert_true(json_real_value(json_object_get(o, "calls_per_s")) == 1000);
+    assert_int_equal(json_integer_value(json_object_get(o, "rows")), 1234567);
+    json_decref(o);
+}
+
+static void test_state_names(void **state)
+{
+    (void)state;
+    assert_string_equal(tool_node_state_name(1), "serving");
+    assert_string_equal(tool_node_state_name(4), "stopping");
+    assert_string_equal(tool_node_state_name(0), "?");
+    assert_string_equal(tool_node_state_name(99), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counters_are_picked_by_name),
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_no_rate_across_a_restart),
+        cmocka_unit_test(test_short_numbers),
+        cmocka_unit_test(test_lines_fit_their_heading),
+        cmocka_unit_test(test_json_holds_the_same),
+        cmocka_unit_test(test_state_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

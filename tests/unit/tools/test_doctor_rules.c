@@ -1,0 +1,198 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/doctor_rules.h"
+
+static struct doctor_findings findings;
+
+/* A machine that nothing is wrong with. */
+static struct doctor_facts good(void)
+{
+    struct doctor_facts f = {
+        .has_proc = true,
+        .hugepages_total = 1024,
+        .hugepages_free = 1000,
+        .hugepage_kib = 2048,
+        .node_count = 1,
+        .cpu_count = 8,
+        .isolated_count = 2,
+        .isolated = "6-7",
+        .governed_count = 8,
+        .nics = {{.name = "ens5", .driver = "ena", .state = "up", .mtu = 9001, .numa_node = 0}},
+        .nic_count = 1,
+        .rmem_max = 8u << 20,
+        .wmem_max = 8u << 20,
+        .memory_lock_bytes = UINT64_MAX,
+        .capabilities = UINT64_MAX,
+        .huge_transparent = "madvise",
+        .has_sse42 = true,
+        .has_avx2 = true,
+        .is_x86 = true,
+        .release = "6.1.0",
+        .kernel_major = 6,
+        .kernel_minor = 1,
+        .has_af_xdp = true,
+        .has_af_packet = true,
+    };
+    return f;
+}
+
+/* The machine has exactly one thing that is not ok: this check, at this level, with a mend that holds these words. */
+static void expect(const struct doctor_facts *f, const char *check, enum doctor_level level, const char *mend)
+{
+    doctor_judge(f, &findings);
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < findings.count; i++) {
+        const struct doctor_finding *found = &findings.list[i];
+        assert_int_not_equal(found->what[0], '\0');
+        if (found->level == DOCTOR_OK) {
+            assert_string_equal(found->mend, "");
+            continue;
+        }
+        seen++;
+        assert_string_equal(found->check, check);
+        assert_int_equal(found->level, level);
+        if (!strstr(found->mend, mend))
+            fail_msg("%s: \"%s\" does not say \"%s\"", check, found->mend, mend);
+    }
+    assert_int_equal(seen, 1);
+    assert_int_equal(doctor_count(&findings, level), 1);
+}
+
+static void test_a_good_machine_needs_nothing(void **state)
+{
+    (void)state;
+    struct doctor_facts f = good();
+    doctor_judge(&f, &findings);
+    assert_int_equal(doctor_count(&findings, DOCTOR_OK), findings.count);
+    assert_true(findings.count >= 12);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    struct doctor_facts f = good();
+    f.hugepages_total = f.hugepages_free = 0;
+    expect(&f, "hugepages", DOCTOR_ADVICE, "sudo sysctl -w vm.nr_hugepages=1024");
+    f.hugepage_kib = 1u << 20;
+    expect(&f, "hugepages", DOCTOR_ADVICE, "vm.nr_hugepages=2");
+    f = good();
+    f.hugepages_free = 0;
+    expect(&f, "hugepages", DOCTOR_ADVICE, "vm.nr_hugepages=2048");
+    f = good();
+    f.node_count = 2;
+    f.node_hugepages[0] = 1024;
+    expect(&f, "numa", DOCTOR_ADVICE,
+           "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages");
+    f = good();
+    memcpy(f.huge_transparent, "never", 6);
+    expect(&f, "thp", DOCTOR_ADVICE, "echo madvise");
+    f = good();
+    f.memory_lock_bytes = 65536;
+    f.capabilities = (1u << 12) | (1u << 13);
+    expect(&f, "memory lock", DOCTOR_ADVICE, "ulimit -l unlimited");
+}
+
+static void test_cpus(void **state)
+{
+    (void)state;
+    struct doctor_facts f = good();
+    f.isolated_count = 0;
+    expect(&f, "cores", DOCTOR_ADVICE, "isolcpus=6-7 nohz_full=6-7");
+    f.cpu_count = 2; /* nothing to isolate */
+    doctor_judge(&f, &findings);
+    assert_int_equal(doctor_count(&findings, DOCTOR_OK), findings.count);
+    f = good();
+    f.slow_governor_count = 3;
+    memcpy(f.governor, "powersave", 10);
+    expect(&f, "governor", DOCTOR_ADVICE, "echo performance");
+    f = good();
+    f.has_avx2 = false;
+    expect(&f, "vectors", DOCTOR_ADVICE, "-cpu host");
+    f.has_sse42 = false;
+    expect(&f, "vectors", DOCTOR_PROBLEM, "-cpu host");
+    f.is_x86 = false;
+    doctor_judge(&f, &findings);
+    assert_int_equal(doctor_count(&findings, DOCTOR_OK), findings.count);
+}
+
+static void test_ports(void **state)
+{
+    (void)state;
+    struct doctor_facts f = good();
+    f.has_af_xdp = false;
+    expect(&f, "ports", DOCTOR_ADVICE, "linux-image-amd64");
+    f.has_af_packet = false;
+    f.has_tun = true;
+    expect(&f, "ports", DOCTOR_ADVICE, "linux-image-amd64");
+    f.has_tun = false;
+    expect(&f, "ports", DOCTOR_PROBLEM, "modprobe af_packet");
+    f.dpdk_nic_count = 1;
+    expect(&f, "ports", DOCTOR_ADVICE, "linux-image-amd64");
+    f = good();
+    f.capabilities = 0;
+    expect(&f, "rights", DOCTOR_ADVICE, "sudo");
+    f = good();
+    f.nic_count = 0;
+    doctor_judge(&f, &findings);
+    assert_int_equal(doctor_count(&findings, DOCTOR_OK), findings.count);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    struct doctor_facts f = good();
+    f.rmem_max = 212992;
+    expect(&f, "rmem_max", DOCTOR_ADVICE, "sudo sysctl -w net.core.rmem_max=4194304");
+    f = good();
+    f.wmem_max = (4u << 20) - 1;
+    expect(&f, "wmem_max", DOCTOR_ADVICE, "net.core.wmem_max=4194304");
+    f = good();
+    f.has_io_uring_switch = true;
+    f.io_uring_disabled = 1;
+    expect(&f, "io_uring", DOCTOR_ADVICE, "kernel.io_uring_disabled=0");
+    f.io_uring_disabled = 0;
+    f.io_uring_error = EPERM;
+    expect(&f, "io_uring", DOCTOR_ADVICE, "seccomp");
+    f.io_uring_error = ENOSYS;
+    expect(&f, "io_uring", DOCTOR_ADVICE, "CONFIG_IO_URING");
+}
+
+static void test_without_proc_nothing_is_guessed(void **state)
+{
+    (void)state;
+    const struct doctor_facts f = {0};
+    expect(&f, "proc", DOCTOR_PROBLEM, "mount -t proc");
+    assert_int_equal(findings.count, 1);
+}
+
+static void test_the_most_findings_fit(void **state)
+{
+    (void)state;
+    struct doctor_facts f = good();
+    f.nic_count = DOCTOR_NICS_MAX;
+    f.dpdk_nic_count = 9;
+    for (uint32_t i = 0; i < DOCTOR_NICS_MAX; i++)
+        (void)snprintf(f.nics[i].name, sizeof f.nics[i].name, "veth%u", i);
+    doctor_judge(&f, &findings);
+    assert_true(findings.count > DOCTOR_NICS_MAX && findings.count <= DOCTOR_FINDINGS_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_good_machine_needs_nothing),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_cpus),
+        cmocka_unit_test(test_ports),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_without_proc_nothing_is_guessed),
+        cmocka_unit_test(test_the_most_findings_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

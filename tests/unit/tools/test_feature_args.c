@@ -1,0 +1,144 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "tools/feature_args.h"
+
+static char error[256];
+
+/* A command line of options, and the feature it makes. */
+static bool make(const char *kind, const char *name, int argc, char **argv, struct mr_feature *out)
+{
+    struct tool_feature_args args;
+    struct tool_option rows[TOOL_FEATURE_OPTION_COUNT];
+    tool_feature_args_init(&args, rows);
+    const struct tool_usage usage = {.command = "x",
+                                     .synopsis = "",
+                                     .summary = "",
+                                     .options = rows,
+                                     .option_count = TOOL_FEATURE_OPTION_COUNT};
+    uint32_t words;
+    int exit_code;
+    assert_true(tool_options_parse(&usage, argc, argv, NULL, &words, &exit_code));
+    error[0] = '\0';
+    return tool_feature_args_finish(&args, kind, name, out, error, sizeof error);
+}
+
+#define MAKE(kind, name, out, ...)                                                                           \
+    make(kind, name, (int)(sizeof((char *[]){"x", ##__VA_ARGS__}) / sizeof(char *)),                         \
+         (char *[]){"x", ##__VA_ARGS__, NULL}, out)
+
+static void test_a_table_with_everything(void **state)
+{
+    (void)state;
+    struct mr_feature f;
+    assert_true(MAKE("table", "user.id", &f, "--dim", "16", "--optimizer", "adagrad", "--optimizer-args",
+                     "0.5,1e-10", "--learning-rate", "0.1", "--init", "normal", "--init-a", "0", "--init-b",
+                     "0.01", "--seed", "18446744073709551615", "--weight-decay", "0.05", "--clip-value", "3",
+                     "--clip-norm", "4", "--pooling", "mean", "--admission", "sightings", "--admission-arg",
+                     "2", "--eviction", "lru", "--eviction-arg", "5", "--capacity-rows", "1000"));
+    struct mr_feature wanted = mr_feature_table("user.id", 16);
+    wanted.optimizer = MR_OPT_ADAGRAD;
+    wanted.optimizer_args[0] = 0.5f;
+    wanted.optimizer_args[1] = 1e-10f;
+    wanted.learning_rate = 0.1f;
+    wanted.initializer = MR_INIT_NORMAL;
+    wanted.init_b = 0.01f;
+    wanted.seed = UINT64_MAX;
+    wanted.weight_decay = 0.05f;
+    wanted.clip_value = 3.0f;
+    wanted.clip_norm = 4.0f;
+    wanted.pooling = MR_POOL_MEAN;
+    wanted.admission = MR_ADMIT_SIGHTINGS;
+    wanted.admission_arg = 2.0f;
+    wanted.eviction = MR_EVICT_LRU;
+    wanted.eviction_arg = 5.0f;
+    wanted.capacity_rows = 1000;
+    assert_null(mr_feature_diff(&f, &wanted));
+    assert_memory_equal(&f, &wanted, sizeof f);
+}
+
+static void test_defaults_are_the_librarys(void **state)
+{
+    (void)state;
+    struct mr_feature f, wanted = mr_feature_table("t", 8);
+    assert_true(MAKE("table", "t", &f, "--dim", "8"));
+    assert_memory_equal(&f, &wanted, sizeof f);
+    const uint32_t dims[] = {3, 4};
+    wanted = mr_feature_variable("v", 2, dims);
+    assert_true(MAKE("variable", "v", &f, "--shape", "3,4"));
+    assert_memory_equal(&f, &wanted, sizeof f);
+    wanted = mr_feature_variable("v", 0, dims);
+    assert_true(MAKE("variable", "v", &f, "--shape", ""));
+    assert_memory_equal(&f, &wanted, sizeof f);
+}
+
+static void expect(bool made, const char *text)
+{
+    assert_false(made);
+    if (!strstr(error, text))
+        fail_msg("\"%s\" does not say \"%s\"", error, text);
+}
+
+static void test_mistakes_are_named(void **state)
+{
+    (void)state;
+    struct mr_feature f;
+    memset(&f, 0x5A, sizeof f);
+    const struct mr_feature before = f;
+    expect(MAKE("tabel", "t", &f, "--dim", "8"), "must be table or variable, not \"tabel\"");
+    expect(MAKE("table", "t", &f), "needs --dim");
+    expect(MAKE("table", "t", &f, "--dim", "1025"), "--dim must be 1 to 1024");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--shape", "4"), "--shape belongs to variables");
+    expect(MAKE("variable", "v", &f), "needs --shape");
+    expect(MAKE("variable", "v", &f, "--shape", "1", "--dim", "4"), "--dim belongs to tables");
+    expect(MAKE("variable", "v", &f, "--shape", "1,2,3,4,5"), "needs --shape");
+    expect(MAKE("variable", "v", &f, "--shape", "1,,2"), "needs --shape");
+    expect(MAKE("variable", "v", &f, "--shape", "1,"), "needs --shape");
+    expect(MAKE("variable", "v", &f, "--shape", "0"), "--shape must");
+    expect(MAKE("table", "a b", &f, "--dim", "4"), "NAME must be");
+    expect(MAKE("table", "", &f, "--dim", "4"), "NAME must be");
+    expect(MAKE("table", "a123456789b123456789c123456789d123456789e123456789f123456789g123456789", &f,
+                "--dim", "4"),
+           "NAME must be");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "adam2"), "sgd momentum adagrad");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "?"), "--optimizer must be one of");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--init", "zeros"),
+           "constant uniform normal truncated_normal");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--pooling", "max"), "sum mean sqrtn none, not \"max\"");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "1,2,3,4,5,6,7"), "--optimizer-args");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "a"), "--optimizer-args");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--learning-rate", "0"), "--learning-rate must be above 0");
+    assert_memory_equal(&f, &before, sizeof f);
+}
+
+static void test_shapes_for_people(void **state)
+{
+    (void)state;
+    char text[64];
+    struct mr_feature f = mr_feature_table("t", 16);
+    tool_feature_shape(&f, text, sizeof text);
+    assert_string_equal(text, "table f32[16]");
+    f = mr_feature_variable("v", 3, (const uint32_t[]){2, 3, 4});
+    tool_feature_shape(&f, text, sizeof text);
+    assert_string_equal(text, "variable f32[2,3,4]");
+    f.rank = 0;
+    tool_feature_shape(&f, text, sizeof text);
+    assert_string_equal(text, "variable f32[]");
+    char little[8];
+    tool_feature_shape(&f, little, sizeof little);
+    assert_string_equal(little, "variabl");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_table_with_everything),
+        cmocka_unit_test(test_defaults_are_the_librarys),
+        cmocka_unit_test(test_mistakes_are_named),
+        cmocka_unit_test(test_shapes_for_people),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
