@@ -38,6 +38,7 @@ bool fm_is_passing(enum mr_status status)
     case MR_CHECKPOINT_RUNNING:
     case MR_NOT_STARTED:
     case MR_NOT_READY:
+    case MR_ALREADY_STARTED: /* another plan comes first */
     case MR_SHUTTING_DOWN:
         return true;
     default:
@@ -91,18 +92,26 @@ static bool connect_to(struct fm_client *c, const char *address, struct mr_clien
     }
 }
 
-bool fm_connect(struct fm_client *c, const struct fm_options *options)
+bool fm_connect_hub(struct fm_client *c, const struct fm_options *options)
 {
     *c = (struct fm_client){.options = options, .progress_us = fm_now_us()};
-    if (!connect_to(c, options->server, &c->server)) {
-        return false;
-    }
     if (!connect_to(c, options->hub, &c->hub)) {
-        mr_client_destroy(c->server);
         return false;
     }
-    fm_made_progress(c);
-    c->away_us = 0;
+    c->progress_us = fm_now_us();
+    return true;
+}
+
+bool fm_connect(struct fm_client *c, const struct fm_options *options)
+{
+    if (!fm_connect_hub(c, options)) {
+        return false;
+    }
+    if (!connect_to(c, options->server, &c->server)) {
+        mr_client_destroy(c->hub);
+        return false;
+    }
+    c->progress_us = fm_now_us();
     return true;
 }
 

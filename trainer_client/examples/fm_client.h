@@ -29,8 +29,10 @@ struct fm_client {
 uint64_t fm_now_us(void);
 void fm_sleep_us(uint64_t us);
 
-/* Connects to both; waits for them for up to give_up_s. Says what is wrong and returns false otherwise. */
+/* Connects to both, or to the hub alone; waits for them for up to give_up_s. Says what is wrong and returns false
+ * otherwise. */
 bool fm_connect(struct fm_client *c, const struct fm_options *options);
+bool fm_connect_hub(struct fm_client *c, const struct fm_options *options);
 void fm_disconnect(struct fm_client *c);
 /* Start or join the plan's part. Waits for the hub like fm_connect(). */
 bool fm_start(struct fm_client *c, uint32_t part);

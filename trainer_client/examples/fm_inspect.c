@@ -39,7 +39,8 @@ struct counter {
 static void visit(void *arg, const char *name, uint64_t value)
 {
     struct counter *counter = arg;
-    if (strcmp(name, "batches_learnt") == 0) {
+    const char *dot = strrchr(name, '.'); /* "set.name" */
+    if (strcmp(dot != NULL ? dot + 1 : name, "batches_learnt") == 0) {
         counter->value = value;
         counter->found = true;
     }
@@ -94,7 +95,7 @@ static bool read_ledger(struct fm_client *c, struct ledger *ledger)
 int fm_plan(const struct fm_options *options)
 {
     struct fm_client c;
-    if (!fm_connect(&c, options)) {
+    if (!fm_connect_hub(&c, options)) {
         return 1;
     }
     bool ok = fm_start(&c, MR_PART_TRAIN);
@@ -133,7 +134,7 @@ int fm_record(const struct fm_options *options)
 int fm_wait(const struct fm_options *options)
 {
     struct fm_client c;
-    if (!fm_connect(&c, options)) {
+    if (!fm_connect_hub(&c, options)) {
         return 1;
     }
     bool ok = true, reached = false;

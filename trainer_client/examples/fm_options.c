@@ -242,7 +242,8 @@ static void parse_rest(int code, const char *name, const char *text, struct fm_o
 
 static void check_complete(const char *subcommand, const struct fm_options *o)
 {
-    const char *missing = o->hub == NULL ? "hub" : o->server == NULL ? "server" : NULL;
+    bool hub_only = strcmp(subcommand, "plan") == 0 || strcmp(subcommand, "wait") == 0;
+    const char *missing = o->hub == NULL ? "hub" : o->server == NULL && !hub_only ? "server" : NULL;
     if (missing == NULL && strcmp(subcommand, "wait") != 0) {
         missing = o->plan.path == NULL ? "data" : o->plan.format == NULL ? "format" : NULL;
     }
