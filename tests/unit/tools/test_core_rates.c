@@ -51,7 +51,7 @@ static struct tool_core_sample sample(uint64_t time_us, uint64_t n)
                                                .busy_share = 0.5,
                                                .rows = 1234567,
                                                .memory_bytes = UINT64_C(5) << 30,
-                                               .cached_batches = 12}};
+                                               .cached_batches = 98}};
 }
 
 static void test_rates(void **state)
@@ -114,7 +114,7 @@ static void test_lines_fit_their_heading(void **state)
     static const struct {
         const char *heading, *value;
     } columns[] = {{"calls/s", "123k"}, {"keys/s", "247k"},  {"tx B/s", "741k"},
-                   {"rows", "1.23M"},   {"memory", "5.37G"}, {"batches", "12"}};
+                   {"rows", "1.23M"},   {"memory", "5.37G"}, {"batches", "98"}};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         assert_int_equal(strstr(line, columns[i].value) - line,
                          strstr(tool_core_heading, columns[i].heading) - tool_core_heading);
