@@ -9,13 +9,12 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "fuzz_assert.h"
 #include "ps/checkpoint_manifest.h"
 
 #define ID          1u
 #define TABLE_ID    2u
 #define VARIABLE_ID 3u
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 struct ps_store_file {
     const uint8_t *data;
@@ -65,21 +64,15 @@ static int memory_list(void *self, const char *path, void (*visit)(void *arg, co
     return 0;
 }
 
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
 static uint32_t bytes_seen; /* so that reading the records cannot be optimized away */
 
 static enum mr_status visit(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     uint64_t *records = arg;
     ++*records;
-    require(!ps_record_check(record) && (uintptr_t)bytes % 8 == 0);
-    require(record->kind != PS_RECORD_ROWS || record->feature == TABLE_ID);
-    require(record->kind != PS_RECORD_VARIABLE || record->feature == VARIABLE_ID);
+    FUZZ_ASSERT(!ps_record_check(record) && (uintptr_t)bytes % 8 == 0);
+    FUZZ_ASSERT(record->kind != PS_RECORD_ROWS || record->feature == TABLE_ID);
+    FUZZ_ASSERT(record->kind != PS_RECORD_VARIABLE || record->feature == VARIABLE_ID);
     for (uint64_t i = 0; i < record->bytes; i++)
         bytes_seen += bytes[i];
     return MR_OK;
@@ -92,11 +85,11 @@ static void read_checkpoint(struct memory_files *files)
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES] = "";
     enum mr_status status = ps_reader_open_on(&store, "", ID, &r, text);
-    require((status == MR_OK) == (r != NULL) && (status == MR_OK) == (text[0] == '\0'));
+    FUZZ_ASSERT((status == MR_OK) == (r != NULL) && (status == MR_OK) == (text[0] == '\0'));
     if (!r)
         return;
     uint64_t records = 0;
-    require(ps_reader_each(r, visit, &records, text) == MR_OK);
+    FUZZ_ASSERT(ps_reader_each(r, visit, &records, text) == MR_OK);
     ps_reader_close(r);
 }
 
@@ -146,7 +139,7 @@ static void read_block(const uint8_t *data, size_t bytes, bool repair)
         header->hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};
     }
     char *json = manifest_for(block);
-    require(json != NULL);
+    FUZZ_ASSERT(json != NULL);
     struct memory_files files = {.manifest = {.data = (const uint8_t *)json, .bytes = strlen(json)},
                                  .core = {.data = block, .bytes = sizeof block}};
     read_checkpoint(&files);
