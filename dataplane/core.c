@@ -131,6 +131,8 @@ static void loop(struct dp_core *core)
         else if (config->poll_mode == DP_POLL_ADAPTIVE &&
                  now_us - core->idle_since_us >= config->adaptive_idle_us)
             sleep_a_little(core, now_us);
+        else if (core->dp->port.kernel_driven)
+            (void)sched_yield();
         now_us = dp_now_us();
         account(core, now_us, busy);
     }

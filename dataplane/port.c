@@ -317,7 +317,8 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
     const char *step = "probing";
     int result = 0;
 
-    *port = (struct dp_port){.driver = driver};
+    *port = (struct dp_port){.driver = driver,
+                             .kernel_driven = driver != DP_DRIVER_PCI && driver != DP_DRIVER_MEMIF};
     for (uint16_t queue = 0; queue < DP_QUEUES_MAX; queue++)
         port->fds[queue] = -1;
     if (!settle_mtu(driver, config, &settled, error))

@@ -17,7 +17,10 @@ struct dp_port {
     uint16_t id;
     uint16_t queue_count; /* receive and transmit queues, always as many of each */
     enum dp_driver driver;
-    bool offload;         /* the card writes the checksums of what is sent */
+    bool offload; /* the card writes the checksums of what is sent */
+    /* The kernel moves the packets, in part on this CPU (ksoftirqd): a core that finds nothing must let it run, or the
+     * packets it waits for wait for it. */
+    bool kernel_driven;
     bool flow_rules;      /* the card puts each core's packets on its own queue */
     char device_name[64]; /* DPDK's name */
     struct rte_mempool *pools[DP_QUEUES_MAX];

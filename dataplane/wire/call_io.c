@@ -58,6 +58,7 @@ static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_pa
 static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
 {
     if (!mr_message_parse(call->reply, call->incoming.message_bytes, &ep->message)) {
+        /* All of it again. If this gets lost, it is repeated with the first segment that comes, or the probe asks for. */
         struct mr_ack nothing = {.received_bytes = 0};
         ep->counters.drop_message++;
         mr_buddy_free(ep->memory, call->reply);

@@ -271,6 +271,8 @@ void mr_sending_activate(struct mr_endpoint *ep, struct mr_sending *sending);
 /* Take in a report about it, and go on as it allows. False: the report cannot be about it. */
 bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const struct mr_ack *ack,
                        uint32_t losses_from);
+/* The receiver has only so much, whatever it said before: send from there on. */
+void mr_sending_go_back(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t received_bytes);
 /* Off all lists; what it had in flight no longer counts. */
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending);
 /* Flush all; false when the port had no room. */

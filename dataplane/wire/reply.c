@@ -230,14 +230,6 @@ void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr
     mr_sending_activate(ep, sending);
 }
 
-/* The client asks for all of it once more: what it had put together did not verify. */
-static bool starts_over(const struct mr_packet *packet, const struct mr_ack *ack,
-                        const struct mr_outgoing *out)
-{
-    return packet->header.type == MR_PACKET_RESEND && ack->received_bytes == 0 && out->acked_bytes > 0 &&
-           (ack->sack[0] | ack->sack[1] | ack->sack[2] | ack->sack[3]) == 0;
-}
-
 /* The calls below `before_id` in these slots are over for the client. */
 static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_ack *ack)
 {
@@ -273,14 +265,16 @@ void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const stru
         ep->counters.drop_stale++;
         return;
     }
-    if (starts_over(packet, &ack, &sending->out)) {
-        mr_sending_stop(ep, sending);
-        mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, served->peer.segment_bytes,
-                         served->grant_bytes);
-    }
     bool resend = packet->header.type == MR_PACKET_RESEND;
+    uint32_t before = sending->out.acked_bytes;
     if (!mr_sending_report(ep, sending, &ack, resend ? 1 : 0)) {
         ep->counters.drop_range++;
+        return;
+    }
+    if (resend && ack.received_bytes < before) {
+        /* What the client had put together did not verify, and it starts over. (Or this was overtaken by a later report; then
+         * some segments are sent in vain.) */
+        mr_sending_go_back(ep, sending, ack.received_bytes);
         return;
     }
     if (sending->out.acked_bytes == slot->message_bytes) {

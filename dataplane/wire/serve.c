@@ -142,6 +142,8 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_served *served, st
     enum mr_segment_result result = mr_incoming_put(in, fragment->offset, fragment->payload, fragment->bytes);
     if (result == MR_SEGMENT_RANGE) {
         ep->counters.drop_range++;
+        if (fragment->probe) /* the client thinks we have more than we do */
+            send_report(ep, served, slot);
         return;
     }
     if (result == MR_SEGMENT_REPEATED)

@@ -204,15 +204,22 @@ bool mr_transmit_flush(struct mr_endpoint *ep)
 
 /* ---- messages of several segments ---- */
 
-static uint32_t flight_room(const struct mr_peer *peer)
+/* How much more of this message may be in flight. One segment always may, so that messages whose reports are lost cannot
+ * hold up the others of the session. */
+static uint32_t flight_room(const struct mr_sending *sending)
 {
-    return peer->flight_bytes < peer->flight_limit_bytes ? peer->flight_limit_bytes - peer->flight_bytes : 0;
+    const struct mr_peer *peer = sending->peer;
+    uint32_t room =
+        peer->flight_bytes < peer->flight_limit_bytes ? peer->flight_limit_bytes - peer->flight_bytes : 0;
+    if (room < peer->segment_bytes && mr_outgoing_flight_bytes(&sending->out) == 0)
+        room = peer->segment_bytes;
+    return room;
 }
 
 void mr_sending_activate(struct mr_endpoint *ep, struct mr_sending *sending)
 {
     mr_list_remove(&sending->link);
-    if (mr_outgoing_ready(&sending->out, flight_room(sending->peer)))
+    if (mr_outgoing_ready(&sending->out, flight_room(sending)))
         mr_list_append(&ep->senders, &sending->link);
     else if (mr_outgoing_ready(&sending->out, UINT32_MAX))
         mr_list_append(&sending->peer->parked, &sending->link);
@@ -237,6 +244,13 @@ bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const
     return true;
 }
 
+void mr_sending_go_back(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t received_bytes)
+{
+    mr_sending_stop(ep, sending);
+    mr_outgoing_go_back(&sending->out, received_bytes);
+    mr_sending_activate(ep, sending);
+}
+
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)
 {
     mr_list_remove(&sending->link);
@@ -251,7 +265,7 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, uint32
     struct mr_outgoing *out = &sending->out;
     struct mr_segment segment;
     for (uint32_t i = 0; i<MR_SENDER_BURST && * budget> 0; i++) {
-        if (!mr_outgoing_next(out, flight_room(peer), &segment))
+        if (!mr_outgoing_next(out, flight_room(sending), &segment))
             return true;
         uint16_t flags = peer->serving ? MR_FLAG_REPLY : 0;
         if (segment.again && !peer->serving && !mr_outgoing_resends(out))

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -89,6 +90,8 @@ static bool spin_receive(int fd, uint8_t *in, size_t bytes_max, ssize_t *bytes)
             return true;
         if (errno != EAGAIN && errno != EINTR && errno != ECONNREFUSED)
             give_up("receive");
+        /* The packet may wait for the kernel's own thread on this CPU. */
+        (void)sched_yield();
     } while (now_us() < deadline);
     return false;
 }
@@ -168,7 +171,7 @@ static void echo_many(int fd, const struct options *options)
             under_way -= (uint32_t)n < under_way ? (uint32_t)n : under_way;
             done += (uint32_t)n;
             heard = now_us();
-        } else if (now_us() - heard > LOST_AFTER_US) {
+        } else if (sched_yield() == 0 && now_us() - heard > LOST_AFTER_US) {
             lost += under_way;
             under_way = 0;
             heard = now_us();

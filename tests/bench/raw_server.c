@@ -5,6 +5,7 @@
  *
  * Options as server_options.h has them. Prints "ready driver=..." once it serves; ends on SIGTERM. */
 #include <rte_ethdev.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -139,6 +140,8 @@ static void loop(struct server *server)
             serve(server, packets[i]);
         rte_pktmbuf_free_bulk(packets, count);
         flush(server);
+        if (count == 0 && server->port.kernel_driven)
+            (void)sched_yield();
     }
 }
 
