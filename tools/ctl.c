@@ -25,7 +25,7 @@ static const struct {
 
 int tool_print_json(const char *command, json_t *value)
 {
-    char *text = value ? json_dumps(value, JSON_REAL_PRECISION(9)) : NULL;
+    char *text = value ? json_dumps(value, JSON_REAL_PRECISION(7)) : NULL;
     json_decref(value);
     if (!text)
         return tool_fail(command, "no memory for the output");

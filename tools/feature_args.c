@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_COUNT_MAX 32u /* values of an enum that are tried */
+#define ADAGRAD_EPSILON 1e-10f /* torch.optim.Adagrad's default */
+#define NAME_COUNT_MAX  32u    /* values of an enum that are tried */
 
 static const char *pick(const char *const *names, size_t count, uint32_t value)
 {
@@ -48,7 +49,7 @@ void tool_feature_args_init(struct tool_feature_args *args,
         {"seed", TOOL_U64, &f->seed, "N", "of initial values and of the key hash; default 0"},
         {"optimizer", TOOL_STRING, &args->optimizer, "NAME", "sgd (default), adagrad, ..."},
         {"optimizer-args", TOOL_STRING, &args->optimizer_args, "X,X,..",
-         "adagrad: initial accumulator, epsilon"},
+         "adagrad: initial accumulator, epsilon; default 0,1e-10"},
         {"learning-rate", TOOL_FLOAT, &f->learning_rate, "X", "default 0.01"},
         {"weight-decay", TOOL_FLOAT, &f->weight_decay, "X", "L2, on the rows that a push touches"},
         {"clip-value", TOOL_FLOAT, &f->clip_value, "X", "of each gradient element; 0 is off"},
@@ -135,6 +136,7 @@ static const char *wanted(const char *field)
         {"dims", "--shape must have 0 to 4 dimensions of at least 1, and fit in a node's memory"},
         {"dtype", "--dtype must be f32, f16 or bf16"},
         {"learning_rate", "--learning-rate must be above 0"},
+        {"optimizer_args", "--optimizer-args of adagrad must be 0 or more, and not both 0"},
         {"weight_decay", "--weight-decay must be 0 or more"},
         {"init_b", "--init-b must not be below --init-a (uniform), or 0 and more (normal)"},
     };
@@ -195,6 +197,8 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
                        args->optimizer_args);
         return false;
     }
+    if (!args->optimizer_args && (f.optimizer == MR_OPT_ADAGRAD || f.optimizer == MR_OPT_ROWWISE_ADAGRAD))
+        f.optimizer_args[1] = ADAGRAD_EPSILON;
     const char *field = mr_feature_check(&f);
     if (field) {
         const char *text = wanted(field);

@@ -75,6 +75,17 @@ static void test_defaults_are_the_librarys(void **state)
     assert_memory_equal(&f, &wanted, sizeof f);
 }
 
+static void test_adagrad_has_torchs_epsilon(void **state)
+{
+    (void)state;
+    struct mr_feature f;
+    assert_true(MAKE("table", "t", &f, "--dim", "8", "--optimizer", "adagrad"));
+    assert_true(f.optimizer_args[0] == 0.0f && f.optimizer_args[1] == 1e-10f);
+    assert_true(
+        MAKE("table", "t", &f, "--dim", "8", "--optimizer", "rowwise_adagrad", "--optimizer-args", "1"));
+    assert_true(f.optimizer_args[0] == 1.0f && f.optimizer_args[1] == 0.0f);
+}
+
 static void expect(bool made, const char *text)
 {
     assert_false(made);
@@ -111,6 +122,8 @@ static void test_mistakes_are_named(void **state)
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "1,2,3,4,5,6,7"), "--optimizer-args");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "a"), "--optimizer-args");
     expect(MAKE("table", "t", &f, "--dim", "4", "--learning-rate", "0"), "--learning-rate must be above 0");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "adagrad", "--optimizer-args", "0,0"),
+           "--optimizer-args of adagrad");
     assert_memory_equal(&f, &before, sizeof f);
 }
 
@@ -135,9 +148,8 @@ static void test_shapes_for_people(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_table_with_everything),
-        cmocka_unit_test(test_defaults_are_the_librarys),
-        cmocka_unit_test(test_mistakes_are_named),
+        cmocka_unit_test(test_a_table_with_everything),    cmocka_unit_test(test_defaults_are_the_librarys),
+        cmocka_unit_test(test_adagrad_has_torchs_epsilon), cmocka_unit_test(test_mistakes_are_named),
         cmocka_unit_test(test_shapes_for_people),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
