@@ -16,7 +16,7 @@ static const uint8_t expected[MR_PSK_BYTES] = {
 
 static void keys_are_taken_with_white_space_around(void **state)
 {
-    static const char *const good[] = {HEX, HEX "\n", "  " HEX "\r\n\n", "\n\t" HEX};
+    static const char *const good[] = {(HEX), (HEX "\n"), ("  " HEX "\r\n\n"), ("\n\t" HEX)};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         uint8_t key[MR_PSK_BYTES] = {0};
         assert_int_equal(mr_key_parse(good[i], strlen(good[i]), key, NULL), MR_OK);
