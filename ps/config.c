@@ -154,6 +154,8 @@ enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CON
         wrong = "batches.memory_mib is a part of memory.limit_mib and must be smaller";
     } else if (config->memory_limit_mib / config->cores_count < PS_CORE_MEMORY_MIB_MIN) {
         wrong = "memory.limit_mib is too small: each core needs 64 MiB of it";
+    } else if (config->memory_messages_mib < 2 * config->transport_message_mib_max) {
+        wrong = "memory.messages_mib is too small: it must hold two messages of transport.message_mib_max";
     } else if (config->node_key_file[0] == '\0' && config->node_key_file_next[0] != '\0') {
         wrong = "node.key_file_next is set and node.key_file is not";
     }

@@ -420,6 +420,7 @@ void dp_core_each_counter(const struct dp_core *core,
 /* ---- holding a core ---- */
 
 static sem_t releases[DP_CORES_MAX];
+static _Atomic bool is_held[DP_CORES_MAX];
 static pthread_once_t releases_once = PTHREAD_ONCE_INIT;
 
 static void make_releases(void)
@@ -433,8 +434,10 @@ static void wait_for_release(struct dp_task *task, void *core_app, struct dp_cor
 {
     (void)core_app;
     free(task);
+    is_held[core->index] = true;
     while (sem_wait(&releases[core->index]) != 0) {
     }
+    is_held[core->index] = false;
 }
 
 void fake_dp_hold(uint32_t core)
@@ -451,6 +454,13 @@ void fake_dp_hold(uint32_t core)
 void fake_dp_release(uint32_t core)
 {
     sem_post(&releases[core]);
+}
+
+void fake_dp_wait_held(uint32_t core)
+{
+    while (!is_held[core]) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
 }
 
 void fake_dp_wait_posted(uint32_t core, uint32_t count)

@@ -18,6 +18,8 @@ bool fake_dp_client_receive(struct mr_endpoint *ep);
 /* Stops a core in its next turn, behind the tasks that were posted before. Holds nest: each ends with a release. */
 void fake_dp_hold(uint32_t core);
 void fake_dp_release(uint32_t core);
+/* Waits until it stands still. */
+void fake_dp_wait_held(uint32_t core);
 /* Waits until `count` tasks wait for a core that is held. */
 void fake_dp_wait_posted(uint32_t core, uint32_t count);
 

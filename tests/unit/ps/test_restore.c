@@ -293,6 +293,7 @@ static void a_second_save_waits_for_the_first(void **state)
     struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
     make_table(n);
     fake_dp_hold(2);
+    fake_dp_wait_held(2);
     node_begin(n, 0, MR_OP_SAVE, 0, &t, 1);
     fake_dp_wait_posted(2, 1); /* the cut */
     fake_dp_hold(2);           /* right behind it: core 2 writes nothing, so the save cannot end */

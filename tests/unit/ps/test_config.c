@@ -1,0 +1,319 @@
+/* The configuration: the printed default is the shipped file, and every mistake is told with its place and its mend. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ps/config.h"
+#include "ps/config_rules.h"
+
+#define FILE_BYTES_MAX 65536
+
+static char path[] = "/tmp/millrace-config-XXXXXX";
+
+static int make_path(void **state)
+{
+    int fd = mkstemp(path);
+    *state = path;
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_path(void **state)
+{
+    return unlink(*state);
+}
+
+/* Loads a file with this text. */
+static enum mr_status load(const char *text, struct ps_config *config, char *error)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fputs(text, f) >= 0, 1);
+    assert_int_equal(fclose(f), 0);
+    return ps_config_load(path, config, error);
+}
+
+/* The file is refused, the error names line `line` and contains `what`, and nothing is changed. */
+static void refused(const char *text, uint32_t line, const char *what)
+{
+    struct ps_config config, before;
+    char error[PS_CONFIG_ERROR_BYTES], place[64];
+    ps_config_default(&config);
+    before = config;
+    assert_int_equal(load(text, &config, error), MR_INVALID_ARGUMENT);
+    snprintf(place, sizeof(place), "%s:%u: ", path, line);
+    if (strncmp(error, place, strlen(place)) != 0 || strstr(error, what) == NULL) {
+        fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", error, place, what);
+    }
+    assert_memory_equal(&config, &before, sizeof(config));
+}
+
+static void shipped_file_is_the_printed_one(void **state)
+{
+    static char shipped[FILE_BYTES_MAX], printed[FILE_BYTES_MAX];
+    (void)state;
+    FILE *f = fopen(MILLRACED_CONF, "r");
+    assert_non_null(f);
+    size_t bytes = fread(shipped, 1, sizeof(shipped) - 1, f);
+    fclose(f);
+    f = fmemopen(printed, sizeof(printed), "w");
+    ps_config_print(f);
+    fclose(f);
+    assert_true(bytes > 1000);
+    assert_string_equal(shipped, printed);
+}
+
+static void shipped_file_holds_the_defaults(void **state)
+{
+    struct ps_config defaults, config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&defaults);
+    ps_config_default(&config);
+    config.port_udp_port = 1;
+    config.batches_ttl_ms = 1;
+    assert_int_equal(ps_config_load(MILLRACED_CONF, &config, error), MR_OK);
+    assert_memory_equal(&config, &defaults, sizeof(config));
+}
+
+static void demo_file_is_good(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(ps_config_load(DEMO_CONF, &config, error), MR_OK);
+    assert_int_equal(ps_config_check(&config, error), MR_OK);
+}
+
+/* "Every key commented where it stands." */
+static void every_key_of_the_demo_file_is_commented(void **state)
+{
+    char line[512], before[512] = "";
+    uint32_t keys = 0;
+    (void)state;
+    FILE *f = fopen(DEMO_CONF, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL) {
+        if (strchr(line, '=') != NULL && line[0] != '#') {
+            keys++;
+            if (before[0] != '#') {
+                fail_msg("no comment above %s", line);
+            }
+        }
+        strcpy(before, line);
+    }
+    fclose(f);
+    assert_true(keys > 10);
+}
+
+static void reads_every_type(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(load("; a comment\n"
+                          "[port]\n"
+                          "\tdevice = mr0   ; a comment behind a value\n"
+                          "  driver=af_packet\n"
+                          "ipv4 : 10.0.0.1/24\n"
+                          "[cores]\n"
+                          "count = 2\n"
+                          "[checkpoint]\n"
+                          "save_on_stop = yes\n",
+                          &config, error),
+                     MR_OK);
+    assert_string_equal(config.port_device, "mr0");
+    assert_int_equal(config.port_driver, 2);
+    assert_string_equal(config.port_ipv4, "10.0.0.1/24");
+    assert_int_equal(config.cores_count, 2);
+    assert_true(config.checkpoint_save_on_stop);
+    assert_int_equal(config.port_udp_port, 7700);
+}
+
+static void tells_the_place_of_a_mistake(void **state)
+{
+    (void)state;
+    refused("[port]\n\ndevcie = mr0\n", 3, "did you mean device in [port]");
+    refused("[cores]\ndevice = mr0\n", 2, "did you mean device in [port]");
+    refused("[cores]\nqwertyuiop = 1\n", 2, "there are count, cpus, poll_mode, adaptive_idle_us");
+    refused("[prot]\ndevice = mr0\n", 2, "unknown section [prot]; there are [node], [port]");
+    refused("count = 1\n", 1, "unknown section []");
+    refused("[cores]\ncount = two\n", 2, "cores.count = \"two\": allowed: a whole number from 1 to 64");
+    refused("[cores]\ncount = 65\n", 2, "from 1 to 64");
+    refused("[cores]\ncount = -1\n", 2, "from 1 to 64");
+    refused("[cores]\ncount =\n", 2, "from 1 to 64");
+    refused("[cores]\ncount = 99999999999999999999\n", 2, "from 1 to 64");
+    refused("[port]\ndriver = dpdk\n", 2, "allowed: auto, af_xdp, af_packet, tap, memif, pci");
+    refused("[checkpoint]\nsave_on_stop = true\n", 2, "allowed: no, yes");
+    refused("[cores]\ncount = 1\ncount = 2\n", 3, "cores.count is given twice");
+    refused("[cores]\ncount\n", 2, "expected [section], key = value");
+    refused("[cores\ncount = 1\n", 1, "expected [section]");
+    refused("[cores]\ncount = 0\ncount = many\n", 2, "cores.count");
+}
+
+static void tells_what_text_may_be(void **state)
+{
+    (void)state;
+    refused("[node]\nname = a b\n", 2, "letters, digits, - and _");
+    refused("[node]\nname =\n", 2, "letters");
+    refused("[node]\nname = 0123456789012345678901234567890123456789\n", 2, "text of up to 31 bytes");
+    refused("[port]\nmac = 02:00:00:00:00\n", 2, "six bytes");
+    refused("[port]\nmac = 02:00:00:00:00-01\n", 2, "six bytes");
+    refused("[port]\nipv4 = 10.0.0.1\n", 2, "prefix length");
+    refused("[port]\nipv4 = 10.0.0.1/33\n", 2, "prefix length");
+    refused("[port]\nipv6 = 10.0.0.1/24\n", 2, "fd00::1/64");
+    refused("[cores]\ncpus = 1,,2\n", 2, "CPU numbers");
+    refused("[checkpoint]\nrestore = newest\n", 2, "latest, none, or the number");
+    refused("[checkpoint]\nrestore = 0\n", 2, "latest, none, or the number");
+}
+
+static void a_line_that_is_too_long_is_refused(void **state)
+{
+    char text[2000];
+    (void)state;
+    snprintf(text, sizeof(text), "[node]\nkey_file = %01000d\n", 0);
+    refused(text, 2, "longer than");
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    snprintf(text, sizeof(text), "# %01000d\n[cores]\ncount = 3\n", 0);
+    ps_config_default(&config);
+    assert_int_equal(load(text, &config, error), MR_OK); /* but not a comment */
+    assert_int_equal(config.cores_count, 3);
+}
+
+static void a_missing_file_is_named(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(ps_config_load("/nonexistent/m.conf", &config, error), MR_IO_ERROR);
+    assert_non_null(strstr(error, "/nonexistent/m.conf: No such file"));
+    assert_non_null(strstr(error, "--print-config"));
+    assert_int_equal(ps_config_load("/tmp", &config, error), MR_IO_ERROR);
+    assert_non_null(strstr(error, "/tmp"));
+}
+
+static void a_key_on_the_command_line(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(ps_config_set(&config, "cores.count=4", error), MR_OK);
+    assert_int_equal(config.cores_count, 4);
+    assert_int_equal(ps_config_set(&config, "port.device=a=b", error), MR_OK);
+    assert_string_equal(config.port_device, "a=b");
+    assert_int_equal(ps_config_set(&config, "cores.cout=4", error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "did you mean count"));
+    assert_int_equal(ps_config_set(&config, "cores.count=0", error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "from 1 to 64"));
+    assert_int_equal(ps_config_set(&config, "count=4", error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "section.key=value"));
+    assert_int_equal(ps_config_set(&config, "cores.count", error), MR_INVALID_ARGUMENT);
+    assert_int_equal(config.cores_count, 4);
+}
+
+static void check_fails(void (*change)(struct ps_config *config), const char *what)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    ps_config_default(&config);
+    strcpy(config.port_device, "mr0");
+    assert_int_equal(ps_config_check(&config, error), MR_OK);
+    change(&config);
+    assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, what));
+}
+
+static void no_device(struct ps_config *c)
+{
+    c->port_device[0] = '\0';
+}
+
+static void small_mtu(struct ps_config *c)
+{
+    c->port_mtu = 1279;
+}
+
+static void few_cpus(struct ps_config *c)
+{
+    c->cores_count = 4;
+    strcpy(c->cores_cpus, "1-3");
+}
+
+static void batches_over_limit(struct ps_config *c)
+{
+    c->batches_memory_mib = c->memory_limit_mib;
+}
+
+static void little_per_core(struct ps_config *c)
+{
+    c->cores_count = 64;
+    c->memory_limit_mib = 4000;
+}
+
+static void little_for_messages(struct ps_config *c)
+{
+    c->memory_messages_mib = 100;
+}
+
+static void next_key_alone(struct ps_config *c)
+{
+    strcpy(c->node_key_file_next, "k");
+}
+
+static void keys_are_checked_against_each_other(void **state)
+{
+    (void)state;
+    check_fails(no_device, "port.device");
+    check_fails(small_mtu, "port.mtu");
+    check_fails(few_cpus, "cores.cpus");
+    check_fails(batches_over_limit, "batches.memory_mib");
+    check_fails(little_per_core, "memory.limit_mib");
+    check_fails(little_for_messages, "memory.messages_mib");
+    check_fails(next_key_alone, "node.key_file");
+}
+
+static void lists_of_cpus(void **state)
+{
+    int cpus[4];
+    (void)state;
+    assert_int_equal(ps_cpus_parse("", cpus, 4), 0);
+    assert_int_equal(ps_cpus_parse("7,2-4", cpus, 4), 4);
+    assert_int_equal(cpus[0], 7);
+    assert_int_equal(cpus[1], 2);
+    assert_int_equal(cpus[3], 4);
+    assert_int_equal(ps_cpus_parse("0-4", cpus, 4), -1);
+    assert_int_equal(ps_cpus_parse("1,2,3,4,5", cpus, 4), -1);
+    assert_int_equal(ps_cpus_parse("3-2", cpus, 4), -1);
+    assert_int_equal(ps_cpus_parse("1,", cpus, 4), -1);
+    assert_int_equal(ps_cpus_parse("-1", cpus, 4), -1);
+    assert_int_equal(ps_cpus_parse("1-", cpus, 4), -1);
+    assert_int_equal(ps_cpus_parse("1 2", cpus, 4), -1);
+    assert_int_equal(ps_cpus_parse("4096", cpus, 4), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shipped_file_is_the_printed_one),
+        cmocka_unit_test(shipped_file_holds_the_defaults),
+        cmocka_unit_test(demo_file_is_good),
+        cmocka_unit_test(every_key_of_the_demo_file_is_commented),
+        cmocka_unit_test(reads_every_type),
+        cmocka_unit_test(tells_the_place_of_a_mistake),
+        cmocka_unit_test(tells_what_text_may_be),
+        cmocka_unit_test(a_line_that_is_too_long_is_refused),
+        cmocka_unit_test(a_missing_file_is_named),
+        cmocka_unit_test(a_key_on_the_command_line),
+        cmocka_unit_test(keys_are_checked_against_each_other),
+        cmocka_unit_test(lists_of_cpus),
+    };
+    return cmocka_run_group_tests(tests, make_path, remove_path);
+}
