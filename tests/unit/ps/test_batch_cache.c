@@ -1,0 +1,212 @@
+/* Batches kept by id: found, replaced, expired, bounded in number and bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ps/batch_cache.h"
+
+#define MIB    (UINT64_C(1) << 20)
+#define TTL_US 1000
+
+static int make_arena(void **state)
+{
+    *state = ps_arena_create(64 * MIB);
+    return *state == NULL;
+}
+
+static int destroy_arena(void **state)
+{
+    ps_arena_destroy(*state);
+    return 0;
+}
+
+static const struct ps_batch_part shape = {.feature = 3, .samples = 8, .slots = 2, .dim = 4, .key_count = 20};
+
+static struct ps_batch *add(struct ps_batch_cache *c, uint64_t id, uint64_t now_us)
+{
+    struct ps_batch *b = NULL;
+    assert_int_equal(ps_batch_add(c, id, false, &shape, 1, now_us, &b), MR_OK);
+    return b;
+}
+
+static void keeps_what_is_written(void **state)
+{
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MIB, TTL_US);
+    struct ps_batch_part shapes[2] = {shape,
+                                      {.feature = 9, .samples = 1, .slots = 1, .dim = 1024, .key_count = 0}};
+    struct ps_batch *b;
+    assert_int_equal(ps_batch_add(c, 77, true, shapes, 2, 0, &b), MR_OK);
+    assert_true(b->read_only);
+    for (uint32_t p = 0; p < 2; p++) {
+        memset(b->parts[p].keys, 0x11, b->parts[p].key_count * sizeof(uint64_t));
+        memset(b->parts[p].offsets, 0x22, (b->parts[p].samples * b->parts[p].slots + 1) * sizeof(uint32_t));
+        memset(b->parts[p].values, 0x33,
+               b->parts[p].samples * b->parts[p].slots * b->parts[p].dim * sizeof(float));
+    }
+    assert_ptr_equal(ps_batch_find(c, 77), b);
+    assert_null(ps_batch_find(c, 78));
+    assert_null(ps_batch_part_of(b, 4));
+    struct ps_batch_part *part = ps_batch_part_of(b, 3);
+    assert_int_equal(part->keys[19], 0x1111111111111111);
+    assert_int_equal(part->offsets[16], 0x22222222);
+    assert_int_equal(ps_batch_part_of(b, 9)->dim, 1024);
+    assert_int_equal((uintptr_t)part->values % 64, 0);
+    ps_batch_cache_destroy(c);
+}
+
+static void the_same_id_takes_the_place(void **state)
+{
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 1, MIB, TTL_US);
+    add(c, 5, 0);
+    struct ps_batch_part bigger = shape;
+    bigger.key_count = 21;
+    struct ps_batch *b;
+    assert_int_equal(ps_batch_add(c, 5, false, &bigger, 1, 0, &b), MR_OK);
+    assert_int_equal(ps_batch_cache_count(c), 1);
+    assert_int_equal(ps_batch_find(c, 5)->parts[0].key_count, 21);
+    ps_batch_cache_destroy(c);
+}
+
+static void is_bounded_in_number(void **state)
+{
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 3, MIB, TTL_US);
+    struct ps_batch *b = NULL;
+    for (uint64_t id = 0; id < 3; id++) {
+        add(c, id, 0);
+    }
+    assert_int_equal(ps_batch_add(c, 3, false, &shape, 1, 0, &b), MR_BATCH_CACHE_FULL);
+    assert_null(b);
+    assert_null(ps_batch_find(c, 3));
+    ps_batch_remove(c, ps_batch_find(c, 1));
+    add(c, 3, 0);
+    assert_non_null(ps_batch_find(c, 0));
+    assert_null(ps_batch_find(c, 1));
+    ps_batch_cache_destroy(c);
+}
+
+static void is_bounded_in_bytes(void **state)
+{
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 1000, MIB, TTL_US);
+    struct ps_batch_part big = shape, huge = shape;
+    struct ps_batch *b;
+    big.key_count = 50000; /* 400 kB */
+    huge.key_count = 200000;
+    assert_int_equal(ps_batch_add(c, 1, false, &huge, 1, 0, &b), MR_TOO_LARGE);
+    assert_int_equal(ps_batch_add(c, 1, false, &big, 1, 0, &b), MR_OK);
+    assert_int_equal(ps_batch_add(c, 2, false, &big, 1, 0, &b), MR_OK);
+    assert_int_equal(ps_batch_add(c, 3, false, &big, 1, 0, &b), MR_BATCH_CACHE_FULL);
+    assert_true(ps_batch_cache_bytes(c) <= MIB);
+    ps_batch_remove(c, ps_batch_find(c, 1));
+    assert_int_equal(ps_batch_add(c, 3, false, &big, 1, 0, &b), MR_OK);
+    /* Spare memory of one size is given back for another. */
+    ps_batch_cache_clear(c);
+    big.key_count = 90000;
+    assert_int_equal(ps_batch_add(c, 4, false, &big, 1, 0, &b), MR_OK);
+    ps_batch_cache_destroy(c);
+}
+
+static void tells_when_tables_use_up_the_memory(void **state)
+{
+    struct ps_arena *arena = ps_arena_create(16 * MIB);
+    struct ps_batch_cache *c = ps_batch_cache_create(arena, 10, 64 * MIB, TTL_US);
+    assert_non_null(c);
+    struct ps_batch_part big = shape;
+    struct ps_batch *b;
+    big.key_count = 4000000;
+    assert_int_equal(ps_batch_add(c, 1, false, &big, 1, 0, &b), MR_OUT_OF_MEMORY);
+    ps_batch_cache_destroy(c);
+    ps_arena_destroy(arena);
+    (void)state;
+}
+
+static void expires_in_the_order_of_last_use(void **state)
+{
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MIB, TTL_US);
+    add(c, 1, 0);
+    add(c, 2, 100);
+    add(c, 3, 200);
+    assert_int_equal(ps_batch_expire(c, TTL_US - 1, 10), 0);
+    ps_batch_touch(c, ps_batch_find(c, 1), 500);
+    assert_int_equal(ps_batch_expire(c, TTL_US + 200, 1), 1); /* no more than asked for */
+    assert_null(ps_batch_find(c, 2));
+    assert_int_equal(ps_batch_expire(c, TTL_US + 200, 10), 1);
+    assert_null(ps_batch_find(c, 3));
+    assert_non_null(ps_batch_find(c, 1));
+    assert_true(ps_batch_expired(c, 2));
+    assert_true(ps_batch_expired(c, 3));
+    assert_false(ps_batch_expired(c, 1));
+    add(c, 2, 600);
+    assert_false(ps_batch_expired(c, 2)); /* fed again */
+    ps_batch_cache_clear(c);
+    assert_false(ps_batch_expired(c, 3));
+    ps_batch_cache_destroy(c);
+}
+
+static void remembers_the_last_expired_only(void **state)
+{
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 4, MIB, TTL_US);
+    for (uint64_t id = 0; id <= PS_EXPIRED_IDS_MAX; id++) {
+        add(c, id, id);
+        assert_int_equal(ps_batch_expire(c, id + TTL_US, 1), 1);
+    }
+    assert_false(ps_batch_expired(c, 0));
+    assert_true(ps_batch_expired(c, 1));
+    assert_true(ps_batch_expired(c, PS_EXPIRED_IDS_MAX));
+    ps_batch_cache_destroy(c);
+}
+
+/* Against a plain list, with ids that collide in the index as often as not. */
+static void agrees_with_a_list(void **state)
+{
+    enum { IDS = 64, KEPT_MAX = 32, TURNS = 20000 };
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, KEPT_MAX, MIB, TTL_US);
+    bool is_kept[IDS] = {false};
+    uint32_t kept = 0, random = 12345;
+    for (uint32_t i = 0; i < TURNS; i++) {
+        random = random * 1664525 + 1013904223;
+        uint32_t id = random >> 26;
+        struct ps_batch *b = ps_batch_find(c, id);
+        assert_int_equal(b != NULL, is_kept[id]);
+        if (b != NULL) {
+            assert_int_equal(b->id, id);
+            ps_batch_remove(c, b);
+            is_kept[id] = false;
+            kept--;
+        } else if (kept < KEPT_MAX) {
+            add(c, id, i);
+            is_kept[id] = true;
+            kept++;
+        }
+        assert_int_equal(ps_batch_cache_count(c), kept);
+    }
+    ps_batch_cache_destroy(c);
+}
+
+static void gives_everything_back(void **state)
+{
+    size_t before = ps_arena_allocated_bytes(*state);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 100, 16 * MIB, TTL_US);
+    for (uint64_t id = 0; id < 100; id++) {
+        add(c, id, 0);
+    }
+    ps_batch_cache_destroy(c);
+    assert_int_equal(ps_arena_allocated_bytes(*state), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_what_is_written),
+        cmocka_unit_test(the_same_id_takes_the_place),
+        cmocka_unit_test(is_bounded_in_number),
+        cmocka_unit_test(is_bounded_in_bytes),
+        cmocka_unit_test(tells_when_tables_use_up_the_memory),
+        cmocka_unit_test(expires_in_the_order_of_last_use),
+        cmocka_unit_test(remembers_the_last_expired_only),
+        cmocka_unit_test(agrees_with_a_list),
+        cmocka_unit_test(gives_everything_back),
+    };
+    return cmocka_run_group_tests(tests, make_arena, destroy_arena);
+}

@@ -1,0 +1,178 @@
+/* Learnt batches: any order within the window, and back from a stored state. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "dataplane/wire/op.h"
+#include "ps/learnt.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct ps_arena *arena;
+
+static int make(void **state)
+{
+    arena = ps_arena_create(256 * MIB);
+    *state = ps_learnt_create(arena);
+    return *state == NULL;
+}
+
+static int destroy(void **state)
+{
+    ps_learnt_destroy(*state);
+    size_t left = ps_arena_allocated_bytes(arena);
+    ps_arena_destroy(arena);
+    return left != 0;
+}
+
+static uint64_t id(uint32_t stream, uint64_t sequence)
+{
+    return (uint64_t)stream << MR_BATCH_SEQUENCE_BITS | sequence;
+}
+
+static void learn(struct ps_learnt *l, uint32_t stream, uint64_t sequence)
+{
+    assert_int_equal(ps_learnt_reserve(l, id(stream, sequence)), MR_OK);
+    ps_learnt_add(l, id(stream, sequence));
+}
+
+static void moves_the_watermark_over_gaps_once_they_close(void **state)
+{
+    struct ps_learnt *l = *state;
+    assert_false(ps_learnt_has(l, id(4, 0)));
+    learn(l, 4, 1);
+    learn(l, 4, 2);
+    learn(l, 4, 5);
+    assert_int_equal(ps_learnt_watermark(l, 4), 0);
+    assert_true(ps_learnt_has(l, id(4, 2)));
+    assert_false(ps_learnt_has(l, id(4, 0)));
+    assert_false(ps_learnt_has(l, id(5, 2)));
+    learn(l, 4, 0);
+    assert_int_equal(ps_learnt_watermark(l, 4), 3);
+    learn(l, 4, 4);
+    learn(l, 4, 3);
+    assert_int_equal(ps_learnt_watermark(l, 4), 6);
+    assert_int_equal(ps_learnt_bitmap_words(l, 4), 0);
+    assert_true(ps_learnt_has(l, id(4, 0)));
+    assert_false(ps_learnt_has(l, id(4, 6)));
+}
+
+static void counts_what_is_added_twice(void **state)
+{
+    struct ps_learnt *l = *state;
+    learn(l, 1, 0);
+    learn(l, 1, 2);
+    assert_int_equal(ps_learnt_added(l, 1), 2);
+    learn(l, 1, 2);
+    learn(l, 1, 0);
+    assert_int_equal(ps_learnt_added(l, 1), 4); /* of two batches: the record shows the fault */
+    assert_int_equal(ps_learnt_watermark(l, 1), 1);
+}
+
+/* Against an array of flags, with a window that has to grow several times and to wrap around. */
+static void agrees_with_flags_in_random_order(void **state)
+{
+    enum { COUNT = 60000, SPREAD = 7000 };
+    struct ps_learnt *l = *state;
+    static bool flags[COUNT];
+    uint64_t watermark = 0;
+    uint32_t random = 99;
+    while (watermark < COUNT) {
+        random = random * 1664525 + 1013904223;
+        uint64_t sequence = watermark + (random >> 8) % ((random >> 28) == 0 ? SPREAD : 10);
+        if (sequence >= COUNT) {
+            sequence = watermark;
+        }
+        assert_int_equal(ps_learnt_has(l, id(9, sequence)), flags[sequence]);
+        learn(l, 9, sequence);
+        flags[sequence] = true;
+        while (watermark < COUNT && flags[watermark]) {
+            watermark++;
+        }
+        assert_int_equal(ps_learnt_watermark(l, 9), watermark);
+        assert_true(ps_learnt_has(l, id(9, sequence)));
+    }
+    assert_false(ps_learnt_has(l, id(9, COUNT)));
+}
+
+static void comes_back_from_its_stored_state(void **state)
+{
+    struct ps_learnt *l = *state;
+    for (uint64_t s = 0; s < 500; s++) {
+        if (s < 100 || s % 3 == 0) {
+            learn(l, 2, s);
+        }
+    }
+    uint64_t watermark = ps_learnt_watermark(l, 2), added = ps_learnt_added(l, 2);
+    uint32_t words = ps_learnt_bitmap_words(l, 2);
+    uint64_t *bitmap = malloc(words * sizeof(*bitmap));
+    ps_learnt_bitmap(l, 2, bitmap);
+    ps_learnt_clear(l);
+    assert_int_equal(ps_learnt_next_stream(l, 0), PS_STREAMS_MAX);
+    learn(l, 2, 0); /* is forgotten */
+    assert_int_equal(ps_learnt_load(l, 2, watermark, bitmap, words, added), MR_OK);
+    for (uint64_t s = 0; s < 600; s++) {
+        assert_int_equal(ps_learnt_has(l, id(2, s)), s < 100 || (s < 500 && s % 3 == 0));
+    }
+    assert_int_equal(ps_learnt_added(l, 2), added);
+    assert_int_equal(ps_learnt_watermark(l, 2), watermark);
+    assert_int_equal(ps_learnt_next_stream(l, 0), 2);
+    assert_int_equal(ps_learnt_next_stream(l, 3), PS_STREAMS_MAX);
+    free(bitmap);
+}
+
+static void a_full_bitmap_moves_the_watermark(void **state)
+{
+    struct ps_learnt *l = *state;
+    uint64_t words[3] = {UINT64_MAX, UINT64_MAX, 0};
+    assert_int_equal(ps_learnt_load(l, 65535, 1000, words, 3, 1128), MR_OK);
+    assert_int_equal(ps_learnt_watermark(l, 65535), 1128);
+    assert_int_equal(ps_learnt_bitmap_words(l, 65535), 0);
+}
+
+static void refuses_what_is_too_far_ahead(void **state)
+{
+    struct ps_learnt *l = *state;
+    assert_int_equal(ps_learnt_reserve(l, id(1, PS_LEARNT_WINDOW)), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_learnt_reserve(l, id(1, UINT64_C(0xFFFFFFFFFFFF))), MR_INVALID_ARGUMENT);
+    learn(l, 1, PS_LEARNT_WINDOW - 1);
+    learn(l, 1, 0);
+    learn(l, 1, PS_LEARNT_WINDOW);
+    assert_int_equal(ps_learnt_reserve(l, id(1, PS_LEARNT_WINDOW + 1)), MR_INVALID_ARGUMENT);
+    assert_true(ps_learnt_has(l, id(1, PS_LEARNT_WINDOW)));
+    assert_false(ps_learnt_has(l, id(1, 1)));
+}
+
+static void want_of_memory_changes_nothing(void **state)
+{
+    struct ps_arena *small = ps_arena_create(16 * MIB);
+    struct ps_learnt *l = ps_learnt_create(small);
+    uint32_t stream = 0;
+    (void)state;
+    assert_non_null(l);
+    while (stream < PS_STREAMS_MAX && ps_learnt_reserve(l, id(stream, PS_LEARNT_WINDOW - 1)) == MR_OK) {
+        stream++;
+    }
+    assert_in_range(stream, 1, 200);
+    assert_int_equal(ps_learnt_reserve(l, id(stream, PS_LEARNT_WINDOW - 1)), MR_OUT_OF_MEMORY);
+    learn(l, 0, 5);
+    assert_true(ps_learnt_has(l, id(0, 5)));
+    ps_learnt_destroy(l);
+    ps_arena_destroy(small);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
+    const struct CMUnitTest tests[] = {
+        TEST(moves_the_watermark_over_gaps_once_they_close),
+        TEST(counts_what_is_added_twice),
+        TEST(agrees_with_flags_in_random_order),
+        TEST(comes_back_from_its_stored_state),
+        TEST(a_full_bitmap_moves_the_watermark),
+        TEST(refuses_what_is_too_far_ahead),
+        TEST(want_of_memory_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
