@@ -68,6 +68,10 @@ const char *mr_initializer_name(uint32_t initializer)
 
 /* ---- defaults ---- */
 
+/* Torch's. SGD does not read it, so that naming another optimizer is all it takes. */
+#define ADAGRAD_EPSILON     1e-10f
+#define ADAGRAD_EPSILON_ARG 1
+
 /* A name that is too long fills the field without a NUL, which mr_feature_check() refuses. */
 static struct mr_feature feature_default(const char *name, enum mr_feature_kind kind, uint32_t rank)
 {
@@ -78,6 +82,7 @@ static struct mr_feature feature_default(const char *name, enum mr_feature_kind 
         .initializer = MR_INIT_CONSTANT,
         .optimizer = MR_OPT_SGD,
         .learning_rate = 0.01f,
+        .optimizer_args = {[ADAGRAD_EPSILON_ARG] = ADAGRAD_EPSILON},
         .pooling = MR_POOL_SUM,
     };
     if (name != NULL)

@@ -74,7 +74,8 @@ struct mr_feature {
     uint8_t reserved[56];   /* zero */
 };
 
-/* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01. */
+/* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01; Adagrad's epsilon, should
+ * it be chosen, 1e-10. */
 struct mr_feature mr_feature_table(const char *name, uint32_t dim);
 /* An f32 variable with the same defaults. dims has `rank` entries. */
 struct mr_feature mr_feature_variable(const char *name, uint32_t rank, const uint32_t *dims);

@@ -117,11 +117,12 @@ static void optimizers_are_checked(void **state)
     REFUSED(table, f.learning_rate = NAN, "learning_rate");
     REFUSED(table, f.learning_rate = INFINITY, "learning_rate");
     REFUSED(table, f.optimizer_args[5] = NAN, "optimizer_args");
-    REFUSED(table, f.optimizer = MR_OPT_ADAGRAD, "optimizer_args"); /* 0 / 0 */
+    TAKEN(table, f.optimizer = MR_OPT_ADAGRAD);
+    REFUSED(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[1] = 0.0f), "optimizer_args"); /* 0 / 0 */
     REFUSED(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[0] = -1.0f), "optimizer_args");
     REFUSED(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[0] = 1.0f, f.optimizer_args[1] = -1e-9f),
             "optimizer_args");
-    REFUSED(table, f.optimizer = MR_OPT_ROWWISE_ADAGRAD, "optimizer_args");
+    REFUSED(table, (f.optimizer = MR_OPT_ROWWISE_ADAGRAD, f.optimizer_args[1] = 0.0f), "optimizer_args");
     TAKEN(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[1] = 1e-10f));
     TAKEN(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[0] = 0.1f));
     REFUSED(table, f.weight_decay = -0.1f, "weight_decay");
