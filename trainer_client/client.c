@@ -200,6 +200,7 @@ void mr_client_destroy(struct mr_client *client)
 void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struct mr_call *call)
 {
     mr_call_free(link->ep, call);
+    link->calls_held--;
     client->calls_held--;
     client->room_made++;
     if (client->room_waiters > 0)

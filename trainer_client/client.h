@@ -34,7 +34,7 @@ struct mr_client {
     struct mrc_features features;
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
     uint32_t link_count;
-    uint32_t calls_held;   /* begun and not freed: replies that the caller holds, too */
+    uint32_t calls_held;   /* begun and not freed: views that the caller holds, too */
     uint64_t room_made;    /* rises when a call ends or is freed */
     uint32_t room_waiters; /* threads that wait for that */
     bool stopping;         /* the progress thread shall end */
@@ -43,7 +43,8 @@ struct mr_client {
 
 /* Adds the link to the next core, link_count. By the driving thread. */
 enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes);
-/* Give a call's memory back, ended or begun and never sent. Under the lock. */
+
+/* Give the memory of an ended call back. Under the lock. */
 void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struct mr_call *call);
 /* The same for a reply's call, giving up the lock: on a client destroyed by its owner the last one frees the client. */
 void mrc_client_release_reply(struct mr_client *client, struct mrc_link *link, struct mr_call *call);

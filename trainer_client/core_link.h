@@ -37,10 +37,13 @@ struct mrc_link {
     struct mr_session *session; /* NULL once closed */
     uint64_t opened_us;
     uint64_t next_us; /* when mrc_link_poll() is due */
-    uint32_t calls_pending;
-    bool up;      /* has been accepted at least once */
-    bool refused; /* the peer's machine said lately that nobody listens there */
-    bool unsent;  /* calls were handed over that no poll has sent yet */
+    uint64_t memory_bytes;
+    uint64_t request_bytes; /* of calls begun and not ended */
+    uint32_t calls_pending; /* begun and not ended */
+    uint32_t calls_held;    /* ended and not freed: views that the caller holds */
+    bool up;                /* has been accepted at least once */
+    bool refused;           /* the peer's machine said lately that nobody listens there */
+    bool unsent;            /* calls were handed over that no poll has sent yet */
     bool offload;
     uint64_t offloaded_seen, resent_seen;
 };
@@ -55,6 +58,11 @@ void mrc_link_close(struct mrc_link *link, uint64_t now_us);
 enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us);
 /* All calls must have been freed. NULL is fine. */
 void mrc_link_destroy(struct mrc_link *link);
+
+/* Requests may take this much of the message memory, so that there is room for the answers they wait for. */
+bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes);
+/* Views that the caller keeps take so much already that the next answer should be copied out. */
+bool mrc_link_is_short(const struct mrc_link *link);
 
 /* Take what the socket has, without the lock; whether there was anything. */
 bool mrc_link_receive(struct mrc_link *link);

@@ -83,6 +83,9 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
     f->options.user = part;
     for (uint32_t t = 0; t < part->tensor_count; t++)
         part->tensors[t].data = NULL;
+    part->request_bytes = mr_message_bytes(part->tensors, part->tensor_count);
+    if (part->request_bytes > 0 && !mrc_link_has_room(link, part->request_bytes))
+        return MR_NO_MEMORY;
 
     enum mr_status status =
         mr_call_begin(link->ep, link->session, &f->options, part->tensors, part->tensor_count, &part->call);
@@ -90,11 +93,19 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
     if (status == MR_OK) {
         part->link = link;
         link->calls_pending++;
+        link->request_bytes += part->request_bytes;
         client->calls_held++;
     } else if (status != MR_NO_MEMORY) {
         mrc_error(status, "%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
     }
     return status;
+}
+
+static void no_longer_pending(struct mrc_part *part)
+{
+    assert(part->link->calls_pending > 0);
+    part->link->calls_pending--;
+    part->link->request_bytes -= part->request_bytes;
 }
 
 static void unbegin(struct mr_future *f)
@@ -104,8 +115,10 @@ static void unbegin(struct mr_future *f)
 
         if (part->call == NULL)
             continue;
-        part->link->calls_pending--;
-        mrc_client_free_call(f->client, part->link, part->call);
+        no_longer_pending(part);
+        /* Counts as no room made for others: two calls that never fit at once would wake each other for ever. */
+        mr_call_free(part->link->ep, part->call);
+        f->client->calls_held--;
         part->call = NULL;
     }
     f->begun = false;
@@ -152,9 +165,8 @@ static enum mr_status begin_parts_waiting(struct mr_future *f)
         if (mrc_client_calls_pending(client) == 0)
             return mrc_error(
                 MR_NO_MEMORY,
-                "%s: %s: no room for the request: %u replies are held by the caller, or it is larger "
-                "than memory_bytes = %u",
-                client->server, op, client->calls_held, client->link_config.memory_bytes);
+                "%s: %s: the request does not fit into the memory for messages, memory_bytes = %u",
+                client->server, op, client->link_config.memory_bytes);
         client->room_waiters++;
         bool made = mrc_wait(client, room_was_made, &wait, f->options.deadline_us);
 
@@ -238,6 +250,28 @@ enum mr_status mrc_future_send_locked(struct mr_future *f)
     return MR_OK;
 }
 
+/* Out of the message memory, so that callers that keep many replies do not stop the next ones from coming in. */
+static void copy_answers(struct mrc_part *part)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t t = 0; t < part->answer_count; t++)
+        bytes += (part->answers[t].bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+    uint8_t *copy = aligned_alloc(MR_TENSOR_ALIGN, bytes == 0 ? MR_TENSOR_ALIGN : bytes);
+
+    if (copy == NULL)
+        return; /* they stay where they are */
+    part->copy = copy;
+    for (uint32_t t = 0; t < part->answer_count; t++) {
+        struct mr_tensor *tensor = &part->answers[t];
+
+        if (tensor->bytes > 0)
+            memcpy(copy, tensor->data, tensor->bytes);
+        tensor->data = copy;
+        copy += (tensor->bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+    }
+}
+
 /* The parsed message is the endpoint's and goes with the callback; only the tensors' bytes stay. */
 static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
 {
@@ -250,6 +284,8 @@ static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
     }
     memcpy(part->answers, reply->tensors, count * sizeof *part->answers);
     part->answer_count = count;
+    if (mrc_link_is_short(part->link))
+        copy_answers(part);
 }
 
 void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
@@ -261,9 +297,11 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     part->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
     if (reply != NULL && reply->preamble.tensor_count > 0)
         keep_answers(part, reply);
-    if (part->answer_count == 0) {
-        mrc_client_free_call(client, part->link, call);
+    no_longer_pending(part);
+    part->link->calls_held++;
+    if (part->answer_count == 0 || part->copy != NULL) {
         part->call = NULL;
+        mrc_client_free_call(client, part->link, call);
     }
     client->room_made++;
     assert(f->parts_pending > 0);
@@ -345,7 +383,6 @@ static void free_calls(struct mr_future *f)
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
-
         if (part->call != NULL)
             mrc_client_free_call(f->client, part->link, part->call);
         part->call = NULL;
@@ -357,6 +394,7 @@ static void free_memory(struct mr_future *f)
     for (uint32_t i = 0; i < f->part_count; i++) {
         if (f->parts[i].answers != f->parts[i].few)
             free(f->parts[i].answers);
+        free(f->parts[i].copy);
     }
     free(f->memory);
     free(f);

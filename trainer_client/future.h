@@ -25,8 +25,10 @@ struct mrc_part {
     struct mr_tensor *tensors; /* of the request: `data` is copied, NULL = room to be filled in */
     const void **sources;      /* where they are copied from */
     struct mr_call *call;      /* NULL once freed or handed to a reply */
+    uint32_t request_bytes;
     enum mr_status status;     /* once ended */
-    struct mr_tensor *answers; /* of the reply; views that are valid as long as `call` */
+    struct mr_tensor *answers; /* of the reply: views that are valid as long as `call`, or into `copy` */
+    void *copy;
     uint32_t answer_count;
     struct mr_tensor few[MRC_FEW_ANSWERS]; /* where `answers` points when they are few */
 };

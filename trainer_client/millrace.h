@@ -6,8 +6,8 @@
  *   - Every call takes a struct mr_options: deadline, step, priority. NULL means the client's defaults.
  *   - Every call can be asynchronous: with options->future set it returns as soon as the request is handed over, its
  *     reply argument is not used, and the outcome comes from mr_future_wait(). Outputs other than replies (ids, counts,
- *     states) are written by mr_future_wait(), so they must stay valid until then. A call waits for room (memory_bytes)
- *     while others are under way; MR_NO_MEMORY when none is and the caller's replies hold all of it.
+ *     states) are written by mr_future_wait(), so they must stay valid until then. A call waits for room
+ *     (memory_bytes) while others are under way.
  *   - Calls make progress while some thread is inside the library; a client made with progress_thread needs none.
  *   - With several cores the first call that names a table or variable by a number that this client did not create itself
  *     asks the node what it is, and waits for that, also when it is asynchronous.

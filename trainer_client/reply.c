@@ -11,7 +11,8 @@ struct mr_reply {
     const struct mr_tensor *tensors;
     uint32_t tensor_count;
     struct mr_tensor few[MRC_FEW_ANSWERS];
-    void *memory; /* of the tensor, or of `tensors` */
+    void *memory;      /* of the tensors' bytes, where they are not in the call */
+    void *descriptors; /* of `tensors`, where they are many */
 };
 
 struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i)
@@ -23,21 +24,23 @@ struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i)
         mrc_error(MR_NO_MEMORY, "no memory for a reply");
         return NULL;
     }
-    if (part->call == NULL)
-        return r;
-    r->client = f->client;
-    r->link = part->link;
-    r->call = part->call;
+    if (part->call != NULL) {
+        r->client = f->client;
+        r->link = part->link;
+        r->call = part->call;
+        part->call = NULL;
+    }
+    r->memory = part->copy;
+    part->copy = NULL;
     r->tensors = r->few;
     if (part->answers == part->few) {
         memcpy(r->few, part->few, sizeof r->few);
     } else {
         r->tensors = part->answers;
-        r->memory = part->answers;
+        r->descriptors = part->answers;
         part->answers = NULL;
     }
     r->tensor_count = part->answer_count;
-    part->call = NULL;
     return r;
 }
 
@@ -79,5 +82,6 @@ void mr_reply_free(struct mr_reply *reply)
         mrc_client_release_reply(client, reply->link, reply->call);
     }
     free(reply->memory);
+    free(reply->descriptors);
     free(reply);
 }

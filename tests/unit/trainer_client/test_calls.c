@@ -1,0 +1,491 @@
+/* Every call of the public API against the fake node, with one core and with three: what comes out must not depend on it. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/millrace.h"
+
+enum { KEYS = 60, BAGS = 25, DIM = 3 };
+
+struct fixture {
+    struct fake_node *node;
+    struct mr_client *client;
+    uint32_t tables[3]; /* pooled by sum, mean, sqrtn */
+    uint32_t variable;
+    uint64_t keys[KEYS];
+    uint32_t offsets[BAGS + 1];
+};
+
+static struct mr_client *connect_to(const struct fake_node *node)
+{
+    struct mr_client_options options = {.server = fake_node_address(node)};
+    struct mr_client *client = NULL;
+    char error[512] = "";
+
+    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    return client;
+}
+
+static void set_up(struct fixture *x, uint32_t core_count)
+{
+    static const char *const names[3] = {"sum", "mean", "sqrtn"};
+    uint32_t dims[2] = {2, 3}, ids[4];
+    struct mr_feature features[4];
+
+    memset(x, 0, sizeof *x);
+    x->node = fake_node_start(core_count);
+    x->client = connect_to(x->node);
+    for (uint32_t i = 0; i < 3; i++) {
+        features[i] = mr_feature_table(names[i], DIM);
+        features[i].pooling = i;
+        features[i].seed = 1000 + i;
+    }
+    features[3] = mr_feature_variable("weights", 2, dims);
+    assert_int_equal(mr_create(x->client, NULL, features, 4, ids), MR_OK);
+    memcpy(x->tables, ids, sizeof x->tables);
+    x->variable = ids[3];
+    for (uint32_t i = 0; i < KEYS; i++)
+        x->keys[i] = (i * 37u) % 41u; /* repeats */
+    for (uint32_t b = 0; b < BAGS; b++)
+        x->offsets[b + 1] = b % 5 == 0 ? x->offsets[b] : x->offsets[b] + 1 + b % 4;
+    assert_true(x->offsets[BAGS] <= KEYS);
+}
+
+static void tear_down(struct fixture *x)
+{
+    mr_client_destroy(x->client);
+    fake_node_destroy(x->node);
+}
+
+static const float *floats(const struct mr_reply *reply)
+{
+    return mr_reply_tensor(reply, 0)->data;
+}
+
+static float factor(uint32_t pooling, uint32_t keys)
+{
+    if (pooling == MR_POOL_MEAN)
+        return 1.0f / (float)keys;
+    return pooling == MR_POOL_SQRTN ? 1.0f / sqrtf((float)keys) : 1.0f;
+}
+
+static void assert_close(float got, float expected)
+{
+    if (fabsf(got - expected) > 1e-4f * (1.0f + fabsf(expected)))
+        fail_msg("%f is not %f", (double)got, (double)expected);
+}
+
+/* ---- rows ---- */
+
+static void check_rows(uint32_t core_count)
+{
+    struct fixture x;
+    struct mr_reply *reply = NULL;
+    float gradients[KEYS * DIM], pushed[41][DIM] = {{0}};
+
+    set_up(&x, core_count);
+    assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], x.keys, KEYS, &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], KEYS);
+    assert_int_equal(mr_reply_tensor(reply, 0)->dims[1], DIM);
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        assert_true(floats(reply)[i] == fake_initial(x.keys[i / DIM], i % DIM));
+    mr_reply_free(reply);
+    for (uint32_t i = 0; i < KEYS * DIM; i++) {
+        gradients[i] = (float)(i % 11) * 0.5f;
+        pushed[x.keys[i / DIM]][i % DIM] += gradients[i];
+    }
+    assert_int_equal(mr_push_gradients(x.client, NULL, x.tables[0], x.keys, KEYS, DIM, gradients), MR_OK);
+    assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], x.keys, KEYS, &reply), MR_OK);
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        assert_close(floats(reply)[i],
+                     fake_initial(x.keys[i / DIM], i % DIM) - pushed[x.keys[i / DIM]][i % DIM]);
+    mr_reply_free(reply);
+    /* No keys, and one: with several cores, too. */
+    assert_int_equal(mr_lookup(x.client, NULL, x.tables[1], NULL, 0, &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], 0);
+    mr_reply_free(reply);
+    for (uint64_t key = 0; key < 20; key++) {
+        assert_int_equal(mr_lookup(x.client, NULL, x.tables[1], &key, 1, &reply), MR_OK);
+        assert_true(floats(reply)[2] == fake_initial(key, 2));
+        mr_reply_free(reply);
+    }
+    assert_int_equal(mr_lookup(x.client, NULL, x.tables[1], x.keys, KEYS, NULL), MR_OK);
+    tear_down(&x);
+}
+
+static void check_pooling(uint32_t core_count, uint32_t pooling)
+{
+    struct fixture x;
+    struct mr_reply *reply = NULL;
+    float gradients[BAGS * DIM], rows[41][DIM];
+    uint32_t table, pushes = 2;
+
+    set_up(&x, core_count);
+    table = x.tables[pooling];
+    for (uint32_t k = 0; k < 41; k++) {
+        for (uint32_t d = 0; d < DIM; d++)
+            rows[k][d] = fake_initial(k, d);
+    }
+    for (uint32_t i = 0; i < BAGS * DIM; i++)
+        gradients[i] = (float)(i % 7) - 3.0f;
+    for (uint32_t n = 0; n <= pushes; n++) {
+        assert_int_equal(mr_lookup_bags(x.client, NULL, table, x.keys, x.offsets, BAGS, &reply), MR_OK);
+        assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], BAGS);
+        for (uint32_t b = 0; b < BAGS; b++) {
+            for (uint32_t d = 0; d < DIM; d++) {
+                float sum = 0;
+
+                for (uint32_t i = x.offsets[b]; i < x.offsets[b + 1]; i++)
+                    sum += rows[x.keys[i]][d] * factor(pooling, x.offsets[b + 1] - x.offsets[b]);
+                assert_close(floats(reply)[b * DIM + d], sum);
+            }
+        }
+        mr_reply_free(reply);
+        if (n == pushes)
+            break;
+        assert_int_equal(
+            mr_push_gradients_bags(x.client, NULL, table, x.keys, x.offsets, BAGS, DIM, gradients), MR_OK);
+        for (uint32_t b = 0; b < BAGS; b++) {
+            for (uint32_t i = x.offsets[b]; i < x.offsets[b + 1]; i++) {
+                for (uint32_t d = 0; d < DIM; d++)
+                    rows[x.keys[i]][d] -=
+                        gradients[b * DIM + d] * factor(pooling, x.offsets[b + 1] - x.offsets[b]);
+            }
+        }
+    }
+    tear_down(&x);
+}
+
+/* ---- batches ---- */
+
+static void check_batches(uint32_t core_count)
+{
+    enum { SAMPLES = 5, SLOTS = 5 };
+    struct fixture x;
+    struct mr_reply *reply = NULL;
+    float gradients[BAGS * DIM], bias = 2.5f, sum;
+    uint64_t batch = (UINT64_C(3) << 48) | 2, watermark, *bitmap;
+    uint32_t words;
+    bool applied = false;
+    uint32_t one = 1, id;
+    struct mr_feature feature = mr_feature_variable("bias", 1, &one);
+
+    set_up(&x, core_count);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &id), MR_OK);
+    struct mr_batch_keys keys = {x.tables[0], SAMPLES, SLOTS, x.keys, x.offsets};
+
+    assert_int_equal(mr_lookup_batch(x.client, NULL, batch, x.tables[0], &reply), MR_UNKNOWN_BATCH);
+    assert_int_equal(mr_feed_sample(x.client, NULL, batch, &keys, 1, false), MR_OK);
+    assert_int_equal(mr_lookup_batch(x.client, NULL, batch, x.tables[0], &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor(reply, 0)->rank, 3);
+    for (uint32_t b = 0; b < BAGS; b++) {
+        sum = 0;
+        for (uint32_t i = x.offsets[b]; i < x.offsets[b + 1]; i++)
+            sum += fake_initial(x.keys[i], 1);
+        assert_close(floats(reply)[b * DIM + 1], sum);
+    }
+    mr_reply_free(reply);
+    for (uint32_t i = 0; i < BAGS * DIM; i++)
+        gradients[i] = 1;
+    struct mr_batch_gradient both[2] = {{x.tables[0], mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, gradients)},
+                                        {id, mr_tensor_1d(MR_F32, 1, &bias)}};
+
+    assert_int_equal(mr_push_gradients_batch(x.client, NULL, batch, both, 2, &applied), MR_OK);
+    assert_true(applied);
+    assert_int_equal(mr_push_gradients_batch(x.client, NULL, batch, both, 2, &applied), MR_OK);
+    assert_false(applied);
+    assert_int_equal(mr_lookup_bags(x.client, NULL, x.tables[0], x.keys, x.offsets, 2, &reply), MR_OK);
+    sum = 0;
+    for (uint32_t i = 0; i < x.offsets[2]; i++) {
+        uint32_t times = 0;
+
+        for (uint32_t j = 0; j < x.offsets[BAGS]; j++)
+            times += x.keys[j] == x.keys[i];
+        sum += fake_initial(x.keys[i], 0) - (float)times;
+    }
+    assert_close(floats(reply)[DIM], sum);
+    mr_reply_free(reply);
+    assert_int_equal(mr_variable_pull(x.client, NULL, id, 0, 0, &reply), MR_OK);
+    assert_true(floats(reply)[0] == -2.5f);
+    mr_reply_free(reply);
+    assert_int_equal(mr_batch_state(x.client, NULL, 3, &watermark, &bitmap, &words), MR_OK);
+    assert_int_equal(watermark, 0);
+    assert_int_equal(words, 1);
+    assert_int_equal(bitmap[0], 4);
+    free(bitmap);
+    assert_int_equal(mr_forget_batches(x.client, NULL, &batch, 1), MR_OK);
+    assert_int_equal(mr_lookup_batch(x.client, NULL, batch, x.tables[0], &reply), MR_UNKNOWN_BATCH);
+    tear_down(&x);
+}
+
+/* ---- features and variables ---- */
+
+static void check_features(uint32_t core_count)
+{
+    struct fixture x;
+    struct mr_feature other = mr_feature_table("mean", DIM + 1);
+    struct mr_feature_info *infos = NULL;
+    struct mr_reply *reply = NULL;
+    uint32_t id = 99, count = 0;
+    uint64_t values_first = 4;
+    float values[2] = {5, 6}, gradient[6] = {1, 1, 1, 1, 1, 1};
+
+    set_up(&x, core_count);
+    assert_int_equal(mr_create(x.client, NULL, &other, 1, &id), MR_FEATURE_MISMATCH);
+    assert_non_null(strstr(mr_last_error(), "\"mean\" differs in "));
+    assert_int_equal(id, 99);
+    assert_int_equal(mr_list(x.client, NULL, &infos, &count), MR_OK);
+    assert_int_equal(count, 4);
+    assert_string_equal(infos[3].feature.name, "weights");
+    assert_int_equal(infos[2].id, x.tables[2]);
+    assert_int_equal(infos[2].bytes, 200);
+    free(infos);
+    assert_int_equal(mr_variable_push(x.client, NULL, x.variable, values_first, 2, values), MR_OK);
+    assert_int_equal(mr_variable_push_gradient(x.client, NULL, x.variable, 6, gradient), MR_OK);
+    assert_int_equal(mr_variable_pull(x.client, NULL, x.variable, 3, 0, &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], 3);
+    assert_true(floats(reply)[0] == -1 && floats(reply)[1] == 4 && floats(reply)[2] == 5);
+    mr_reply_free(reply);
+    assert_int_equal(mr_variable_pull(x.client, NULL, x.variable, 3, 4, &reply), MR_WRONG_SHAPE);
+    assert_int_equal(mr_variable_push_gradient(x.client, NULL, x.variable, 5, gradient), MR_WRONG_SHAPE);
+    assert_int_equal(mr_variable_pull(x.client, NULL, x.tables[0], 0, 0, &reply), MR_UNKNOWN_VARIABLE);
+    assert_int_equal(mr_variable_pull(x.client, NULL, 7, 0, 0, &reply), MR_UNKNOWN_VARIABLE);
+    assert_int_equal(mr_lookup(x.client, NULL, 8, x.keys, KEYS, &reply), MR_UNKNOWN_TABLE);
+    assert_int_equal(mr_lookup(x.client, NULL, 70000, x.keys, KEYS, &reply), MR_UNKNOWN_TABLE);
+    assert_int_equal(mr_push_gradients(x.client, NULL, x.tables[0], x.keys, 2, 2, values), MR_WRONG_DIM);
+    /* Another client finds out what the numbers mean. */
+    struct mr_client *second = connect_to(x.node);
+
+    assert_int_equal(mr_lookup(second, NULL, x.tables[0], x.keys, KEYS, &reply), MR_OK);
+    assert_true(floats(reply)[0] == fake_initial(x.keys[0], 0));
+    mr_reply_free(reply);
+    mr_client_destroy(second);
+    tear_down(&x);
+}
+
+/* ---- the node and the hub ---- */
+
+static void count_counters(void *arg, const char *name, uint64_t value)
+{
+    uint32_t *seen = arg;
+
+    *seen += strcmp(name, "wire.requests") == 0 && value > 0;
+    *seen += strcmp(name, "core.index") == 0 ? 10 + (uint32_t)value : 0;
+}
+
+static void check_node(uint32_t core_count)
+{
+    struct fixture x;
+    struct mr_checkpoint_status status;
+    uint64_t id = 0;
+    uint32_t seen = 0;
+
+    set_up(&x, core_count);
+    assert_int_equal(mr_stats(x.client, NULL, core_count - 1, count_counters, &seen), MR_OK);
+    assert_int_equal(seen, 11 + core_count - 1);
+    assert_int_equal(mr_save(x.client, NULL, "/dir", &id), MR_OK);
+    assert_int_equal(id, 1);
+    assert_int_equal(mr_save(x.client, NULL, "/other", &id), MR_IO_ERROR);
+    assert_non_null(strstr(mr_last_error(), "save: IO_ERROR: no such directory"));
+    assert_int_equal(id, 1);
+    assert_int_equal(mr_restore(x.client, NULL, "/dir", 0, &id), MR_OK);
+    assert_int_equal(mr_checkpoint_status(x.client, NULL, &status), MR_OK);
+    assert_int_equal(status.id, 1);
+    assert_int_equal(status.bytes_total, 10);
+    assert_int_equal(status.last_status, MR_IO_ERROR);
+    assert_string_equal(status.last_error, "disk full");
+    assert_int_equal(mr_freeze(x.client, NULL, 1), MR_OK);
+    tear_down(&x);
+}
+
+/* Applied by some cores and refused by others: not to be sent again as it is, and not to be taken for undone. */
+static void test_partly_applied(void **state)
+{
+    struct fixture x;
+    float gradients[KEYS * DIM] = {0};
+
+    set_up(&x, 3);
+    assert_int_equal(mr_freeze(x.client, NULL, 2), MR_OK);
+    assert_int_equal(mr_push_gradients(x.client, NULL, x.tables[0], x.keys, KEYS, DIM, gradients),
+                     MR_UNKNOWN_OUTCOME);
+    assert_non_null(strstr(mr_last_error(), "FROZEN"));
+    assert_non_null(strstr(mr_last_error(), "1 of 3 cores have applied the call"));
+    tear_down(&x);
+}
+
+static void test_hub(void **state)
+{
+    struct fixture x;
+    struct mr_sample_plan plan = {.path = "/data",
+                                  .format = "libsvm",
+                                  .batch_samples = 512,
+                                  .epochs = 2,
+                                  .shuffle_seed = 9,
+                                  .held_out_share = 0.2,
+                                  .part = MR_PART_HELD_OUT,
+                                  .strict = true,
+                                  .run = 3,
+                                  .table = "t"};
+    struct mr_sample_info info;
+    struct mr_hub_status status;
+    struct mr_batch batch;
+    uint64_t done = 7;
+
+    set_up(&x, 1);
+    assert_int_equal(mr_start_sample(x.client, NULL, &plan, &info), MR_OK);
+    assert_int_equal(info.samples, 512);
+    assert_int_equal(info.slots, 2);
+    assert_int_equal(info.stream, 200000);
+    assert_int_equal(info.broken_lines, 3);
+    assert_int_equal(mr_read_sample(x.client, NULL, NULL, 0, &batch), MR_OK);
+    assert_int_equal(batch.id, 7);
+    assert_int_equal(batch.samples, 2);
+    assert_true(batch.dense[5] == 5 && batch.labels[1] == 1);
+    mr_reply_free(batch.reply);
+    assert_int_equal(mr_read_sample(x.client, NULL, &done, 1, &batch), MR_END_OF_DATA);
+    assert_int_equal(mr_hub_status(x.client, NULL, &status), MR_OK);
+    assert_int_equal(status.batches_waiting, 9);
+    assert_true(status.at_end);
+    plan.table = NULL;
+    assert_int_equal(mr_start_sample(x.client, NULL, &plan, &info), MR_INVALID_ARGUMENT);
+    tear_down(&x);
+}
+
+/* ---- arguments: refused before anything is sent, and told by name ---- */
+
+static void assert_refused(enum mr_status status, const char *says)
+{
+    assert_int_equal(status, MR_INVALID_ARGUMENT);
+    if (strstr(mr_last_error(), says) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), says);
+}
+
+static void test_arguments(void **state)
+{
+    struct fixture x;
+    struct mr_client *c;
+    struct mr_reply *reply = NULL;
+    uint32_t falling[3] = {0, 2, 1}, shifted[2] = {1, 2}, id;
+    struct mr_feature nameless = mr_feature_table("", 4), wide = mr_feature_table("x", MR_DIM_MAX + 1);
+    struct mr_options urgent = {.priority = 8};
+    struct mr_batch_keys none = {1, 0, 3, NULL, shifted};
+    float g[4] = {0};
+    struct mr_batch_gradient gradient = {1, mr_tensor_1d(MR_F64, 1, g)};
+
+    set_up(&x, 3);
+    c = x.client;
+    unsigned long long before = atomic_load(&x.node->cores[0].requests);
+
+    assert_refused(mr_lookup(NULL, NULL, 1, x.keys, 1, &reply), "client is NULL");
+    assert_refused(mr_lookup(c, NULL, 1, NULL, 1, &reply), "mr_lookup: keys is NULL");
+    assert_refused(mr_lookup(c, &urgent, 1, x.keys, 1, &reply), "priority is 8");
+    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, NULL, 1, &reply), "offsets is NULL");
+    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, falling, 2, &reply), "offsets[2] = 1 is below");
+    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, shifted, 1, &reply), "offsets[0] is 1");
+    assert_refused(mr_push_gradients(c, NULL, 1, x.keys, 1, 0, g), "dim is 0");
+    assert_refused(mr_push_gradients(c, NULL, 1, x.keys, 1, 4, NULL), "gradients is NULL");
+    assert_refused(mr_create(c, NULL, &nameless, 1, &id), "name");
+    assert_refused(mr_create(c, NULL, &wide, 1, &id), "\"x\"");
+    assert_refused(mr_create(c, NULL, &wide, 0, &id), "count is 0");
+    assert_refused(mr_freeze(c, NULL, 3), "level is 3");
+    assert_refused(mr_feed_sample(c, NULL, 1, &none, 1, false), "0 samples of 3 slots");
+    assert_refused(mr_feed_sample(c, NULL, 1, &none, 0, false), "table_count is 0");
+    assert_int_equal(mr_push_gradients_batch(c, NULL, 1, &gradient, 1, NULL), MR_WRONG_DTYPE);
+    gradient.gradient = mr_tensor_1d(MR_F32, 3, g);
+    gradient.gradient.bytes = 4;
+    assert_int_equal(mr_push_gradients_batch(c, NULL, 1, &gradient, 1, NULL), MR_WRONG_SHAPE);
+    assert_refused(mr_push_gradients_batch(c, NULL, 1, &gradient, 0, NULL), "count is 0");
+    assert_refused(mr_variable_push(c, NULL, x.variable, 0, 1, NULL), "values is NULL");
+    assert_refused(mr_heartbeat(c, NULL, NULL), "states is NULL");
+    assert_refused(mr_stats(c, NULL, 0, NULL, NULL), "visit is NULL");
+    assert_refused(mr_batch_state(c, NULL, 0, NULL, NULL, NULL), "must all be given");
+    assert_refused(mr_future_wait(NULL, NULL), "future is NULL");
+    assert_null(reply);
+    assert_int_equal(atomic_load(&x.node->cores[0].requests), before);
+    tear_down(&x);
+}
+
+/* Outputs of an asynchronous call are there once it has been waited for. */
+static void test_async(void **state)
+{
+    struct fixture x;
+    struct mr_future *future = NULL;
+    struct mr_options options = {.future = &future};
+    struct mr_reply *reply = NULL;
+    struct mr_feature_info *infos = NULL;
+    uint64_t key = 6, keys[2] = {1, 2};
+    uint32_t count = 0;
+
+    set_up(&x, 3);
+    assert_int_equal(mr_lookup(x.client, &options, x.tables[0], keys, 2, NULL), MR_OK);
+    keys[0] = key; /* copied before the call returned */
+    while (!mr_future_done(future)) {
+    }
+    assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+    assert_true(floats(reply)[0] == fake_initial(1, 0));
+    assert_int_equal(mr_future_wait(future, &reply), MR_INVALID_ARGUMENT);
+    mr_reply_free(reply);
+    mr_future_destroy(future);
+    assert_int_equal(mr_list(x.client, &options, &infos, &count), MR_OK);
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    assert_int_equal(count, 4);
+    free(infos);
+    mr_future_destroy(future);
+    /* Nothing comes back: no tensors then. */
+    assert_int_equal(mr_freeze(x.client, &options, 0), MR_OK);
+    assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor_count(reply), 0);
+    mr_reply_free(reply);
+    mr_future_destroy(future);
+    tear_down(&x);
+}
+
+static void test_rows(void **state)
+{
+    check_rows(1);
+    check_rows(3);
+}
+
+static void test_pooling(void **state)
+{
+    for (uint32_t pooling = MR_POOL_SUM; pooling <= MR_POOL_SQRTN; pooling++) {
+        check_pooling(1, pooling);
+        check_pooling(3, pooling);
+    }
+}
+
+static void test_batches(void **state)
+{
+    check_batches(1);
+    check_batches(3);
+}
+
+static void test_features(void **state)
+{
+    check_features(1);
+    check_features(3);
+}
+
+static void test_node(void **state)
+{
+    check_node(1);
+    check_node(3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),    cmocka_unit_test(test_pooling),
+        cmocka_unit_test(test_batches), cmocka_unit_test(test_features),
+        cmocka_unit_test(test_node),    cmocka_unit_test(test_partly_applied),
+        cmocka_unit_test(test_hub),     cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_async),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

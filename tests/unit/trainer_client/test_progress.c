@@ -1,0 +1,235 @@
+/* Many calls and many threads: all end, none is lost, none comes back with another's answer. */
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/millrace.h"
+
+static struct mr_client *connect_with(const struct fake_node *node, struct mr_client_options options)
+{
+    struct mr_client *client = NULL;
+    char error[512] = "";
+
+    options.server = fake_node_address(node);
+    options.deadline_ms = 60000;
+    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    return client;
+}
+
+/* More calls at once than there are slots, and more than the library holds: those without an answer to keep need none. */
+static void test_thousands(void **state)
+{
+    enum { CALLS = 6000 };
+    struct fake_node *node = fake_node_start(2);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){0});
+    struct mr_future **futures = calloc(CALLS, sizeof(void *));
+
+    assert_non_null(futures);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        struct mr_options options = {.future = &futures[i], .more = i % 3 != 0, .priority = (uint8_t)(i % 8)};
+
+        assert_int_equal(mr_echo(client, &options, i % 2, NULL, 0, NULL), MR_OK);
+    }
+    for (uint32_t i = 0; i < CALLS; i++) {
+        assert_int_equal(mr_future_wait(futures[i], NULL), MR_OK);
+        mr_future_destroy(futures[i]);
+    }
+    free(futures);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+/* The message memory is far too small for all of them at once: calls wait for room, and answers that nobody has taken yet
+ * do not stand in the way of others. */
+static void test_backpressure(void **state)
+{
+    enum { CALLS = 200, BYTES = 60000 };
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){.memory_bytes = 1 << 20});
+    struct mr_future *futures[CALLS];
+    uint8_t *bytes = malloc(CALLS + BYTES);
+
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i < CALLS + BYTES; i++)
+        bytes[i] = (uint8_t)(i * 31u >> 3);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        struct mr_options options = {.future = &futures[i]};
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, BYTES, bytes + i);
+
+        assert_int_equal(mr_echo(client, &options, 0, &tensor, 1, NULL), MR_OK);
+    }
+    for (uint32_t i = 0; i < CALLS; i++) {
+        struct mr_reply *reply = NULL;
+
+        assert_int_equal(mr_future_wait(futures[i], &reply), MR_OK);
+        assert_memory_equal(mr_reply_tensor(reply, 0)->data, bytes + i, BYTES);
+        mr_reply_free(reply);
+        mr_future_destroy(futures[i]);
+    }
+    free(bytes);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+/* Larger than all the memory: waiting would not help. */
+static void test_too_large(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){.memory_bytes = 1 << 20});
+    uint8_t *bytes = calloc(1, 2 << 20);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, 2 << 20, bytes);
+
+    assert_non_null(bytes);
+    assert_int_equal(mr_echo(client, NULL, 0, &tensor, 1, NULL), MR_NO_MEMORY);
+    assert_non_null(strstr(mr_last_error(), "memory_bytes = 1048576"));
+    assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
+    free(bytes);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+struct worker {
+    pthread_t thread;
+    struct mr_client *client;
+    uint32_t number;
+    uint32_t wrong;
+};
+
+enum { THREADS = 8, ROUNDS = 150, OUTSTANDING = 5 };
+
+static void one_round(struct worker *w, uint32_t n)
+{
+    struct mr_future *futures[OUTSTANDING];
+    uint64_t values[OUTSTANDING][300];
+
+    for (uint32_t i = 0; i < OUTSTANDING; i++) {
+        uint32_t count = 1 + (n * 7 + i * 61 + w->number * 13) % 300;
+        struct mr_tensor tensor = mr_tensor_1d(MR_U64, count, values[i]);
+        struct mr_options options = {.future = &futures[i]};
+
+        for (uint32_t k = 0; k < count; k++)
+            values[i][k] = ((uint64_t)w->number << 40) + ((uint64_t)n << 20) + i * 1000 + k;
+        if (mr_echo(w->client, &options, (n + i) % 3, &tensor, 1, NULL) != MR_OK) {
+            futures[i] = NULL;
+            w->wrong++;
+        }
+    }
+    for (uint32_t i = 0; i < OUTSTANDING; i++) {
+        struct mr_reply *reply = NULL;
+
+        if (mr_future_wait(futures[i], &reply) != MR_OK ||
+            memcmp(mr_reply_tensor(reply, 0)->data, values[i], mr_reply_tensor(reply, 0)->bytes) != 0)
+            w->wrong++;
+        mr_reply_free(reply);
+        mr_future_destroy(futures[i]);
+    }
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+
+    for (uint32_t n = 0; n < ROUNDS; n++) {
+        one_round(w, n);
+        if (mr_echo(w->client, NULL, n % 3, NULL, 0, NULL) != MR_OK)
+            w->wrong++;
+    }
+    return NULL;
+}
+
+static void run_threads(struct mr_client_options options)
+{
+    struct fake_node *node = fake_node_start(3);
+    struct mr_client *client = connect_with(node, options);
+    struct worker workers[THREADS];
+
+    for (uint32_t i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.client = client, .number = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        assert_int_equal(workers[i].wrong, 0);
+    }
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+static void test_threads(void **state)
+{
+    run_threads((struct mr_client_options){.busy_poll_us = 1});
+    run_threads((struct mr_client_options){.busy_poll_us = 200});
+}
+
+static void test_threads_and_progress_thread(void **state)
+{
+    run_threads((struct mr_client_options){.progress_thread = true});
+}
+
+/* With a thread of the library's own a call ends without its caller's help. */
+static void test_progress_thread(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){.progress_thread = true});
+    struct mr_future *future = NULL;
+    struct mr_options options = {.future = &future};
+    unsigned long long before = atomic_load(&node->cores[0].requests);
+    uint32_t large = 3 << 20;
+    uint8_t *bytes = calloc(1, large);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, large, bytes);
+
+    assert_non_null(bytes);
+    assert_int_equal(mr_echo(client, &options, 0, &tensor, 1, NULL), MR_OK);
+    while (atomic_load(&node->cores[0].requests) == before)
+        poll(NULL, 0, 1);
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    free(bytes);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+/* The caller's own event loop. */
+static void test_event_loop(void **state)
+{
+    struct fake_node *node = fake_node_start(2);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){0});
+    struct mr_future *future = NULL;
+    struct mr_options options = {.future = &future};
+    struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};
+    uint32_t ended = 0;
+
+    assert_true(pollfd.fd >= 0);
+    assert_int_equal(mr_echo(client, &options, 1, NULL, 0, NULL), MR_OK);
+    while (ended == 0) {
+        assert_true(poll(&pollfd, 1, mr_client_timeout_ms(client)) >= 0);
+        ended = mr_client_progress(client);
+    }
+    assert_int_equal(ended, 1);
+    assert_true(mr_future_done(future));
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_thousands),
+        cmocka_unit_test(test_backpressure),
+        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads_and_progress_thread),
+        cmocka_unit_test(test_progress_thread),
+        cmocka_unit_test(test_event_loop),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
