@@ -195,7 +195,8 @@ static enum dp_verdict parse_ipv6(const struct dp_net *net, const uint8_t *ip, s
 enum dp_verdict dp_frame_parse(const struct dp_net *net, const uint8_t *bytes, size_t byte_count,
                                struct dp_checked checked, struct dp_frame *out)
 {
-    if (byte_count < DP_ETHER_BYTES || mac_is_group(bytes + 6))
+    /* Our own address as the sender's is an echo of what we sent, or a forgery. */
+    if (byte_count < DP_ETHER_BYTES || mac_is_group(bytes + 6) || memcmp(bytes + 6, net->mac, 6) == 0)
         return DP_FRAME_MALFORMED;
     *out = (struct dp_frame){.peer_mac = bytes + 6};
     if (!mac_is_group(bytes) && memcmp(bytes, net->mac, 6) != 0)

@@ -228,6 +228,8 @@ static void nobody_is_answered_who_cannot_have_asked(void **state)
     size_t n = datagram_make(bytes, &server, DP_LOCAL_IPV4, SERVER_PORT, text, TEXT_BYTES);
     bytes[6] |= 1;
     assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_MALFORMED);
+    memcpy(bytes + 6, server.mac, 6);
+    assert_int_equal(verdict_of(&server, bytes, n), DP_FRAME_MALFORMED);
 }
 
 static void ipv4_options_are_skipped(void **state)
