@@ -106,7 +106,8 @@ static void arm(struct mr_endpoint *ep, struct mr_session *s)
 static void handshake_end(struct mr_endpoint *ep, struct mr_session *s)
 {
     s->handshake = MR_HANDSHAKE_NONE;
-    s->keepalive_at_us = ep->now_us + (s->confirmed ? MR_KEEPALIVE_US : MR_CONFIRM_US);
+    if (!s->confirmed)
+        s->keepalive_at_us = ep->now_us + MR_CONFIRM_US;
     arm(ep, s);
 }
 
