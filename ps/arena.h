@@ -30,7 +30,8 @@ void ps_arena_destroy(struct ps_arena *a);
 void *ps_arena_alloc(struct ps_arena *a, size_t bytes, size_t alignment);
 /* With the bytes and alignment it was allocated with. NULL is fine. */
 void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment);
-/* Give freed memory below the size of a unit back to the kernel now: after much was freed. */
+/* Give the pages of freed memory back to the kernel now: after much was freed. Units that smaller requests were cut from
+ * stay counted as mapped, and serve the next such requests. */
 void ps_arena_trim(struct ps_arena *a);
 size_t ps_arena_mapped_bytes(const struct ps_arena *a); /* units in use: what the process may hold for it */
 size_t ps_arena_allocated_bytes(const struct ps_arena *a); /* what was asked for and not freed */

@@ -1,0 +1,206 @@
+#include "table_fixture.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "ps/initializer.h"
+
+uint64_t fixture_seed(const char *test)
+{
+    const char *given = getenv("TEST_SEED");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t seed =
+        given != NULL ? strtoull(given, NULL, 10) : (uint64_t)now.tv_sec * 1000003u + (uint64_t)now.tv_nsec;
+    printf("%s: TEST_SEED=%" PRIu64 "\n", test, seed);
+    return seed;
+}
+
+uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+uint32_t random_below(uint64_t *state, uint32_t bound)
+{
+    return (uint32_t)(random_next(state) % bound);
+}
+
+float random_float(uint64_t *state)
+{
+    return (float)(random_next(state) >> 40) * 0x1p-23f - 1.0f;
+}
+
+struct mr_feature fixture_adagrad(uint32_t dim)
+{
+    struct mr_feature f = mr_feature_table("table", dim);
+    f.optimizer = MR_OPT_ADAGRAD;
+    f.learning_rate = 0.1f;
+    f.optimizer_args[0] = 0.1f;
+    f.optimizer_args[1] = 1e-10f;
+    f.initializer = MR_INIT_UNIFORM;
+    f.init_a = -0.05f;
+    f.init_b = 0.05f;
+    f.seed = 7;
+    return f;
+}
+
+struct ps_table *fixture_table(const struct mr_feature *feature, struct ps_arena *arena)
+{
+    struct ps_table *t = NULL;
+    const char *what = NULL;
+    assert_null(mr_feature_check(feature));
+    assert_int_equal(ps_table_create(feature, arena, &t, &what), MR_OK);
+    return t;
+}
+
+void model_init(struct model *m, const struct mr_feature *feature)
+{
+    *m = (struct model){.feature = *feature, .dim = feature->dims[0]};
+    m->stored_floats = m->dim * (feature->optimizer == MR_OPT_ADAGRAD ? 2 : 1);
+}
+
+void model_free(struct model *m)
+{
+    for (uint32_t i = 0; i < m->row_count; i++)
+        free(m->rows[i].stored);
+    free(m->rows);
+}
+
+static float *model_add(struct model *m, uint64_t key)
+{
+    if (m->row_count == m->row_capacity) {
+        m->row_capacity = m->row_capacity == 0 ? 64 : 2 * m->row_capacity;
+        m->rows = realloc(m->rows, m->row_capacity * sizeof(*m->rows));
+        assert_non_null(m->rows);
+    }
+    struct model_row *row = &m->rows[m->row_count++];
+    row->key = key;
+    row->stored = calloc(m->stored_floats, sizeof(float));
+    assert_non_null(row->stored);
+    return row->stored;
+}
+
+void model_copy(struct model *m, const struct model *from)
+{
+    model_init(m, &from->feature);
+    for (uint32_t i = 0; i < from->row_count; i++)
+        memcpy(model_add(m, from->rows[i].key), from->rows[i].stored, m->stored_floats * sizeof(float));
+}
+
+float *model_find(const struct model *m, uint64_t key)
+{
+    for (uint32_t i = 0; i < m->row_count; i++)
+        if (m->rows[i].key == key)
+            return m->rows[i].stored;
+    return NULL;
+}
+
+void model_lookup(struct model *m, uint64_t key, bool insert, float *out)
+{
+    struct ps_initializer initializer;
+    const char *what;
+    float *row = model_find(m, key);
+    if (row != NULL) {
+        memcpy(out, row, m->dim * sizeof(float));
+        return;
+    }
+    assert_int_equal(ps_initializer_init(&m->feature, &initializer, &what), MR_OK);
+    ps_initializer_fill(&initializer, key, out, m->dim);
+    if (!insert)
+        return;
+    row = model_add(m, key);
+    memcpy(row, out, m->dim * sizeof(float));
+    for (uint32_t i = m->dim; i < m->stored_floats; i++)
+        row[i] = m->feature.optimizer_args[0];
+}
+
+/* One operation at a time: through volatile, the compiler can neither contract nor reorder. */
+static void model_step(const struct model *m, float *row, const float *gradient)
+{
+    for (uint32_t i = 0; i < m->dim; i++) {
+        volatile float g = gradient[i];
+        volatile float step = m->feature.learning_rate * g;
+        if (m->feature.optimizer == MR_OPT_ADAGRAD) {
+            volatile float square = g * g;
+            volatile float state = row[m->dim + i] + square;
+            row[m->dim + i] = state < FLT_MAX ? state : FLT_MAX;
+            volatile float root = sqrtf(row[m->dim + i]);
+            volatile float divisor = root + m->feature.optimizer_args[1];
+            step = step / divisor;
+        }
+        row[i] = row[i] - step;
+    }
+}
+
+static bool all_finite(const float *x, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+uint32_t model_push(struct model *m, const uint64_t *keys, uint32_t key_count, const float *gradients)
+{
+    uint32_t changed = 0;
+    float *sum = calloc(m->dim, sizeof(float));
+    assert_non_null(sum);
+    for (uint32_t k = 0; k < key_count; k++) {
+        bool first = true, any = false;
+        for (uint32_t j = 0; j < k && first; j++)
+            first = keys[j] != keys[k];
+        float *row = model_find(m, keys[k]);
+        if (!first || row == NULL)
+            continue;
+        for (uint32_t j = k; j < key_count; j++) {
+            const float *g = gradients + (size_t)j * m->dim;
+            if (keys[j] != keys[k] || !all_finite(g, m->dim))
+                continue;
+            for (uint32_t i = 0; i < m->dim; i++)
+                sum[i] = any ? sum[i] + g[i] : g[i];
+            any = true;
+        }
+        if (any && all_finite(sum, m->dim)) {
+            model_step(m, row, sum);
+            changed++;
+        }
+    }
+    free(sum);
+    return changed;
+}
+
+struct check {
+    const struct model *model;
+    uint64_t rows;
+};
+
+static void check_row(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                      uint32_t count)
+{
+    struct check *check = self;
+    for (uint32_t i = 0; i < count; i++) {
+        const float *expected = model_find(check->model, keys[i]);
+        assert_non_null(expected);
+        assert_memory_equal(rows[i], expected, ps_table_stored_row_bytes(t));
+    }
+    check->rows += count;
+}
+
+void model_check(const struct model *m, struct ps_table *t)
+{
+    struct check check = {.model = m};
+    struct ps_cut cut = {.self = &check, .emit = check_row};
+    assert_int_equal(ps_table_rows(t), m->row_count);
+    ps_table_cut_begin(t, &cut);
+    while (!ps_table_cut_step(t, 1000)) {
+    }
+    assert_int_equal(check.rows, m->row_count);
+}

@@ -1,0 +1,188 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/arena.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ASAN 1
+#endif
+#endif
+#ifdef ASAN
+/* <sanitizer/allocator_interface.h>, which does not come with every compiler */
+int __sanitizer_get_ownership(const volatile void *p);
+#endif
+
+#define LIMIT ((size_t)32 << 20)
+#define UNIT  PS_ARENA_UNIT_BYTES
+
+static bool all_zero(const uint8_t *p, size_t bytes)
+{
+    return p[0] == 0 && memcmp(p, p + 1, bytes - 1) == 0;
+}
+
+static void test_a_limit_too_small_is_refused(void **state)
+{
+    assert_null(ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN - 1));
+    struct ps_arena *a = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
+    assert_non_null(a);
+    assert_int_equal(ps_arena_limit_bytes(a), PS_ARENA_LIMIT_BYTES_MIN);
+    ps_arena_destroy(a);
+    ps_arena_destroy(NULL);
+}
+
+static void test_an_unlimited_arena_is_cut_to_the_largest(void **state)
+{
+    struct ps_arena *a = ps_arena_create(SIZE_MAX);
+    assert_non_null(a);
+    assert_int_equal(ps_arena_limit_bytes(a), PS_ARENA_LIMIT_BYTES_MAX);
+    void *p = ps_arena_alloc(a, 2 * UNIT, UNIT);
+    assert_non_null(p);
+    memset(p, 1, 2 * UNIT);
+    ps_arena_destroy(a);
+}
+
+static void test_memory_is_aligned_and_zeroed_also_when_reused(void **state)
+{
+    static const size_t sizes[] = {1, 64, 4096, 5000, 100000, UNIT / 2, UNIT, 2 * UNIT};
+    struct ps_arena *a = ps_arena_create(LIMIT);
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            for (size_t alignment = 8; alignment <= 4096; alignment *= 8) {
+                uint8_t *p = ps_arena_alloc(a, sizes[i], alignment);
+                assert_non_null(p);
+                assert_int_equal((uintptr_t)p % alignment, 0);
+                assert_true(sizes[i] == 1 ? p[0] == 0 : all_zero(p, sizes[i]));
+                memset(p, 0xff, sizes[i]);
+                ps_arena_free(a, p, sizes[i], alignment);
+            }
+        }
+    }
+    assert_int_equal(ps_arena_allocated_bytes(a), 0);
+    ps_arena_destroy(a);
+}
+
+static void test_the_account_is_exact(void **state)
+{
+    struct ps_arena *a = ps_arena_create(LIMIT);
+    size_t empty = ps_arena_mapped_bytes(a);
+    assert_int_equal(ps_arena_allocated_bytes(a), 0);
+    void *p = ps_arena_alloc(a, 100, 64), *q = ps_arena_alloc(a, 3 * UNIT, 64);
+    assert_int_equal(ps_arena_allocated_bytes(a), 100 + 3 * UNIT);
+    assert_in_range(ps_arena_mapped_bytes(a), empty + 3 * UNIT, empty + 4 * UNIT);
+    assert_int_equal((uintptr_t)q % UNIT, 0);
+    ps_arena_free(a, q, 3 * UNIT, 64);
+    ps_arena_free(a, p, 100, 64);
+    ps_arena_free(a, NULL, 100, 64);
+    assert_int_equal(ps_arena_allocated_bytes(a), 0);
+    assert_in_range(ps_arena_mapped_bytes(a), empty, empty + UNIT);
+    ps_arena_destroy(a);
+}
+
+static void test_the_limit_holds_and_freed_memory_comes_back(void **state)
+{
+    struct ps_arena *a = ps_arena_create(LIMIT);
+    void *units[LIMIT / UNIT];
+    uint32_t count = 0;
+    while ((units[count] = ps_arena_alloc(a, UNIT, 64)) != NULL) {
+        assert_true(ps_arena_mapped_bytes(a) <= LIMIT);
+        count++;
+    }
+    assert_in_range(count, LIMIT / UNIT - 2, LIMIT / UNIT);
+    assert_null(ps_arena_alloc(a, UNIT, 64));
+    /* Two units that are not neighbours are no room for two in a row. */
+    ps_arena_free(a, units[1], UNIT, 64);
+    ps_arena_free(a, units[3], UNIT, 64);
+    assert_null(ps_arena_alloc(a, 2 * UNIT, 64));
+    ps_arena_free(a, units[2], UNIT, 64);
+    void *three = ps_arena_alloc(a, 3 * UNIT, 64);
+    assert_ptr_equal(three, units[1]);
+    assert_true(all_zero(three, 3 * UNIT));
+    ps_arena_destroy(a);
+}
+
+static void test_small_requests_stop_at_the_limit_too(void **state)
+{
+    enum { BYTES = 4096, MOST = LIMIT / BYTES };
+    struct ps_arena *a = ps_arena_create(LIMIT);
+    void **p = calloc(MOST, sizeof(*p));
+    uint32_t count = 0;
+    while (count < MOST && (p[count] = ps_arena_alloc(a, BYTES, 64)) != NULL)
+        count++;
+    assert_in_range(count, MOST / 2, MOST - 1);
+    assert_true(ps_arena_mapped_bytes(a) <= LIMIT);
+    for (uint32_t i = 0; i < count; i++)
+        ps_arena_free(a, p[i], BYTES, 64);
+    ps_arena_trim(a);
+    assert_int_equal(ps_arena_allocated_bytes(a), 0);
+    assert_true(ps_arena_mapped_bytes(a) < LIMIT / 2);
+    void *unit = ps_arena_alloc(a, 4 * UNIT, 64);
+    assert_non_null(unit);
+    ps_arena_destroy(a);
+    free(p);
+}
+
+static void test_scratch_grows_and_is_kept(void **state)
+{
+    struct ps_arena *a = ps_arena_create(LIMIT);
+    size_t bytes = 0;
+    void *p = ps_arena_scratch(a, 1, &bytes);
+    assert_int_equal(bytes, PS_ARENA_SCRATCH_BYTES_MIN);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    p = ps_arena_scratch(a, 3 * PS_ARENA_SCRATCH_BYTES_MIN + 1, &bytes);
+    assert_true(bytes > 3 * PS_ARENA_SCRATCH_BYTES_MIN);
+    memset(p, 1, bytes);
+    size_t again = 0;
+    assert_ptr_equal(ps_arena_scratch(a, 100, &again), p);
+    assert_int_equal(again, bytes);
+    ps_arena_destroy(a);
+}
+
+static void test_scratch_that_cannot_be_had_leaves_what_there_is(void **state)
+{
+    struct ps_arena *a = ps_arena_create(LIMIT);
+    size_t bytes = 0;
+    void *p = ps_arena_scratch(a, SIZE_MAX / 4, &bytes);
+    assert_non_null(p);
+    assert_int_equal(bytes, PS_ARENA_SCRATCH_BYTES_MIN);
+    ps_arena_destroy(a);
+}
+
+/* jemalloc is linked in for its arenas; the sanitizer must stay the process's malloc, or it would see no heap error. */
+static void test_a_sanitizer_keeps_malloc(void **state)
+{
+#ifdef ASAN
+    void *p = malloc(10);
+    assert_true(__sanitizer_get_ownership(p));
+    free(p);
+    struct ps_arena *a = ps_arena_create(LIMIT);
+    p = ps_arena_alloc(a, 10, 64);
+    assert_false(__sanitizer_get_ownership(p));
+    ps_arena_destroy(a);
+#else
+    skip();
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_limit_too_small_is_refused),
+        cmocka_unit_test(test_an_unlimited_arena_is_cut_to_the_largest),
+        cmocka_unit_test(test_memory_is_aligned_and_zeroed_also_when_reused),
+        cmocka_unit_test(test_the_account_is_exact),
+        cmocka_unit_test(test_the_limit_holds_and_freed_memory_comes_back),
+        cmocka_unit_test(test_small_requests_stop_at_the_limit_too),
+        cmocka_unit_test(test_scratch_grows_and_is_kept),
+        cmocka_unit_test(test_scratch_that_cannot_be_had_leaves_what_there_is),
+        cmocka_unit_test(test_a_sanitizer_keeps_malloc),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+/* All vector widths that this processor runs, against each other, bit for bit; and the widest against plain loops. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/kernels.h"
+#include "ps/optimizer.h"
+#include "table_fixture.h"
+
+#define ROWS 5u
+
+struct data {
+    size_t dim;
+    float *memory;
+    float *rows[ROWS];
+    const float *gradients[ROWS];
+    float *out;
+    size_t floats;
+};
+
+static void data_make(struct data *d, size_t dim, uint64_t seed)
+{
+    d->dim = dim;
+    d->floats = (ROWS * 4) * dim + 1;
+    d->memory = malloc(d->floats * sizeof(float));
+    assert_non_null(d->memory);
+    for (size_t i = 0; i < d->floats; i++)
+        d->memory[i] = random_float(&seed) * (i % 7 == 0 ? 1e-3f : 3.0f);
+    float *at = d->memory + 1; /* aligned to a float and no more */
+    for (uint32_t r = 0; r < ROWS; r++) {
+        d->rows[r] = at + r * 2 * dim;
+        for (size_t i = dim; i < 2 * dim; i++)
+            d->rows[r][i] = fabsf(d->rows[r][i]); /* Adagrad's state */
+        d->gradients[r] = at + (ROWS * 2 + r) * dim;
+    }
+    d->out = at + ROWS * 3 * dim;
+}
+
+static struct ps_optimizer optimizer(uint32_t kind, float decay, float clip_value, float clip_norm)
+{
+    return (struct ps_optimizer){.kind = kind,
+                                 .learning_rate = 0.1f,
+                                 .initial_state = 0.1f,
+                                 .epsilon = 1e-8f,
+                                 .weight_decay = decay,
+                                 .clip_value = clip_value,
+                                 .clip_norm = clip_norm,
+                                 .transforms = decay > 0 || clip_value > 0 || clip_norm > 0};
+}
+
+static void run_all(const struct ps_kernels *k, struct data *d)
+{
+    const float *const *rows = (const float *const *)d->rows;
+    k->add_rows(d->out, rows, ROWS, d->dim);
+    k->add_rows(d->out, rows, 0, d->dim);
+    k->divide(d->out, d->out, 3.0f, d->dim);
+    assert_true(k->add_finite(d->out, d->gradients[0], d->dim));
+    for (uint32_t i = 0; i < 8; i++) {
+        struct ps_optimizer o = optimizer(MR_OPT_SGD, i & 1 ? 0.01f : 0, i & 2 ? 0.5f : 0, i & 4 ? 0.7f : 0);
+        assert_int_equal(k->sgd(&o, d->rows, d->gradients, ROWS, d->dim), ROWS);
+        assert_int_equal(k->adagrad(&o, d->rows, d->gradients, ROWS, d->dim), ROWS);
+    }
+    k->copy_rows(d->out, rows, ROWS, d->dim);
+}
+
+static void test_all_widths_give_the_same_bits(void **state)
+{
+    uint64_t seed = fixture_seed("widths");
+    for (size_t dim = 1; dim <= 1024; dim += dim < 70 ? 1 : 53) {
+        struct data reference;
+        data_make(&reference, dim, seed + dim);
+        run_all(ps_kernels_at(0), &reference);
+        for (uint32_t i = 1; ps_kernels_at(i) != NULL; i++) {
+            struct data d;
+            data_make(&d, dim, seed + dim);
+            run_all(ps_kernels_at(i), &d);
+            assert_memory_equal(d.memory, reference.memory, d.floats * sizeof(float));
+            free(d.memory);
+        }
+        free(reference.memory);
+    }
+}
+
+static void test_there_is_always_a_baseline(void **state)
+{
+    uint32_t count = 0;
+    while (ps_kernels_at(count) != NULL)
+        count++;
+    assert_in_range(count, 1, 3);
+    assert_string_equal(ps_kernels_at(count - 1)->name, "baseline");
+    assert_ptr_equal(ps_kernels_best(), ps_kernels_at(0));
+}
+
+static void test_rows_are_copied_and_summed_in_order(void **state)
+{
+    uint64_t seed = fixture_seed("sums");
+    for (size_t dim = 1; dim < 40; dim++) {
+        struct data d;
+        data_make(&d, dim, seed);
+        float *copy = malloc(ROWS * dim * sizeof(float)), *sum = calloc(dim, sizeof(float));
+        const float *const *rows = (const float *const *)d.rows;
+        ps_kernels_best()->copy_rows(copy, rows, ROWS, dim);
+        ps_kernels_best()->add_rows(sum, rows, ROWS, dim);
+        for (size_t i = 0; i < dim; i++) {
+            float expected = 0;
+            for (uint32_t r = 0; r < ROWS; r++) {
+                assert_true(copy[r * dim + i] == d.rows[r][i]);
+                expected += d.rows[r][i];
+            }
+            assert_true(sum[i] == expected);
+        }
+        free(copy);
+        free(sum);
+        free(d.memory);
+    }
+}
+
+static void test_nan_and_infinity_are_seen_at_every_place(void **state)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    float x[67], out[67];
+    for (uint32_t k = 0; ps_kernels_at(k) != NULL; k++) {
+        const struct ps_kernels *kernels = ps_kernels_at(k);
+        for (size_t dim = 1; dim <= 67; dim++) {
+            for (size_t i = 0; i < dim; i++)
+                x[i] = i % 2 == 0 ? FLT_MAX : -FLT_MIN;
+            memset(out, 0, sizeof(out));
+            assert_true(kernels->all_finite(x, dim));
+            for (size_t at = 0; at < dim; at++) {
+                float good = x[at];
+                x[at] = bad[at % 3];
+                assert_false(kernels->all_finite(x, dim));
+                assert_false(kernels->add_finite(out, x, dim));
+                assert_true(out[0] == 0 && out[dim - 1] == 0);
+                x[at] = good;
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_widths_give_the_same_bits),
+        cmocka_unit_test(test_there_is_always_a_baseline),
+        cmocka_unit_test(test_rows_are_copied_and_summed_in_order),
+        cmocka_unit_test(test_nan_and_infinity_are_seen_at_every_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,281 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/initializer.h"
+#include "table_fixture.h"
+
+static struct ps_arena *arena;
+
+static int set_up(void **state)
+{
+    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(arena);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+static void refused(struct mr_feature f, const char *expected)
+{
+    struct ps_table *t = NULL;
+    const char *what = NULL;
+    assert_int_equal(ps_table_create(&f, arena, &t, &what), MR_UNSUPPORTED);
+    assert_string_equal(what, expected);
+    assert_null(t);
+    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
+}
+
+static void test_what_comes_later_is_refused_by_name(void **state)
+{
+    struct mr_feature plain = mr_feature_table("t", 4), f;
+#define REFUSED(field, value, expected)                                                                      \
+    f = plain;                                                                                               \
+    f.field = (value);                                                                                       \
+    refused(f, expected);
+    REFUSED(dtype, MR_F16, "dtype f16")
+    REFUSED(dtype, MR_BF16, "dtype bf16")
+    REFUSED(dtype, MR_F64, "dtype other than f32")
+    REFUSED(pooling, MR_POOL_NONE, "pooling none")
+    REFUSED(admission, MR_ADMIT_PROBABILITY, "admission probability")
+    REFUSED(admission, MR_ADMIT_SIGHTINGS, "admission sightings")
+    REFUSED(eviction, MR_EVICT_AGE, "eviction age")
+    REFUSED(eviction, MR_EVICT_LRU, "eviction lru")
+    REFUSED(eviction, MR_EVICT_LFU, "eviction lfu")
+    REFUSED(eviction, MR_EVICT_NORM, "eviction norm")
+    REFUSED(optimizer, MR_OPT_ADAMW, "optimizer adamw")
+    REFUSED(initializer, 77, "initializer of an unknown number")
+}
+
+static void test_a_lookup_without_insert_answers_first_values_and_keeps_nothing(void **state)
+{
+    struct mr_feature f = fixture_adagrad(8);
+    struct ps_table *t = fixture_table(&f, arena);
+    const uint64_t keys[3] = {0, UINT64_MAX, 0};
+    float first[24], again[24];
+    ps_table_lookup(t, keys, 3, false, first);
+    assert_int_equal(ps_table_rows(t), 0);
+    assert_int_equal(ps_table_counters(t)->keys_missing, 3);
+    assert_memory_equal(first, first + 16, 8 * sizeof(float));
+    assert_memory_not_equal(first, first + 8, 8 * sizeof(float));
+    ps_table_lookup(t, keys, 3, true, again);
+    assert_memory_equal(first, again, sizeof(first));
+    assert_int_equal(ps_table_rows(t), 2);
+    assert_int_equal(ps_table_counters(t)->rows, 2);
+    assert_int_equal(ps_table_counters(t)->rows_created, 2);
+    assert_int_equal(ps_table_counters(t)->keys_looked_up, 6);
+    assert_int_equal(ps_table_counters(t)->keys_missing, 5);
+    ps_table_destroy(t);
+}
+
+static void test_no_keys_is_fine(void **state)
+{
+    struct mr_feature f = fixture_adagrad(8);
+    struct ps_table *t = fixture_table(&f, arena);
+    const uint32_t offsets[1] = {0};
+    ps_table_lookup(t, NULL, 0, true, NULL);
+    ps_table_lookup_bags(t, NULL, offsets, 0, true, NULL);
+    ps_table_push(t, NULL, 0, NULL);
+    ps_table_push_bags(t, NULL, offsets, 0, NULL);
+    assert_int_equal(ps_table_counters(t)->keys_looked_up, 0);
+    assert_string_equal(ps_table_feature(t)->name, "table");
+    ps_table_destroy(t);
+    ps_table_destroy(NULL);
+}
+
+static void test_rows_of_any_dim_hold_their_values(void **state)
+{
+    enum { COUNT = 400 };
+    for (uint32_t dim = 1; dim <= MR_DIM_MAX; dim = dim < 20 ? dim + 1 : dim * 2 + (dim < 500)) {
+        struct mr_feature f = fixture_adagrad(dim < MR_DIM_MAX ? dim : MR_DIM_MAX);
+        struct ps_table *t = fixture_table(&f, arena);
+        uint64_t keys[COUNT];
+        float *values = calloc((size_t)COUNT * dim, sizeof(float)), *gradients;
+        float *again = calloc((size_t)COUNT * dim, sizeof(float));
+        for (uint32_t i = 0; i < COUNT; i++)
+            keys[i] = i * 0x123456789u;
+        ps_table_lookup(t, keys, COUNT, true, values);
+        gradients = calloc((size_t)COUNT * dim, sizeof(float));
+        ps_table_push(t, keys, COUNT, gradients);
+        ps_table_lookup(t, keys, COUNT, false, again);
+        assert_memory_equal(values, again, (size_t)COUNT * dim * sizeof(float));
+        assert_int_equal(ps_table_counters(t)->updates, COUNT);
+        assert_int_equal(ps_table_stored_row_bytes(t), 2 * dim * sizeof(float));
+        ps_table_destroy(t);
+        free(values);
+        free(again);
+        free(gradients);
+    }
+}
+
+static void test_many_rows_and_what_they_cost(void **state)
+{
+    enum { COUNT = 200000, CALL = 1000, DIM = 16 };
+    struct mr_feature f = fixture_adagrad(DIM);
+    struct ps_table *t = fixture_table(&f, arena);
+    uint64_t keys[CALL];
+    static float out[CALL * DIM], first[DIM];
+    struct ps_initializer init;
+    const char *what;
+    assert_int_equal(ps_initializer_init(&f, &init, &what), MR_OK);
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < COUNT; i += CALL) {
+            for (uint32_t j = 0; j < CALL; j++)
+                keys[j] = (uint64_t)(i + j) << 20;
+            ps_table_lookup(t, keys, CALL, pass == 0, out);
+            for (uint32_t j = 0; j < CALL; j += 97) {
+                ps_initializer_fill(&init, keys[j], first, DIM);
+                assert_memory_equal(out + (size_t)j * DIM, first, sizeof(first));
+            }
+        }
+    }
+    assert_int_equal(ps_table_rows(t), COUNT);
+    assert_int_equal(ps_table_counters(t)->keys_missing, COUNT);
+    assert_true(ps_table_row_bytes_total(t) >= (size_t)COUNT * DIM * 8);
+    assert_true(ps_table_row_bytes_total(t) <= (size_t)COUNT * DIM * 8 + PS_ARENA_UNIT_BYTES);
+    assert_true(ps_table_index_bytes(t) < (size_t)COUNT * 20 + (128u << 10));
+    ps_table_destroy(t);
+}
+
+static void test_at_the_capacity_new_keys_get_first_values_only(void **state)
+{
+    struct mr_feature f = fixture_adagrad(4);
+    f.capacity_rows = 10;
+    struct ps_table *t = fixture_table(&f, arena);
+    uint64_t keys[15];
+    float out[60], unlimited[60], gradients[60];
+    for (uint32_t i = 0; i < 15; i++)
+        keys[i] = i;
+    for (uint32_t i = 0; i < 60; i++)
+        gradients[i] = 1;
+    ps_table_lookup(t, keys, 15, false, unlimited);
+    ps_table_lookup(t, keys, 15, true, out);
+    assert_memory_equal(out, unlimited, sizeof(out));
+    assert_int_equal(ps_table_rows(t), 10);
+    assert_int_equal(ps_table_counters(t)->rows_refused, 5);
+    ps_table_push(t, keys, 15, gradients);
+    assert_int_equal(ps_table_counters(t)->updates, 10);
+    assert_int_equal(ps_table_counters(t)->gradients_without_row, 5);
+    ps_table_lookup(t, keys, 15, true, out);
+    assert_true(out[0] != unlimited[0]);
+    assert_memory_equal(out + 40, unlimited + 40, 20 * sizeof(float));
+    ps_table_destroy(t);
+}
+
+static void test_at_the_memory_limit_the_table_serves_on(void **state)
+{
+    enum { CALL = 512, DIM = 64 };
+    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_UNIT_BYTES);
+    struct mr_feature f = fixture_adagrad(DIM);
+    struct ps_table *t = fixture_table(&f, small);
+    static float out[CALL * DIM], again[CALL * DIM];
+    uint64_t keys[CALL], next = 0;
+    while (ps_table_counters(t)->rows_refused == 0) {
+        for (uint32_t i = 0; i < CALL; i++)
+            keys[i] = next++;
+        ps_table_lookup(t, keys, CALL, true, out);
+        assert_true(ps_arena_mapped_bytes(small) <= ps_arena_limit_bytes(small));
+    }
+    uint64_t rows = ps_table_rows(t);
+    assert_true(rows * DIM * 8 > ps_arena_limit_bytes(small) / 2);
+    ps_table_lookup(t, keys, CALL, true, again); /* partly kept, partly refused: the same answer */
+    assert_memory_equal(out, again, sizeof(out));
+    assert_int_equal(ps_table_rows(t), rows);
+    static float gradients[CALL * DIM];
+    gradients[0] = 1;
+    keys[0] = 0;
+    ps_table_push(t, keys, CALL, gradients);
+    assert_true(ps_table_counters(t)->updates > 0);
+    const uint8_t *stored = (const uint8_t *)out;
+    assert_int_equal(ps_table_load(t, UINT64_MAX, stored), MR_OUT_OF_MEMORY);
+    ps_table_clear(t);
+    assert_int_equal(ps_table_rows(t), 0);
+    ps_table_lookup(t, keys, CALL, true, again);
+    assert_int_equal(ps_table_rows(t), CALL);
+    ps_table_destroy(t);
+    assert_int_equal(ps_arena_allocated_bytes(small), 0);
+    ps_arena_destroy(small);
+}
+
+static void test_a_table_that_does_not_fit_is_not_made(void **state)
+{
+    struct mr_feature f = fixture_adagrad(4);
+    struct ps_table *tables[600] = {0};
+    struct ps_arena *small = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
+    const char *what = NULL;
+    uint32_t count = 0;
+    enum mr_status status = MR_OK;
+    while (count < 600 && (status = ps_table_create(&f, small, &tables[count], &what)) == MR_OK)
+        count++;
+    assert_int_equal(status, MR_OUT_OF_MEMORY);
+    assert_true(count > 10);
+    assert_null(tables[count]);
+    for (uint32_t i = 0; i < count; i++)
+        ps_table_destroy(tables[i]);
+    assert_int_equal(ps_arena_allocated_bytes(small), 0);
+    ps_arena_destroy(small);
+}
+
+static void test_loaded_rows_replace_and_continue(void **state)
+{
+    struct mr_feature f = fixture_adagrad(2);
+    struct ps_table *t = fixture_table(&f, arena);
+    const float first[4] = {1, 2, 0.5f, 0.5f}, second[4] = {3, 4, 1, 1}, gradient[2] = {1, 0};
+    const uint64_t key = 77;
+    float out[2];
+    assert_int_equal(ps_table_load(t, key, (const uint8_t *)first), MR_OK);
+    assert_int_equal(ps_table_load(t, key, (const uint8_t *)second), MR_OK);
+    assert_int_equal(ps_table_rows(t), 1);
+    ps_table_push(t, &key, 1, gradient);
+    ps_table_lookup(t, &key, 1, false, out);
+    assert_true(fabsf(out[0] - (3 - 0.1f / sqrtf(2))) < 1e-6f && out[1] == 4);
+    ps_table_destroy(t);
+}
+
+static void test_clear_starts_afresh_and_gives_memory_back(void **state)
+{
+    struct mr_feature f = fixture_adagrad(16);
+    struct ps_table *t = fixture_table(&f, arena);
+    uint64_t keys[1000];
+    static float out[16000], again[16000];
+    size_t peak = 0;
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < 50000; i += 1000) {
+            for (uint32_t j = 0; j < 1000; j++)
+                keys[j] = i + j;
+            ps_table_lookup(t, keys, 1000, true, round == 0 ? out : again);
+        }
+        if (round > 0)
+            assert_memory_equal(out, again, sizeof(out));
+        assert_int_equal(ps_table_rows(t), 50000);
+        size_t mapped = ps_arena_mapped_bytes(arena);
+        peak = round == 0 ? mapped : peak;
+        assert_int_equal(mapped, peak); /* what was cleared is used again */
+        ps_table_clear(t);
+        assert_int_equal(ps_table_row_bytes_total(t), 0);
+        assert_true(ps_arena_mapped_bytes(arena) + 2 * PS_ARENA_UNIT_BYTES <= mapped);
+    }
+    ps_table_destroy(t);
+}
+
+int main(void)
+{
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_ARENA(test_what_comes_later_is_refused_by_name),
+        WITH_ARENA(test_a_lookup_without_insert_answers_first_values_and_keeps_nothing),
+        WITH_ARENA(test_no_keys_is_fine),
+        WITH_ARENA(test_rows_of_any_dim_hold_their_values),
+        WITH_ARENA(test_many_rows_and_what_they_cost),
+        WITH_ARENA(test_at_the_capacity_new_keys_get_first_values_only),
+        WITH_ARENA(test_at_the_memory_limit_the_table_serves_on),
+        WITH_ARENA(test_a_table_that_does_not_fit_is_not_made),
+        WITH_ARENA(test_loaded_rows_replace_and_continue),
+        WITH_ARENA(test_clear_starts_afresh_and_gives_memory_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

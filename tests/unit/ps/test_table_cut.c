@@ -1,0 +1,236 @@
+#include <stdlib.h>
+#include <string.h>
+#include "table_fixture.h"
+
+#define DIM      3u
+#define UNIVERSE 1200u
+#define CALL_MAX 200u
+
+struct fixture {
+    struct ps_arena *arena;
+    struct ps_table *table;
+    struct model model;
+    uint64_t rng;
+    /* of the running cut */
+    struct model snapshot;
+    uint32_t emitted_count;
+    uint32_t emitted_max; /* what the next call may emit at most */
+    bool *emitted;        /* by place in the snapshot */
+};
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct mr_feature feature = fixture_adagrad(DIM);
+    assert_non_null(f);
+    f->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(f->arena);
+    f->table = fixture_table(&feature, f->arena);
+    model_init(&f->model, &feature);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    ps_table_destroy(f->table);
+    ps_arena_destroy(f->arena);
+    model_free(&f->model);
+    free(f);
+    return 0;
+}
+
+static uint64_t random_key(struct fixture *f)
+{
+    static const uint64_t extremes[] = {0, UINT64_MAX, UINT64_MAX - 1, 1};
+    uint32_t n = random_below(&f->rng, UNIVERSE);
+    return n < 4 ? extremes[n] : n * 0x9e3779b97f4a7c15u;
+}
+
+static void lookup(struct fixture *f, uint32_t count, bool insert)
+{
+    uint64_t keys[CALL_MAX] = {0};
+    float out[CALL_MAX * DIM], expected[DIM];
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = random_key(f);
+    ps_table_lookup(f->table, keys, count, insert, out);
+    for (uint32_t i = 0; i < count; i++) {
+        model_lookup(&f->model, keys[i], insert, expected);
+        assert_memory_equal(out + i * DIM, expected, sizeof(expected));
+    }
+}
+
+static void push(struct fixture *f, uint32_t count)
+{
+    uint64_t keys[CALL_MAX] = {0}, updates = ps_table_counters(f->table)->updates;
+    float gradients[CALL_MAX * DIM];
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = random_key(f);
+    for (uint32_t i = 0; i < count * DIM; i++)
+        gradients[i] = random_below(&f->rng, 500) == 0 ? 1.0f / 0.0f : random_float(&f->rng);
+    uint32_t emitted = f->emitted_count;
+    uint64_t emitted_max = ps_table_cut_rows_max(f->table, count);
+    ps_table_push(f->table, keys, count, gradients);
+    assert_true(f->emitted_count - emitted <= emitted_max);
+    uint32_t changed = model_push(&f->model, keys, count, gradients);
+    assert_int_equal(ps_table_counters(f->table)->updates - updates, changed);
+}
+
+static void load(struct fixture *f)
+{
+    uint64_t key = random_key(f);
+    float stored[2 * DIM], ignored[DIM];
+    for (uint32_t i = 0; i < 2 * DIM; i++)
+        stored[i] = random_float(&f->rng) + 1;
+    assert_int_equal(ps_table_load(f->table, key, (const uint8_t *)stored), MR_OK);
+    model_lookup(&f->model, key, true, ignored);
+    memcpy(model_find(&f->model, key), stored, sizeof(stored));
+}
+
+static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                 uint32_t count)
+{
+    struct fixture *f = self;
+    assert_in_range(count, 1, PS_CUT_EMIT_ROWS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = 0;
+        while (at < f->snapshot.row_count && f->snapshot.rows[at].key != keys[i])
+            at++;
+        assert_true(at < f->snapshot.row_count); /* no row that came later */
+        assert_false(f->emitted[at]);            /* none twice */
+        f->emitted[at] = true;
+        assert_memory_equal(rows[i], f->snapshot.rows[at].stored, ps_table_stored_row_bytes(t));
+    }
+    f->emitted_count += count;
+}
+
+static void cut_start(struct fixture *f)
+{
+    struct ps_cut cut = {.self = f, .emit = emit};
+    model_copy(&f->snapshot, &f->model);
+    f->emitted = calloc(f->snapshot.row_count + 1, sizeof(bool));
+    assert_non_null(f->emitted);
+    f->emitted_count = 0;
+    ps_table_cut_begin(f->table, &cut);
+    assert_true(ps_table_cut_running(f->table));
+}
+
+static void cut_end(struct fixture *f)
+{
+    assert_false(ps_table_cut_running(f->table));
+    assert_int_equal(ps_table_cut_rows_max(f->table, 100), 0);
+    model_free(&f->snapshot);
+    free(f->emitted);
+    f->emitted = NULL;
+}
+
+static void anything(struct fixture *f)
+{
+    switch (random_below(&f->rng, 4)) {
+    case 0:
+        lookup(f, 1 + random_below(&f->rng, 60), true);
+        break;
+    case 1:
+        lookup(f, 1 + random_below(&f->rng, 60), false);
+        break;
+    case 2:
+        push(f, 1 + random_below(&f->rng, 60));
+        break;
+    default:
+        load(f);
+    }
+}
+
+static void test_random_operations_under_cuts(void **state)
+{
+    struct fixture *f = *state;
+    f->rng = fixture_seed("cut under load");
+    for (uint32_t cut = 0; cut < 12; cut++) {
+        for (uint32_t i = 0; i < 20; i++)
+            anything(f);
+        cut_start(f);
+        uint32_t budget = 1 + random_below(&f->rng, 400);
+        bool done = false;
+        while (!done) {
+            if (random_below(&f->rng, 3) == 0)
+                anything(f);
+            uint32_t emitted = f->emitted_count;
+            done = ps_table_cut_step(f->table, budget);
+            assert_true(f->emitted_count - emitted <= budget * PS_CUT_BUCKET_ROWS_MAX);
+        }
+        assert_int_equal(f->emitted_count, f->snapshot.row_count);
+        cut_end(f);
+    }
+    model_check(&f->model, f->table);
+}
+
+/* All keys of a few partitions: they grow again and again while the cursor stands in one. */
+static void test_growth_under_the_cursor(void **state)
+{
+    enum { COUNT = 4000 };
+    struct fixture *f = *state;
+    f->rng = fixture_seed("growth under the cursor");
+    uint64_t keys[COUNT];
+    float out[DIM];
+    uint32_t count = 0, given = 0;
+    for (uint64_t key = 0; count < COUNT; key++)
+        if (mr_partition_of(mr_key_hash(key, ps_table_feature(f->table)->seed)) < 4)
+            keys[count++] = key;
+    for (; given < COUNT / 8; given++) {
+        ps_table_lookup(f->table, &keys[given], 1, true, out);
+        model_lookup(&f->model, keys[given], true, out);
+    }
+    cut_start(f);
+    while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 3))) {
+        for (uint32_t i = random_below(&f->rng, 20); i > 0 && given < COUNT; i--, given++)
+            ps_table_lookup(f->table, &keys[given], 1, true, out);
+    }
+    assert_int_equal(f->emitted_count, COUNT / 8);
+    assert_true(given > COUNT / 2);
+    cut_end(f);
+}
+
+static void test_an_aborted_cut_leaves_no_trace(void **state)
+{
+    struct fixture *f = *state;
+    f->rng = fixture_seed("abort");
+    for (uint32_t i = 0; i < 30; i++)
+        anything(f);
+    cut_start(f);
+    for (uint32_t i = 0; i < 20; i++)
+        ps_table_cut_step(f->table, 50);
+    push(f, 100);
+    uint32_t emitted = f->emitted_count;
+    assert_in_range(emitted, 1, f->snapshot.row_count);
+    ps_table_cut_abort(f->table);
+    ps_table_cut_abort(f->table);
+    push(f, 100);
+    assert_int_equal(f->emitted_count, emitted);
+    cut_end(f);
+    model_check(&f->model, f->table);
+}
+
+static void test_an_empty_table_is_cut_at_once(void **state)
+{
+    struct fixture *f = *state;
+    f->rng = 1;
+    cut_start(f);
+    lookup(f, 50, true);
+    push(f, 50);
+    assert_true(ps_table_cut_step(f->table, 1));
+    assert_int_equal(f->emitted_count, 0);
+    cut_end(f);
+}
+
+int main(void)
+{
+#define WITH_TABLE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_TABLE(test_random_operations_under_cuts),
+        WITH_TABLE(test_growth_under_the_cursor),
+        WITH_TABLE(test_an_aborted_cut_leaves_no_trace),
+        WITH_TABLE(test_an_empty_table_is_cut_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "table_fixture.h"
+
+static struct ps_arena *arena;
+
+static int set_up(void **state)
+{
+    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(arena);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+/* Random bags, some empty, against single lookups summed up in order. */
+static void check_bags(uint32_t pooling, uint32_t dim, bool insert, uint64_t seed)
+{
+    enum { BAGS = 60, KEYS_MAX = BAGS * 40 };
+    struct mr_feature f = fixture_adagrad(dim);
+    f.pooling = pooling;
+    struct ps_table *t = fixture_table(&f, arena);
+    uint64_t keys[KEYS_MAX];
+    uint32_t offsets[BAGS + 1] = {0};
+    float *out = malloc(BAGS * dim * sizeof(float)), *row = malloc(dim * sizeof(float));
+    float *sum = malloc(dim * sizeof(float));
+    for (uint32_t b = 0; b < BAGS; b++) {
+        offsets[b + 1] = offsets[b] + (random_below(&seed, 3) == 0 ? 0 : random_below(&seed, 40));
+        for (uint32_t k = offsets[b]; k < offsets[b + 1]; k++)
+            keys[k] = random_below(&seed, 300);
+    }
+    memset(out, 0xff, BAGS * dim * sizeof(float));
+    ps_table_lookup_bags(t, keys, offsets, BAGS, insert, out);
+    assert_int_equal(ps_table_rows(t) > 0, insert);
+    for (uint32_t b = 0; b < BAGS; b++) {
+        float count = (float)(offsets[b + 1] - offsets[b]);
+        float divisor = pooling == MR_POOL_MEAN ? count : pooling == MR_POOL_SQRTN ? sqrtf(count) : 1;
+        memset(sum, 0, dim * sizeof(float));
+        for (uint32_t k = offsets[b]; k < offsets[b + 1]; k++) {
+            ps_table_lookup(t, &keys[k], 1, insert, row);
+            for (uint32_t i = 0; i < dim; i++)
+                sum[i] += row[i];
+        }
+        for (uint32_t i = 0; i < dim; i++)
+            assert_true(out[b * dim + i] == (count > 0 ? sum[i] / divisor : 0));
+    }
+    ps_table_destroy(t);
+    free(out);
+    free(row);
+    free(sum);
+}
+
+static void test_bags_of_every_pooling_and_dim(void **state)
+{
+    uint64_t seed = fixture_seed("bags");
+    static const uint32_t poolings[] = {MR_POOL_SUM, MR_POOL_MEAN, MR_POOL_SQRTN};
+    static const uint32_t dims[] = {1, 3, 8, 9, 16, 33, 128, 1024};
+    for (uint32_t p = 0; p < 3; p++)
+        for (uint32_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
+            for (uint32_t insert = 0; insert < 2; insert++)
+                check_bags(poolings[p], dims[d], insert != 0, seed + d);
+}
+
+static void test_only_empty_bags_give_zeros(void **state)
+{
+    struct mr_feature f = fixture_adagrad(4);
+    f.pooling = MR_POOL_MEAN;
+    struct ps_table *t = fixture_table(&f, arena);
+    const uint32_t offsets[4] = {0, 0, 0, 0};
+    const float zero[12] = {0};
+    float out[12];
+    memset(out, 0xff, sizeof(out));
+    ps_table_lookup_bags(t, NULL, offsets, 3, true, out);
+    assert_memory_equal(out, zero, sizeof(out));
+    ps_table_destroy(t);
+}
+
+/* One bag of many groups, and groups of many bags: the sums do not depend on how the keys fall into groups. */
+static void test_sums_do_not_depend_on_grouping(void **state)
+{
+    enum { COUNT = 500, DIM = 7 };
+    struct mr_feature f = fixture_adagrad(DIM);
+    struct ps_table *t = fixture_table(&f, arena);
+    uint64_t keys[COUNT];
+    float out[3 * DIM], parts[DIM];
+    for (uint32_t i = 0; i < COUNT; i++)
+        keys[i] = i;
+    const uint32_t one[2] = {0, COUNT};
+    ps_table_lookup_bags(t, keys, one, 1, true, parts);
+    for (uint32_t shift = 0; shift < 20; shift++) {
+        uint64_t shifted[20 + COUNT] = {0};
+        const uint32_t offsets[4] = {0, shift, shift + COUNT, shift + COUNT};
+        memcpy(shifted + shift, keys, sizeof(keys));
+        ps_table_lookup_bags(t, shifted, offsets, 3, false, out);
+        assert_memory_equal(out + DIM, parts, sizeof(parts));
+    }
+    ps_table_destroy(t);
+}
+
+int main(void)
+{
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_ARENA(test_bags_of_every_pooling_and_dim),
+        WITH_ARENA(test_only_empty_bags_give_zeros),
+        WITH_ARENA(test_sums_do_not_depend_on_grouping),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

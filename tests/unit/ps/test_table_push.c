@@ -1,0 +1,204 @@
+/* Linked with --wrap=aligned_alloc, so that the heap can be made to fail. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "table_fixture.h"
+
+static struct ps_arena *arena;
+static bool heap_is_short;
+
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return heap_is_short ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+static int set_up(void **state)
+{
+    heap_is_short = false;
+    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(arena);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+static struct ps_table *sgd_table(uint32_t dim, uint32_t pooling)
+{
+    struct mr_feature f = mr_feature_table("t", dim);
+    f.learning_rate = 1;
+    f.pooling = pooling;
+    return fixture_table(&f, arena);
+}
+
+static float value_of(struct ps_table *t, uint64_t key)
+{
+    float out[MR_DIM_MAX];
+    ps_table_lookup(t, &key, 1, false, out);
+    return out[0];
+}
+
+static void make_rows(struct ps_table *t, const uint64_t *keys, uint32_t count)
+{
+    float out[MR_DIM_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        ps_table_lookup(t, &keys[i], 1, true, out);
+}
+
+static void test_repeated_keys_are_summed_and_stepped_once(void **state)
+{
+    struct mr_feature f = fixture_adagrad(1);
+    f.initializer = MR_INIT_CONSTANT;
+    f.init_a = 0;
+    f.optimizer_args[0] = 1;
+    struct ps_table *t = fixture_table(&f, arena);
+    const uint64_t keys[5] = {4, 9, 4, 4, 9};
+    const float gradients[5] = {1, 10, 2, 3, -10};
+    make_rows(t, keys, 5);
+    ps_table_push(t, keys, 5, gradients);
+    assert_true(fabs((double)value_of(t, 4) + 0.1 * 6 / sqrt(1 + 36)) < 1e-7);
+    assert_true(value_of(t, 9) == 0);
+    assert_int_equal(ps_table_counters(t)->updates, 2);
+    assert_int_equal(ps_table_counters(t)->keys_pushed, 5);
+    ps_table_destroy(t);
+}
+
+static void test_keys_without_a_row_are_left_out(void **state)
+{
+    struct ps_table *t = sgd_table(1, MR_POOL_SUM);
+    const uint64_t keys[4] = {1, 2, 3, 2};
+    const float gradients[4] = {1, 1, 1, 1};
+    make_rows(t, keys, 1);
+    ps_table_push(t, keys, 4, gradients);
+    assert_int_equal(ps_table_rows(t), 1);
+    assert_int_equal(ps_table_counters(t)->gradients_without_row, 2);
+    assert_true(value_of(t, 1) == -1);
+    ps_table_destroy(t);
+}
+
+static void test_bad_gradients_are_left_out_and_no_others(void **state)
+{
+    struct ps_table *t = sgd_table(2, MR_POOL_SUM);
+    const uint64_t keys[] = {1, 1, 1, 2, 2, 3, 4, 4, 5, 5, 5};
+    const float gradients[] = {1,   0,        NAN,      0,         2, 0,  /* 1: the second is left out */
+                               NAN, 0,        5,        0,                /* 2: the first */
+                               0,   INFINITY,                             /* 3: its only one */
+                               NAN, 0,        0,        -INFINITY,        /* 4: both */
+                               NAN, 0,        INFINITY, 0,         7, 0}; /* 5: two of three */
+    make_rows(t, keys, 11);
+    ps_table_push(t, keys, 11, gradients);
+    assert_true(value_of(t, 1) == -3);
+    assert_true(value_of(t, 2) == -5);
+    assert_true(value_of(t, 3) == 0);
+    assert_true(value_of(t, 4) == 0);
+    assert_true(value_of(t, 5) == -7);
+    assert_int_equal(ps_table_counters(t)->updates, 3);
+    assert_int_equal(ps_table_counters(t)->gradients_skipped, 1 + 1 + 1 + 2 + 2);
+    ps_table_destroy(t);
+}
+
+static void test_a_sum_that_overflows_is_left_out(void **state)
+{
+    struct ps_table *t = sgd_table(1, MR_POOL_SUM);
+    const uint64_t keys[2] = {1, 1};
+    const float gradients[2] = {FLT_MAX, FLT_MAX};
+    make_rows(t, keys, 1);
+    ps_table_push(t, keys, 2, gradients);
+    assert_true(value_of(t, 1) == 0);
+    assert_int_equal(ps_table_counters(t)->gradients_skipped, 1);
+    ps_table_destroy(t);
+}
+
+/* A bag's gradient reaches each of its keys, divided as its sum was; a key in two bags, or twice in one, gets all. */
+static void test_gradients_of_bags(void **state)
+{
+    static const uint32_t poolings[] = {MR_POOL_SUM, MR_POOL_MEAN, MR_POOL_SQRTN};
+    const uint64_t keys[] = {1, 2, 3, 3, 1, 5, 6};
+    const uint32_t offsets[] = {0, 4, 4, 5, 7};
+    const float gradients[] = {8, 100, 2, NAN};
+    for (uint32_t p = 0; p < 3; p++) {
+        struct ps_table *t = sgd_table(1, poolings[p]);
+        float part = p == 0 ? 8 : p == 1 ? 2 : 4; /* of a bag of four */
+        make_rows(t, keys, 7);
+        ps_table_push_bags(t, keys, offsets, 4, gradients);
+        assert_true(value_of(t, 1) == -part - 2);
+        assert_true(value_of(t, 2) == -part);
+        assert_true(value_of(t, 3) == -2 * part);
+        assert_true(value_of(t, 5) == 0 && value_of(t, 6) == 0);
+        assert_int_equal(ps_table_counters(t)->updates, 3);
+        assert_int_equal(ps_table_counters(t)->gradients_skipped, 2);
+        assert_int_equal(ps_table_counters(t)->keys_pushed, 7);
+        ps_table_destroy(t);
+    }
+}
+
+enum { BIG_KEYS = 6000, BIG_DIM = 64, BIG_BAG = 3 };
+
+/* A push too large for the scratch memory there is, into tables that take it whole and in parts. */
+static void check_split(uint32_t pooling, uint64_t seed)
+{
+    struct mr_feature f = fixture_adagrad(BIG_DIM);
+    f.pooling = pooling;
+    struct ps_arena *other_arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    struct ps_table *split = fixture_table(&f, arena), *whole = fixture_table(&f, other_arena);
+    uint64_t *keys = malloc(BIG_KEYS * sizeof(*keys));
+    float *gradients = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(float));
+    float *a = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(float));
+    float *b = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(float));
+    uint32_t offsets[BIG_KEYS / BIG_BAG + 1];
+    for (uint32_t i = 0; i < BIG_KEYS; i++)
+        keys[i] = random_below(&seed, BIG_KEYS * 2);
+    for (uint32_t i = 0; i < BIG_KEYS * BIG_DIM; i++)
+        gradients[i] = i % 10007 == 5 ? NAN : random_float(&seed);
+    for (uint32_t i = 0; i <= BIG_KEYS / BIG_BAG; i++)
+        offsets[i] = i * BIG_BAG;
+    ps_table_lookup(split, keys, BIG_KEYS / 2, true, a);
+    ps_table_lookup(whole, keys, BIG_KEYS / 2, true, a);
+    heap_is_short = true;
+    ps_table_push(split, keys, BIG_KEYS, gradients);
+    ps_table_push_bags(split, keys, offsets, BIG_KEYS / BIG_BAG, gradients);
+    heap_is_short = false;
+    ps_table_push(whole, keys, BIG_KEYS, gradients);
+    ps_table_push_bags(whole, keys, offsets, BIG_KEYS / BIG_BAG, gradients);
+    ps_table_lookup(split, keys, BIG_KEYS, false, a);
+    ps_table_lookup(whole, keys, BIG_KEYS, false, b);
+    assert_memory_equal(a, b, (size_t)BIG_KEYS * BIG_DIM * sizeof(float));
+    assert_memory_equal(ps_table_counters(split), ps_table_counters(whole), sizeof(struct ps_table_counters));
+    assert_true(ps_table_counters(whole)->gradients_without_row > 0);
+    ps_table_destroy(split);
+    ps_table_destroy(whole);
+    ps_arena_destroy(other_arena);
+    free(keys);
+    free(gradients);
+    free(a);
+    free(b);
+}
+
+static void test_a_push_the_heap_has_no_room_for_is_done_in_parts(void **state)
+{
+    uint64_t seed = fixture_seed("split");
+    check_split(MR_POOL_SUM, seed);
+    tear_down(state);
+    set_up(state);
+    check_split(MR_POOL_MEAN, seed);
+}
+
+int main(void)
+{
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_ARENA(test_repeated_keys_are_summed_and_stepped_once),
+        WITH_ARENA(test_keys_without_a_row_are_left_out),
+        WITH_ARENA(test_bad_gradients_are_left_out_and_no_others),
+        WITH_ARENA(test_a_sum_that_overflows_is_left_out),
+        WITH_ARENA(test_gradients_of_bags),
+        WITH_ARENA(test_a_push_the_heap_has_no_room_for_is_done_in_parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/initializer.h"
+#include "ps/variable.h"
+#include "table_fixture.h"
+
+struct fixture {
+    struct ps_arena *arena;
+    struct ps_variable *v;
+};
+
+static const uint32_t dims[] = {3, 5};
+
+static struct mr_feature feature(void)
+{
+    struct mr_feature f = mr_feature_variable("v", 2, dims);
+    f.optimizer = MR_OPT_ADAGRAD;
+    f.learning_rate = 0.5f;
+    f.optimizer_args[0] = 1;
+    f.initializer = MR_INIT_NORMAL;
+    f.init_b = 1;
+    f.seed = 4;
+    return f;
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct mr_feature descriptor = feature();
+    const char *what = NULL;
+    assert_non_null(f);
+    f->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(f->arena);
+    assert_null(mr_feature_check(&descriptor));
+    assert_int_equal(ps_variable_create(&descriptor, f->arena, &f->v, &what), MR_OK);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    ps_variable_destroy(f->v);
+    assert_int_equal(ps_arena_allocated_bytes(f->arena), 0);
+    ps_arena_destroy(f->arena);
+    free(f);
+    return 0;
+}
+
+static void test_first_values(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_feature descriptor = feature();
+    struct ps_initializer init;
+    const char *what = NULL;
+    float expected[15];
+    assert_int_equal(ps_initializer_init(&descriptor, &init, &what), MR_OK);
+    ps_initializer_fill(&init, 0, expected, 15);
+    assert_int_equal(ps_variable_elements(f->v), 15);
+    assert_memory_equal(ps_variable_values(f->v), expected, sizeof(expected));
+    assert_string_equal(ps_variable_feature(f->v)->name, "v");
+}
+
+static void test_a_range_is_set_and_bounds_hold(void **state)
+{
+    struct fixture *f = *state;
+    const float values[3] = {7, 8, 9};
+    float before[15];
+    memcpy(before, ps_variable_values(f->v), sizeof(before));
+    assert_int_equal(ps_variable_set(f->v, 13, values, 3), MR_WRONG_SHAPE);
+    assert_int_equal(ps_variable_set(f->v, 16, values, 0), MR_WRONG_SHAPE);
+    assert_int_equal(ps_variable_set(f->v, UINT64_MAX, values, 2), MR_WRONG_SHAPE);
+    assert_int_equal(ps_variable_set(f->v, 1, values, UINT64_MAX), MR_WRONG_SHAPE);
+    assert_memory_equal(ps_variable_values(f->v), before, sizeof(before));
+    assert_int_equal(ps_variable_set(f->v, 12, values, 3), MR_OK);
+    assert_int_equal(ps_variable_set(f->v, 15, NULL, 0), MR_OK);
+    assert_memory_equal(ps_variable_values(f->v), before, 12 * sizeof(float));
+    assert_true(ps_variable_values(f->v)[12] == 7 && ps_variable_values(f->v)[14] == 9);
+}
+
+static void test_a_push_is_one_step_of_the_optimizer(void **state)
+{
+    struct fixture *f = *state;
+    float zero[15] = {0}, gradient[15];
+    for (uint32_t i = 0; i < 15; i++)
+        gradient[i] = (float)i;
+    ps_variable_set(f->v, 0, zero, 15);
+    assert_true(ps_variable_push(f->v, gradient));
+    for (uint32_t i = 0; i < 15; i++) {
+        double expected = -0.5 * i / sqrt(1.0 + i * i);
+        assert_true(fabs((double)ps_variable_values(f->v)[i] - expected) < 1e-6);
+    }
+}
+
+static void test_a_bad_gradient_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    float gradient[15] = {1}, before[30], after[30];
+    gradient[14] = INFINITY;
+    assert_int_equal(ps_variable_stored_bytes(f->v), sizeof(before));
+    ps_variable_store(f->v, (uint8_t *)before);
+    assert_false(ps_variable_push(f->v, gradient));
+    ps_variable_store(f->v, (uint8_t *)after);
+    assert_memory_equal(before, after, sizeof(before));
+}
+
+static void test_what_is_stored_goes_on_as_before(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_feature descriptor = feature();
+    struct ps_variable *other = NULL;
+    const char *what = NULL;
+    float gradient[15], stored[30], again[30];
+    for (uint32_t i = 0; i < 15; i++)
+        gradient[i] = 0.1f * (float)i;
+    descriptor.seed = 99;
+    assert_int_equal(ps_variable_create(&descriptor, f->arena, &other, &what), MR_OK);
+    assert_true(ps_variable_push(f->v, gradient));
+    ps_variable_store(f->v, (uint8_t *)stored);
+    ps_variable_load(other, (const uint8_t *)stored);
+    assert_true(ps_variable_push(f->v, gradient) && ps_variable_push(other, gradient));
+    ps_variable_store(f->v, (uint8_t *)stored);
+    ps_variable_store(other, (uint8_t *)again);
+    assert_memory_equal(stored, again, sizeof(stored));
+    ps_variable_destroy(other);
+}
+
+static void test_a_scalar_has_one_element(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_feature descriptor = mr_feature_variable("bias", 0, NULL);
+    struct ps_variable *bias = NULL;
+    const char *what = NULL;
+    const float gradient[1] = {2};
+    descriptor.learning_rate = 0.5f;
+    assert_int_equal(ps_variable_create(&descriptor, f->arena, &bias, &what), MR_OK);
+    assert_int_equal(ps_variable_elements(bias), 1);
+    assert_true(ps_variable_push(bias, gradient));
+    assert_true(ps_variable_values(bias)[0] == -1);
+    ps_variable_destroy(bias);
+    ps_variable_destroy(NULL);
+}
+
+static void test_refusals(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_feature descriptor = feature();
+    struct ps_variable *v = NULL;
+    const char *what = NULL;
+    descriptor.dtype = MR_F16;
+    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_UNSUPPORTED);
+    assert_string_equal(what, "dtype other than f32");
+    descriptor = feature();
+    descriptor.optimizer = MR_OPT_ADAM;
+    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_UNSUPPORTED);
+    assert_string_equal(what, "optimizer adam");
+    descriptor = feature();
+    descriptor.dims[0] = 1u << 14;
+    descriptor.dims[1] = 1u << 14;
+    size_t allocated = ps_arena_allocated_bytes(f->arena);
+    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OUT_OF_MEMORY);
+    assert_int_equal(ps_arena_allocated_bytes(f->arena), allocated);
+    assert_null(v);
+}
+
+int main(void)
+{
+#define WITH_VARIABLE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_VARIABLE(test_first_values),
+        WITH_VARIABLE(test_a_range_is_set_and_bounds_hold),
+        WITH_VARIABLE(test_a_push_is_one_step_of_the_optimizer),
+        WITH_VARIABLE(test_a_bad_gradient_changes_nothing),
+        WITH_VARIABLE(test_what_is_stored_goes_on_as_before),
+        WITH_VARIABLE(test_a_scalar_has_one_element),
+        WITH_VARIABLE(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
