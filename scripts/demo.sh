@@ -229,6 +229,7 @@ train_through_a_crash() {
 
 check_and_report() {
     local auc logloss lost twice rate base
+    run_fm wait wait
     run_fm record record
     run_fm evaluate evaluate
     lost=$(field record pushes_lost) twice=$(field record pushes_twice)
@@ -237,6 +238,8 @@ check_and_report() {
     alive "$hub_pid" || fail "the hub ended"
     alive "$server_pid" || fail "the server ended"
 
+    say "$(field wait handed_again) batches were handed out again; the server's record holds $(field record learnt) of $(field record batches)"
+    [ "$(field wait handed_again)" -gt 0 ] || fail "no batch was handed out again: the crash tested nothing"
     [ "$lost $twice" = "0 0" ] || fail "pushes_lost=$lost pushes_twice=$twice"
     if [ -z "$data_argument" ]; then
         true_that "$auc >= $auc_needed" || fail "auc=$auc is below $auc_needed (logloss=$logloss)"

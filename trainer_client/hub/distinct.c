@@ -52,7 +52,7 @@ static void insert(struct hub_distinct *d, uint64_t hash)
     d->used++;
 }
 
-/* Half of the hashes go. Called when half full: the survivors are put back one by one into the emptied table. */
+/* Half of the hashes go. Called when more than half full: the survivors are put back one by one into the emptied table. */
 static void halve(struct hub_distinct *d)
 {
     uint64_t *old = d->hashes;
@@ -86,13 +86,10 @@ void hub_distinct_add(struct hub_distinct *d, uint64_t key)
     if (!is_kept(d, hash)) {
         return;
     }
-    if (d->used >= d->entries / 2) {
-        halve(d);
-        if (!is_kept(d, hash)) {
-            return;
-        }
-    }
     insert(d, hash);
+    if (d->used > d->entries / 2) {
+        halve(d);
+    }
 }
 
 uint64_t hub_distinct_count(const struct hub_distinct *d)

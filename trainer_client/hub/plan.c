@@ -121,6 +121,7 @@ static void start_from(struct hub_plan *p, const struct record *r)
     p->ahead = 0;
     p->claimed = 0;
     p->generation++;
+    p->again_below = p->handed_end;
     p->oldest = r->watermark < p->batches ? r->watermark : p->batches;
 }
 
@@ -187,7 +188,8 @@ bool hub_plan_hand_out(struct hub_plan *p, uint64_t now_us, uint64_t *sequence)
             set_state(p, b, HUB_BATCH_HANDED);
             b->lease_until_us = now_us + p->lease_us;
             p->handed_out++;
-            p->handed_again += b->handed_before;
+            p->handed_again += b->handed_before || s < p->again_below;
+            p->handed_end = s < p->handed_end ? p->handed_end : s + 1;
             b->handed_before = true;
             *sequence = s;
             return true;

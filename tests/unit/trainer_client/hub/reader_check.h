@@ -1,0 +1,63 @@
+/* Parsing a line from a block of exactly its size, so that the sanitizers see every byte read beyond it. */
+#ifndef TESTS_READER_CHECK_H
+#define TESTS_READER_CHECK_H
+
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/hub/sample.h"
+
+static struct hub_sample sample;
+static char reason[HUB_REASON_BYTES];
+
+static inline enum hub_parse parse_bytes(const struct hub_format *format, const char *line, size_t bytes,
+                                         uint64_t line_number)
+{
+    char *exact = malloc(bytes > 0 ? bytes : 1);
+    assert_non_null(exact);
+    memcpy(exact, line, bytes);
+    reason[0] = '\0';
+    memset(&sample, 0xa5, sizeof sample);
+    enum hub_parse parsed = format->parse(exact, bytes, line_number, &sample, reason);
+    free(exact);
+    if (parsed == HUB_PARSED) {
+        uint32_t end = 0;
+        for (uint32_t slot = 0; slot < format->slots; slot++) {
+            assert_true(sample.bag_end[slot] >= end);
+            end = sample.bag_end[slot];
+        }
+        assert_int_equal(end, sample.key_count);
+        assert_true(sample.key_count <= HUB_SAMPLE_KEYS_MAX);
+    } else if (parsed == HUB_BROKEN) {
+        assert_true(strlen(reason) > 0);
+    }
+    return parsed;
+}
+
+static inline enum hub_parse parse_line(const struct hub_format *format, const char *line)
+{
+    return parse_bytes(format, line, strlen(line), 2);
+}
+
+/* Any bytes whatever: lines made of pieces that look like the format's, by a seed. */
+static inline void parse_garbage(const struct hub_format *format, const char *const *pieces, uint32_t count)
+{
+    unsigned int random = 1;
+    char line[400];
+    uint32_t broken = 0;
+    for (int i = 0; i < 20000; i++) {
+        size_t bytes = 0;
+        while (bytes < 300 && rand_r(&random) % 12 != 0) {
+            const char *piece = pieces[(uint32_t)rand_r(&random) % count];
+            memcpy(line + bytes, piece, strlen(piece));
+            bytes += strlen(piece);
+            if (rand_r(&random) % 20 == 0) {
+                line[bytes++] = (char)rand_r(&random);
+            }
+        }
+        enum hub_parse result = parse_bytes(format, line, bytes, 2);
+        broken += result == HUB_BROKEN;
+    }
+    assert_true(broken > 1000); /* and none of it did harm */
+}
+
+#endif

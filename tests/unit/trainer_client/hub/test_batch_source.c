@@ -1,0 +1,201 @@
+/* Batches of a plan: every sample once an epoch, the same at every building. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/hub/temp_file.h"
+#include "trainer_client/hub/batch_source.h"
+
+static char error[HUB_ERROR_BYTES];
+
+/* 1000 Criteo lines; integer 1 of line i is i, category 1 too, categories 3..26 are missing in odd lines. */
+static struct temp_file make_file(void)
+{
+    char *text = malloc(1000 * 200);
+    size_t bytes = 0;
+    assert_non_null(text);
+    for (uint32_t i = 0; i < 1000; i++) {
+        bytes += (size_t)sprintf(text + bytes, "%u\t%u\t\t\t\t\t\t\t\t\t\t\t\t\t%u\t%x", i % 2, i, i, i / 10);
+        for (uint32_t category = 2; category < 26; category++) {
+            bytes += (size_t)sprintf(text + bytes, i % 2 == 0 ? "\tv" : "\t");
+        }
+        text[bytes++] = '\n';
+    }
+    struct temp_file file = temp_file_make(text, bytes);
+    free(text);
+    return file;
+}
+
+static struct hub_request request_of(const struct temp_file *file, uint32_t batch_samples, uint64_t seed)
+{
+    struct hub_request r = {
+        .format = "criteo", .table = "t", .batch_samples = batch_samples, .epochs = 3, .shuffle_seed = seed};
+    strcpy(r.path, file->path);
+    return r;
+}
+
+static struct hub_batch_source *open_source(struct hub_request request)
+{
+    struct hub_batch_source *s = NULL;
+    assert_int_equal(hub_batch_source_open(&request, NULL, NULL, NULL, &s, error), MR_OK);
+    return s;
+}
+
+static void check_shape(const struct hub_batch *b)
+{
+    assert_int_equal(b->slots, 26);
+    assert_int_equal(b->dense_count, 13);
+    assert_int_equal(b->offsets[0], 0);
+    for (uint32_t bag = 0; bag < b->samples * b->slots; bag++) {
+        assert_true(b->offsets[bag] <= b->offsets[bag + 1]);
+    }
+    assert_int_equal(b->offsets[b->samples * b->slots], b->key_count);
+    for (uint32_t s = 0; s < b->samples; s++) {
+        bool odd = b->labels[s] > 0.5f;
+        assert_int_equal(b->offsets[(s + 1) * 26] - b->offsets[s * 26], odd ? 2 : 26);
+    }
+}
+
+static void every_epoch_has_every_sample_once(void **state)
+{
+    struct temp_file file = make_file();
+    struct hub_batch_source *s = open_source(request_of(&file, 64, 9));
+    struct hub_batch b = {0};
+    assert_int_equal(hub_batch_source_batches(s), 3 * 16);
+    for (uint32_t epoch = 0; epoch < 3; epoch++) {
+        bool met[1000] = {false};
+        for (uint64_t n = 0; n < 16; n++) {
+            assert_int_equal(hub_batch_source_build(s, epoch * 16 + n, &b, error), MR_OK);
+            assert_int_equal(b.epoch, epoch);
+            assert_int_equal(b.first_sample, n * 64);
+            assert_int_equal(b.samples, n < 15 ? 64 : 1000 - 15 * 64);
+            check_shape(&b);
+            for (uint32_t i = 0; i < b.samples; i++) {
+                uint32_t line = (uint32_t)(expm1((double)b.dense[i * 13]) + 0.5);
+                assert_true(line < 1000);
+                assert_false(met[line]);
+                met[line] = true;
+            }
+        }
+    }
+    hub_batch_free(&b);
+    hub_batch_source_close(s);
+    close(file.fd);
+}
+
+static void a_batch_is_the_same_at_every_building(void **state)
+{
+    struct temp_file file = make_file();
+    struct hub_batch_source *s = open_source(request_of(&file, 100, 3)),
+                            *t = open_source(request_of(&file, 100, 3));
+    struct hub_batch a = {0}, b = {0};
+    for (uint64_t n = 30; n-- > 0;) {
+        assert_int_equal(hub_batch_source_build(s, n, &a, error), MR_OK);
+        assert_int_equal(hub_batch_source_build(t, n, &b, error), MR_OK);
+        assert_int_equal(a.samples, b.samples);
+        assert_int_equal(a.key_count, b.key_count);
+        assert_memory_equal(a.keys, b.keys, a.key_count * sizeof *a.keys);
+        assert_memory_equal(a.labels, b.labels, a.samples * sizeof *a.labels);
+        assert_memory_equal(a.dense, b.dense, a.samples * 13 * sizeof *a.dense);
+        assert_memory_equal(a.offsets, b.offsets, (a.samples * 26 + 1) * sizeof *a.offsets);
+    }
+    hub_batch_free(&a);
+    hub_batch_free(&b);
+    hub_batch_source_close(s);
+    hub_batch_source_close(t);
+    close(file.fd);
+}
+
+static void file_order_with_seed_zero(void **state)
+{
+    struct temp_file file = make_file();
+    struct hub_batch_source *s = open_source(request_of(&file, 10, 0));
+    struct hub_batch b = {0};
+    assert_int_equal(hub_batch_source_build(s, 107, &b, error), MR_OK);
+    assert_int_equal((int)(expm1((double)b.dense[0]) + 0.5), 70);
+    hub_batch_free(&b);
+    hub_batch_source_close(s);
+    close(file.fd);
+}
+
+static void a_buffer_serves_sources_of_other_shapes(void **state)
+{
+    struct temp_file criteo = make_file(), libsvm = temp_file_text("1 1:1 2:1\n-1 3:1\n");
+    struct hub_request other = {.format = "libsvm", .table = "t", .batch_samples = 5, .epochs = 1};
+    struct hub_batch_source *s = open_source(request_of(&criteo, 50, 1));
+    strcpy(other.path, libsvm.path);
+    struct hub_batch_source *t = open_source(other);
+    struct hub_batch b = {0};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(hub_batch_source_build(t, 0, &b, error), MR_OK);
+        assert_int_equal(b.samples, 2);
+        assert_int_equal(b.key_count, 3);
+        assert_int_equal(b.dense_count, 0);
+        assert_int_equal(hub_batch_source_build(s, 1, &b, error), MR_OK);
+        check_shape(&b);
+    }
+    hub_batch_free(&b);
+    hub_batch_source_close(s);
+    hub_batch_source_close(t);
+    close(criteo.fd);
+    close(libsvm.fd);
+}
+
+static void a_batch_that_no_message_holds_is_refused(void **state)
+{
+    char *text = malloc(100000);
+    size_t bytes = 1;
+    assert_non_null(text);
+    text[0] = '1';
+    for (uint32_t i = 0; i < 4000; i++) {
+        bytes += (size_t)sprintf(text + bytes, " %u:1", i);
+    }
+    struct temp_file file = temp_file_make(text, bytes);
+    struct hub_request r = {.format = "libsvm", .table = "t", .batch_samples = 2000, .epochs = 1};
+    struct hub_batch_source *s = NULL;
+    strcpy(r.path, file.path);
+    assert_int_equal(hub_batch_source_open(&r, NULL, NULL, NULL, &s, error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "at most 1048 samples"));
+    free(text);
+    close(file.fd);
+}
+
+static void no_samples_no_batches(void **state)
+{
+    struct temp_file file = temp_file_text("\n");
+    struct hub_batch_source *s = open_source(request_of(&file, 10, 1));
+    assert_int_equal(hub_batch_source_batches(s), 0);
+    hub_batch_source_close(s);
+    hub_batch_source_close(NULL);
+    close(file.fd);
+}
+
+static void a_file_cut_short_is_an_error(void **state)
+{
+    struct temp_file file = make_file();
+    struct hub_batch_source *s = open_source(request_of(&file, 10, 0));
+    struct hub_batch b = {0};
+    assert_int_equal(ftruncate(file.fd, 2000), 0);
+    assert_int_equal(hub_batch_source_build(s, 99, &b, error), MR_IO_ERROR);
+    hub_batch_free(&b);
+    hub_batch_source_close(s);
+    close(file.fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_epoch_has_every_sample_once),
+        cmocka_unit_test(a_batch_is_the_same_at_every_building),
+        cmocka_unit_test(file_order_with_seed_zero),
+        cmocka_unit_test(a_buffer_serves_sources_of_other_shapes),
+        cmocka_unit_test(a_batch_that_no_message_holds_is_refused),
+        cmocka_unit_test(no_samples_no_batches),
+        cmocka_unit_test(a_file_cut_short_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+#include "tests/unit/trainer_client/hub/reader_check.h"
+
+static const struct hub_format *const format = &hub_format_criteo;
+
+#define INTEGERS "1\t\t-3\t0\t5\t6\t7\t8\t9\t10\t11\t12\t1300"
+#define CATEGORIES                                                                                           \
+    "68fd1e64\t80e26c9b\t\tc\td\te\tf\tg\th\ti\tj\tk\tl\tm\tn\to\tp\tq\tr\ts\tt\tu\tv\tw\tx\t68fd1e64"
+
+static void a_line(void **state)
+{
+    assert_int_equal(parse_line(format, "1\t" INTEGERS "\t" CATEGORIES), HUB_PARSED);
+    assert_int_equal((int)sample.label, 1);
+    assert_true(fabsf(sample.dense[0] - logf(2)) < 1e-6f);
+    assert_true(fabsf(sample.dense[1]) < 1e-6f);           /* missing */
+    assert_true(fabsf(sample.dense[2] + logf(4)) < 1e-6f); /* the sign is kept */
+    assert_true(fabsf(sample.dense[12] - logf(1301)) < 1e-6f);
+    assert_int_equal(sample.key_count, 25);
+    assert_int_equal(sample.bag_end[1], 2);
+    assert_int_equal(sample.bag_end[2], 2); /* missing: an empty bag */
+    assert_int_equal(sample.bag_end[25], 25);
+    assert_int_not_equal(sample.keys[0], sample.keys[24]); /* the same text in another slot is another key */
+}
+
+static void all_but_the_label_may_be_missing(void **state)
+{
+    char line[80] = "0";
+    memset(line + 1, '\t', 39);
+    assert_int_equal(parse_line(format, line), HUB_PARSED);
+    assert_int_equal((int)sample.label, 0);
+    assert_int_equal(sample.key_count, 0);
+    line[0] = '\t';
+    line[39] = '\0';
+    assert_int_equal(parse_line(format, line), HUB_BROKEN);
+    assert_int_equal(parse_line(format, ""), HUB_NO_SAMPLE);
+}
+
+static void broken_lines(void **state)
+{
+    static const char *const bad[] = {
+        "2\t" INTEGERS "\t" CATEGORIES,       "1\t" INTEGERS "\t" CATEGORIES "\t",
+        "1\t" INTEGERS "\t" CATEGORIES "\tx", INTEGERS "\t" CATEGORIES,
+        "1\tx\t" INTEGERS "\t" CATEGORIES,    "1,2,3",
+        "-1\t" INTEGERS "\t" CATEGORIES,      "1\t1.5\t\t\t\t\t\t\t\t\t\t\t\t\t" CATEGORIES,
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
+    }
+}
+
+static void garbage_does_no_harm(void **state)
+{
+    static const char *const pieces[] = {"1", "0", "\t", "\t", "\t\t\t\t\t", "68fd1e64", "-5", " "};
+    parse_garbage(format, pieces, sizeof pieces / sizeof pieces[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line),
+        cmocka_unit_test(all_but_the_label_may_be_missing),
+        cmocka_unit_test(broken_lines),
+        cmocka_unit_test(garbage_does_no_harm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

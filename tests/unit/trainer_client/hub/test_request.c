@@ -1,0 +1,156 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "trainer_client/hub/request.h"
+
+static uint64_t fields[8];
+static char path[2000];
+static struct mr_message message;
+
+static struct mr_tensor text(const char *s)
+{
+    return mr_tensor_1d(MR_U8, (uint32_t)strlen(s), s);
+}
+
+/* A good request, for each test to spoil. */
+static void prepare(void)
+{
+    const uint64_t good[8] = {512, 2, 1, 200000, 1, 1, 7, 0};
+    memcpy(fields, good, sizeof fields);
+    strcpy(path, "/data/x");
+    memset(&message, 0, sizeof message);
+    message.preamble.tensor_count = 4;
+    message.tensors[0] = text(path);
+    message.tensors[1] = text("criteo");
+    message.tensors[2] = mr_tensor_1d(MR_U64, 8, fields);
+    message.tensors[3] = text("fm");
+}
+
+static enum mr_status parse(struct hub_request *out)
+{
+    const char *why = NULL;
+    enum mr_status status = hub_request_parse(&message, out, &why);
+    assert_true((status == MR_OK) == (why == NULL));
+    return status;
+}
+
+static void a_good_request(void **state)
+{
+    struct hub_request r;
+    prepare();
+    assert_int_equal(parse(&r), MR_OK);
+    assert_string_equal(r.path, "/data/x");
+    assert_string_equal(r.format, "criteo");
+    assert_string_equal(r.table, "fm");
+    assert_int_equal(r.batch_samples, 512);
+    assert_int_equal(r.epochs, 2);
+    assert_int_equal(r.shuffle_seed, 1);
+    assert_int_equal(r.held_out_ppm, 200000);
+    assert_true(r.held_out);
+    assert_true(r.strict);
+    assert_int_equal(r.run, 7);
+}
+
+static void fields_have_ranges(void **state)
+{
+    static const struct {
+        uint32_t field;
+        uint64_t value;
+        enum mr_status status;
+    } cases[] = {
+        {0, 0, MR_INVALID_ARGUMENT},          {0, 65536, MR_OK},           {0, 65537, MR_INVALID_ARGUMENT},
+        {0, UINT64_MAX, MR_INVALID_ARGUMENT}, {1, 0, MR_INVALID_ARGUMENT}, {1, 1000000, MR_OK},
+        {1, 1000001, MR_INVALID_ARGUMENT},    {3, 900000, MR_OK},          {3, 900001, MR_INVALID_ARGUMENT},
+        {4, 2, MR_INVALID_ARGUMENT},          {6, UINT64_MAX, MR_OK}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hub_request r;
+        prepare();
+        fields[cases[i].field] = cases[i].value;
+        assert_int_equal(parse(&r), cases[i].status);
+    }
+}
+
+static void texts_fit_and_are_not_empty(void **state)
+{
+    for (uint32_t t = 0; t < 4; t++) {
+        struct hub_request r, before;
+        memset(&r, 0x5a, sizeof r);
+        before = r;
+        if (t == 2) {
+            continue;
+        }
+        prepare();
+        message.tensors[t] = text("");
+        assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
+        memset(path, 'a', 1500);
+        path[1500] = '\0';
+        message.tensors[t] = text(path);
+        assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
+        message.tensors[t] = mr_tensor_1d(MR_U8, 3, "a\0b");
+        assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
+        message.tensors[t] = mr_tensor_1d(MR_U64, 8, fields);
+        assert_int_equal(parse(&r), MR_INVALID_ARGUMENT);
+        assert_memory_equal(&r, &before, sizeof r);
+    }
+}
+
+static void the_shape_is_checked(void **state)
+{
+    struct hub_request r;
+    prepare();
+    message.preamble.tensor_count = 3;
+    assert_int_equal(parse(&r), MR_BAD_MESSAGE);
+    prepare();
+    message.tensors[2].dims[0] = 7;
+    assert_int_equal(parse(&r), MR_BAD_MESSAGE);
+    prepare();
+    message.tensors[2].dtype = MR_U32;
+    assert_int_equal(parse(&r), MR_BAD_MESSAGE);
+}
+
+static void every_field_tells_plans_apart(void **state)
+{
+    struct hub_request a, b;
+    uint32_t other_streams = 0;
+    prepare();
+    assert_int_equal(parse(&a), MR_OK);
+    assert_int_equal(parse(&b), MR_OK);
+    assert_true(hub_request_equal(&a, &b));
+    assert_int_equal(hub_request_stream(&a, 0), hub_request_stream(&b, 0));
+    for (uint32_t field = 0; field < 7; field++) {
+        prepare();
+        fields[field] = field == 4 || field == 5 ? 0 : fields[field] + 1;
+        assert_int_equal(parse(&b), MR_OK);
+        assert_false(hub_request_equal(&a, &b));
+        /* Strictness changes nothing of what is learnt. */
+        other_streams += hub_request_stream(&a, 0) != hub_request_stream(&b, 0);
+    }
+    assert_int_equal(other_streams, 6);
+    for (uint32_t t = 0; t < 4; t++) {
+        prepare();
+        if (t != 2) {
+            message.tensors[t] = text("other");
+            assert_int_equal(parse(&b), MR_OK);
+            assert_false(hub_request_equal(&a, &b));
+            assert_int_not_equal(hub_request_stream(&a, 0), hub_request_stream(&b, 0));
+        }
+    }
+    assert_int_not_equal(hub_request_stream(&a, 1), hub_request_stream(&a, 2));
+    assert_true(hub_request_stream(&a, 3) <= 0xffff);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_request),
+        cmocka_unit_test(fields_have_ranges),
+        cmocka_unit_test(texts_fit_and_are_not_empty),
+        cmocka_unit_test(the_shape_is_checked),
+        cmocka_unit_test(every_field_tells_plans_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
