@@ -67,8 +67,6 @@ bool ps_check_keys(const struct ps_op *op, const struct ps_feature *table, const
 /* CSR offsets of `bag_count` bags over key_count keys: from 0, never falling, ending at key_count. */
 bool ps_check_offsets(const struct ps_op *op, const uint32_t *offsets, uint64_t bag_count,
                       uint32_t key_count);
-/* The table reduces bags (pooling is not none). */
-bool ps_check_pooled(const struct ps_op *op, const struct ps_feature *table);
 /* An answer of these tensors is not larger than a message may be. */
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count);
 /* A batch that is kept. */

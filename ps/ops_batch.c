@@ -21,7 +21,7 @@ static bool check_feed_table(const struct ps_op *op, struct feed *feed, uint32_t
     uint32_t at = 1 + index * TENSORS_PER_TABLE;
     struct ps_feature *f;
     if (!ps_check_vector(op, at, MR_U32, 4, "table, samples, slots, flags") ||
-        (f = ps_check_table(op, ps_tensor_u32(&op->tensors[at], 0))) == NULL || !ps_check_pooled(op, f) ||
+        (f = ps_check_table(op, ps_tensor_u32(&op->tensors[at], 0))) == NULL ||
         !ps_check_tensor(op, at + 1, MR_U64, 1, "keys") ||
         !ps_check_tensor(op, at + 2, MR_U32, 1, "offsets")) {
         return false;

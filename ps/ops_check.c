@@ -153,13 +153,6 @@ bool ps_check_offsets(const struct ps_op *op, const uint32_t *offsets, uint64_t 
     return true;
 }
 
-bool ps_check_pooled(const struct ps_op *op, const struct ps_feature *table)
-{
-    return table->feature.pooling != MR_POOL_NONE ||
-           ps_refuse(op, MR_INVALID_ARGUMENT, "table %s has pooling none: it takes no bags",
-                     table->feature.name);
-}
-
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count)
 {
     uint32_t bytes = mr_message_bytes(tensors, tensor_count);

@@ -10,7 +10,7 @@ static bool check_lookup(const struct ps_op *op, const struct ps_feature *f, str
     uint32_t dim = f->feature.dims[0];
     *reply = mr_tensor_2d(MR_F32, key_count, dim, NULL);
     if (op->tensor_count > 1) {
-        if (!ps_check_pooled(op, f) || !ps_check_tensor(op, 1, MR_U32, 1, "offsets")) {
+        if (!ps_check_tensor(op, 1, MR_U32, 1, "offsets")) {
             return false;
         }
         if (op->tensors[1].dims[0] == 0) {

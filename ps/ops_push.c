@@ -73,8 +73,7 @@ static bool check_table_gradient(const struct ps_op *op, struct push_part *part,
     if (op->tensors[at + 1].dims[0] > 0) {
         part->offsets = op->tensors[at + 1].data;
         part->bag_count = rows = op->tensors[at + 1].dims[0] - 1;
-        if (!ps_check_pooled(op, part->feature) ||
-            !ps_check_offsets(op, part->offsets, part->bag_count, part->key_count)) {
+        if (!ps_check_offsets(op, part->offsets, part->bag_count, part->key_count)) {
             return false;
         }
     }

@@ -1,0 +1,135 @@
+/* Create, Freeze and List over all cores: all of a call, or nothing of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "node_fixture.h"
+
+static const struct node_reply *create(struct node_fixture *n, const struct mr_feature *features,
+                                       uint32_t count)
+{
+    struct mr_tensor t = mr_tensor_2d(MR_U8, count, sizeof(*features), features);
+    return node_call(n, 0, MR_OP_CREATE, 0, &t, 1);
+}
+
+static uint64_t feature_count(struct node_fixture *n)
+{
+    uint64_t count = node_counter(n, 0, "ps.features");
+    for (uint32_t core = 1; core < n->core_count; core++) {
+        assert_int_equal(node_counter(n, core, "ps.features"), count);
+    }
+    return count;
+}
+
+static void the_same_again_is_fine(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature features[3] = {node_table("a", 1), node_variable("v", 3), node_table("b", 2)};
+    const struct node_reply *reply = create(n, features, 3);
+    node_check(reply, MR_OK, NULL);
+    uint32_t ids[3];
+    memcpy(ids, reply->tensors[0].data, sizeof(ids));
+    assert_int_equal(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], 1);
+    reply = create(n, features, 3);
+    node_check(reply, MR_OK, NULL);
+    assert_memory_equal(reply->tensors[0].data, ids, sizeof(ids));
+    struct mr_feature twice[2] = {features[2], features[2]};
+    reply = create(n, twice, 2);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(((const uint32_t *)reply->tensors[0].data)[1], ids[2]);
+    assert_int_equal(feature_count(n), 3);
+    node_check(create(n, features, 0), MR_OK, NULL);
+}
+
+static void another_descriptor_is_refused_by_its_field(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature a = node_table("a", 1), other;
+    node_check(create(n, &a, 1), MR_OK, NULL);
+    other = a;
+    other.dims[0] = 5;
+    node_check(create(n, &other, 1), MR_FEATURE_MISMATCH, "a exists with another dim");
+    other = a;
+    other.learning_rate = 2;
+    node_check(create(n, &other, 1), MR_FEATURE_MISMATCH, "learning_rate");
+    struct mr_feature pair[2] = {node_table("b", 1), node_table("b", 2)};
+    node_check(create(n, pair, 2), MR_FEATURE_MISMATCH, "b exists with another");
+    assert_int_equal(feature_count(n), 1);
+}
+
+static void one_wrong_feature_takes_the_others_back(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature features[3] = {node_table("a", 1), node_table("b", 1), node_table("c", 1)};
+    features[2].optimizer = MR_OPT_GROUP_FTRL;
+    node_check(create(n, features, 3), MR_UNSUPPORTED, "c: ");
+    assert_int_equal(feature_count(n), 0);
+    features[2].optimizer = MR_OPT_SGD;
+    features[1].learning_rate = -1;
+    node_check(create(n, features, 3), MR_INVALID_ARGUMENT, "learning_rate");
+    assert_int_equal(feature_count(n), 0);
+    features[1].learning_rate = 1;
+    features[1].pooling = MR_POOL_MEAN; /* 3 cores cannot know how many keys the whole bag has */
+    node_check(create(n, features, 3), MR_UNSUPPORTED, "b: pooling mean");
+    assert_int_equal(feature_count(n), 0);
+    features[1].pooling = MR_POOL_SUM;
+    node_check(create(n, features, 3), MR_OK, NULL);
+    assert_int_equal(feature_count(n), 3);
+}
+
+static void lists_sums_over_the_cores(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature features[2] = {node_table("a", 1), node_variable("v", 3)};
+    uint64_t keys[50];
+    for (uint32_t i = 0; i < 50; i++) {
+        keys[i] = i * 7;
+    }
+    node_check(create(n, features, 2), MR_OK, NULL);
+    node_feed(n, 1, 1, keys, 50);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[0].dims[0], 2);
+    assert_memory_equal(reply->tensors[0].data, features, sizeof(features));
+    const uint32_t *ids = reply->tensors[1].data;
+    const uint64_t *sizes = reply->tensors[2].data;
+    assert_int_equal(ids[0], 1);
+    assert_int_equal(ids[1], 2);
+    assert_int_equal(sizes[0], 50);
+    assert_true(sizes[1] >= 50 * NODE_DIM * sizeof(float));
+    assert_int_equal(sizes[2], 0);
+    assert_int_equal(sizes[3], 3 * sizeof(float));
+}
+
+static void refuses_what_is_wrong(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t level = 3;
+    uint8_t bytes[600] = {0};
+    struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_INVALID_ARGUMENT, "freeze level 3");
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, NULL, 0), MR_WRONG_SHAPE, "level is missing");
+    node_check(node_call(n, 1, MR_OP_LIST, 0, NULL, 0), MR_INVALID_ARGUMENT, "list is served by core 0 only");
+    node_check(node_call(n, 2, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0), MR_INVALID_ARGUMENT, "core 0 only");
+    t = mr_tensor_2d(MR_U8, 1, 100, bytes);
+    node_check(node_call(n, 0, MR_OP_CREATE, 0, &t, 1), MR_WRONG_SHAPE, "u8[1, 100]");
+    t = mr_tensor_1d(MR_U8, 300, memset(bytes, 'x', sizeof(bytes)));
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_INVALID_ARGUMENT, "directory");
+    bytes[3] = 0;
+    t = mr_tensor_1d(MR_U8, 10, bytes);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_INVALID_ARGUMENT, "NUL");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(the_same_again_is_fine),
+        TEST(another_descriptor_is_refused_by_its_field),
+        TEST(one_wrong_feature_takes_the_others_back),
+        TEST(lists_sums_over_the_cores),
+        TEST(refuses_what_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

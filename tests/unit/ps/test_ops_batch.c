@@ -1,0 +1,239 @@
+/* Feeding, looking up and forgetting batches. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "node_fixture.h"
+
+/* A feed of one table: 2 samples of 2 slots, bags {1, 2}, {}, {3}, {1, 1}. */
+struct feed {
+    uint64_t batch_id;
+    uint32_t head[4];
+    uint64_t keys[5];
+    uint32_t offsets[5];
+    struct mr_tensor tensors[4];
+};
+
+static struct feed *feed_of(uint32_t table, uint64_t batch_id, uint32_t flags)
+{
+    static struct feed f;
+    f = (struct feed){.batch_id = batch_id,
+                      .head = {table, 2, 2, flags},
+                      .keys = {1, 2, 3, 1, 1},
+                      .offsets = {0, 2, 2, 3, 5}};
+    f.tensors[0] = mr_tensor_1d(MR_U64, 1, &f.batch_id);
+    f.tensors[1] = mr_tensor_1d(MR_U32, 4, f.head);
+    f.tensors[2] = mr_tensor_1d(MR_U64, 5, f.keys);
+    f.tensors[3] = mr_tensor_1d(MR_U32, 5, f.offsets);
+    return &f;
+}
+
+static const struct node_reply *send_feed(struct node_fixture *n, const struct feed *f)
+{
+    return node_call(n, 0, MR_OP_FEED_SAMPLE, 0, f->tensors, 4);
+}
+
+static const struct node_reply *lookup(struct node_fixture *n, uint32_t table, uint64_t batch_id)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &batch_id);
+    return node_call(n, 0, MR_OP_LOOKUP_BATCH, (uint16_t)table, &t, 1);
+}
+
+static uint32_t make_table(struct node_fixture *n, const char *name, float init)
+{
+    struct mr_feature f = node_table(name, init);
+    return node_create(n, &f);
+}
+
+static void a_lookup_gives_the_sums_of_the_bags(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3);
+    node_check(send_feed(n, feed_of(table, 8, 0)), MR_OK, NULL);
+    for (int again = 0; again < 2; again++) {
+        const struct node_reply *reply = lookup(n, table, 8);
+        node_check(reply, MR_OK, NULL);
+        const struct mr_tensor *t = &reply->tensors[0];
+        assert_int_equal(t->rank, 3);
+        assert_int_equal(t->dims[0] == 2 && t->dims[1] == 2 && t->dims[2] == NODE_DIM, 1);
+        const float *values = t->data;
+        assert_float_equal(values[0], 6, 0);
+        assert_float_equal(values[NODE_DIM], 0, 0);
+        assert_float_equal(values[2 * NODE_DIM], 3, 0);
+        assert_float_equal(values[4 * NODE_DIM - 1], 6, 0);
+    }
+    assert_int_equal(node_counter(n, 0, "table.rows"), 3);
+    assert_int_equal(node_counter(n, 0, "ps.batches_fed"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.batches_looked_up"), 2);
+}
+
+static void a_read_only_batch_makes_no_rows_and_goes_with_its_lookup(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3);
+    node_check(send_feed(n, feed_of(table, 8, MR_FEED_READ_ONLY)), MR_OK, NULL);
+    float gradient[16] = {0};
+    uint64_t id = 8;
+    uint32_t head[2] = {table, 0};
+    struct mr_tensor push[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 2, head),
+                                mr_tensor_3d(MR_F32, 2, 2, NODE_DIM, gradient)};
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, push, 3), MR_INVALID_ARGUMENT, "read only");
+    node_check(lookup(n, table, 8), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "table.rows"), 0);
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
+    node_check(lookup(n, table, 8), MR_UNKNOWN_BATCH, "8");
+}
+
+static void a_read_only_batch_of_two_tables_goes_with_the_second_lookup(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t a = make_table(n, "a", 1), b = make_table(n, "b", 2);
+    struct feed *f = feed_of(a, 8, MR_FEED_READ_ONLY);
+    uint32_t head_b[4] = {b, 2, 2, MR_FEED_READ_ONLY};
+    struct mr_tensor tensors[7] = {
+        f->tensors[0], f->tensors[1], f->tensors[2], f->tensors[3], mr_tensor_1d(MR_U32, 4, head_b),
+        f->tensors[2], f->tensors[3]};
+    node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, tensors, 7), MR_OK, NULL);
+    node_check(lookup(n, a, 8), MR_OK, NULL);
+    node_check(lookup(n, a, 8), MR_OK, NULL);
+    const struct node_reply *reply = lookup(n, b, 8);
+    node_check(reply, MR_OK, NULL);
+    assert_float_equal(*(const float *)reply->tensors[0].data, 4, 0);
+    node_check(lookup(n, b, 8), MR_UNKNOWN_BATCH, NULL);
+    head_b[0] = a;
+    node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, tensors, 7), MR_INVALID_ARGUMENT, "a is named twice");
+}
+
+static void a_frozen_node_is_fed_without_new_rows(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3), level = MR_FREEZE_ADMIT;
+    struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
+    node_check(send_feed(n, feed_of(table, 8, 0)), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "table.rows"), 0);
+    node_check(lookup(n, table, 8), MR_OK, NULL);
+}
+
+static void refuses_what_is_out_of_shape(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3);
+    struct feed *f = feed_of(99, 8, 0);
+    node_check(send_feed(n, f), MR_UNKNOWN_TABLE, "99");
+    f = feed_of(table, 8, 0);
+    f->offsets[4] = 4;
+    node_check(send_feed(n, f), MR_INVALID_ARGUMENT, "from 0 to 4, not from 0 to the 5 keys");
+    f = feed_of(table, 8, 0);
+    f->offsets[1] = 3;
+    node_check(send_feed(n, f), MR_INVALID_ARGUMENT, "fall from 3 to 2");
+    f = feed_of(table, 8, 0);
+    f->head[1] = 3;
+    node_check(send_feed(n, f), MR_WRONG_SHAPE, "3 samples of 2 slots need 7 offsets, not 5");
+    f->head[1] = f->head[2] = 0xFFFFFFFF;
+    node_check(send_feed(n, f), MR_WRONG_SHAPE, "offsets");
+    f = feed_of(table, 8, 0);
+    node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, f->tensors, 3), MR_WRONG_SHAPE, "not 3 tensors");
+    node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, f->tensors, 1), MR_WRONG_SHAPE, "not 1 tensors");
+    f->tensors[2].dtype = MR_I64;
+    node_check(send_feed(n, f), MR_WRONG_DTYPE, "keys is i64, not u64");
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
+    assert_int_equal(node_counter(n, 0, "table.rows"), 0);
+}
+
+static void lookups_name_what_is_missing(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3), other = make_table(n, "other", 3);
+    node_check(send_feed(n, feed_of(table, 8, 0)), MR_OK, NULL);
+    node_check(lookup(n, table, 9), MR_UNKNOWN_BATCH, "number 9 of stream 0");
+    node_check(lookup(n, other, 8), MR_UNKNOWN_TABLE, "without keys of table other");
+    node_check(lookup(n, 99, 8), MR_UNKNOWN_TABLE, "99");
+}
+
+static void forgets_what_its_hub_names(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3);
+    uint64_t ids[3] = {8, 9, 77};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 3, ids);
+    for (uint64_t id = 8; id < 11; id++) {
+        node_check(send_feed(n, feed_of(table, id, 0)), MR_OK, NULL);
+    }
+    node_check(node_call(n, 0, MR_OP_FORGET_BATCH, 0, &t, 1), MR_OK, NULL);
+    node_check(lookup(n, table, 8), MR_UNKNOWN_BATCH, NULL);
+    node_check(lookup(n, table, 10), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "ps.batches_forgotten"), 2);
+}
+
+static void tells_when_the_cache_is_full(void **state)
+{
+    struct node_fixture *n = *state;
+    n->config.batches_count_max = 2;
+    node_restart(n, 1);
+    uint32_t table = make_table(n, "emb", 3);
+    node_check(send_feed(n, feed_of(table, 1, 0)), MR_OK, NULL);
+    node_check(send_feed(n, feed_of(table, 2, 0)), MR_OK, NULL);
+    node_check(send_feed(n, feed_of(table, 3, 0)), MR_BATCH_CACHE_FULL, "2 batches");
+    node_check(send_feed(n, feed_of(table, 2, 0)), MR_OK, NULL); /* one that is there may come again */
+    assert_int_equal(node_counter(n, 0, "ps.feeds_refused_full"), 1);
+    node_check(lookup(n, table, 3), MR_UNKNOWN_BATCH, NULL);
+}
+
+static void tells_when_a_batch_expired(void **state)
+{
+    struct node_fixture *n = *state;
+    n->config.batches_ttl_ms = 10;
+    node_restart(n, 1);
+    uint32_t table = make_table(n, "emb", 3);
+    node_check(send_feed(n, feed_of(table, 8, 0)), MR_OK, NULL);
+    while (node_counter(n, 0, "ps.batches_expired") == 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    node_check(lookup(n, table, 8), MR_BATCH_EXPIRED, "expired");
+    node_check(lookup(n, table, 9), MR_UNKNOWN_BATCH, NULL);
+}
+
+static void states_what_is_learnt(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3);
+    const uint64_t keys[2] = {1, 2};
+    uint64_t stream = 5;
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &stream);
+    for (uint64_t sequence = 0; sequence < 4; sequence++) {
+        uint64_t id = stream << MR_BATCH_SEQUENCE_BITS | (sequence == 3 ? 70 : sequence);
+        node_feed(n, id, table, keys, 2);
+        assert_int_equal(node_push_batch(n, 0, id, table, 2, 1), 1);
+    }
+    const struct node_reply *reply = node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    const uint64_t *head = reply->tensors[0].data, *bitmap = reply->tensors[1].data;
+    assert_int_equal(head[0], 3);
+    assert_int_equal(head[1], 1);
+    assert_int_equal(reply->tensors[1].dims[0], 2);
+    assert_int_equal(bitmap[0], 0);
+    assert_int_equal(bitmap[1], UINT64_C(1) << (70 - 3 - 64));
+    stream = 65536;
+    node_check(node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1), MR_INVALID_ARGUMENT, "65536");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_lookup_gives_the_sums_of_the_bags),
+        TEST(a_read_only_batch_makes_no_rows_and_goes_with_its_lookup),
+        TEST(a_read_only_batch_of_two_tables_goes_with_the_second_lookup),
+        TEST(a_frozen_node_is_fed_without_new_rows),
+        TEST(refuses_what_is_out_of_shape),
+        TEST(lookups_name_what_is_missing),
+        TEST(forgets_what_its_hub_names),
+        TEST(tells_when_the_cache_is_full),
+        TEST(tells_when_a_batch_expired),
+        TEST(states_what_is_learnt),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

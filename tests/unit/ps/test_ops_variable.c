@@ -1,0 +1,71 @@
+/* Variables by name's number, whole or a range. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "node_fixture.h"
+
+static const struct node_reply *push(struct node_fixture *n, uint32_t variable, uint64_t first,
+                                     uint32_t count)
+{
+    static const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, count, values)};
+    return node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, tensors, 2);
+}
+
+static const struct node_reply *pull(struct node_fixture *n, uint32_t variable, uint64_t first,
+                                     uint64_t count)
+{
+    uint64_t range[2] = {first, count};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
+    return node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable, &t, 1);
+}
+
+static void moves_whole_and_ranges(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_variable("w", 8);
+    uint32_t variable = node_create(n, &f);
+    node_check(push(n, variable, 0, 8), MR_OK, NULL);
+    node_check(push(n, variable, 6, 2), MR_OK, NULL);
+    const struct node_reply *reply = pull(n, variable, 0, 0);
+    node_check(reply, MR_OK, NULL);
+    const float expected[8] = {1, 2, 3, 4, 5, 6, 1, 2};
+    assert_int_equal(reply->tensors[0].bytes, sizeof(expected));
+    assert_memory_equal(reply->tensors[0].data, expected, sizeof(expected));
+    reply = pull(n, variable, 5, 2);
+    assert_int_equal(reply->tensors[0].dims[0], 2);
+    assert_memory_equal(reply->tensors[0].data, expected + 5, 2 * sizeof(float));
+    reply = pull(n, variable, 5, 0); /* the rest */
+    assert_int_equal(reply->tensors[0].dims[0], 3);
+}
+
+static void refuses_what_is_wrong(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_variable("w", 8), t = node_table("emb", 0);
+    uint32_t variable = node_create(n, &f), table = node_create(n, &t), level = MR_FREEZE_ALL;
+    node_check(push(n, 99, 0, 8), MR_UNKNOWN_VARIABLE, "no variable has number 99");
+    node_check(push(n, table, 0, 8), MR_UNKNOWN_VARIABLE, "is a table");
+    node_check(push(n, variable, 1, 8), MR_WRONG_SHAPE, "8 elements; 8 from 1 on");
+    node_check(push(n, variable, UINT64_MAX, 2), MR_WRONG_SHAPE, "beyond its end");
+    node_check(pull(n, variable, 9, 0), MR_WRONG_SHAPE, "beyond its end");
+    node_check(pull(n, variable, 4, UINT64_MAX), MR_WRONG_SHAPE, "beyond its end");
+    node_check(pull(n, 99, 0, 0), MR_UNKNOWN_VARIABLE, "99");
+    struct mr_tensor freeze = mr_tensor_1d(MR_U32, 1, &level);
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &freeze, 1), MR_OK, NULL);
+    node_check(push(n, variable, 0, 8), MR_FROZEN, "all");
+    const struct node_reply *reply = pull(n, variable, 0, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_float_equal(*(const float *)reply->tensors[0].data, 0, 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(moves_whole_and_ranges),
+        TEST(refuses_what_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
