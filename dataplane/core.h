@@ -28,46 +28,43 @@ struct dp_counter_set {
 
 struct dp_core {
     struct dp *dp;
-    uint32_t index;
     struct mr_endpoint *endpoint;
     void *app;
+    uint32_t index;
 
-    /* Receiving: the queues this core polls, index, index + core_count, ... */
+    /* Receiving: the queues this core polls are index, index + core_count, ... */
     uint16_t rx_queue_first;
     uint16_t rx_queue_step;
     struct rte_ring *steered; /* packets for this core that another core received */
 
     /* Transmitting: on a queue of its own, or through the queue of the core that owns it. */
-    uint16_t tx_queue;
     struct dp_core *tx_owner;   /* itself, when the queue is its own */
     struct rte_ring *tx_handed; /* owner: packets of the cores without a queue */
     struct rte_mempool *pool;
-    struct rte_mbuf *tx[DP_TX_BATCH]; /* waiting for the next burst */
     uint32_t tx_count;
-    bool tx_refused;          /* tx_begin had no room since the last poll of the endpoint */
-    struct rte_mbuf *tx_open; /* between tx_begin and tx_end, or kept for the next tx_begin */
+    uint16_t tx_queue;
+    bool tx_refused; /* tx_begin had no room since the last poll of the endpoint */
+    bool thread_started;
+    struct rte_mbuf *tx[DP_TX_BATCH]; /* waiting for the next burst */
+    struct rte_mbuf *tx_open;         /* between tx_begin and tx_end, or kept for the next tx_begin */
     struct mr_address tx_open_to;
 
     struct rte_ring *tasks;
     struct dp_waiter waiter;
 
-    /* The share of time with work, measured over windows of a fixed length. */
     uint64_t turn_us;         /* when the running turn began */
     uint64_t idle_since_us;   /* 0 = was busy in the last turn */
     uint64_t endpoint_due_us; /* when the endpoint wants to be polled */
+    /* The share of time with work, measured over windows of a fixed length. */
     uint64_t window_start_us;
     uint64_t window_busy_us;
     _Atomic uint32_t busy_ppm;
 
-    struct dp_counters counters;
-    struct dp_counter_set sets[DP_COUNTER_SETS_MAX];
     _Atomic uint32_t set_count;
-
+    struct dp_counter_set sets[DP_COUNTER_SETS_MAX];
+    struct dp_counters counters;
     pthread_t thread;
-    bool thread_started;
 };
-
-enum dp_state { DP_STATE_STARTING, DP_STATE_RUNNING, DP_STATE_FAILED };
 
 struct dp {
     struct dp_config config;
@@ -86,7 +83,7 @@ struct dp {
 };
 
 /* core.c: the thread. */
-void *dp_core_run(void *core);
+void *dp_core_run(void *arg);
 
 /* transmit.c */
 /* Sends what the core has gathered; what the port does not take stays for the next time. Returns packets sent. */
@@ -96,8 +93,8 @@ uint32_t dp_transmit_handed(struct dp_core *core);
 /* Queue a packet that can be lost (ARP, ICMP): dropped and counted when there is no room. */
 void dp_transmit_or_drop(struct dp_core *core, struct rte_mbuf *packet);
 /* The endpoint's hooks. */
-uint8_t *dp_transmit_begin(void *core, const struct mr_address *to, uint32_t bytes_max);
-void dp_transmit_end(void *core, uint32_t bytes);
+uint8_t *dp_transmit_begin(void *arg, const struct mr_address *to, uint32_t bytes_max);
+void dp_transmit_end(void *arg, uint32_t bytes);
 /* Gives everything back that is still here. */
 void dp_transmit_drop_all(struct dp_core *core);
 

@@ -18,7 +18,7 @@ static int interface_ioctl(const char *name, unsigned long request, struct ifreq
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    strcpy(ifr->ifr_name, name);
+    snprintf(ifr->ifr_name, sizeof(ifr->ifr_name), "%s", name);
     int result = ioctl(fd, request, ifr) < 0 ? -errno : 0;
     close(fd);
     return result;

@@ -80,7 +80,7 @@ void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uin
     const struct dp_net *net = &core->dp->net;
     enum dp_verdict verdict = DP_FRAME_MALFORMED;
     struct mr_address from;
-    struct dp_frame frame;
+    struct dp_frame frame = {0};
 
     if (packet->nb_segs == 1)
         verdict = dp_frame_parse(net, rte_pktmbuf_mtod(packet, const uint8_t *), packet->data_len,

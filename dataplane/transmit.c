@@ -28,7 +28,7 @@ uint32_t dp_transmit_flush(struct dp_core *core)
     uint32_t sent = send_burst(core);
     core->tx_count -= sent;
     if (core->tx_count > 0 && sent > 0)
-        memmove(core->tx, core->tx + sent, core->tx_count * sizeof(core->tx[0]));
+        memmove((void *)core->tx, (void *)(core->tx + sent), core->tx_count * sizeof(void *));
     return sent;
 }
 

@@ -100,7 +100,7 @@ static void ask_ping(int fd, const uint8_t *server_mac, uint16_t tci)
 
 static void answers_carry_the_tag(const char *arguments)
 {
-    uint8_t frame[FRAME_BYTES];
+    uint8_t frame[FRAME_BYTES] = {0};
     struct echo_fixture f;
 
     echo_fixture_start(&f, NULL, arguments);

@@ -8,7 +8,7 @@
 #include "dataplane/checksum.h"
 #include "tests/unit/dataplane/hosts.h"
 
-static const char text[] = "a datagram's payload";
+static const uint8_t text[] = "a datagram's payload";
 #define TEXT_BYTES ((uint32_t)sizeof(text))
 
 static const enum dp_local locals[] = {DP_LOCAL_IPV4, DP_LOCAL_IPV6, DP_LOCAL_LINK};
@@ -51,11 +51,11 @@ static void the_sender_can_be_answered_without_a_gateway(void **state)
         dp_frame_sender(&frame, &from);
         assert_int_equal(from.port, CLIENT_PORT);
         uint32_t header_bytes = dp_frame_header_bytes(&from);
-        memcpy(answer + header_bytes, "answer", 6);
+        memcpy(answer + header_bytes, text, 6);
         dp_frame_build(&server, &from, answer, 6, false);
         assert_memory_equal(answer, client.mac, 6);
         assert_int_equal(parse(&client, answer, header_bytes + 6, &back), DP_FRAME_UDP);
-        assert_memory_equal(back.payload, "answer", 6);
+        assert_memory_equal(back.payload, text, 6);
         assert_int_equal(back.source_port, SERVER_PORT + 1);
     }
 }

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/net.h"
@@ -10,9 +11,9 @@ static struct dp_config config_make(void)
 {
     struct dp_config config = {.udp_port = 7700, .core_count = 2, .vlan = 9, .mtu = 1500};
 
-    strcpy(config.ipv4, "10.1.2.3/24");
-    strcpy(config.ipv6, "fd00::1/64");
-    strcpy(config.mac, "02:11:22:33:44:55");
+    snprintf(config.ipv4, sizeof(config.ipv4), "%s", "10.1.2.3/24");
+    snprintf(config.ipv6, sizeof(config.ipv6), "%s", "fd00::1/64");
+    snprintf(config.mac, sizeof(config.mac), "%s", "02:11:22:33:44:55");
     return config;
 }
 
@@ -74,9 +75,9 @@ static void a_wrong_address_is_named_in_the_error(void **state)
                           : wrong[i][1][0] != '\0' ? wrong[i][1]
                                                    : wrong[i][2];
 
-        strcpy(config.ipv4, wrong[i][0]);
-        strcpy(config.ipv6, wrong[i][1]);
-        strcpy(config.mac, wrong[i][2]);
+        snprintf(config.ipv4, sizeof(config.ipv4), "%s", wrong[i][0]);
+        snprintf(config.ipv6, sizeof(config.ipv6), "%s", wrong[i][1]);
+        snprintf(config.mac, sizeof(config.mac), "%s", wrong[i][2]);
         net = untouched;
         assert_false(dp_net_from_config(&net, &config, error));
         assert_non_null(strstr(error, bad));
