@@ -35,7 +35,8 @@ static void collect(void *arg, const char *name)
 uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
                                uint32_t ids_max)
 {
-    struct id_list list = {.id_of = ps_name_published, .ids = ids, .limit = ids_max};
+    struct id_list list = {.id_of = ps_name_published, .limit = ids_max};
+    list.ids = ids;
     (void)store->list(store->self, directory, collect, &list);
     return list.seen;
 }

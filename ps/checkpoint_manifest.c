@@ -280,7 +280,8 @@ static void parse_again(struct parse *p, const struct ps_manifest *m, const char
 
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text)
 {
-    struct parse p = {.text = text};
+    struct parse p = {0};
+    p.text = text;
     json_error_t error;
     json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &error);
     struct ps_manifest m = {0};

@@ -25,12 +25,12 @@ static_assert(PS_WRITER_BUFFERS_MAX == PS_BUFFER_RING_CAPACITY, "a ring holds ev
 struct writer_core {
     struct ps_buffer_ring full;  /* core -> writer */
     struct ps_buffer_ring empty; /* writer -> core */
-    _Atomic bool done;           /* set by the core after its last put */
     /* the core's own */
     alignas(64) uint8_t *block; /* being filled, NULL = none */
     uint32_t buffer, payload_bytes, record_count;
-    /* the writer's own */
+    /* the writer's own, and what it polls */
     alignas(64) XXH3_state_t *hash; /* over the hashes of the blocks so far */
+    _Atomic bool done;              /* set by the core after its last put */
 };
 
 struct ps_writer {

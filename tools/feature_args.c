@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ADAGRAD_EPSILON 1e-10f /* torch.optim.Adagrad's default */
-#define NAME_COUNT_MAX  32u    /* values of an enum that are tried */
+#define NAME_COUNT_MAX 32u /* values of an enum that are tried */
 
 static const char *pick(const char *const *names, size_t count, uint32_t value)
 {
@@ -197,8 +196,6 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
                        args->optimizer_args);
         return false;
     }
-    if (!args->optimizer_args && (f.optimizer == MR_OPT_ADAGRAD || f.optimizer == MR_OPT_ROWWISE_ADAGRAD))
-        f.optimizer_args[1] = ADAGRAD_EPSILON;
     const char *field = mr_feature_check(&f);
     if (field) {
         const char *text = wanted(field);
