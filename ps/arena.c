@@ -129,12 +129,6 @@ static void hook_destroy(extent_hooks_t *hooks, void *addr, size_t size, bool co
 {
 }
 
-static bool hook_purge_forced(extent_hooks_t *hooks, void *addr, size_t size, size_t offset, size_t length,
-                              unsigned arena)
-{
-    return madvise((uint8_t *)addr + offset, length, MADV_DONTNEED) != 0;
-}
-
 static bool hook_split(extent_hooks_t *hooks, void *addr, size_t size, size_t size_a, size_t size_b,
                        bool committed, unsigned arena)
 {
@@ -152,7 +146,6 @@ static bool jemalloc_start(struct ps_arena *a)
     a->hooks = (extent_hooks_t){.alloc = hook_alloc,
                                 .dalloc = hook_dalloc,
                                 .destroy = hook_destroy,
-                                .purge_forced = hook_purge_forced,
                                 .split = hook_split,
                                 .merge = hook_merge};
     extent_hooks_t *hooks = &a->hooks;
@@ -160,11 +153,11 @@ static bool jemalloc_start(struct ps_arena *a)
     if (mallctl("arenas.create", &a->jemalloc_arena, &size, &hooks, sizeof(hooks)) != 0)
         return false;
     char name[64];
-    /* Freed memory is reused at once and given back by ps_arena_trim() only: purging by time would split huge pages and
-     * cost system calls on a polling core. */
-    ssize_t never = -1;
+    /* Freed memory goes at once to where it is joined with its neighbours and used again. Its pages stay: there is no
+     * purge hook, because giving back parts of units would split huge pages and cost system calls on a polling core. */
+    ssize_t at_once = 0;
     snprintf(name, sizeof(name), "arena.%u.dirty_decay_ms", a->jemalloc_arena);
-    (void)mallctl(name, NULL, NULL, &never, sizeof(never));
+    (void)mallctl(name, NULL, NULL, &at_once, sizeof(at_once));
     /* Take units one by one, not in ever larger runs. */
     size_t grow_bytes = UNIT;
     snprintf(name, sizeof(name), "arena.%u.retain_grow_limit", a->jemalloc_arena);
@@ -172,10 +165,10 @@ static bool jemalloc_start(struct ps_arena *a)
     return true;
 }
 
-static void jemalloc_command(const struct ps_arena *a, const char *command)
+static void jemalloc_stop(const struct ps_arena *a)
 {
     char name[64];
-    snprintf(name, sizeof(name), "arena.%u.%s", a->jemalloc_arena, command);
+    snprintf(name, sizeof(name), "arena.%u.destroy", a->jemalloc_arena);
     (void)mallctl(name, NULL, NULL, NULL, 0);
 }
 
@@ -220,7 +213,7 @@ void ps_arena_destroy(struct ps_arena *a)
 {
     if (a == NULL)
         return;
-    jemalloc_command(a, "destroy");
+    jemalloc_stop(a);
     munmap(a->reserved, a->reserved_bytes);
     free(a->scratch);
     free(a->used);
@@ -251,11 +244,6 @@ void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment)
         (void)units_give(a, p, bytes);
     else
         sdallocx(p, bytes, jemalloc_flags(a, alignment));
-}
-
-void ps_arena_trim(struct ps_arena *a)
-{
-    jemalloc_command(a, "purge");
 }
 
 size_t ps_arena_mapped_bytes(const struct ps_arena *a)

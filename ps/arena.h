@@ -28,11 +28,9 @@ void ps_arena_destroy(struct ps_arena *a);
 /* NULL when the limit or the machine's memory is reached. Zeroed. bytes > 0; alignment is a power of two, at most
  * PS_ARENA_UNIT_BYTES. Multiples of PS_ARENA_UNIT_BYTES are whole units, aligned to them. */
 void *ps_arena_alloc(struct ps_arena *a, size_t bytes, size_t alignment);
-/* With the bytes and alignment it was allocated with. NULL is fine. */
+/* With the bytes and alignment it was allocated with. Whole units go back to the kernel; smaller pieces stay counted as
+ * mapped and serve the next such requests. NULL is fine. */
 void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment);
-/* Give the pages of freed memory back to the kernel now: after much was freed. Units that smaller requests were cut from
- * stay counted as mapped, and serve the next such requests. */
-void ps_arena_trim(struct ps_arena *a);
 size_t ps_arena_mapped_bytes(const struct ps_arena *a); /* units in use: what the process may hold for it */
 size_t ps_arena_allocated_bytes(const struct ps_arena *a); /* what was asked for and not freed */
 size_t ps_arena_limit_bytes(const struct ps_arena *a);

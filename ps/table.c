@@ -88,7 +88,6 @@ void ps_table_clear(struct ps_table *t)
     ps_index_clear(&t->index);
     ps_slabs_clear(&t->slabs);
     t->counters.rows = 0;
-    ps_arena_trim(t->arena);
 }
 
 /* A row for a key that has none, its values still to be written. */
