@@ -14,11 +14,11 @@ struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
 
 /* ---- features ---- */
 
-/* Each core holds a share of a bag, and shares add up; a mean needs to know how many keys the whole bag has. */
-static bool is_pooling_split(const struct ps_core *core, const struct mr_feature *feature)
+const char *ps_core_refusal(const struct mr_feature *feature, uint32_t core_count)
 {
-    return feature->kind == MR_TABLE && core->node->core_count > 1 &&
-           (feature->pooling == MR_POOL_MEAN || feature->pooling == MR_POOL_SQRTN);
+    bool is_split = feature->kind == MR_TABLE && core_count > 1 &&
+                    (feature->pooling == MR_POOL_MEAN || feature->pooling == MR_POOL_SQRTN);
+    return is_split ? "pooling mean and sqrtn are not supported with several data cores" : NULL;
 }
 
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
@@ -26,9 +26,9 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
 {
     assert(id >= 1 && id <= MR_FEATURE_MAX && core->features[id] == NULL);
     const char *what = "";
-    if (is_pooling_split(core, feature)) {
-        snprintf(text, PS_CORE_TEXT_BYTES,
-                 "%s: pooling mean and sqrtn are not supported with several data cores", feature->name);
+    const char *refusal = ps_core_refusal(feature, core->node->core_count);
+    if (refusal != NULL) {
+        snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s", feature->name, refusal);
         return MR_UNSUPPORTED;
     }
     struct ps_feature *f = calloc(1, sizeof(*f));

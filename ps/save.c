@@ -233,8 +233,9 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
         ps_writer_failed(save->writer)) {
         return true;
     }
-    /* More than all buffers can hold: it waits for the end of the cut, and the cursor must not wait for it. */
-    if (need_bytes <= save->capacity_bytes) {
+    /* More than the buffers can hold beside the one being filled: it waits for the end of the cut, and the cursor must not
+     * wait for it. */
+    if (need_bytes + PS_BLOCK_BYTES <= save->capacity_bytes) {
         save->wanted_bytes = need_bytes;
         save->wanted_until_us = now_us + PS_SAVE_HOLD_CURSOR_US;
     }
@@ -247,7 +248,6 @@ static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uin
 {
     const struct ps_save *save = &core->save;
     uint64_t wanted = now_us < save->wanted_until_us ? save->wanted_bytes : 0;
-    wanted = wanted + need_bytes <= save->capacity_bytes ? wanted : 0;
     return ps_writer_free_bytes(save->writer, core->index) >= wanted + need_bytes;
 }
 

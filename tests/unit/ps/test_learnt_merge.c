@@ -1,0 +1,153 @@
+/* From many cores' records to others': who holds what afterwards, and records that are out of range. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ps/learnt_merge.h"
+#include "ps/restore.h"
+
+struct fixture {
+    struct ps_config config;
+    struct ps_node node;
+    struct ps_core *core;
+};
+
+static struct fixture fixture;
+static char text[PS_RESTORE_TEXT_BYTES];
+
+/* Core `index` of `count`. */
+static struct ps_core *make_core(uint32_t index, uint32_t count)
+{
+    memset(&fixture, 0, sizeof(fixture));
+    ps_config_default(&fixture.config);
+    fixture.config.memory_limit_mib = 64 * count;
+    fixture.config.batches_memory_mib = 16;
+    fixture.node.config = &fixture.config;
+    ps_node_map_partitions(&fixture.node, count);
+    struct ps_core *core = ps_core_create(&fixture.node, index);
+    assert_non_null(core);
+    return core;
+}
+
+static uint64_t id(uint64_t stream, uint64_t sequence)
+{
+    return stream << MR_BATCH_SEQUENCE_BITS | sequence;
+}
+
+static enum mr_status add_stream(struct ps_learnt_merge *m, uint32_t core, uint32_t cores, uint64_t stream,
+                                 uint64_t watermark, uint64_t bits)
+{
+    uint64_t words[3] = {stream, watermark, bits};
+    struct ps_record record = {.kind = PS_RECORD_STREAM,
+                               .feature = core,
+                               .count = cores,
+                               .offset = watermark + (uint64_t)__builtin_popcountll(bits),
+                               .bytes = sizeof(words)};
+    return ps_learnt_merge_add(m, &record, (const uint8_t *)words, text);
+}
+
+static void add_client(struct ps_learnt_merge *m, uint32_t core, uint8_t name, uint64_t step)
+{
+    uint8_t bytes[MR_UUID_BYTES + sizeof(step)] = {name};
+    struct ps_record record = {.kind = PS_RECORD_CLIENT, .feature = core, .count = 2, .bytes = sizeof(bytes)};
+    memcpy(bytes + MR_UUID_BYTES, &step, sizeof(step));
+    assert_int_equal(ps_learnt_merge_add(m, &record, bytes, text), MR_OK);
+}
+
+static void the_same_number_of_cores_takes_its_own(void **state)
+{
+    struct ps_learnt_merge *m = ps_learnt_merge_create(2, 2);
+    struct ps_core *core = make_core(1, 2);
+    (void)state;
+    assert_int_equal(add_stream(m, 0, 2, 5, 10, 0), MR_OK);
+    assert_int_equal(add_stream(m, 1, 2, 5, 8, 2), MR_OK);
+    add_client(m, 0, 'a', 7);
+    add_client(m, 1, 'a', 6);
+    assert_int_equal(ps_learnt_merge_finish(m, text), MR_OK);
+    assert_int_equal(ps_learnt_merge_load(m, core, text), MR_OK);
+    assert_true(ps_learnt_has(core->learnt, id(5, 9)));
+    assert_false(ps_learnt_has(core->learnt, id(5, 8)));
+    assert_int_equal(core->counters.batches_learnt, 9);
+    const uint8_t a[MR_UUID_BYTES] = {'a'};
+    assert_int_equal(ps_clients_last_step(core->clients, a), 6);
+    assert_int_equal(core->partials.count, 0);
+    ps_core_destroy(core);
+    ps_learnt_merge_destroy(m);
+}
+
+static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
+{
+    struct ps_learnt_merge *m = ps_learnt_merge_create(2, 1);
+    struct ps_core *core = make_core(0, 1);
+    (void)state;
+    assert_int_equal(add_stream(m, 0, 2, 5, 10, 4), MR_OK); /* 0..9, 12 */
+    assert_int_equal(add_stream(m, 1, 2, 5, 8, 22), MR_OK); /* 0..7, 9, 10, 12 */
+    assert_int_equal(add_stream(m, 1, 2, 6, 1, 0), MR_OK);  /* a stream that core 0 never saw */
+    add_client(m, 0, 'a', 7);
+    add_client(m, 1, 'a', 6);
+    add_client(m, 1, 'b', 9);
+    assert_int_equal(ps_learnt_merge_finish(m, text), MR_OK);
+    assert_int_equal(ps_learnt_merge_load(m, core, text), MR_OK);
+    for (uint64_t s = 0; s < 16; s++) {
+        assert_int_equal(ps_learnt_has(core->learnt, id(5, s)), s < 8 || s == 9 || s == 12);
+    }
+    assert_false(ps_learnt_has(core->learnt, id(6, 0)));
+    assert_int_equal(core->partials.count, 3);
+    const struct ps_partial *p = ps_partials_find(&core->partials, id(5, 8));
+    assert_non_null(p); /* core 0 had it: the lower half of the partitions */
+    assert_true(ps_partial_has(p, 0));
+    assert_true(ps_partial_has(p, MR_PARTITION_COUNT / 2 - 1));
+    assert_false(ps_partial_has(p, MR_PARTITION_COUNT / 2));
+    p = ps_partials_find(&core->partials, id(5, 10));
+    assert_non_null(p);
+    assert_false(ps_partial_has(p, MR_PARTITION_COUNT / 2 - 1));
+    assert_true(ps_partial_has(p, MR_PARTITION_COUNT / 2));
+    assert_non_null(ps_partials_find(&core->partials, id(6, 0)));
+    const uint8_t a[MR_UUID_BYTES] = {'a'}, b[MR_UUID_BYTES] = {'b'};
+    assert_int_equal(ps_clients_last_step(core->clients, a), 6); /* what every core that knows it has */
+    assert_int_equal(ps_clients_last_step(core->clients, b), 9);
+    ps_core_destroy(core);
+    ps_learnt_merge_destroy(m);
+}
+
+static void records_out_of_range_are_refused(void **state)
+{
+    struct ps_learnt_merge *m = ps_learnt_merge_create(2, 1);
+    (void)state;
+    assert_int_equal(add_stream(m, 2, 2, 5, 10, 0), MR_CHECKPOINT_CORRUPT); /* no such core */
+    assert_int_equal(add_stream(m, 0, 3, 5, 10, 0), MR_CHECKPOINT_CORRUPT); /* of another number of cores */
+    assert_int_equal(add_stream(m, 0, 2, PS_STREAMS_MAX, 10, 0), MR_CHECKPOINT_CORRUPT);
+    static uint64_t words[3 + PS_LEARNT_WINDOW / 64];
+    struct ps_record record = {.kind = PS_RECORD_STREAM, .feature = 0, .count = 2, .bytes = sizeof(words)};
+    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    record.row_bytes = PS_STREAM_PARTIAL;
+    record.bytes = sizeof(struct ps_partial) - 8;
+    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    record.row_bytes = 2;
+    record.bytes = 16;
+    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    ps_learnt_merge_destroy(m);
+}
+
+static void cores_that_differ_without_bound_are_refused(void **state)
+{
+    struct ps_learnt_merge *m = ps_learnt_merge_create(2, 1);
+    (void)state;
+    assert_int_equal(add_stream(m, 0, 2, 5, PS_PARTIALS_MAX * 100, 0), MR_OK);
+    assert_int_equal(add_stream(m, 1, 2, 5, 0, 0), MR_OK);
+    assert_int_equal(ps_learnt_merge_finish(m, text), MR_UNSUPPORTED);
+    assert_non_null(strstr(text, "restore it with 2 cores"));
+    ps_learnt_merge_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_number_of_cores_takes_its_own),
+        cmocka_unit_test(another_number_holds_what_all_had_and_the_rest_in_part),
+        cmocka_unit_test(records_out_of_range_are_refused),
+        cmocka_unit_test(cores_that_differ_without_bound_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,256 @@
+/* One core's part of a checkpoint: everything once, as of the cut, at the pace of the writer's buffers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ps/core.h"
+
+#define ROWS 20000u
+#define DIM  16u
+
+struct fixture {
+    struct ps_config config;
+    struct ps_node node;
+    struct ps_core *core;
+    struct ps_writer *writer;
+    char directory[64];
+    struct mr_feature feature;
+};
+
+static int make(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    char text[PS_CORE_TEXT_BYTES];
+    ps_config_default(&f->config);
+    f->config.memory_limit_mib = 256;
+    f->config.batches_memory_mib = 16;
+    f->node.config = &f->config;
+    ps_node_map_partitions(&f->node, 1);
+    f->core = ps_core_create(&f->node, 0);
+    assert_non_null(f->core);
+    f->feature = mr_feature_table("emb", DIM);
+    f->feature.learning_rate = 1;
+    assert_int_equal(ps_core_add_feature(f->core, 1, &f->feature, text), MR_OK);
+    uint64_t *keys = malloc(ROWS * sizeof(*keys));
+    float *rows = malloc(ROWS * DIM * sizeof(*rows));
+    for (uint32_t i = 0; i < ROWS; i++) {
+        keys[i] = i;
+    }
+    ps_table_lookup(f->core->features[1]->table, keys, ROWS, true, rows);
+    free(rows);
+    free(keys);
+    snprintf(f->directory, sizeof(f->directory), "/tmp/millrace-save-XXXXXX");
+    assert_non_null(mkdtemp(f->directory));
+    *state = f;
+    return 0;
+}
+
+static int destroy(void **state)
+{
+    struct fixture *f = *state;
+    char command[128];
+    ps_core_destroy(f->core);
+    snprintf(command, sizeof(command), "rm -rf %s", f->directory);
+    int status = system(command);
+    free(f);
+    return status;
+}
+
+/* The cut, with that many buffers. */
+static void begin(struct fixture *f, uint32_t buffers)
+{
+    char text[256];
+    uint64_t bytes;
+    const uint32_t id = 1;
+    assert_int_equal(ps_writer_start(f->directory, 1, 1, 1, &f->feature, &id, 1, buffers, &f->writer, text),
+                     MR_OK);
+    assert_int_equal(ps_save_begin(f->core, f->writer, &bytes), MR_OK);
+    assert_in_range(bytes, ROWS * DIM * sizeof(float), 2 * ROWS * DIM * sizeof(float));
+}
+
+static struct ps_writer_status finish(struct fixture *f)
+{
+    struct ps_writer_status status;
+    while (f->core->save.writer != NULL) {
+        ps_save_step(f->core, dp_now_us());
+    }
+    do {
+        ps_writer_status(f->writer, &status);
+    } while (!status.done);
+    ps_writer_finish(f->writer);
+    return status;
+}
+
+static void push_all(struct fixture *f, float gradient)
+{
+    float *gradients = malloc(ROWS * DIM * sizeof(*gradients));
+    uint64_t *keys = malloc(ROWS * sizeof(*keys));
+    for (uint32_t i = 0; i < ROWS; i++) {
+        keys[i] = i;
+    }
+    for (uint32_t i = 0; i < ROWS * DIM; i++) {
+        gradients[i] = gradient;
+    }
+    ps_table_push(f->core->features[1]->table, keys, ROWS, gradients);
+    free(keys);
+    free(gradients);
+}
+
+struct seen {
+    uint8_t times[ROWS];
+    uint32_t wrong; /* rows that are not as of the cut */
+    uint32_t streams, clients;
+};
+
+static enum mr_status see(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct seen *seen = arg;
+    seen->streams += record->kind == PS_RECORD_STREAM;
+    seen->clients += record->kind == PS_RECORD_CLIENT;
+    for (uint32_t i = 0; record->kind == PS_RECORD_ROWS && i < record->count; i++) {
+        uint64_t key;
+        float value;
+        memcpy(&key, bytes + i * sizeof(key), sizeof(key));
+        memcpy(&value, bytes + record->count * sizeof(key) + (size_t)i * record->row_bytes, sizeof(value));
+        assert_in_range(key, 0, ROWS - 1);
+        seen->times[key]++;
+        seen->wrong += value != 0;
+    }
+    return MR_OK;
+}
+
+static void check_checkpoint(const struct fixture *f, uint32_t streams, uint32_t clients)
+{
+    static struct seen seen;
+    char text[256];
+    struct ps_reader *reader;
+    seen = (struct seen){0};
+    assert_int_equal(ps_reader_open(f->directory, 1, &reader, text), MR_OK);
+    assert_int_equal(ps_reader_each(reader, see, &seen, text), MR_OK);
+    ps_reader_close(reader);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        assert_int_equal(seen.times[i], 1);
+    }
+    assert_int_equal(seen.wrong, 0);
+    assert_int_equal(seen.streams, streams);
+    assert_int_equal(seen.clients, clients);
+}
+
+static void a_push_behind_the_cut_is_not_in_it(void **state)
+{
+    struct fixture *f = *state;
+    const uint8_t uuid[MR_UUID_BYTES] = {1};
+    assert_int_equal(ps_learnt_reserve(f->core->learnt, 0), MR_OK);
+    ps_learnt_add(f->core->learnt, 0);
+    ps_clients_note(f->core->clients, uuid, 3);
+    begin(f, 64);
+    uint64_t need = ps_save_need_bytes(f->core, f->core->features[1], ROWS);
+    assert_true(need > ROWS * DIM * sizeof(float));
+    assert_true(ps_save_has_room(f->core, need, 0));
+    push_all(f, 1);
+    ps_learnt_add(f->core->learnt, 0);
+    assert_int_equal(finish(f).status, MR_OK);
+    check_checkpoint(f, 1, 1);
+}
+
+/* What fits no number of buffers waits for the end of the cut; the cursor does not wait for it. */
+static void a_push_larger_than_all_buffers_waits(void **state)
+{
+    struct fixture *f = *state;
+    begin(f, 2);
+    uint64_t need = ps_save_need_bytes(f->core, f->core->features[1], ROWS);
+    assert_true(need > f->core->save.capacity_bytes);
+    assert_false(ps_save_has_room(f->core, need, dp_now_us()));
+    assert_true(ps_save_has_room(f->core, ps_save_need_bytes(f->core, f->core->features[1], 1), dp_now_us()));
+    assert_int_equal(finish(f).status, MR_OK);
+    assert_int_equal(ps_save_need_bytes(f->core, f->core->features[1], ROWS), 0);
+    assert_true(ps_save_has_room(f->core, 0, dp_now_us()));
+    push_all(f, 1);
+    check_checkpoint(f, 0, 0);
+}
+
+/* Pushes of every size that fits, between steps of the cursor, until the cut is over. */
+static void pushes_find_the_room_they_were_promised(void **state)
+{
+    struct fixture *f = *state;
+    float gradients[400 * DIM];
+    uint64_t keys[400];
+    uint32_t pushes = 0;
+    for (uint32_t i = 0; i < 400 * DIM; i++) {
+        gradients[i] = 1;
+    }
+    begin(f, 2);
+    for (uint32_t turn = 0; f->core->save.writer != NULL; turn++) {
+        uint32_t count = 1 + turn * 37 % 400;
+        for (uint32_t i = 0; i < count; i++) {
+            keys[i] = (turn * 7919 + i * 211) % ROWS;
+        }
+        if (ps_save_has_room(f->core, ps_save_need_bytes(f->core, f->core->features[1], count),
+                             dp_now_us())) {
+            ps_table_push(f->core->features[1]->table, keys, count, gradients);
+            pushes++;
+        }
+        ps_save_step(f->core, dp_now_us());
+    }
+    assert_true(pushes > 0);
+    assert_int_equal(finish(f).status, MR_OK);
+    check_checkpoint(f, 0, 0);
+}
+
+/* A held-back push that would fit gets its room: the cursor leaves it, for a while. */
+static void the_cursor_leaves_room_for_a_push_that_waits(void **state)
+{
+    struct fixture *f = *state;
+    begin(f, 2);
+    struct ps_save *save = &f->core->save;
+    save->wanted_bytes = save->capacity_bytes - 100;
+    save->wanted_until_us = 1000;
+    uint32_t next_free = ps_writer_free_bytes(f->writer, 0);
+    assert_false(ps_save_step(f->core, 999));
+    assert_int_equal(ps_writer_free_bytes(f->writer, 0), next_free);
+    ps_save_step(f->core, 1000);
+    assert_true(ps_writer_free_bytes(f->writer, 0) < next_free);
+    assert_int_equal(finish(f).status, MR_OK);
+}
+
+static void an_abandoned_save_frees_the_core(void **state)
+{
+    struct fixture *f = *state;
+    begin(f, 2);
+    ps_writer_abort(f->writer);
+    while (!ps_writer_failed(f->writer)) {
+    }
+    assert_true(ps_save_has_room(f->core, ps_save_need_bytes(f->core, f->core->features[1], ROWS), 0));
+    push_all(f, 1);
+    assert_int_not_equal(finish(f).status, MR_OK);
+    assert_null(f->core->save.copy);
+    begin(f, 64);
+    assert_int_equal(finish(f).status, MR_OK);
+}
+
+static void ends_half_way_when_told_so(void **state)
+{
+    struct fixture *f = *state;
+    begin(f, 2);
+    ps_save_step(f->core, dp_now_us());
+    ps_save_end(f->core);
+    assert_null(f->core->save.writer);
+    assert_int_equal(ps_save_need_bytes(f->core, f->core->features[1], ROWS), 0);
+    ps_writer_abort(f->writer);
+    ps_writer_finish(f->writer);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
+    const struct CMUnitTest tests[] = {
+        TEST(a_push_behind_the_cut_is_not_in_it),      TEST(a_push_larger_than_all_buffers_waits),
+        TEST(pushes_find_the_room_they_were_promised), TEST(the_cursor_leaves_room_for_a_push_that_waits),
+        TEST(an_abandoned_save_frees_the_core),        TEST(ends_half_way_when_told_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
