@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
@@ -241,7 +243,25 @@ bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char err
     return true;
 }
 
+/* The EAL leaves its directory behind, with the telemetry socket in it. Nothing in there is anybody else's: the directory
+ * carries our file prefix. */
+static void remove_runtime_directory(const char *path)
+{
+    DIR *dir = opendir(path);
+
+    if (dir == NULL)
+        return;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+        (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+    (void)rmdir(path);
+}
+
 void dp_eal_stop(void)
 {
+    char runtime[PATH_MAX];
+
+    snprintf(runtime, sizeof(runtime), "%s", rte_eal_get_runtime_dir());
     (void)rte_eal_cleanup();
+    remove_runtime_directory(runtime);
 }

@@ -1,6 +1,6 @@
 /* The counters over DPDK's telemetry socket: dpdk-telemetry.py --file-prefix ... shows them.
  *
- *   /millrace/cores            busy share and endpoint state of every core
+ *   /millrace/cores            busy share and packets of every core, by its number
  *   /millrace/counters,<core>  every counter of a core, by set
  */
 #include <pthread.h>
@@ -17,25 +17,26 @@ static struct {
     bool registered;
 } served = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void describe_core(struct rte_tel_data *list, const struct dp_core *core)
+static void describe_core(struct rte_tel_data *cores, const struct dp_core *core)
 {
     struct rte_tel_data *entry = rte_tel_data_alloc();
+    char name[16];
 
     if (entry == NULL)
         return;
     rte_tel_data_start_dict(entry);
-    rte_tel_data_add_dict_u64(entry, "core", core->index);
     rte_tel_data_add_dict_u64(entry, "busy_ppm", dp_core_busy_ppm(core));
     rte_tel_data_add_dict_u64(entry, "rx_frames", core->counters.rx_frames);
     rte_tel_data_add_dict_u64(entry, "tx_frames", core->counters.tx_frames);
-    rte_tel_data_add_array_container(list, entry, 0);
+    snprintf(name, sizeof(name), "%u", core->index);
+    rte_tel_data_add_dict_container(cores, name, entry, 0);
 }
 
 static int handle_cores(const char *command, const char *parameters, struct rte_tel_data *data)
 {
     (void)command;
     (void)parameters;
-    rte_tel_data_start_array(data, RTE_TEL_CONTAINER);
+    rte_tel_data_start_dict(data); /* DPDK 22.11 knows no arrays of objects */
     pthread_mutex_lock(&served.lock);
     for (uint32_t i = 0; served.dp != NULL && i < served.dp->config.core_count; i++)
         describe_core(data, &served.dp->cores[i]);

@@ -1,6 +1,7 @@
 #include "tests/integration/netns.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #define COMMAND_BYTES 1024
+#define TREE_DEPTH    8
 
 __attribute__((noreturn, format(printf, 1, 2))) static void give_up(const char *format, ...)
 {
@@ -95,6 +97,7 @@ static pid_t start(const struct netns *net, enum netns_side side, char *const ar
     if (getppid() != parent)
         _exit(1);
     move_to(net->fds[side]);
+    (void)setenv("RUNTIME_DIRECTORY", net->directory, 1);
     if (out >= 0)
         (void)dup2(out, STDOUT_FILENO);
     execvp(argv[0], argv);
@@ -143,6 +146,9 @@ void netns_create(struct netns *net, const struct netns_options *options)
     static const struct netns_options none;
     const struct netns_options *o = options != NULL ? options : &none;
 
+    snprintf(net->directory, sizeof(net->directory), "/tmp/millrace-test-XXXXXX");
+    if (mkdtemp(net->directory) == NULL)
+        give_up("%s", net->directory);
     net->home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     for (int side = 0; side < NETNS_SIDES; side++)
         net->holders[side] = hold_namespace(&net->fds[side]);
@@ -174,6 +180,11 @@ void netns_give_to_client(const struct netns *net, const char *interface)
     configure_client(net);
 }
 
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    return remove(path);
+}
+
 void netns_destroy(struct netns *net)
 {
     move_to(net->home);
@@ -183,6 +194,7 @@ void netns_destroy(struct netns *net)
         kill(net->holders[side], SIGKILL);
         (void)exit_code(net->holders[side]);
     }
+    (void)nftw(net->directory, remove_entry, TREE_DEPTH, FTW_DEPTH | FTW_PHYS);
 }
 
 void netns_spawn(const struct netns *net, enum netns_side side, char *const argv[], struct netns_process *out)

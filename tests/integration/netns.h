@@ -28,6 +28,7 @@ struct netns {
     pid_t holders[NETNS_SIDES];
     int fds[NETNS_SIDES]; /* the namespaces */
     int home;             /* the namespace the test started in */
+    char directory[64];   /* programs' run-time files, DPDK's among them; removed at the end */
 };
 
 struct netns_options {
