@@ -198,7 +198,8 @@ static bool give_back(struct ps_writer *w, uint32_t wait_us)
         ps_text_io(w->outcome.text, what, path, -done.error);
         fail(w, done.error);
     }
-    atomic_fetch_add_explicit(&w->bytes_written, PS_BLOCK_BYTES, memory_order_relaxed);
+    if (done.error == 0)
+        atomic_fetch_add_explicit(&w->bytes_written, PS_BLOCK_BYTES, memory_order_relaxed);
     bool room = ps_buffer_ring_put(&w->cores[done.file].empty, done.buffer);
     assert(room);
     (void)room;
