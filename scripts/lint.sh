@@ -27,7 +27,7 @@ cppcheck --quiet --enable=warning,performance,portability --inline-suppr --std=c
 
 echo "== clang-tidy"
 printf '%s\n' "${sources[@]}" |
-    xargs -P "$(nproc)" -n 8 clang-tidy --quiet -p build --warnings-as-errors='*' 2>/dev/null || status=1
+    xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build --warnings-as-errors='*' 2>/dev/null || status=1
 
 [ $status -eq 0 ] && echo "lint: ok"
 exit $status
