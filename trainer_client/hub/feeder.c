@@ -115,6 +115,15 @@ static void open_plan(struct feeder *f)
 
 /* ---- the server ---- */
 
+static void end_hub(struct feeder *f, enum mr_status status, const char *error)
+{
+    pthread_mutex_lock(&f->hub->lock);
+    f->hub->fatal = status;
+    snprintf(f->hub->error, sizeof f->hub->error, "%s", error);
+    pthread_mutex_unlock(&f->hub->lock);
+    atomic_store(&f->hub->stop, true);
+}
+
 static bool connect_server(struct feeder *f)
 {
     char error[HUB_ERROR_BYTES];
@@ -126,8 +135,13 @@ static bool connect_server(struct feeder *f)
                                               .connect_ms = CONNECT_MS,
                                               .memory_bytes = FEED_SERVER_BYTES,
                                               .deadline_ms = CALL_DEADLINE_MS};
-    if (mr_client_create(&options, &f->client, error, sizeof error) != MR_OK) {
+    enum mr_status status = mr_client_create(&options, &f->client, error, sizeof error);
+    if (status != MR_OK) {
         f->client = NULL;
+        if (status == MR_INVALID_ARGUMENT) { /* it will not become right by waiting */
+            end_hub(f, status, error);
+            return false;
+        }
         if (!f->said_away) {
             hub_log("waiting for the parameter server: %s", error);
         }
@@ -379,6 +393,7 @@ void *hub_feeder_run(void *arg)
     struct hub *hub = arg;
     struct feeder f = {.hub = hub};
     bool busy = false;
+    connect_server(&f); /* a wrong address is best found at the start */
     while (!atomic_load(&hub->stop)) {
         pthread_mutex_lock(&hub->lock);
         if (!busy && hub->stage != HUB_OPENING && !atomic_load(&hub->stop)) {

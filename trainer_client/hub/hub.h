@@ -45,6 +45,7 @@ struct hub {
     uint64_t started_us;
     uint32_t incarnation;
     atomic_bool stop;
+    atomic_uint port; /* UDP port that trainers reach it at; 0 = it does not listen yet */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -55,6 +56,7 @@ struct hub {
     struct hub_request request;
     enum mr_status status;
     char error[HUB_ERROR_BYTES];
+    enum mr_status fatal; /* not MR_OK: the hub ends with it, and `error` says why */
     struct hub_sample_file_info info;
     uint64_t batches;
     uint32_t stream;

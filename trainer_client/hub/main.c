@@ -1,18 +1,11 @@
 /* millrace-hub: reads samples, feeds their keys to the parameter server, hands labels and dense values to trainers. */
 #include <getopt.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include "trainer_client/hub/feeder.h"
 #include "trainer_client/hub/hub.h"
-#include "trainer_client/hub/service.h"
-#include "trainer_client/socket_server.h"
+#include "trainer_client/hub/serve.h"
 
-#define SERVE_WAIT_MS         5
-#define PROGRESS_INTERVAL_US  500000u
 #define PORT_DEFAULT          "7800"
 #define PREFETCH_DEFAULT      4u
 #define TRAINER_TIMEOUT_S     15u
@@ -110,81 +103,20 @@ static void install_signals(struct hub *hub)
     sigaction(SIGTERM, &action, NULL);
 }
 
-static void show_progress(struct hub *hub, uint64_t now_us)
-{
-    static uint64_t next_us, last_samples, last_us;
-    if (now_us < next_us || !isatty(STDERR_FILENO)) {
-        return;
-    }
-    pthread_mutex_lock(&hub->lock);
-    uint64_t learnt = hub->plan.learnt, batches = hub->batches, samples = hub->samples_read;
-    uint32_t trainers =
-        hub_trainers_alive(&hub->trainers, hub->plan_number, now_us, hub->config.trainer_timeout_us);
-    bool running = hub->stage == HUB_RUNNING, away = hub->server_away;
-    pthread_mutex_unlock(&hub->lock);
-    if (running && last_us != 0) {
-        double rate = (double)(samples - last_samples) * 1e6 / (double)(now_us - last_us);
-        dprintf(STDERR_FILENO,
-                "\r\033[Kmillrace-hub: %" PRIu64 " of %" PRIu64
-                " batches learnt, %.0f samples/s, %u trainers%s",
-                learnt, batches, rate, trainers, away ? ", waiting for the server" : "");
-    }
-    last_us = now_us;
-    last_samples = samples;
-    next_us = now_us + PROGRESS_INTERVAL_US;
-}
-
-static uint16_t port_of(const char *address)
-{
-    const char *colon = strrchr(address, ':');
-    return colon != NULL ? (uint16_t)strtoul(colon + 1, NULL, 10) : 0;
-}
-
-static int serve(struct hub *hub)
-{
-    char error[HUB_ERROR_BYTES];
-    struct hub_service service = {.hub = hub, .udp_port = port_of(hub->config.listen)};
-    const struct mrc_socket_server_options options = {.listen = hub->config.listen,
-                                                      .key_file = hub->config.key_file,
-                                                      .incarnation = hub->incarnation,
-                                                      .on_request = hub_service_on_request,
-                                                      .app = &service};
-    struct mrc_socket_server *server;
-    if (mrc_socket_server_create(&options, &server, error, sizeof error) != MR_OK) {
-        fprintf(stderr, "millrace-hub: %s\n", error);
-        return 1;
-    }
-    pthread_t feeder;
-    if (pthread_create(&feeder, NULL, hub_feeder_run, hub) != 0) {
-        fputs("millrace-hub: cannot start a thread\n", stderr);
-        mrc_socket_server_destroy(server);
-        return 1;
-    }
-    hub_log("listening on %s, feeding %s", hub->config.listen, hub->config.server);
-    while (!atomic_load(&hub->stop)) {
-        mrc_socket_server_run(server, SERVE_WAIT_MS);
-        hub_service_poll(&service, mrc_socket_server_endpoint(server));
-        show_progress(hub, mrc_now_us());
-    }
-    pthread_mutex_lock(&hub->lock);
-    hub_nudge(hub);
-    pthread_mutex_unlock(&hub->lock);
-    pthread_join(feeder, NULL);
-    mrc_socket_server_destroy(server);
-    hub_log("stopped");
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     static struct hub hub;
+    char error[HUB_ERROR_BYTES];
     struct hub_config config = parse_arguments(argc, argv);
     if (!hub_init(&hub, &config)) {
         fputs("millrace-hub: no memory\n", stderr);
         return 1;
     }
     install_signals(&hub);
-    int code = serve(&hub);
+    enum mr_status status = hub_serve(&hub, error);
+    if (status != MR_OK) {
+        fprintf(stderr, "millrace-hub: %s\n", error);
+    }
     hub_free(&hub);
-    return code;
+    return status == MR_OK ? 0 : 1;
 }

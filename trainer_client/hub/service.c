@@ -2,12 +2,37 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include "trainer_client/socket_server.h"
 
-#define STATUS_FIELDS    12u
-#define HEARTBEAT_FIELDS 8u
-#define START_FIELDS     8u
+#define STARTS_WAITING_MAX 64u /* START_SAMPLEs that wait for a file to be read through */
+#define STATUS_FIELDS      12u
+#define HEARTBEAT_FIELDS   8u
+#define START_FIELDS       8u
+
+struct hub_service {
+    struct hub *hub;
+    struct {
+        struct mr_call_ref ref;
+        uint64_t plan_number;
+    } waiting[STARTS_WAITING_MAX];
+    uint32_t waiting_count;
+};
+
+struct hub_service *hub_service_create(struct hub *hub)
+{
+    struct hub_service *service = calloc(1, sizeof *service);
+    if (service != NULL) {
+        service->hub = hub;
+    }
+    return service;
+}
+
+void hub_service_destroy(struct hub_service *service)
+{
+    free(service);
+}
 
 static void reply_numbers(struct mr_endpoint *ep, struct mr_call_ref ref, const uint64_t *numbers,
                           uint32_t count)
@@ -56,7 +81,7 @@ static bool can_join(const struct hub *hub, const struct hub_request *request)
 static void wait_for_start(struct hub_service *service, struct mr_endpoint *ep,
                            const struct mr_request *request)
 {
-    if (service->waiting_count == HUB_STARTS_WAITING_MAX || mr_reply_later(ep, request) == NULL) {
+    if (service->waiting_count == STARTS_WAITING_MAX || mr_reply_later(ep, request) == NULL) {
         mr_reply_busy(ep, request->ref);
         return;
     }
@@ -251,7 +276,7 @@ static void heartbeat(struct hub_service *service, struct mr_endpoint *ep, const
 static void node_info(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
 {
     static const uint16_t owners[MR_PARTITION_COUNT]; /* all on core 0 */
-    const uint32_t fields[4] = {1, 1, service->udp_port, MR_MESSAGE_BYTES_MAX};
+    const uint32_t fields[4] = {1, 1, atomic_load(&service->hub->port), MR_MESSAGE_BYTES_MAX};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, fields),
                              mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
     if (mr_reply_begin(ep, request->ref, MR_OK, t, 2)) {

@@ -1,0 +1,452 @@
+/* A hub on loopback sockets between a node's stand-in and trainers that use the public header: plans from their start to
+ * their end, with restarts of each side in between. Nothing here waits for a time to pass, only for things to happen. */
+#include <assert.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/hub/temp_file.h"
+#include "trainer_client/hub/serve.h"
+#include "trainer_client/millrace.h"
+
+#define SAMPLES       400u
+#define BATCH_SAMPLES 10u
+#define TABLE         "fm"
+#define TRIES_MAX     20000u /* times 1 ms */
+
+struct bench {
+    struct fake_node *node;
+    struct temp_file file;
+    struct hub hub;
+    struct hub_config config;
+    pthread_t thread;
+    struct mr_client *server; /* all trainers push through this one */
+    uint32_t table;
+    uint32_t learnt[SAMPLES]; /* how often each sample was pushed and applied; its label says which it is */
+};
+
+static char node_address[64], hub_address[64];
+
+static void pause_briefly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void *run_hub(void *arg)
+{
+    char error[HUB_ERROR_BYTES];
+    assert(hub_serve(arg, error) == MR_OK);
+    return NULL;
+}
+
+static void start_hub(struct bench *b)
+{
+    assert_true(hub_init(&b->hub, &b->config));
+    assert_int_equal(pthread_create(&b->thread, NULL, run_hub, &b->hub), 0);
+    while (atomic_load(&b->hub.port) == 0) {
+        pause_briefly();
+    }
+    snprintf(hub_address, sizeof hub_address, "127.0.0.1:%u", atomic_load(&b->hub.port));
+}
+
+static void stop_hub(struct bench *b)
+{
+    atomic_store(&b->hub.stop, true);
+    pthread_join(b->thread, NULL);
+    hub_free(&b->hub);
+}
+
+static struct mr_client *connect_to(const char *address)
+{
+    struct mr_client *client = NULL;
+    char error[400];
+    const struct mr_client_options options = {.server = address};
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_OK);
+    return client;
+}
+
+/* Criteo lines whose first integer is n, so that a batch's dense values name its samples. */
+static struct temp_file make_samples(void)
+{
+    char *text = malloc(SAMPLES * 100);
+    size_t bytes = 0;
+    assert_non_null(text);
+    for (uint32_t n = 0; n < SAMPLES; n++) {
+        bytes += (size_t)sprintf(text + bytes, "%u\t%u", n % 2, n);
+        memset(text + bytes, '\t', 38);
+        bytes += 38;
+        bytes += (size_t)sprintf(text + bytes, "%x\n", n % 7);
+    }
+    struct temp_file file = temp_file_make(text, bytes);
+    free(text);
+    return file;
+}
+
+static int set_up(void **state)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->node = fake_node_start(2);
+    b->file = make_samples();
+    snprintf(node_address, sizeof node_address, "%s", fake_node_address(b->node));
+    b->config = (struct hub_config){.listen = "127.0.0.1:0",
+                                    .server = node_address,
+                                    .prefetch = 3,
+                                    .trainer_timeout_us = 3600 * UINT64_C(1000000)};
+    start_hub(b);
+    b->server = connect_to(node_address);
+    const struct mr_feature table = mr_feature_table(TABLE, 4);
+    assert_int_equal(mr_create(b->server, NULL, &table, 1, &b->table), MR_OK);
+    *state = b;
+    return 0;
+}
+
+static int take_down(void **state)
+{
+    struct bench *b = *state;
+    stop_hub(b);
+    mr_client_destroy(b->server);
+    fake_node_destroy(b->node);
+    close(b->file.fd);
+    free(b);
+    return 0;
+}
+
+static struct mr_sample_plan plan_of(const struct bench *b)
+{
+    return (struct mr_sample_plan){.path = b->file.path,
+                                   .format = "criteo",
+                                   .batch_samples = BATCH_SAMPLES,
+                                   .epochs = 1,
+                                   .shuffle_seed = 1,
+                                   .table = TABLE};
+}
+
+static void start_plan(struct mr_client *trainer, const struct mr_sample_plan *plan)
+{
+    struct mr_sample_info info;
+    assert_int_equal(mr_start_sample(trainer, NULL, plan, &info), MR_OK);
+    assert_int_equal(info.slots, 26);
+    assert_int_equal(info.dense, 13);
+}
+
+/* Asks until there is something else than NOT_READY. */
+static enum mr_status read_batch(struct mr_client *trainer, const uint64_t *done, uint32_t done_count,
+                                 struct mr_batch *batch)
+{
+    enum mr_status status = MR_NOT_READY;
+    for (uint32_t i = 0; i < TRIES_MAX && status == MR_NOT_READY; i++) {
+        status = mr_read_sample(trainer, NULL, done, done_count, batch);
+        if (status == MR_NOT_READY) {
+            done_count = 0;
+            pause_briefly();
+        }
+    }
+    return status;
+}
+
+/* Looks up, pushes, and forgets a batch, as far as the server has it. */
+static void learn(struct bench *b, const struct mr_batch *batch)
+{
+    struct mr_reply *reply;
+    bool applied = false;
+    if (mr_lookup_batch(b->server, NULL, batch->id, b->table, &reply) != MR_OK) {
+        return;
+    }
+    const struct mr_batch_gradient gradient = {b->table, *mr_reply_tensor(reply, 0)};
+    enum mr_status status = mr_push_gradients_batch(b->server, NULL, batch->id, &gradient, 1, &applied);
+    mr_reply_free(reply);
+    mr_forget_batches(b->server, NULL, &batch->id, 1);
+    for (uint32_t i = 0; status == MR_OK && applied && i < batch->samples; i++) {
+        uint32_t n = (uint32_t)(__builtin_expm1((double)batch->dense[i * 13]) + 0.5);
+        assert_true(n < SAMPLES);
+        assert_int_equal((uint32_t)batch->labels[i], n % 2);
+        b->learnt[n]++;
+    }
+}
+
+/* Trains until the end, or on `batches_max` batches. Returns how many it was given. */
+static uint32_t train(struct bench *b, struct mr_client *trainer, uint32_t batches_max)
+{
+    uint32_t batches = 0, done_count = 0;
+    uint64_t done = 0;
+    while (batches < batches_max) {
+        struct mr_batch batch;
+        enum mr_status status = read_batch(trainer, &done, done_count, &batch);
+        done_count = 0;
+        if (status == MR_END_OF_DATA) {
+            break;
+        }
+        assert_int_equal(status, MR_OK);
+        batches++;
+        learn(b, &batch);
+        done = batch.id;
+        done_count = 1;
+        mr_reply_free(batch.reply);
+    }
+    return batches;
+}
+
+static void assert_learnt(const struct bench *b, uint32_t times)
+{
+    for (uint32_t n = 0; n < SAMPLES; n++) {
+        assert_int_equal(b->learnt[n], times);
+    }
+}
+
+static void each_sample_is_learnt_once(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = plan_of(b);
+    start_plan(trainer, &plan);
+    assert_int_equal(train(b, trainer, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
+    assert_learnt(b, 1);
+    struct mr_hub_status s;
+    assert_int_equal(mr_hub_status(trainer, NULL, &s), MR_OK);
+    assert_true(s.at_end);
+    assert_int_equal(s.batches_learnt, SAMPLES / BATCH_SAMPLES);
+    assert_int_equal(s.batches_handed_out, SAMPLES / BATCH_SAMPLES);
+    assert_int_equal(s.batches_handed_again, 0);
+    assert_int_equal(s.trainers, 1);
+    mr_client_destroy(trainer);
+}
+
+static void trainers_share_the_batches(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *one = connect_to(hub_address), *two = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    plan.epochs = 3;
+    start_plan(one, &plan);
+    start_plan(two, &plan);
+    uint32_t batches = 0;
+    for (uint32_t turn = 0; turn < 20; turn++) {
+        batches += train(b, turn % 2 == 0 ? one : two, 4);
+    }
+    batches += train(b, one, UINT32_MAX);
+    assert_int_equal(batches, 3 * SAMPLES / BATCH_SAMPLES);
+    assert_int_equal(train(b, two, UINT32_MAX), 0);
+    assert_learnt(b, 3);
+    mr_client_destroy(one);
+    mr_client_destroy(two);
+}
+
+static void another_plan_waits_for_the_end(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *one = connect_to(hub_address), *two = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b), other = plan;
+    struct mr_sample_info info;
+    other.part = MR_PART_HELD_OUT;
+    other.held_out_share = 0.5;
+    start_plan(one, &plan);
+    assert_int_equal(mr_start_sample(two, NULL, &other, &info), MR_ALREADY_STARTED);
+    assert_non_null(strstr(mr_last_error(), b->file.path));
+    train(b, one, UINT32_MAX);
+    start_plan(two, &other);
+    struct mr_batch batch;
+    assert_int_equal(mr_read_sample(one, NULL, NULL, 0, &batch), MR_END_OF_DATA); /* of its own plan */
+    mr_client_destroy(one);
+    mr_client_destroy(two);
+}
+
+static void held_out_batches_end_by_the_trainers_word(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    plan.part = MR_PART_HELD_OUT;
+    plan.held_out_share = 0.5;
+    for (int reading = 0; reading < 2; reading++) { /* the same plan again is another reading */
+        start_plan(trainer, &plan);
+        uint64_t done = 0, samples = 0;
+        uint32_t done_count = 0;
+        struct mr_batch batch;
+        while (read_batch(trainer, &done, done_count, &batch) == MR_OK) {
+            done = batch.id;
+            done_count = 1;
+            samples += batch.samples;
+            assert_int_equal(mr_forget_batches(b->server, NULL, &done, 1), MR_OK);
+            mr_reply_free(batch.reply);
+        }
+        assert_true(samples > SAMPLES / 3 && samples < SAMPLES * 2 / 3);
+    }
+    mr_client_destroy(trainer);
+}
+
+static void a_dropped_batch_comes_again(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = plan_of(b);
+    struct mr_batch batch;
+    start_plan(trainer, &plan);
+    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_OK);
+    mr_reply_free(batch.reply);
+    uint64_t dropped = batch.id;
+    /* Named done without having been pushed: the server's record does not hold it. */
+    assert_int_equal(read_batch(trainer, &dropped, 1, &batch), MR_OK);
+    learn(b, &batch);
+    uint64_t done = batch.id;
+    mr_reply_free(batch.reply);
+    assert_int_equal(read_batch(trainer, &done, 1, &batch), MR_OK);
+    learn(b, &batch);
+    mr_reply_free(batch.reply);
+    done = batch.id;
+    assert_int_equal(read_batch(trainer, &done, 1, &batch), MR_OK);
+    learn(b, &batch);
+    mr_reply_free(batch.reply);
+    train(b, trainer, UINT32_MAX);
+    assert_learnt(b, 1);
+    struct mr_hub_status s;
+    assert_int_equal(mr_hub_status(trainer, NULL, &s), MR_OK);
+    assert_true(s.batches_handed_again >= 1);
+    mr_client_destroy(trainer);
+}
+
+static void a_server_that_forgot_is_taught_again(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = plan_of(b);
+    start_plan(trainer, &plan);
+    train(b, trainer, 20);
+    fake_node_kill(b->node); /* it comes back without anything learnt */
+    memset(b->learnt, 0, sizeof b->learnt);
+    fake_node_restart(b->node);
+    train(b, trainer, UINT32_MAX);
+    assert_learnt(b, 1);
+    mr_client_destroy(trainer);
+}
+
+static void a_hub_that_restarts_goes_on(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = plan_of(b);
+    start_plan(trainer, &plan);
+    uint32_t batches = train(b, trainer, 17);
+    mr_client_destroy(trainer);
+    stop_hub(b);
+    start_hub(b);
+    trainer = connect_to(hub_address);
+    struct mr_batch batch;
+    assert_int_equal(mr_read_sample(trainer, NULL, NULL, 0, &batch), MR_NOT_STARTED);
+    start_plan(trainer, &plan);
+    batches += train(b, trainer, UINT32_MAX);
+    assert_int_equal(batches, SAMPLES / BATCH_SAMPLES);
+    assert_learnt(b, 1);
+    mr_client_destroy(trainer);
+}
+
+static void a_silent_trainer_loses_its_batches(void **state)
+{
+    struct bench *b = *state;
+    stop_hub(b);
+    b->config.trainer_timeout_us = 50000;
+    start_hub(b);
+    struct mr_client *silent = connect_to(hub_address), *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = plan_of(b);
+    struct mr_batch batches[2];
+    start_plan(silent, &plan);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(read_batch(silent, NULL, 0, &batches[i]), MR_OK);
+        mr_reply_free(batches[i].reply);
+    }
+    mr_client_destroy(silent);
+    start_plan(trainer, &plan);
+    train(b, trainer, UINT32_MAX);
+    assert_learnt(b, 1);
+    struct mr_hub_status s;
+    assert_int_equal(mr_hub_status(trainer, NULL, &s), MR_OK);
+    assert_true(s.batches_expired >= 2);
+    assert_true(s.batches_handed_again >= 2);
+    mr_client_destroy(trainer);
+}
+
+static void mistakes_are_told(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    struct mr_sample_info info;
+    struct mr_batch batch;
+    assert_int_equal(mr_read_sample(trainer, NULL, NULL, 0, &batch), MR_NOT_STARTED);
+    plan.format = "parquet";
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "libsvm, criteo, flights"));
+    plan.format = "criteo";
+    plan.path = "/proc/self/nothing";
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), plan.path));
+    plan = plan_of(b);
+    plan.format = "libsvm";
+    plan.strict = true;
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_BAD_MESSAGE);
+    assert_non_null(strstr(mr_last_error(), ":1: broken line"));
+    plan.strict = false;
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
+    assert_int_equal(info.broken_lines, SAMPLES);
+    assert_int_equal(info.batches, 0);
+    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_END_OF_DATA);
+    uint64_t id;
+    assert_int_equal(mr_save(trainer, NULL, NULL, &id), MR_UNKNOWN_OP);
+    mr_client_destroy(trainer);
+}
+
+static void it_is_a_node_of_one_core(void **state)
+{
+    struct mr_client *client = connect_to(hub_address);
+    struct mr_core_state core;
+    struct mr_reply *reply;
+    uint64_t numbers[3] = {1, 2, 3};
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 3, numbers);
+    assert_int_equal(mr_client_core_count(client), 1);
+    assert_int_equal(mr_heartbeat(client, NULL, &core), MR_OK);
+    assert_int_equal(core.state, 1);
+    assert_true(core.incarnation > 0);
+    assert_int_equal(mr_echo(client, NULL, 0, &tensor, 1, &reply), MR_OK);
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, numbers, sizeof numbers);
+    mr_reply_free(reply);
+    mr_client_destroy(client);
+}
+
+static void a_wrong_address_ends_it(void **state)
+{
+    struct hub *hub = calloc(1, sizeof *hub);
+    char error[HUB_ERROR_BYTES];
+    const struct hub_config config = {
+        .listen = "127.0.0.1:0", .server = "127.0.0.1:port", .prefetch = 1, .trainer_timeout_us = 1};
+    assert_non_null(hub);
+    assert_true(hub_init(hub, &config));
+    assert_int_equal(hub_serve(hub, error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "127.0.0.1:port"));
+    hub_free(hub);
+    free(hub);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_sample_is_learnt_once, set_up, take_down),
+        cmocka_unit_test_setup_teardown(trainers_share_the_batches, set_up, take_down),
+        cmocka_unit_test_setup_teardown(another_plan_waits_for_the_end, set_up, take_down),
+        cmocka_unit_test_setup_teardown(held_out_batches_end_by_the_trainers_word, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_dropped_batch_comes_again, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_server_that_forgot_is_taught_again, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_hub_that_restarts_goes_on, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_silent_trainer_loses_its_batches, set_up, take_down),
+        cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, take_down),
+        cmocka_unit_test_setup_teardown(it_is_a_node_of_one_core, set_up, take_down),
+        cmocka_unit_test(a_wrong_address_ends_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
