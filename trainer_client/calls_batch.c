@@ -87,6 +87,12 @@ static enum mr_status split_tables(struct mr_client *client, const struct mr_opt
 
         if (status != MR_OK)
             return status;
+        if (table.pooling != MR_POOL_SUM)
+            return mrc_error(MR_UNSUPPORTED,
+                             "%s: feed_sample: \"%s\" does not pool by sum, and the batch is spread over "
+                             "several cores, whose shares can "
+                             "only be added up",
+                             client->server, table.name);
         if (!mrc_shard_keys(&shards[t], partition_core, table.seed, tables[t].keys, key_count, false))
             return mrc_error(MR_NO_MEMORY, "mr_feed_sample: no memory to split %u keys", key_count);
     }

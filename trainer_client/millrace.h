@@ -148,7 +148,8 @@ struct mr_batch_keys {
     const uint32_t *offsets; /* [samples * slots + 1] */
 };
 /* Hub's side: the server looks the rows up now and keeps the result for mr_lookup_batch(). read_only: makes no rows, and the
- * batch is dropped after its lookup (evaluation). MR_BATCH_CACHE_FULL: feed again later. The same id again is fine. */
+ * batch is dropped after its lookup (evaluation). MR_BATCH_CACHE_FULL: feed again later. The same id again is fine.
+ * MR_UNSUPPORTED for tables that do not pool by sum when the node has several cores: each adds up what it has. */
 MR_API enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options *options,
                                      uint64_t batch_id, const struct mr_batch_keys *tables,
                                      uint32_t table_count, bool read_only);

@@ -257,7 +257,7 @@ static void check_features(uint32_t core_count)
     assert_int_equal(mr_variable_pull(x.client, NULL, 7, 0, 0, &reply), MR_UNKNOWN_VARIABLE);
     assert_int_equal(mr_lookup(x.client, NULL, 8, x.keys, KEYS, &reply), MR_UNKNOWN_TABLE);
     assert_int_equal(mr_lookup(x.client, NULL, 70000, x.keys, KEYS, &reply), MR_UNKNOWN_TABLE);
-    assert_int_equal(mr_push_gradients(x.client, NULL, x.tables[0], x.keys, 2, 2, values), MR_WRONG_DIM);
+    assert_int_equal(mr_push_gradients(x.client, NULL, x.tables[0], x.keys, 2, 2, gradient), MR_WRONG_DIM);
     /* Another client finds out what the numbers mean. */
     struct mr_client *second = connect_to(x.node);
 

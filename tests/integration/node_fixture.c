@@ -1,0 +1,122 @@
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+#include "tests/integration/node_fixture.h"
+
+#define PORT 7700
+
+const char *node_fixture_server;
+
+static void write_config(struct node_fixture *f, uint32_t cores)
+{
+    FILE *file = fopen(f->config, "w");
+
+    assert_non_null(file);
+    fprintf(file,
+            "[node]\nname = %s\n"
+            "[port]\ndevice = %s\nipv4 = %s/24\nipv6 = %s/64\nudp_port = %d\n"
+            "[cores]\ncount = %u\npoll_mode = adaptive\nadaptive_idle_us = 50\n"
+            "[memory]\nhugepages = never\npackets_mib = 128\nlimit_mib = 256\nmessages_mib = 64\n"
+            "[transport]\nmessage_mib_max = 16\n"
+            "[batches]\nmemory_mib = 64\ncount_max = 8\n"
+            "[checkpoint]\ndirectory = %s\n",
+            strrchr(f->directory, '/') + 1, NETNS_SERVER_IF, NETNS_SERVER_IPV4, NETNS_SERVER_IPV6, PORT,
+            cores, f->checkpoints);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void run_server(struct node_fixture *f)
+{
+    char *argv[4 + 2 * NODE_SETTINGS_MAX] = {(char *)node_fixture_server, "--config", f->config};
+    int argc = 3;
+
+    for (uint32_t i = 0; f->settings[i] != NULL; i++) {
+        argv[argc++] = "--set";
+        argv[argc++] = (char *)f->settings[i];
+    }
+    netns_spawn(&f->net, NETNS_SERVER, argv, &f->server);
+    assert_true(netns_wait_line(&f->server, "millraced: ready", NODE_READY_MS));
+}
+
+void node_fixture_start(struct node_fixture *f, uint32_t cores, const char *const *settings)
+{
+    struct netns_options options = {.mtu = 0};
+
+    memset(f, 0, sizeof *f);
+    snprintf(f->directory, sizeof f->directory, "/tmp/millrace-test-XXXXXX");
+    assert_non_null(mkdtemp(f->directory));
+    snprintf(f->checkpoints, sizeof f->checkpoints, "%.40s/ckpt", f->directory);
+    snprintf(f->config, sizeof f->config, "%.40s/node.conf", f->directory);
+    snprintf(f->address, sizeof f->address, "%s:%d", NETNS_SERVER_IPV4, PORT);
+    for (uint32_t i = 0; settings != NULL && settings[i] != NULL && i < NODE_SETTINGS_MAX; i++)
+        f->settings[i] = settings[i];
+    write_config(f, cores);
+    netns_create(&f->net, &options);
+    run_server(f);
+    netns_enter(&f->net, NETNS_CLIENT);
+}
+
+void node_fixture_kill(struct node_fixture *f)
+{
+    assert_int_equal(netns_end(&f->server, SIGKILL), 128 + SIGKILL);
+}
+
+void node_fixture_restart(struct node_fixture *f)
+{
+    run_server(f);
+}
+
+void node_fixture_stop(struct node_fixture *f)
+{
+    char command[NODE_PATH_BYTES + 16];
+
+    netns_leave(&f->net);
+    assert_int_equal(netns_end(&f->server, SIGTERM), 0);
+    netns_destroy(&f->net);
+    snprintf(command, sizeof command, "rm -rf %s", f->directory);
+    assert_int_equal(system(command), 0);
+}
+
+struct mr_client *node_fixture_connect(const struct node_fixture *f)
+{
+    struct mr_client_options options = {
+        .server = f->address, .connect_ms = NODE_READY_MS, .deadline_ms = NODE_READY_MS};
+    struct mr_client *client = NULL;
+    char error[512] = "";
+
+    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    return client;
+}
+
+struct search {
+    const char *name;
+    uint64_t value;
+    bool found;
+};
+
+static void compare(void *arg, const char *name, uint64_t value)
+{
+    struct search *search = arg;
+
+    if (strcmp(name, search->name) == 0) {
+        search->value = value;
+        search->found = true;
+    }
+}
+
+uint64_t node_fixture_counter(struct mr_client *client, uint32_t core, const char *name)
+{
+    struct search search = {.name = name};
+
+    assert_int_equal(mr_stats(client, NULL, core, compare, &search), MR_OK);
+    if (!search.found)
+        fail_msg("no counter %s", name);
+    return search.value;
+}

@@ -1,0 +1,39 @@
+/* A running millraced between two namespaces, for cmocka tests: the test's thread is on the client's side. */
+#ifndef TESTS_NODE_FIXTURE_H
+#define TESTS_NODE_FIXTURE_H
+
+#include <stdint.h>
+#include "tests/integration/netns.h"
+#include "trainer_client/millrace.h"
+
+#define NODE_SETTINGS_MAX 8
+#define NODE_READY_MS     60000
+#define NODE_PATH_BYTES   64
+
+struct node_fixture {
+    struct netns net;
+    struct netns_process server;
+    char directory[NODE_PATH_BYTES];   /* its own; removed at the end */
+    char checkpoints[NODE_PATH_BYTES]; /* inside */
+    char config[NODE_PATH_BYTES];
+    char address[32]; /* for mr_client_create */
+    const char *settings[NODE_SETTINGS_MAX + 1];
+};
+
+/* Path of millraced; set by the test's main. */
+extern const char *node_fixture_server;
+
+/* Starts a node with `cores` data cores and further settings ("section.key=value"; NULL ends them, NULL = none). */
+void node_fixture_start(struct node_fixture *f, uint32_t cores, const char *const *settings);
+/* SIGKILL, with whatever is in flight. */
+void node_fixture_kill(struct node_fixture *f);
+/* After a kill: the same again. It restores the newest checkpoint, if there is one. */
+void node_fixture_restart(struct node_fixture *f);
+/* SIGTERM; checks that it ends well. Leaves nothing behind. */
+void node_fixture_stop(struct node_fixture *f);
+
+struct mr_client *node_fixture_connect(const struct node_fixture *f);
+/* A counter of one core; fails the test when there is none of that name. */
+uint64_t node_fixture_counter(struct mr_client *client, uint32_t core, const char *name);
+
+#endif
