@@ -26,7 +26,6 @@ struct ps_batch_cache {
 
 static void free_lists_init(struct ps_batch_cache *c)
 {
-    c->oldest = c->newest = NONE;
     c->free_head = NONE;
     for (uint32_t i = c->count_max; i-- > 0;) {
         c->entries[i].newer = c->free_head;
@@ -45,6 +44,7 @@ struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t co
     c->arena = arena;
     c->count_max = count_max;
     c->ttl_us = ttl_us;
+    c->oldest = c->newest = NONE;
     while ((UINT32_C(1) << c->index_bits) < 2 * count_max) {
         c->index_bits++;
     }
@@ -65,7 +65,7 @@ void ps_batch_cache_destroy(struct ps_batch_cache *c)
     if (c == NULL) {
         return;
     }
-    if (c->count > 0) {
+    if (c->entries != NULL) {
         ps_batch_cache_clear(c);
     }
     ps_block_pool_drain(&c->pool);

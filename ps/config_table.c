@@ -99,7 +99,7 @@ bool ps_config_set_value(struct ps_config *config, const struct ps_config_key *k
             return false;
         }
         memset(field, 0, key->bytes);
-        memcpy(field, text, strlen(text));
+        snprintf((char *)field, key->bytes, "%s", text);
         return true;
     }
     return false;

@@ -30,17 +30,19 @@ struct ps_config_section {
     const char *name, *help;
 };
 
+/* One per key and per section, for the counts at their ends. */
 enum {
-    PS_CONFIG_KEY_COUNT = 0
-#define PS_TEXT(section, key, value, bytes, check, help) +1
-#define PS_NUMBER(section, key, value, low, high, help)  +1
-#define PS_CHOICE(section, key, value, choices, help)    +1
-#define PS_FLAG(section, key, value, help)               +1
+#define PS_TEXT(section, key, value, bytes, check, help) PS_CONFIG_KEY_##section##_##key,
+#define PS_NUMBER(section, key, value, low, high, help)  PS_CONFIG_KEY_##section##_##key,
+#define PS_CHOICE(section, key, value, choices, help)    PS_CONFIG_KEY_##section##_##key,
+#define PS_FLAG(section, key, value, help)               PS_CONFIG_KEY_##section##_##key,
 #include "ps/config_keys.def"
-    ,
-    PS_CONFIG_SECTION_COUNT = 0
-#define PS_SECTION(section, help) +1
+    PS_CONFIG_KEY_COUNT
+};
+enum {
+#define PS_SECTION(section, help) PS_CONFIG_SECTION_##section,
 #include "ps/config_keys.def"
+    PS_CONFIG_SECTION_COUNT
 };
 
 extern const struct ps_config_key ps_config_keys[PS_CONFIG_KEY_COUNT];

@@ -91,11 +91,11 @@ struct ps_core {
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
 };
 
-/* What the data plane calls: dp_app's hooks. */
-void *ps_core_start(void *node, struct dp_core *dp_core, char error[DP_ERROR_BYTES]);
-bool ps_core_poll(void *core, uint64_t now_us);
-void ps_core_stop(void *core);
-uint64_t ps_core_last_push_step(void *core, const uint8_t *client_uuid);
+/* What the data plane calls: dp_app's hooks. `self` is the node for start, then the core. */
+void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYTES]);
+bool ps_core_poll(void *self, uint64_t now_us);
+void ps_core_stop(void *self);
+uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid);
 
 /* A core without a data plane below it, for tests: memory only. NULL when it is short. */
 struct ps_core *ps_core_create(struct ps_node *node, uint32_t index);

@@ -13,22 +13,22 @@
 /* Indexed by enum mr_op; NULL where another kind of node serves it. */
 extern const dp_handler ps_dispatch[MR_OP_COUNT];
 
-void ps_op_node_info(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_echo(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_heartbeat(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_stats(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_feed_sample(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_lookup_batch(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_batch_state(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_forget_batch(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_lookup(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_push_grad_batch(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_push_grad(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_variable_push(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_variable_pull(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_forget_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Create, Freeze, List, Save, Restore: to the control thread. */
-void ps_op_control(void *core, struct mr_endpoint *ep, const struct mr_request *request);
-void ps_op_checkpoint_status(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
 /* A request on its way through its handler. */
 struct ps_op {
@@ -38,7 +38,7 @@ struct ps_op {
     const struct mr_tensor *tensors;
     uint32_t tensor_count;
 };
-struct ps_op ps_op_of(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
 /* Answers with an error and a line of text; false, so that a check can return it. */
 bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 #include "ps/ops.h"
@@ -115,6 +116,7 @@ void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_r
         struct ps_batch_part *part = &batch->parts[i];
         const struct mr_tensor *keys = &op.tensors[1 + i * TENSORS_PER_TABLE + 1];
         const struct mr_tensor *offsets = &op.tensors[1 + i * TENSORS_PER_TABLE + 2];
+        assert(feed.tables[i] != NULL);
         memcpy(part->keys, keys->data, keys->bytes);
         memcpy(part->offsets, offsets->data, offsets->bytes);
         ps_table_lookup_bags(feed.tables[i]->table, part->keys, part->offsets, part->samples * part->slots,

@@ -5,9 +5,9 @@
 
 #define REFUSAL_BYTES 400
 
-struct ps_op ps_op_of(void *core, struct mr_endpoint *ep, const struct mr_request *request)
+struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
-    return (struct ps_op){.core = core,
+    return (struct ps_op){.core = core_app,
                           .ep = ep,
                           .request = request,
                           .tensors = request->message->tensors,

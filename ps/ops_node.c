@@ -58,16 +58,14 @@ struct stats_visit {
 static void visit_counter(void *arg, const char *set, const char *name, uint64_t value)
 {
     struct stats_visit *v = arg;
-    size_t set_bytes = strlen(set), name_bytes = strlen(name);
     if (v->names != NULL) {
-        char *at = v->names + v->name_bytes;
-        memcpy(at, set, set_bytes);
-        at[set_bytes] = '.';
-        memcpy(at + set_bytes + 1, name, name_bytes);
-        at[set_bytes + 1 + name_bytes] = '\n';
+        char *at = stpcpy(v->names + v->name_bytes, set);
+        *at++ = '.';
+        at = stpcpy(at, name);
+        *at = '\n';
         v->values[v->count] = value;
     }
-    v->name_bytes += (uint32_t)(set_bytes + name_bytes) + 2;
+    v->name_bytes += (uint32_t)(strlen(set) + strlen(name)) + 2;
     v->count++;
 }
 

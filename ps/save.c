@@ -163,7 +163,7 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, uin
 {
     struct ps_save *save = &core->save;
     assert(save->writer == NULL);
-    size_t copy_bytes;
+    size_t copy_bytes = 0;
     copy_small(core, NULL, &copy_bytes);
     uint8_t *copy = malloc(copy_bytes + 1);
     if (copy == NULL || !copy_small(core, copy, &copy_bytes)) {

@@ -207,7 +207,9 @@ static bool take_work(struct dp_core *core, bool idle, struct datagram **datagra
     }
     *datagrams = take_all(q);
     *task_count = core->task_count;
-    memcpy(tasks, core->tasks, core->task_count * sizeof(*tasks));
+    for (uint32_t i = 0; i < core->task_count; i++) {
+        tasks[i] = core->tasks[i];
+    }
     core->task_count = 0;
     bool go_on = !core->stop || *task_count > 0;
     pthread_mutex_unlock(&q->lock);
@@ -252,7 +254,7 @@ void dp_config_default(struct dp_config *config)
 
 enum mr_status dp_create(const struct dp_config *config, struct dp **out, char error[DP_ERROR_BYTES])
 {
-    (void)error;
+    error[0] = '\0';
     assert(the_dp == NULL);
     the_dp = calloc(1, sizeof(*the_dp));
     assert(the_dp != NULL);

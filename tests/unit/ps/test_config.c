@@ -104,7 +104,7 @@ static void every_key_of_the_demo_file_is_commented(void **state)
                 fail_msg("no comment above %s", line);
             }
         }
-        strcpy(before, line);
+        snprintf(before, sizeof(before), "%s", line);
     }
     fclose(f);
     assert_true(keys > 10);
@@ -224,7 +224,7 @@ static void check_fails(void (*change)(struct ps_config *config), const char *wh
     struct ps_config config;
     char error[PS_CONFIG_ERROR_BYTES];
     ps_config_default(&config);
-    strcpy(config.port_device, "mr0");
+    snprintf(config.port_device, sizeof(config.port_device), "mr0");
     assert_int_equal(ps_config_check(&config, error), MR_OK);
     change(&config);
     assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
@@ -244,7 +244,7 @@ static void small_mtu(struct ps_config *c)
 static void few_cpus(struct ps_config *c)
 {
     c->cores_count = 4;
-    strcpy(c->cores_cpus, "1-3");
+    snprintf(c->cores_cpus, sizeof(c->cores_cpus), "1-3");
 }
 
 static void batches_over_limit(struct ps_config *c)
@@ -265,7 +265,7 @@ static void little_for_messages(struct ps_config *c)
 
 static void next_key_alone(struct ps_config *c)
 {
-    strcpy(c->node_key_file_next, "k");
+    snprintf(c->node_key_file_next, sizeof(c->node_key_file_next), "k");
 }
 
 static void keys_are_checked_against_each_other(void **state)

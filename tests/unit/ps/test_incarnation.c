@@ -10,13 +10,13 @@
 #include <cmocka.h>
 #include "ps/incarnation.h"
 
-static char directory[] = "/tmp/millrace-incarnation-XXXXXX";
+static char directory[64];
 static char path[128];
 
 static int make(void **state)
 {
     (void)state;
-    strcpy(directory + strlen(directory) - 6, "XXXXXX");
+    snprintf(directory, sizeof(directory), "/tmp/millrace-incarnation-XXXXXX");
     return mkdtemp(directory) == NULL || snprintf(path, sizeof(path), "%s/incarnation", directory) < 0;
 }
 
