@@ -4,7 +4,7 @@
 
 #include "trainer_client/hub/hub.h"
 
-/* Runs until hub->stop; `hub` is a struct hub *. For pthread_create(). */
-void *hub_feeder_run(void *hub);
+/* Runs until hub->stop; `arg` is a struct hub *. For pthread_create(). */
+void *hub_feeder_run(void *arg);
 
 #endif

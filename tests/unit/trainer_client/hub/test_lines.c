@@ -81,7 +81,7 @@ static void long_lines_are_skipped(void **state)
     text[most] = '\n';         /* just fits */
     text[2 * most + 2] = '\n'; /* one byte too long */
     text[8 * most] = '\n';     /* far too long */
-    memcpy(text + 8 * most + 1, "end\n", 4);
+    snprintf(text + 8 * most + 1, 5, "end\n");
     struct temp_file file = temp_file_make(text, 8 * most + 5);
     for (size_t i = 0; i < sizeof read_sizes / sizeof read_sizes[0]; i++) {
         struct hub_lines l;

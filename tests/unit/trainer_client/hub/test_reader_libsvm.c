@@ -89,7 +89,7 @@ static void features_are_bounded(void **state)
     }
     assert_int_equal(parse_line(format, line), HUB_PARSED);
     assert_int_equal(sample.key_count, HUB_SAMPLE_KEYS_MAX);
-    strcpy(line + bytes, " 5000:1");
+    snprintf(line + bytes, 10, " 5000:1");
     assert_int_equal(parse_line(format, line), HUB_BROKEN);
     free(line);
 }

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -21,7 +22,7 @@ static void prepare(void)
 {
     const uint64_t good[8] = {512, 2, 1, 200000, 1, 1, 7, 0};
     memcpy(fields, good, sizeof fields);
-    strcpy(path, "/data/x");
+    snprintf(path, sizeof path, "/data/x");
     memset(&message, 0, sizeof message);
     message.preamble.tensor_count = 4;
     message.tensors[0] = text(path);
@@ -58,14 +59,14 @@ static void a_good_request(void **state)
 static void fields_have_ranges(void **state)
 {
     static const struct {
-        uint32_t field;
         uint64_t value;
+        uint32_t field;
         enum mr_status status;
     } cases[] = {
-        {0, 0, MR_INVALID_ARGUMENT},          {0, 65536, MR_OK},           {0, 65537, MR_INVALID_ARGUMENT},
-        {0, UINT64_MAX, MR_INVALID_ARGUMENT}, {1, 0, MR_INVALID_ARGUMENT}, {1, 1000000, MR_OK},
-        {1, 1000001, MR_INVALID_ARGUMENT},    {3, 900000, MR_OK},          {3, 900001, MR_INVALID_ARGUMENT},
-        {4, 2, MR_INVALID_ARGUMENT},          {6, UINT64_MAX, MR_OK}};
+        {0, 0, MR_INVALID_ARGUMENT},          {65536, 0, MR_OK},           {65537, 0, MR_INVALID_ARGUMENT},
+        {UINT64_MAX, 0, MR_INVALID_ARGUMENT}, {0, 1, MR_INVALID_ARGUMENT}, {1000000, 1, MR_OK},
+        {1000001, 1, MR_INVALID_ARGUMENT},    {900000, 3, MR_OK},          {900001, 3, MR_INVALID_ARGUMENT},
+        {2, 4, MR_INVALID_ARGUMENT},          {UINT64_MAX, 6, MR_OK}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hub_request r;
         prepare();

@@ -23,8 +23,13 @@ static struct temp_file many_lines(void)
     size_t bytes = 0;
     assert_non_null(text);
     for (uint32_t i = 1; i <= LINES; i++) {
-        const char *form = i % 100 == 0 ? "1 broken\n" : i % 70 == 0 ? "\n" : "-1 %u:1\n";
-        bytes += (size_t)sprintf(text + bytes, form, i);
+        if (i % 100 == 0) {
+            bytes += (size_t)sprintf(text + bytes, "1 broken\n");
+        } else if (i % 70 == 0) {
+            text[bytes++] = '\n';
+        } else {
+            bytes += (size_t)sprintf(text + bytes, "-1 %u:1\n", i);
+        }
     }
     struct temp_file file = temp_file_make(text, bytes);
     free(text);
@@ -147,7 +152,7 @@ static void a_line_too_long_is_broken(void **state)
     assert_non_null(text);
     memset(text, '1', HUB_LINE_BYTES_MAX + 20);
     text[HUB_LINE_BYTES_MAX + 1] = '\n';
-    memcpy(text + HUB_LINE_BYTES_MAX + 2, "1 7:1\n", 6);
+    snprintf(text + HUB_LINE_BYTES_MAX + 2, 7, "1 7:1\n");
     struct temp_file file = temp_file_make(text, HUB_LINE_BYTES_MAX + 8);
     struct hub_sample_file *f = open_file((struct hub_sample_file_options){.path = file.path});
     assert_int_equal(hub_sample_file_info(f)->broken_lines, 1);
@@ -193,10 +198,10 @@ static void what_cannot_be_opened(void **state)
 
 static void opening_can_be_stopped(void **state)
 {
-    char *text = malloc(5000 * 6);
+    char *text = malloc(5000 * 6 + 1);
     assert_non_null(text);
     for (uint32_t i = 0; i < 5000; i++) {
-        memcpy(text + i * 6, "1 1:1\n", 6);
+        snprintf(text + (size_t)i * 6, 7, "1 1:1\n");
     }
     struct temp_file file = temp_file_make(text, 5000 * 6);
     struct hub_sample_file *f = NULL;

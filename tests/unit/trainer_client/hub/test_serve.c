@@ -180,7 +180,6 @@ static uint32_t train(struct bench *b, struct mr_client *trainer, uint32_t batch
     while (batches < batches_max) {
         struct mr_batch batch;
         enum mr_status status = read_batch(trainer, &done, done_count, &batch);
-        done_count = 0;
         if (status == MR_END_OF_DATA) {
             break;
         }

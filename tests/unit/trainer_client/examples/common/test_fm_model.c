@@ -130,8 +130,8 @@ static void descent_learns_an_interaction(void **state)
     /* label = (key of slot 0 == key of slot 1): first-order weights alone cannot tell. */
     enum { KEYS = 4, PAIRS = KEYS * KEYS };
     const struct fm_shape pairs = {PAIRS, 2, FACTORS, 0};
-    float rows[2][KEYS][DIM], pooled[PAIRS * 2 * DIM], gradient[PAIRS * 2 * DIM], labels[PAIRS], bias = 0,
-                                                                                                 none;
+    float rows[2][KEYS][DIM], pooled[PAIRS * 2 * DIM], gradient[PAIRS * 2 * DIM] = {0}, labels[PAIRS],
+                                                                            bias = 0, none;
     unsigned int seed = 1;
     for (int i = 0; i < 2 * KEYS * DIM; i++) {
         ((float *)rows)[i] = uniform(&seed) * 0.5f;
