@@ -44,10 +44,9 @@ static void run_server(struct node_fixture *f)
     assert_true(netns_wait_line(&f->server, "millraced: ready", NODE_READY_MS));
 }
 
-void node_fixture_start(struct node_fixture *f, uint32_t cores, const char *const *settings)
+void node_fixture_start_over(struct node_fixture *f, const struct netns_options *cable, uint32_t cores,
+                             const char *const *settings)
 {
-    struct netns_options options = {.mtu = 0};
-
     memset(f, 0, sizeof *f);
     snprintf(f->directory, sizeof f->directory, "/tmp/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(f->directory));
@@ -57,9 +56,16 @@ void node_fixture_start(struct node_fixture *f, uint32_t cores, const char *cons
     for (uint32_t i = 0; settings != NULL && settings[i] != NULL && i < NODE_SETTINGS_MAX; i++)
         f->settings[i] = settings[i];
     write_config(f, cores);
-    netns_create(&f->net, &options);
+    netns_create(&f->net, cable);
     run_server(f);
     netns_enter(&f->net, NETNS_CLIENT);
+}
+
+void node_fixture_start(struct node_fixture *f, uint32_t cores, const char *const *settings)
+{
+    struct netns_options cable = {.mtu = 0};
+
+    node_fixture_start_over(f, &cable, cores, settings);
 }
 
 void node_fixture_kill(struct node_fixture *f)

@@ -25,6 +25,9 @@ extern const char *node_fixture_server;
 
 /* Starts a node with `cores` data cores and further settings ("section.key=value"; NULL ends them, NULL = none). */
 void node_fixture_start(struct node_fixture *f, uint32_t cores, const char *const *settings);
+/* The same over a cable of another kind. */
+void node_fixture_start_over(struct node_fixture *f, const struct netns_options *cable, uint32_t cores,
+                             const char *const *settings);
 /* SIGKILL, with whatever is in flight. */
 void node_fixture_kill(struct node_fixture *f);
 /* After a kill: the same again. It restores the newest checkpoint, if there is one. */
