@@ -1,0 +1,1 @@
+/* Garbage, cut and repeated datagrams: counted, never answered, never fatal. */

@@ -1,0 +1,1 @@
+/* The millrace program against a running node: ctl, top, doctor. */
