@@ -8,6 +8,7 @@
 #include "trainer_client/last_error.h"
 #include "trainer_client/outcome.h"
 #include "trainer_client/reply.h"
+#include "trainer_client/request.h"
 
 #define PRIORITY_MAX          7u
 #define COPY_LOCKED_BYTES_MAX 16384u /* more is copied into the request without the lock */
@@ -70,144 +71,14 @@ void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
     part->tensor_count++;
 }
 
-/* ---- beginning ---- */
-
-static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
-{
-    struct mr_client *client = f->client;
-    struct mrc_link *link = part->core < client->link_count ? client->links[part->core] : NULL;
-
-    if (link == NULL || link->session == NULL)
-        return mrc_error(MR_UNREACHABLE, "%s: %s: the node has no core %u any more", client->server,
-                         mr_op_name(f->options.op), part->core);
-    f->options.user = part;
-    for (uint32_t t = 0; t < part->tensor_count; t++)
-        part->tensors[t].data = NULL;
-    part->request_bytes = mr_message_bytes(part->tensors, part->tensor_count);
-    if (part->request_bytes > 0 && !mrc_link_has_room(link, part->request_bytes))
-        return MR_NO_MEMORY;
-
-    enum mr_status status =
-        mr_call_begin(link->ep, link->session, &f->options, part->tensors, part->tensor_count, &part->call);
-
-    if (status == MR_OK) {
-        part->link = link;
-        link->calls_pending++;
-        link->request_bytes += part->request_bytes;
-        client->calls_held++;
-    } else if (status != MR_NO_MEMORY) {
-        mrc_error(status, "%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
-    }
-    return status;
-}
-
-static void no_longer_pending(struct mrc_part *part)
-{
-    assert(part->link->calls_pending > 0);
-    part->link->calls_pending--;
-    part->link->request_bytes -= part->request_bytes;
-}
-
-static void unbegin(struct mr_future *f)
-{
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        struct mrc_part *part = &f->parts[i];
-
-        if (part->call == NULL)
-            continue;
-        no_longer_pending(part);
-        /* Counts as no room made for others: two calls that never fit at once would wake each other for ever. */
-        mr_call_free(part->link->ep, part->call);
-        f->client->calls_held--;
-        part->call = NULL;
-    }
-    f->begun = false;
-}
-
-static enum mr_status begin_parts(struct mr_future *f)
-{
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        enum mr_status status = begin_part(f, &f->parts[i]);
-
-        if (status != MR_OK) {
-            unbegin(f);
-            return status;
-        }
-    }
-    f->begun = true;
-    f->parts_pending = f->part_count;
-    return MR_OK;
-}
-
-struct room_wait {
-    const struct mr_client *client;
-    uint64_t room_made;
-};
-
-static bool room_was_made(const void *arg)
-{
-    const struct room_wait *w = arg;
-
-    return w->client->room_made != w->room_made;
-}
-
-static enum mr_status begin_parts_waiting(struct mr_future *f)
-{
-    struct mr_client *client = f->client;
-    const char *op = mr_op_name(f->options.op);
-
-    for (;;) {
-        enum mr_status status = begin_parts(f);
-        struct room_wait wait = {.client = client, .room_made = client->room_made};
-
-        if (status != MR_NO_MEMORY)
-            return status;
-        if (mrc_client_calls_pending(client) == 0)
-            return mrc_error(
-                MR_NO_MEMORY,
-                "%s: %s: the request does not fit into the memory for messages, memory_bytes = %u",
-                client->server, op, client->link_config.memory_bytes);
-        client->room_waiters++;
-        bool made = mrc_wait(client, room_was_made, &wait, f->options.deadline_us);
-
-        client->room_waiters--;
-        if (!made)
-            return mrc_error(MR_NO_MEMORY, "%s: %s: no room for the request became free before its deadline",
-                             client->server, op);
-    }
-}
-
-static uint64_t request_bytes(const struct mr_future *f)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        for (uint32_t t = 0; t < f->parts[i].tensor_count; t++)
-            bytes += f->parts[i].tensors[t].bytes;
-    }
-    return bytes;
-}
-
-static void copy_sources(struct mr_future *f)
-{
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        struct mrc_part *part = &f->parts[i];
-
-        for (uint32_t t = 0; t < part->tensor_count; t++) {
-            if (part->sources[t] != NULL && part->tensors[t].bytes > 0)
-                memcpy(part->tensors[t].data, part->sources[t], part->tensors[t].bytes);
-        }
-    }
-}
-
 enum mr_status mrc_future_begin(struct mr_future *f)
 {
     pthread_mutex_lock(&f->client->lock);
-    enum mr_status status = begin_parts_waiting(f);
+    enum mr_status status = mrc_request_begin_waiting(f);
 
     pthread_mutex_unlock(&f->client->lock);
     if (status == MR_OK)
-        copy_sources(f);
+        mrc_request_copy(f);
     return status;
 }
 
@@ -216,17 +87,20 @@ enum mr_status mrc_future_begin(struct mr_future *f)
 static void send_parts(struct mr_future *f)
 {
     uint64_t now_us = mrc_now_us();
-    bool more = f->more;
 
     f->sent = true;
     for (uint32_t i = 0; i < f->part_count; i++) {
-        struct mrc_part *part = &f->parts[i];
-
-        mr_call_send(part->link->ep, part->call, now_us);
-        part->link->unsent = true;
+        mr_call_send(f->parts[i].link->ep, f->parts[i].call, now_us);
+        f->parts[i].link->unsent = true;
     }
-    /* From here on an abandoned or internal future may end and be gone: no caller of this one is either yet. */
-    for (uint32_t i = 0; i < f->part_count && !more; i++) {
+}
+
+/* Calls of others may end here; this one cannot be gone before its maker has it. */
+static void send_now(struct mr_future *f)
+{
+    uint64_t now_us = mrc_now_us();
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_link *link = f->parts[i].link;
 
         if (link->unsent)
@@ -237,16 +111,12 @@ static void send_parts(struct mr_future *f)
 
 enum mr_status mrc_future_send_locked(struct mr_future *f)
 {
-    enum mr_status status = begin_parts(f);
+    enum mr_status status = mrc_request_begin(f);
 
     if (status != MR_OK)
         return status;
-    copy_sources(f);
-    f->sent = true;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        mr_call_send(f->parts[i].link->ep, f->parts[i].call, mrc_now_us());
-        f->parts[i].link->unsent = true; /* the driver sends it before it waits */
-    }
+    mrc_request_copy(f);
+    send_parts(f); /* the driver, who makes these calls, polls before it waits */
     return MR_OK;
 }
 
@@ -297,7 +167,7 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     part->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
     if (reply != NULL && reply->preamble.tensor_count > 0)
         keep_answers(part, reply);
-    no_longer_pending(part);
+    mrc_request_ended(part);
     part->link->calls_held++;
     if (part->answer_count == 0 || part->copy != NULL) {
         part->call = NULL;
@@ -347,21 +217,23 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
     struct mr_client *client = f->client;
     enum mr_status status;
 
-    if (!f->begun && request_bytes(f) > COPY_LOCKED_BYTES_MAX) {
+    if (!f->begun && mrc_request_bytes(f) > COPY_LOCKED_BYTES_MAX) {
         status = mrc_future_begin(f);
         if (status != MR_OK)
             goto failed;
     }
     pthread_mutex_lock(&client->lock);
     if (!f->begun) {
-        status = begin_parts_waiting(f);
+        status = mrc_request_begin_waiting(f);
         if (status != MR_OK) {
             pthread_mutex_unlock(&client->lock);
             goto failed;
         }
-        copy_sources(f);
+        mrc_request_copy(f);
     }
     send_parts(f);
+    if (!f->more)
+        send_now(f);
     if (options != NULL && options->future != NULL) {
         pthread_mutex_unlock(&client->lock);
         *options->future = f;
@@ -378,7 +250,7 @@ failed:
 static void free_calls(struct mr_future *f)
 {
     if (f->begun && !f->sent) {
-        unbegin(f);
+        mrc_request_undo(f);
         return;
     }
     for (uint32_t i = 0; i < f->part_count; i++) {

@@ -13,6 +13,32 @@
 
 const char *node_fixture_server;
 
+/* The directory of the test under way: a test that fails does not come to its end. */
+static char leftover[NODE_PATH_BYTES];
+
+static void remove_leftover(void)
+{
+    char command[NODE_PATH_BYTES + 16];
+
+    if (leftover[0] == '\0')
+        return;
+    snprintf(command, sizeof command, "rm -rf %s", leftover);
+    if (system(command) == 0)
+        leftover[0] = '\0';
+}
+
+static void make_directory(struct node_fixture *f)
+{
+    static bool at_exit;
+
+    if (!at_exit)
+        at_exit = atexit(remove_leftover) == 0;
+    remove_leftover();
+    snprintf(f->directory, sizeof f->directory, "/tmp/millrace-test-XXXXXX");
+    assert_non_null(mkdtemp(f->directory));
+    memcpy(leftover, f->directory, sizeof leftover);
+}
+
 static void write_config(struct node_fixture *f, uint32_t cores)
 {
     FILE *file = fopen(f->config, "w");
@@ -48,8 +74,7 @@ void node_fixture_start_over(struct node_fixture *f, const struct netns_options 
                              const char *const *settings)
 {
     memset(f, 0, sizeof *f);
-    snprintf(f->directory, sizeof f->directory, "/tmp/millrace-test-XXXXXX");
-    assert_non_null(mkdtemp(f->directory));
+    make_directory(f);
     snprintf(f->checkpoints, sizeof f->checkpoints, "%.40s/ckpt", f->directory);
     snprintf(f->config, sizeof f->config, "%.40s/node.conf", f->directory);
     snprintf(f->address, sizeof f->address, "%s:%d", NETNS_SERVER_IPV4, PORT);
@@ -80,13 +105,10 @@ void node_fixture_restart(struct node_fixture *f)
 
 void node_fixture_stop(struct node_fixture *f)
 {
-    char command[NODE_PATH_BYTES + 16];
-
     netns_leave(&f->net);
     assert_int_equal(netns_end(&f->server, SIGTERM), 0);
     netns_destroy(&f->net);
-    snprintf(command, sizeof command, "rm -rf %s", f->directory);
-    assert_int_equal(system(command), 0);
+    remove_leftover();
 }
 
 struct mr_client *node_fixture_connect(const struct node_fixture *f)
