@@ -7,7 +7,8 @@
 #include "trainer_client/hub/request.h"
 #include "trainer_client/hub/sample_file.h"
 
-#define HUB_BATCH_KEY_BYTES_MAX (32u << 20) /* of one batch's keys: a message holds twice that */
+#define HUB_BATCH_KEY_BYTES_MAX                                                                              \
+    (16u << 20) /* of one batch's keys: two such feeds fit into a client's memory */
 
 /* Its arrays grow as needed and are used again. Start with all zero. */
 struct hub_batch {

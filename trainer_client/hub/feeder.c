@@ -16,7 +16,6 @@
 #define RECORD_CLAIMED_US  5000u   /* when claims wait for it */
 #define IDLE_WAIT_US       20000u
 #define SERVER_RETRY_US    50000u /* after the server refused, or did not know the table */
-#define FEED_SERVER_BYTES  (256u << 20)
 
 /* What the feeding thread keeps to itself. */
 struct feeder {
@@ -133,7 +132,6 @@ static bool connect_server(struct feeder *f)
     const struct mr_client_options options = {.server = f->hub->config.server,
                                               .key_file = f->hub->config.key_file,
                                               .connect_ms = CONNECT_MS,
-                                              .memory_bytes = FEED_SERVER_BYTES,
                                               .deadline_ms = CALL_DEADLINE_MS};
     enum mr_status status = mr_client_create(&options, &f->client, error, sizeof error);
     if (status != MR_OK) {

@@ -67,7 +67,7 @@ static struct mr_client *connect_to(const char *address)
 {
     struct mr_client *client = NULL;
     char error[400];
-    const struct mr_client_options options = {.server = address};
+    const struct mr_client_options options = {.server = address, .memory_bytes = 4u << 20};
     assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_OK);
     return client;
 }
