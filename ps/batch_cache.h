@@ -47,7 +47,7 @@ void ps_batch_cache_destroy(struct ps_batch_cache *c);
 
 /* Room for a batch of parts with these shapes (feature .. key_count are read), whose arrays the caller fills in; it takes
  * the place of one of the same id. MR_BATCH_CACHE_FULL; MR_TOO_LARGE when it would not even fit an empty cache;
- * MR_OUT_OF_MEMORY when the arena is used up by others. */
+ * MR_OUT_OF_MEMORY when the arena has no room although the cache is empty. */
 enum mr_status ps_batch_add(struct ps_batch_cache *c, uint64_t id, bool read_only,
                             const struct ps_batch_part *shapes, uint32_t part_count, uint64_t now_us,
                             struct ps_batch **out);

@@ -152,8 +152,9 @@ enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CON
         wrong = "cores.cpus names fewer CPUs than cores.count; name one for each core, or none";
     } else if (config->batches_memory_mib >= config->memory_limit_mib) {
         wrong = "batches.memory_mib is a part of memory.limit_mib and must be smaller";
-    } else if (config->memory_limit_mib / config->cores_count < PS_CORE_MEMORY_MIB_MIN) {
-        wrong = "memory.limit_mib is too small: each core needs 64 MiB of it";
+    } else if ((config->memory_limit_mib - config->batches_memory_mib) / config->cores_count <
+               PS_CORE_MEMORY_MIB_MIN) {
+        wrong = "memory.limit_mib is too small: each core needs 64 MiB of it beside batches.memory_mib";
     } else if (config->memory_messages_mib < 2 * config->transport_message_mib_max) {
         wrong = "memory.messages_mib is too small: it must hold two messages of transport.message_mib_max";
     } else if (config->node_key_file[0] == '\0' && config->node_key_file_next[0] != '\0') {

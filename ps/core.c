@@ -105,6 +105,11 @@ uint64_t ps_core_rows(const struct ps_core *core)
     return rows;
 }
 
+uint64_t ps_core_memory_bytes(const struct ps_core *core)
+{
+    return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena);
+}
+
 void ps_core_refresh_gauges(struct ps_core *core)
 {
     struct ps_table_counters sum = {0};
@@ -120,7 +125,7 @@ void ps_core_refresh_gauges(struct ps_core *core)
     core->table_counters = sum;
     core->counters.batches_cached = ps_batch_cache_count(core->batches);
     core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
-    core->counters.memory_bytes = ps_arena_mapped_bytes(core->arena);
+    core->counters.memory_bytes = ps_core_memory_bytes(core);
 }
 
 /* ---- life ---- */
@@ -134,15 +139,18 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     }
     core->node = node;
     core->index = index;
-    core->arena = ps_arena_create(config->memory_limit_mib * MIB / node->core_count);
-    if (core->arena == NULL) {
+    uint64_t batch_bytes = config->batches_memory_mib * MIB / node->core_count;
+    uint64_t record_bytes = PS_RECORD_MIB * MIB;
+    core->batch_arena = ps_arena_create(batch_bytes + record_bytes);
+    core->arena =
+        ps_arena_create(config->memory_limit_mib * MIB / node->core_count - batch_bytes - record_bytes);
+    if (core->arena == NULL || core->batch_arena == NULL) {
         goto fail;
     }
-    core->batches = ps_batch_cache_create(core->arena, (uint32_t)config->batches_count_max,
-                                          config->batches_memory_mib * MIB / node->core_count,
+    core->batches = ps_batch_cache_create(core->batch_arena, (uint32_t)config->batches_count_max, batch_bytes,
                                           config->batches_ttl_ms * 1000);
-    core->learnt = ps_learnt_create(core->arena);
-    core->clients = ps_clients_create(core->arena);
+    core->learnt = ps_learnt_create(core->batch_arena);
+    core->clients = ps_clients_create(core->batch_arena);
     if (core->batches == NULL || core->learnt == NULL || core->clients == NULL) {
         goto fail;
     }
@@ -167,6 +175,9 @@ void ps_core_destroy(struct ps_core *core)
     ps_clients_destroy(core->clients);
     ps_learnt_destroy(core->learnt);
     ps_batch_cache_destroy(core->batches);
+    if (core->batch_arena != NULL) {
+        ps_arena_destroy(core->batch_arena);
+    }
     if (core->arena != NULL) {
         ps_arena_destroy(core->arena);
     }

@@ -18,7 +18,9 @@
 #include "ps/table.h"
 #include "ps/variable.h"
 
-#define PS_CORE_TEXT_BYTES     256
+#define PS_CORE_TEXT_BYTES 256
+#define PS_RECORD_MIB                                                                                        \
+    16 /* of memory.limit_mib per core: learnt batches, clients, entries of the batch cache */
 #define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
 #define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per turn, so that a turn stays short */
 
@@ -73,7 +75,8 @@ struct ps_core {
     struct dp_core *dp_core;
     struct mr_endpoint *ep;
     uint32_t index;
-    struct ps_arena *arena;
+    struct ps_arena *arena;       /* tables and variables */
+    struct ps_arena *batch_arena; /* batches and the record: full tables must not stop training */
     struct ps_feature *features[MR_FEATURE_MAX + 1]; /* by id, from 1 */
     uint32_t feature_id_max;
     struct ps_batch_cache *batches;
@@ -117,5 +120,6 @@ struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id);
 /* Look up the values that are not counted as they change. */
 void ps_core_refresh_gauges(struct ps_core *core);
 uint64_t ps_core_rows(const struct ps_core *core);
+uint64_t ps_core_memory_bytes(const struct ps_core *core);
 
 #endif

@@ -92,8 +92,8 @@ static void refuse_feed(const struct ps_op *op, uint64_t batch_id, enum mr_statu
                   batch_id, config->batches_memory_mib);
         return;
     default:
-        ps_refuse(op, status, "batch %" PRIu64 ": tables use up memory.limit_mib (%" PRIu64 ")", batch_id,
-                  config->memory_limit_mib);
+        ps_refuse(op, status, "batch %" PRIu64 ": no memory for it: raise batches.memory_mib (%" PRIu64 ")",
+                  batch_id, config->batches_memory_mib);
         return;
     }
 }

@@ -39,7 +39,7 @@ void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_req
                          core->counters.last_step,
                          ps_batch_cache_count(core->batches),
                          ps_core_rows(core),
-                         ps_arena_mapped_bytes(core->arena)};
+                         ps_core_memory_bytes(core)};
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, 8, state);
     if (!mr_reply_begin(ep, request->ref, MR_OK, &tensor, 1)) {
         mr_reply_busy(ep, request->ref);

@@ -244,7 +244,7 @@ static bool check_record(const struct ps_op *op, uint64_t batch_id)
 {
     enum mr_status status = ps_learnt_reserve(op->core->learnt, batch_id);
     if (status == MR_OUT_OF_MEMORY) {
-        return ps_refuse(op, status, "no memory for the record of learnt batches: raise memory.limit_mib");
+        return ps_refuse(op, status, "no memory for the record of learnt batches: raise batches.memory_mib");
     }
     if (status != MR_OK) {
         return ps_refuse(op, status,

@@ -182,6 +182,38 @@ static void tells_when_the_cache_is_full(void **state)
     node_check(lookup(n, table, 3), MR_UNKNOWN_BATCH, NULL);
 }
 
+static void full_tables_do_not_stop_training(void **state)
+{
+    struct node_fixture *n = *state;
+    enum { KEYS = 4000, BATCHES = 12 };
+    static uint64_t keys[KEYS];
+    n->config.memory_limit_mib = 100;
+    n->config.batches_memory_mib = 20;
+    node_restart(n, 1);
+    struct mr_feature f = node_table("wide", 1);
+    f.dims[0] = 1024;
+    uint32_t table = node_create(n, &f), offsets[2] = {0, KEYS}, head[4] = {table, 1, 1, 0};
+    uint32_t push_head[2] = {table, 0};
+    float gradient[1024] = {1};
+    for (uint64_t id = 0; id < BATCHES; id++) {
+        for (uint32_t i = 0; i < KEYS; i++) {
+            keys[i] = id * KEYS + i;
+        }
+        struct mr_tensor feed[4] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
+                                    mr_tensor_1d(MR_U64, KEYS, keys), mr_tensor_1d(MR_U32, 2, offsets)};
+        node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, feed, 4), MR_OK, NULL);
+        const struct node_reply *reply = lookup(n, table, id);
+        node_check(reply, MR_OK, NULL);
+        assert_float_equal(*(const float *)reply->tensors[0].data, KEYS, 0);
+        struct mr_tensor push[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 2, push_head),
+                                    mr_tensor_3d(MR_F32, 1, 1, 1024, gradient)};
+        node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, push, 3), MR_OK, NULL);
+    }
+    assert_true(node_counter(n, 0, "table.rows_refused") > 0);
+    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), BATCHES);
+    assert_in_range(node_counter(n, 0, "ps.memory_bytes"), 1, 100 << 20);
+}
+
 static void tells_when_a_batch_expired(void **state)
 {
     struct node_fixture *n = *state;
@@ -232,6 +264,7 @@ int main(void)
         TEST(lookups_name_what_is_missing),
         TEST(forgets_what_its_hub_names),
         TEST(tells_when_the_cache_is_full),
+        TEST(full_tables_do_not_stop_training),
         TEST(tells_when_a_batch_expired),
         TEST(states_what_is_learnt),
     };

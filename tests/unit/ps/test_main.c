@@ -1,0 +1,94 @@
+/* millraced's command line: what it prints, and with which code it ends. argv[1] is the program. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+static const char *millraced;
+static char output[65536];
+
+/* The exit code; what it printed, errors too, is in `output`. */
+static int run(const char *arguments)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), "%s %s 2>&1", millraced, arguments);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    output[fread(output, 1, sizeof(output) - 1, f)] = '\0';
+    int status = pclose(f);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void check(const char *arguments, int code, const char *text)
+{
+    int got = run(arguments);
+    if (got != code || strstr(output, text) == NULL) {
+        fail_msg("millraced %s: exit %d, \"%.300s\"; expected %d, \"%s\"", arguments, got, output, code,
+                 text);
+    }
+}
+
+static void says_what_it_is(void **state)
+{
+    (void)state;
+    check("--version", 0, "millraced " MR_VERSION "\n");
+    check("--help", 0, "--check-config FILE");
+    check("--print-config", 0, "[checkpoint]\n");
+}
+
+static void mistakes_are_one_line_and_exit_2(void **state)
+{
+    const char *const mistakes[][2] = {
+        {"", "--config FILE is missing"},
+        {"--bogus", "bogus"},
+        {"--config", "requires an argument"},
+        {"--config a --config b", "one configuration file"},
+        {"extra --config a", "unexpected \"extra\""},
+        {"--config /nonexistent.conf", "/nonexistent.conf: No such file"},
+        {"--check-config /nonexistent.conf", "/nonexistent.conf: No such file"},
+        {"--config " DEMO_CONF " --restore newest", "latest, none, or the number"},
+        {"--config " DEMO_CONF " --set cores.count=0", "from 1 to 64"},
+        {"--config " DEMO_CONF " --set cores.cuont=1", "did you mean count"},
+        {"--check-config " MILLRACED_CONF, "port.device is not set"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+        check(mistakes[i][0], 2, mistakes[i][1]);
+        char *newline = strchr(output, '\n');
+        assert_non_null(newline);
+        assert_int_equal(newline[1], '\0');
+    }
+}
+
+static void checks_a_file_without_serving(void **state)
+{
+    (void)state;
+    check("--check-config " DEMO_CONF, 0, "demo.conf: ok");
+    check("--check-config " MILLRACED_CONF " --set port.device=mr0", 0, "millraced.conf: ok");
+}
+
+static void a_missing_key_file_ends_the_start(void **state)
+{
+    (void)state;
+    check("--config " DEMO_CONF " --set node.key_file=/nonexistent.key", 1, "/nonexistent.key");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_what_it_is),
+        cmocka_unit_test(mistakes_are_one_line_and_exit_2),
+        cmocka_unit_test(checks_a_file_without_serving),
+        cmocka_unit_test(a_missing_key_file_ends_the_start),
+    };
+    if (argc != 2) {
+        return EXIT_FAILURE;
+    }
+    millraced = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
