@@ -1,3 +1,5 @@
+/* jemalloc is linked in for its arenas (the mallocx family). As a side effect it is also the server's malloc; in sanitizer
+ * builds the sanitizer's malloc comes before it and stays the process's (test_arena.c holds that). */
 #include "ps/arena.h"
 
 #include <assert.h>
@@ -148,7 +150,7 @@ static bool jemalloc_start(struct ps_arena *a)
                                 .destroy = hook_destroy,
                                 .split = hook_split,
                                 .merge = hook_merge};
-    extent_hooks_t *hooks = &a->hooks;
+    void *hooks = &a->hooks;
     size_t size = sizeof(a->jemalloc_arena);
     if (mallctl("arenas.create", &a->jemalloc_arena, &size, &hooks, sizeof(hooks)) != 0)
         return false;

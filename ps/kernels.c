@@ -163,35 +163,37 @@ INLINE uint32_t adagrad_body(const struct ps_optimizer *o, float *const *rows, c
     return changed;
 }
 
-/* One set of kernels: the bodies above, inlined into functions compiled for `target`. */
-#define KERNELS(set, target)                                                                                 \
-    target static void copy_rows_##set(float *out, const float *const *rows, uint32_t row_count, size_t dim) \
+/* One set of kernels: the bodies above, inlined into functions with the attributes that follow. */
+#define KERNELS(set, ...)                                                                                    \
+    __VA_ARGS__ static void copy_rows_##set(float *out, const float *const *rows, uint32_t row_count,        \
+                                            size_t dim)                                                      \
     {                                                                                                        \
         copy_rows_body(out, rows, row_count, dim);                                                           \
     }                                                                                                        \
-    target static void add_rows_##set(float *out, const float *const *rows, uint32_t row_count, size_t dim)  \
+    __VA_ARGS__ static void add_rows_##set(float *out, const float *const *rows, uint32_t row_count,         \
+                                           size_t dim)                                                       \
     {                                                                                                        \
         add_rows_body(out, rows, row_count, dim);                                                            \
     }                                                                                                        \
-    target static void divide_##set(float *out, const float *in, float divisor, size_t count)                \
+    __VA_ARGS__ static void divide_##set(float *out, const float *in, float divisor, size_t count)           \
     {                                                                                                        \
         divide_body(out, in, divisor, count);                                                                \
     }                                                                                                        \
-    target static bool all_finite_##set(const float *in, size_t count)                                       \
+    __VA_ARGS__ static bool all_finite_##set(const float *in, size_t count)                                  \
     {                                                                                                        \
         return all_finite_body(in, count);                                                                   \
     }                                                                                                        \
-    target static bool add_finite_##set(float *out, const float *in, size_t count)                           \
+    __VA_ARGS__ static bool add_finite_##set(float *out, const float *in, size_t count)                      \
     {                                                                                                        \
         return add_finite_body(out, in, count);                                                              \
     }                                                                                                        \
-    target static uint32_t sgd_##set(const struct ps_optimizer *o, float *const *rows,                       \
-                                     const float *const *gradients, uint32_t row_count, size_t dim)          \
+    __VA_ARGS__ static uint32_t sgd_##set(const struct ps_optimizer *o, float *const *rows,                  \
+                                          const float *const *gradients, uint32_t row_count, size_t dim)     \
     {                                                                                                        \
         return sgd_body(o, rows, gradients, row_count, dim);                                                 \
     }                                                                                                        \
-    target static uint32_t adagrad_##set(const struct ps_optimizer *o, float *const *rows,                   \
-                                         const float *const *gradients, uint32_t row_count, size_t dim)      \
+    __VA_ARGS__ static uint32_t adagrad_##set(const struct ps_optimizer *o, float *const *rows,              \
+                                              const float *const *gradients, uint32_t row_count, size_t dim) \
     {                                                                                                        \
         return adagrad_body(o, rows, gradients, row_count, dim);                                             \
     }                                                                                                        \
@@ -204,7 +206,7 @@ INLINE uint32_t adagrad_body(const struct ps_optimizer *o, float *const *rows, c
                                           .sgd = sgd_##set,                                                  \
                                           .adagrad = adagrad_##set};
 
-KERNELS(baseline, )
+KERNELS(baseline)
 #ifdef __x86_64__
 KERNELS(avx2, __attribute__((target("avx2"))))
 KERNELS(avx512, __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))))

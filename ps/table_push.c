@@ -72,9 +72,9 @@ static void push_layout(struct push *p, const struct ps_table *t)
     p->slots = (uint32_t *)(void *)(p->sums + (size_t)p->sum_max * t->dim);
 }
 
-static bool is_sum(const struct push *p, const float *gradient)
+static bool is_sum(const struct push *p, const struct ps_table *t, const float *gradient)
 {
-    return gradient >= p->sums && gradient < (const float *)p->slots;
+    return gradient >= p->sums && gradient < p->sums + (size_t)p->sum_max * t->dim;
 }
 
 /* A new sum that starts as gradient / divisor; NULL when there is no room. */
@@ -92,7 +92,7 @@ static __attribute__((noinline)) bool add_repeated(struct push *p, const struct 
                                                    struct distinct *d, const float *gradient, float divisor)
 {
     const struct ps_kernels *k = t->kernels;
-    if (!is_sum(p, d->gradient)) {
+    if (!is_sum(p, t, d->gradient)) {
         if (!k->all_finite(d->gradient, t->dim)) {
             p->skipped++;
             d->gradient = gradient;

@@ -72,7 +72,7 @@ static void report(const char *name, uint64_t row_count, double value, const cha
 {
     double ratio = value / limit;
     printf("{\"name\": \"%s_%" PRIu64
-           "m\", \"value\": %.2f, \"unit\": \"%s\", \"limit\": %.2f, \"ratio\": %.3f, "
+           "k\", \"value\": %.2f, \"unit\": \"%s\", \"limit\": %.2f, \"ratio\": %.3f, "
            "\"better\": \"higher\", \"target\": %.2f, \"met\": %s}\n",
            name, row_count / 1000, value, unit, limit, ratio, target, ratio >= target ? "true" : "false");
     fflush(stdout);

@@ -99,7 +99,7 @@ static void test_the_account_is_exact(void **state)
 static void test_the_limit_holds_and_freed_memory_comes_back(void **state)
 {
     struct ps_arena *a = ps_arena_create(LIMIT);
-    void *units[LIMIT / UNIT];
+    void *units[LIMIT / UNIT] = {0};
     uint32_t count = 0;
     while ((units[count] = ps_arena_alloc(a, UNIT, 64)) != NULL) {
         assert_true(ps_arena_mapped_bytes(a) <= LIMIT);
