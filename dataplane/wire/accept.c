@@ -42,7 +42,7 @@ static void slots_drop(struct mr_endpoint *ep, struct mr_served *served)
             mr_list_append(&ep->orphans, &slot->later->link);
             slot->later = NULL;
         }
-        mr_slot_clear(ep, slot);
+        mr_slot_clear(ep, served, slot);
     }
 }
 

@@ -94,6 +94,16 @@ void mr_call_free(struct mr_endpoint *ep, struct mr_call *call)
         call_to_pool(ep, call);
 }
 
+void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call)
+{
+    if (call->incoming.bytes != NULL) {
+        call->session->receiving--;
+        call->incoming.bytes = NULL;
+    }
+    mr_buddy_free(ep->memory, call->reply);
+    call->reply = NULL;
+}
+
 /* ---- slots ---- */
 
 void mr_call_arm(struct mr_endpoint *ep, struct mr_call *call)
@@ -208,10 +218,8 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
     call->state = MR_CALL_ENDED;
     mr_buddy_free(ep->memory, call->request);
     call->request = NULL;
-    if (reply == NULL) {
-        mr_buddy_free(ep->memory, call->reply);
-        call->reply = NULL;
-    }
+    if (reply == NULL)
+        mr_call_drop_reply(ep, call);
     if (call->call_id == 0) {
         mr_timer_disarm(&ep->wheel, &call->timer);
     } else {
@@ -236,8 +244,7 @@ void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call)
 static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
 {
     mr_call_release_slot(ep, call);
-    mr_buddy_free(ep->memory, call->reply);
-    call->reply = NULL;
+    mr_call_drop_reply(ep, call);
     call->sent_us = 0;
     call->probe_at_us = 0;
     call->probes = 0;

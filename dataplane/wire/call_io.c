@@ -61,13 +61,14 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
         /* All of it again. If this gets lost, it is repeated with the first segment that comes, or the probe asks for. */
         struct mr_ack nothing = {.received_bytes = 0};
         ep->counters.drop_message++;
-        mr_buddy_free(ep->memory, call->reply);
-        call->reply = NULL;
+        mr_call_drop_reply(ep, call);
         (void)mr_transmit_control(ep, &call->session->peer, MR_PACKET_RESEND, MR_FLAG_REPLY, call->call_id,
                                   &nothing, sizeof(nothing));
         return;
     }
     send_report(ep, call, MR_PACKET_ACK); /* lets the server give the reply's memory back */
+    call->session->receiving--;
+    call->incoming.bytes = NULL;
     finish(ep, call);
 }
 
@@ -81,6 +82,7 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
             return;
         mr_incoming_init(in, call->reply, fragment->message_bytes, s->peer.segment_bytes,
                          ep->config.receive_window_bytes);
+        s->receiving++;
     }
     enum mr_segment_result result = MR_SEGMENT_RANGE;
     if (fragment->message_bytes == in->message_bytes)
@@ -99,7 +101,7 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
     } else if (mr_incoming_gap_certain(in) && ep->now_us - call->asked_again_us >= s->rtt.smoothed_us) {
         call->asked_again_us = ep->now_us;
         send_report(ep, call, MR_PACKET_RESEND);
-    } else if (mr_incoming_grant_due(in)) {
+    } else if (mr_incoming_report_due(in, s->receiving)) {
         send_report(ep, call, MR_PACKET_ACK);
     }
 }
@@ -122,7 +124,8 @@ static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragm
         return true;
     }
     if (fragment->message_bytes > ep->config.message_bytes_max ||
-        fragment->message_bytes < sizeof(struct mr_preamble) || (whole && fragment->offset != 0)) {
+        fragment->message_bytes < sizeof(struct mr_preamble) ||
+        !mr_segment_fits(fragment->message_bytes, s->peer.segment_bytes, fragment->offset, fragment->bytes)) {
         ep->counters.drop_range++;
         return true;
     }
@@ -134,7 +137,7 @@ static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragm
         mr_call_release_slot(ep, call);
         return true;
     }
-    if (whole && fragment->bytes <= s->peer.segment_bytes && call->reply == NULL)
+    if (whole && call->reply == NULL)
         receive_whole(ep, call, fragment);
     else
         receive_segment(ep, call, fragment);

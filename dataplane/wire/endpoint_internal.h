@@ -104,6 +104,7 @@ struct mr_served {
     struct mr_timer timer;
     uint64_t boot_nonce, client_nonce, server_nonce;
     uint32_t grant_bytes; /* of a reply that may be sent before the first ACK */
+    uint32_t receiving;   /* slots in that state */
     uint32_t next;        /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
     uint16_t udp_bytes_max;
     uint8_t auth_index;
@@ -129,6 +130,7 @@ struct mr_session {
     struct mr_link doomed;               /* calls about to end, while their callbacks are made one by one */
     uint32_t queued;                     /* bit p: queue[p] is not empty */
     uint32_t calls_pending;
+    uint32_t receiving; /* replies of several segments on their way in */
     uint64_t busy_slots;
     uint64_t unacked_slots; /* their replies came since the last acknowledgement of slots */
     uint64_t unacked_at_us; /* when that is due; 0 = nothing to acknowledge */
@@ -163,10 +165,10 @@ enum mr_call_state {
 struct mr_call {
     struct mr_link link; /* in its session's queue or built, or in the endpoint's free calls */
     struct mr_timer timer;
-    struct mr_session *session; /* NULL: closed under a call that was not sent yet */
-    struct mr_sending sending;  /* requests of several segments */
-    struct mr_incoming incoming;
-    uint64_t call_id; /* 0: has no slot */
+    struct mr_session *session;  /* NULL: closed under a call that was not sent yet */
+    struct mr_sending sending;   /* requests of several segments */
+    struct mr_incoming incoming; /* replies of several segments; bytes is NULL unless one is on its way in */
+    uint64_t call_id;            /* 0: has no slot */
     uint64_t deadline_us;
     uint64_t sent_us; /* first sent in this session */
     uint64_t probe_at_us;
@@ -291,7 +293,7 @@ void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served);
 
 void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet);
 /* Give back what the slot holds, whatever its state. */
-void mr_slot_clear(struct mr_endpoint *ep, struct mr_slot *slot);
+void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot);
 void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint64_t call_id);
 
 /* ---- reply.c ---- */
@@ -328,6 +330,8 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
                  const struct mr_message *reply);
 /* The server has answered, or will never execute it: the slot is free for the next call. */
 void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call);
+/* Free the reply, or what there is of it. */
+void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call);
 /* Send the request, from its first byte on, in the slot it has. */
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call);
 /* See to it that the call's timer fires at its next probe or deadline; it may fire earlier. */

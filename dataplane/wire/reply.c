@@ -242,7 +242,7 @@ static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const 
         if (!keeps_reply && slot->state != MR_SLOT_RECEIVING)
             continue;
         served->peer.ready &= ~(UINT64_C(1) << i);
-        mr_slot_clear(ep, slot);
+        mr_slot_clear(ep, served, slot);
         if (keeps_reply) {
             slot->state = MR_SLOT_DONE;
             slot->acked = true;
@@ -278,7 +278,7 @@ void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const stru
         return;
     }
     if (sending->out.acked_bytes == slot->message_bytes) {
-        mr_slot_clear(ep, slot);
+        mr_slot_clear(ep, served, slot);
         slot->state = MR_SLOT_DONE;
         slot->acked = true;
     } else if (resend) {

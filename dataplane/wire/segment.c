@@ -47,6 +47,12 @@ uint32_t mr_window_clamp(uint32_t window_bytes, uint32_t segment_bytes)
     return min_u32(segments, MR_SACK_SEGMENTS) * segment_bytes;
 }
 
+bool mr_segment_fits(uint32_t message_bytes, uint32_t segment_bytes, uint32_t offset, uint32_t bytes)
+{
+    return offset < message_bytes && offset % segment_bytes == 0 &&
+           bytes == min_u32(segment_bytes, message_bytes - offset);
+}
+
 /* ---- receiver ---- */
 
 void mr_incoming_init(struct mr_incoming *in, uint8_t *bytes, uint32_t message_bytes, uint32_t segment_bytes,
@@ -76,8 +82,7 @@ static void close_gap(struct mr_incoming *in)
 enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t offset, const uint8_t *payload,
                                        uint32_t payload_bytes)
 {
-    if (offset >= in->message_bytes || offset % in->segment_bytes != 0 ||
-        payload_bytes != min_u32(in->segment_bytes, in->message_bytes - offset))
+    if (!mr_segment_fits(in->message_bytes, in->segment_bytes, offset, payload_bytes))
         return MR_SEGMENT_RANGE;
     if (offset < in->received_bytes)
         return MR_SEGMENT_REPEATED;
@@ -103,12 +108,10 @@ static uint32_t grant_target(const struct mr_incoming *in)
     return in->received_bytes + min_u32(room, in->window_bytes);
 }
 
-bool mr_incoming_grant_due(const struct mr_incoming *in)
+bool mr_incoming_report_due(const struct mr_incoming *in, uint32_t sharing)
 {
-    uint32_t target = grant_target(in);
-    if (target <= in->grant_bytes)
-        return false;
-    return target == in->message_bytes || target - in->grant_bytes >= in->window_bytes / MR_GRANT_STEPS;
+    uint32_t step = in->window_bytes / (MR_GRANT_STEPS * (sharing > 0 ? sharing : 1));
+    return in->received_bytes - in->reported_bytes >= (step > in->segment_bytes ? step : in->segment_bytes);
 }
 
 void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack)
@@ -116,6 +119,7 @@ void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack)
     uint32_t target = grant_target(in);
     if (target > in->grant_bytes)
         in->grant_bytes = target;
+    in->reported_bytes = in->received_bytes;
     ack->received_bytes = in->received_bytes;
     ack->grant_bytes = in->grant_bytes;
     memcpy(ack->sack, in->sack, sizeof(ack->sack));

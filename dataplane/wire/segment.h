@@ -13,11 +13,13 @@
 #define MR_SACK_SEGMENTS       (MR_SACK_WORDS * 64u)
 #define MR_REORDER_SEGMENTS    3u /* so many behind a gap, and the gap is a loss (RFC 9002, 6.1.1) */
 #define MR_WINDOW_SEGMENTS_MIN 4u
-#define MR_GRANT_STEPS         4u /* grants are renewed about every 1/4 window */
+#define MR_GRANT_STEPS         4u /* the sender hears about every 1/4 window */
 
 /* What may be in flight of one message: `window_bytes` in whole segments, within what the bitmap can tell. Both ends
  * compute the first grant of a message with this. */
 uint32_t mr_window_clamp(uint32_t window_bytes, uint32_t segment_bytes);
+/* A segment of this place and length belongs to a message of that length. */
+bool mr_segment_fits(uint32_t message_bytes, uint32_t segment_bytes, uint32_t offset, uint32_t bytes);
 
 /* ---- receiver ---- */
 
@@ -27,7 +29,8 @@ struct mr_incoming {
     uint32_t segment_bytes;
     uint32_t window_bytes;
     uint32_t received_bytes;      /* everything below has arrived */
-    uint32_t grant_bytes;         /* what the sender has been told */
+    uint32_t grant_bytes;         /* what the sender has been told it may send */
+    uint32_t reported_bytes;      /* and that has arrived */
     uint32_t gap_segments;        /* arrived behind the first gap */
     uint64_t sack[MR_SACK_WORDS]; /* bit i: segment received_bytes / segment_bytes + 1 + i has arrived */
 };
@@ -46,8 +49,9 @@ static inline bool mr_incoming_whole(const struct mr_incoming *in)
 {
     return in->received_bytes == in->message_bytes;
 }
-/* The sender should hear of a further grant now. */
-bool mr_incoming_grant_due(const struct mr_incoming *in);
+/* The sender should hear of what has arrived and how far it may go. With `sharing` messages on their way at once each is
+ * reported the more often, as what is in flight of them all together is limited. */
+bool mr_incoming_report_due(const struct mr_incoming *in, uint32_t sharing);
 /* The first gap is a loss, not a matter of order. */
 static inline bool mr_incoming_gap_certain(const struct mr_incoming *in)
 {

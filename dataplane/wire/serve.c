@@ -4,13 +4,15 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 
-void mr_slot_clear(struct mr_endpoint *ep, struct mr_slot *slot)
+void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
 {
     if (slot->transfer != NULL) {
-        if (slot->state == MR_SLOT_RECEIVING)
+        if (slot->state == MR_SLOT_RECEIVING) {
             mr_buddy_free(ep->memory, ((struct mr_receiving *)slot->transfer)->in.bytes);
-        else
+            served->receiving--;
+        } else {
             mr_sending_stop(ep, slot->transfer);
+        }
         mr_buddy_free(ep->memory, slot->transfer);
         slot->transfer = NULL;
     }
@@ -68,7 +70,7 @@ static bool slot_take(struct mr_endpoint *ep, struct mr_served *served, struct m
             return false;
         }
         served->peer.ready &= ~(UINT64_C(1) << (slot - served->slots));
-        mr_slot_clear(ep, slot);
+        mr_slot_clear(ep, served, slot);
         slot->call_id = call_id;
         slot->acked = false;
     }
@@ -101,6 +103,7 @@ static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, st
     receiving->first_us = ep->now_us;
     slot->transfer = receiving;
     slot->state = MR_SLOT_RECEIVING;
+    served->receiving++;
     return true;
 }
 
@@ -113,6 +116,7 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served,
     slot->transfer = NULL;
     mr_buddy_free(ep->memory, receiving);
     slot->state = MR_SLOT_EMPTY;
+    served->receiving--;
     if (!mr_message_parse(bytes, message_bytes, &ep->message)) {
         ep->counters.drop_message++;
         mr_buddy_free(ep->memory, bytes);
@@ -153,7 +157,7 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_served *served, st
         return;
     }
     bool new_gap = result == MR_SEGMENT_NEW && in->gap_segments == MR_REORDER_SEGMENTS;
-    if (fragment->probe || new_gap || mr_incoming_grant_due(in))
+    if (fragment->probe || new_gap || mr_incoming_report_due(in, served->receiving))
         send_report(ep, served, slot);
 }
 
@@ -177,7 +181,9 @@ static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_f
         return true;
     }
     if (fragment->message_bytes > ep->config.message_bytes_max ||
-        fragment->message_bytes < sizeof(struct mr_preamble) || fragment->bytes == 0) {
+        fragment->message_bytes < sizeof(struct mr_preamble) ||
+        !mr_segment_fits(fragment->message_bytes, served->peer.segment_bytes, fragment->offset,
+                         fragment->bytes)) {
         ep->counters.drop_range++;
         return true;
     }
@@ -189,10 +195,7 @@ static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_f
         return true;
     }
     if (slot->state == MR_SLOT_EMPTY && fragment->bytes == fragment->message_bytes) {
-        if (fragment->bytes > served->peer.segment_bytes || fragment->offset != 0)
-            ep->counters.drop_range++;
-        else
-            receive_whole(ep, served, slot, fragment);
+        receive_whole(ep, served, slot, fragment);
         return true;
     }
     if (slot->state == MR_SLOT_EMPTY && !receiving_begin(ep, served, slot, fragment->message_bytes))

@@ -1,0 +1,315 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "pair.h"
+
+static struct pair p;
+
+static struct mr_endpoint *server(void)
+{
+    return p.ends[PAIR_SERVER].ep;
+}
+
+static const struct mr_wire_counters *served(void)
+{
+    return mr_endpoint_counters(server());
+}
+
+static int setup(void **state)
+{
+    pair_init(&p);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+/* The n-th packet of a side, kept to be played again. */
+static uint8_t kept[8][MR_UDP_BYTES_MAX];
+static uint32_t kept_bytes[8];
+
+static enum pair_verdict keep_clients(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                      uint32_t bytes)
+{
+    if (from == PAIR_CLIENT && n < 8) {
+        memcpy(kept[n], data, bytes);
+        kept_bytes[n] = bytes;
+    }
+    return PAIR_PASS;
+}
+
+static void hello_retry_hello_accept(void **state)
+{
+    pair_start(&p);
+    pair_open(&p);
+    struct mr_session_info info;
+    mr_session_info(p.session, &info);
+    assert_true(info.up);
+    assert_int_equal(info.incarnation, 7);
+    assert_int_equal(info.segment_bytes, MR_UDP_BYTES_MIN - MR_HEADER_BYTES);
+    assert_int_equal(p.events[MR_SESSION_UP], 1);
+    assert_int_equal(served()->sessions_accepted, 1);
+    assert_int_equal(info.rtt_us, 2 * PAIR_DELAY_US);
+}
+
+static uint64_t step_of(void *app, const uint8_t *client_uuid)
+{
+    return client_uuid[0] == 0xc1 ? 4711 : 0;
+}
+
+static void accept_tells_core_map_and_last_step(void **state)
+{
+    p.config[PAIR_SERVER].core = 2;
+    p.config[PAIR_SERVER].core_count = 3;
+    p.config[PAIR_SERVER].map_version = 9;
+    p.config[PAIR_SERVER].udp_bytes_max = 4003;
+    p.config[PAIR_CLIENT].udp_bytes_max = 8952;
+    pair_start(&p);
+    mr_endpoint_set_last_step_hook(server(), step_of);
+    pair_open(&p);
+    struct mr_session_info info;
+    mr_session_info(p.session, &info);
+    assert_int_equal(info.core, 2);
+    assert_int_equal(info.core_count, 3);
+    assert_int_equal(info.map_version, 9);
+    assert_int_equal(info.last_push_step, 4711);
+    assert_int_equal(info.segment_bytes, 4000 - MR_HEADER_BYTES);
+}
+
+static void without_the_key_nothing_comes_back(void **state)
+{
+    memset(p.config[PAIR_CLIENT].psk[0], 0x11, MR_PSK_BYTES);
+    pair_start(&p);
+    pair_open(&p);
+    pair_run(&p, 1000000);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, 0);
+    assert_true(served()->drop_proof > 2);
+    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(p.events[MR_SESSION_UP], 0);
+}
+
+static void no_key_here_and_one_there_is_the_same(void **state)
+{
+    p.config[PAIR_CLIENT].psk_count = 0;
+    pair_start(&p);
+    pair_open(&p);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, 0);
+}
+
+static void the_second_key_is_good_too(void **state)
+{
+    memcpy(p.config[PAIR_SERVER].psk[1], p.config[PAIR_SERVER].psk[0], MR_PSK_BYTES);
+    memset(p.config[PAIR_SERVER].psk[0], 0x77, MR_PSK_BYTES);
+    p.config[PAIR_SERVER].psk_count = 2;
+    pair_start(&p);
+    pair_open(&p);
+    assert_int_equal(p.events[MR_SESSION_UP], 1);
+}
+
+static void no_state_and_no_gain_before_the_cookie(void **state)
+{
+    p.filter = keep_clients;
+    pair_start(&p);
+    pair_open(&p);
+    uint32_t sessions = mr_endpoint_session_count(server());
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    for (int i = 0; i < 100; i++)
+        pair_inject(&p, PAIR_SERVER, kept[0], kept_bytes[0]);
+    assert_int_equal(mr_endpoint_session_count(server()), sessions);
+    assert_int_equal(p.ends[PAIR_SERVER].sent - sent, 100); /* one RETRY each */
+    assert_true(kept_bytes[0] > MR_HEADER_BYTES + sizeof(struct mr_accept));
+}
+
+static void a_cookie_is_for_one_address_and_for_a_while(void **state)
+{
+    p.filter = keep_clients;
+    pair_start(&p);
+    pair_open(&p);
+    struct mr_address elsewhere = p.ends[PAIR_CLIENT].address;
+    elsewhere.port++;
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    mr_endpoint_receive(server(), p.now_us, &elsewhere, kept[1], kept_bytes[1]);
+    assert_int_equal(served()->drop_cookie, 1);
+    pair_run(&p, 30000000);
+    sent = p.ends[PAIR_SERVER].sent;
+    pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
+    assert_int_equal(served()->drop_cookie, 2);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
+}
+
+static void a_changed_hello_is_not_proven(void **state)
+{
+    p.filter = keep_clients;
+    pair_start(&p);
+    pair_open(&p);
+    kept[1][MR_HEADER_BYTES + offsetof(struct mr_hello, receive_buffer_bytes)] ^= 1;
+    pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
+    assert_int_equal(served()->drop_proof, 1);
+    assert_int_equal(mr_endpoint_session_count(server()), 1);
+}
+
+static void the_same_hello_again_gets_the_same_session(void **state)
+{
+    p.filter = keep_clients;
+    pair_start(&p);
+    pair_open(&p);
+    pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
+    assert_int_equal(served()->sessions_accepted, 1);
+    assert_int_equal(mr_endpoint_session_count(server()), 1);
+}
+
+static void a_hello_for_another_core_is_not_ours(void **state)
+{
+    p.config[PAIR_SERVER].core = 1;
+    pair_start(&p);
+    assert_int_equal(
+        mr_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &p.session), MR_OK);
+    pair_run(&p, 100000);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, 0);
+    assert_true(served()->drop_range > 0);
+}
+
+static void a_full_table_refuses(void **state)
+{
+    p.config[PAIR_SERVER].sessions_max = 1;
+    pair_start(&p);
+    pair_open(&p);
+    struct mr_session *second;
+    assert_int_equal(mr_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &second),
+                     MR_OK);
+    pair_run(&p, 200000);
+    assert_true(served()->sessions_refused > 0);
+    struct mr_session_info info;
+    mr_session_info(second, &info);
+    assert_false(info.up);
+    mr_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
+    pair_run(&p, 500000);
+    mr_session_info(second, &info);
+    assert_true(info.up);
+}
+
+static enum pair_verdict only_hellos(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                     uint32_t bytes)
+{
+    return from == PAIR_CLIENT && data[3] != MR_PACKET_HELLO ? PAIR_DROP : PAIR_PASS;
+}
+
+static void a_session_nobody_uses_is_forgotten_soon(void **state)
+{
+    p.filter = only_hellos; /* as a replayed HELLO looks */
+    pair_start(&p);
+    pair_open(&p);
+    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    pair_run(&p, 6000000);
+    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(served()->sessions_expired, 1);
+}
+
+static void a_silent_session_is_forgotten_and_an_idle_one_is_not(void **state)
+{
+    pair_start(&p);
+    pair_open(&p);
+    pair_run(&p, 200000000);
+    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    p.filter = only_hellos;
+    pair_run(&p, 61000000);
+    assert_int_equal(mr_endpoint_session_count(server()), 0);
+}
+
+static void a_restarted_client_ends_its_old_sessions(void **state)
+{
+    p.filter = keep_clients;
+    pair_start(&p);
+    pair_open(&p);
+    pair_restart_client(&p);
+    p.ends[PAIR_CLIENT].random_state = 999; /* another boot */
+    pair_open(&p);
+    assert_int_equal(served()->sessions_accepted, 2);
+    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    /* The old one's HELLO, played again, makes a session that ends nothing and that nobody uses. */
+    pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
+    struct pair_call call = {0};
+    pair_call(&p, &call, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(call.status, MR_OK);
+    assert_int_equal(call.ended, 1);
+}
+
+static void resets_are_short_and_limited(void **state)
+{
+    pair_start(&p);
+    pair_open(&p);
+    pair_restart_server(&p);
+    uint8_t packet[MR_HEADER_BYTES + 1000] = {0};
+    struct mr_packet_header h = {.magic = MR_MAGIC,
+                                 .version = MR_PROTOCOL_VERSION,
+                                 .type = MR_PACKET_DATA,
+                                 .payload_bytes = 1000,
+                                 .session_id = 12345,
+                                 .call_id = 1};
+    memcpy(packet, &h, sizeof(h));
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    for (int i = 0; i < 1000; i++)
+        pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    assert_int_equal(p.ends[PAIR_SERVER].sent - sent, 64);
+    assert_int_equal(served()->resets_sent, 64);
+    h.type = MR_PACKET_BYE;
+    h.payload_bytes = 0;
+    memcpy(packet, &h, sizeof(h));
+    p.now_us += 100000;
+    pair_inject(&p, PAIR_SERVER, packet, MR_HEADER_BYTES);
+    assert_int_equal(served()->resets_sent, 64);
+}
+
+static void packets_from_elsewhere_or_with_a_wrong_tag_are_dropped(void **state)
+{
+    struct pair_call call = {0};
+    pair_start(&p);
+    pair_open(&p);
+    p.ends[PAIR_CLIENT].sent = 0;
+    p.filter = keep_clients;
+    pair_call(&p, &call, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(p.executed, 1);
+    kept[0][offsetof(struct mr_packet_header, call_id)] ^= 2;
+    pair_inject(&p, PAIR_SERVER, kept[0], kept_bytes[0]);
+    assert_int_equal(served()->drop_tag, 1);
+    kept[0][offsetof(struct mr_packet_header, call_id)] ^= 2;
+    struct mr_address elsewhere = p.ends[PAIR_CLIENT].address;
+    elsewhere.ip[15]++;
+    mr_endpoint_receive(server(), p.now_us, &elsewhere, kept[0], kept_bytes[0]);
+    assert_int_equal(served()->drop_session, 1);
+    assert_int_equal(p.executed, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(hello_retry_hello_accept, setup, teardown),
+        cmocka_unit_test_setup_teardown(accept_tells_core_map_and_last_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_the_key_nothing_comes_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_key_here_and_one_there_is_the_same, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_second_key_is_good_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_state_and_no_gain_before_the_cookie, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cookie_is_for_one_address_and_for_a_while, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_changed_hello_is_not_proven, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_same_hello_again_gets_the_same_session, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_hello_for_another_core_is_not_ours, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_table_refuses, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_session_nobody_uses_is_forgotten_soon, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_silent_session_is_forgotten_and_an_idle_one_is_not, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_restarted_client_ends_its_old_sessions, setup, teardown),
+        cmocka_unit_test_setup_teardown(resets_are_short_and_limited, setup, teardown),
+        cmocka_unit_test_setup_teardown(packets_from_elsewhere_or_with_a_wrong_tag_are_dropped, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,335 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair.h"
+
+static struct pair p;
+
+static struct mr_endpoint *client(void)
+{
+    return p.ends[PAIR_CLIENT].ep;
+}
+
+static int setup(void **state)
+{
+    pair_init(&p);
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                  uint32_t bytes)
+{
+    return PAIR_DROP;
+}
+
+static enum pair_verdict drop_replies(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                      uint32_t bytes)
+{
+    return from == PAIR_SERVER && data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
+}
+
+/* ---- deadlines ---- */
+
+static void at_the_deadline_a_repeatable_call_has_missed_it(void **state)
+{
+    struct pair_call c = {0};
+    p.filter = drop_replies;
+    pair_call(&p, &c, MR_OP_LOOKUP, NULL, 0, p.now_us + 5000);
+    pair_run(&p, 4999);
+    assert_int_equal(c.ended, 0);
+    pair_run(&p, 1 + MR_TIMER_TICK_US);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_DEADLINE_EXCEEDED);
+}
+
+static void at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome(void **state)
+{
+    struct pair_call c = {0};
+    p.filter = drop_replies;
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 5000);
+    pair_run(&p, 5100);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_UNKNOWN_OUTCOME);
+    assert_int_equal(p.executed, 1);
+}
+
+static void at_the_deadline_a_push_never_sent_has_missed_it(void **state)
+{
+    struct pair_call c = {0};
+    p.ends[PAIR_CLIENT].no_room = true;
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 5000);
+    pair_run(&p, 5100);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_DEADLINE_EXCEEDED);
+    p.ends[PAIR_CLIENT].no_room = false;
+    pair_run(&p, 300000);
+    assert_int_equal(p.executed, 0);
+}
+
+static void before_the_session_is_up_it_is_unreachable(void **state)
+{
+    struct pair_call c = {0};
+    struct mr_address nowhere = p.ends[PAIR_SERVER].address;
+    struct mr_session *first = p.session;
+    nowhere.port = 9;
+    assert_int_equal(mr_session_open(client(), &nowhere, 0, NULL, &p.session), MR_OK);
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 5000);
+    pair_run(&p, 5100);
+    assert_int_equal(c.status, MR_UNREACHABLE);
+    p.session = first;
+}
+
+static void away_is_unreachable_too(void **state)
+{
+    struct pair_call push = {0}, lookup = {0}, later = {0};
+    p.filter = drop_all;
+    pair_call(&p, &push, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 3000000);
+    pair_call(&p, &lookup, MR_OP_LOOKUP, NULL, 0, p.now_us + 3000000);
+    pair_run(&p, 2000000);
+    pair_call(&p, &later, MR_OP_LOOKUP, NULL, 0, p.now_us + 10);
+    pair_run(&p, 1100000);
+    assert_int_equal(push.status, MR_UNKNOWN_OUTCOME);
+    assert_int_equal(lookup.status, MR_UNREACHABLE);
+    assert_int_equal(later.status, MR_UNREACHABLE);
+    assert_int_equal(later.ended, 1);
+}
+
+static void a_deadline_that_has_passed_ends_it_in_the_next_poll(void **state)
+{
+    struct pair_call c = {0};
+    pair_call(&p, &c, MR_OP_LOOKUP, NULL, 0, p.now_us - 1);
+    assert_int_equal(c.ended, 0);
+    pair_run(&p, 100);
+    assert_int_equal(c.ended, 1);
+}
+
+static uint32_t seen_deadline_ms;
+
+static void note_deadline(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    seen_deadline_ms = request->message->preamble.deadline_ms;
+    mr_reply_status(ep, request->ref, MR_OK);
+}
+
+static void the_server_is_told_how_much_time_is_left(void **state)
+{
+    struct pair_call a = {0}, b = {0};
+    p.handler = note_deadline;
+    pair_call(&p, &a, MR_OP_LOOKUP, NULL, 0, p.now_us + 1500000);
+    pair_run(&p, 100);
+    assert_int_equal(seen_deadline_ms, 1501);
+    pair_call(&p, &b, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 100);
+    assert_int_equal(seen_deadline_ms, 0);
+}
+
+/* ---- slots ---- */
+
+static void more_calls_than_slots_wait_their_turn(void **state)
+{
+    struct pair_call calls[200] = {0};
+    p.config[PAIR_SERVER].window = 4;
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    for (int i = 0; i < 200; i++)
+        pair_call(&p, &calls[i], MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 20);
+    assert_int_equal(p.executed, 4);
+    pair_run(&p, 50 * 2 * PAIR_DELAY_US);
+    assert_int_equal(p.executed, 200);
+    for (int i = 0; i < 200; i++)
+        assert_int_equal(calls[i].ended, 1);
+}
+
+static uint8_t order[16];
+static uint32_t order_count;
+
+static void note_order(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    order[order_count++] = request->message->preamble.priority;
+    mr_reply_status(ep, request->ref, MR_OK);
+}
+
+static void higher_priority_goes_first(void **state)
+{
+    static const uint8_t priorities[] = {0, 3, 7, 3, 0, 7};
+    p.config[PAIR_SERVER].window = 1;
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    p.handler = note_order;
+    order_count = 0;
+    struct pair_call calls[6] = {0};
+    for (int i = 0; i < 6; i++) {
+        struct mr_call_options o = {
+            .op = MR_OP_ECHO, .priority = priorities[i], .deadline_us = UINT64_MAX, .user = &calls[i]};
+        assert_int_equal(mr_call_begin(client(), p.session, &o, NULL, 0, &calls[i].call), MR_OK);
+        mr_call_send(client(), calls[i].call, p.now_us);
+    }
+    pair_run(&p, 1000);
+    static const uint8_t expected[] = {7, 7, 3, 3, 0, 0};
+    assert_int_equal(order_count, 6);
+    assert_memory_equal(order, expected, 6);
+}
+
+static void one_long_call_does_not_hold_up_the_others(void **state)
+{
+    struct pair_call save = {0};
+    pair_call(&p, &save, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 100);
+    for (int i = 0; i < 300; i++) {
+        struct pair_call c = {0};
+        pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+        pair_run(&p, 2 * PAIR_DELAY_US + 2);
+        assert_int_equal(c.status, MR_OK);
+        assert_int_equal(c.ended, 1);
+    }
+    mr_reply_status(p.ends[PAIR_SERVER].ep, p.later[0], MR_OK);
+    pair_run(&p, 100);
+    assert_int_equal(save.ended, 1);
+}
+
+static void an_ended_call_keeps_its_slot_until_it_is_answered(void **state)
+{
+    p.config[PAIR_SERVER].window = 1;
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    struct pair_call save = {0}, next = {0};
+    pair_call(&p, &save, MR_OP_SAVE, NULL, 0, p.now_us + 3000);
+    pair_run(&p, 4000);
+    assert_int_equal(save.ended, 1);
+    assert_int_equal(save.status, MR_UNKNOWN_OUTCOME);
+    pair_call(&p, &next, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000000);
+    assert_int_equal(p.executed, 1);
+    mr_reply_status(p.ends[PAIR_SERVER].ep, p.later[0], MR_OK);
+    pair_run(&p, 1000);
+    assert_int_equal(p.executed, 2);
+    assert_int_equal(next.status, MR_OK);
+    assert_int_equal(save.ended, 1);
+}
+
+/* ---- cancel, free, bounds ---- */
+
+static void cancelled_while_it_waits_or_runs(void **state)
+{
+    struct pair_call waits = {0}, runs = {0};
+    pair_call(&p, &runs, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 100);
+    pair_call(&p, &waits, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    mr_call_cancel(client(), waits.call);
+    mr_call_cancel(client(), runs.call);
+    assert_int_equal(waits.ended, 1);
+    assert_int_equal(waits.status, MR_CANCELLED);
+    assert_int_equal(runs.ended, 1);
+    assert_int_equal(runs.status, MR_CANCELLED);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+    mr_reply_status(p.ends[PAIR_SERVER].ep, p.later[0], MR_OK);
+    pair_run(&p, 1000000);
+    assert_int_equal(p.executed, 1);
+    assert_int_equal(runs.ended, 1);
+}
+
+static void a_large_call_cancelled_half_way_never_executes(void **state)
+{
+    static uint8_t data[500000];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
+    struct pair_call c = {0}, next = {0};
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
+    mr_endpoint_poll(client(), p.now_us, 20);
+    mr_call_cancel(client(), c.call);
+    pair_run(&p, 1000);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(p.executed, 0);
+    for (int i = 0; i < 64; i++) { /* takes over its slot */
+        pair_call(&p, &next, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+        pair_run(&p, 100);
+    }
+    pair_run(&p, 30000);
+    assert_int_equal(p.executed, 64);
+    assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
+}
+
+static void calls_max_and_memory_are_bounds(void **state)
+{
+    struct mr_call *calls[256], *one_more;
+    struct mr_call_options o = {.op = MR_OP_ECHO, .deadline_us = UINT64_MAX};
+    for (int i = 0; i < 256; i++)
+        assert_int_equal(mr_call_begin(client(), p.session, &o, NULL, 0, &calls[i]), MR_OK);
+    assert_int_equal(mr_call_begin(client(), p.session, &o, NULL, 0, &one_more), MR_NO_MEMORY);
+    for (int i = 0; i < 256; i++)
+        mr_call_free(client(), calls[i]);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 20u << 20, NULL);
+    assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[0]), MR_OK);
+    assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[1]), MR_NO_MEMORY);
+    mr_call_free(client(), calls[0]);
+    t = mr_tensor_1d(MR_U8, MR_MESSAGE_BYTES_MAX, NULL);
+    assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[0]), MR_TOO_LARGE);
+    o.priority = 8;
+    assert_int_equal(mr_call_begin(client(), p.session, &o, NULL, 0, &calls[0]), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+static void begin_in_handler(struct pair *pair, struct pair_call *c)
+{
+    struct mr_call_options o = {.op = MR_OP_ECHO, .deadline_us = UINT64_MAX};
+    struct mr_call *call;
+    if (c->status == MR_CANCELLED)
+        assert_int_equal(mr_call_begin(pair->ends[PAIR_CLIENT].ep, pair->session, &o, NULL, 0, &call),
+                         MR_CANCELLED);
+}
+
+static void calls_of_a_closed_session_end_as_cancelled(void **state)
+{
+    struct pair_call built = {0}, sent = {0};
+    struct mr_call_options o = {.op = MR_OP_ECHO, .deadline_us = UINT64_MAX, .user = &built};
+    assert_int_equal(mr_call_begin(client(), p.session, &o, NULL, 0, &built.call), MR_OK);
+    pair_call(&p, &sent, MR_OP_ECHO, NULL, 0, UINT64_MAX);
+    p.on_ended = begin_in_handler;
+    mr_session_close(client(), p.session, p.now_us);
+    assert_int_equal(sent.ended, 1);
+    assert_int_equal(built.ended, 0);
+    p.on_ended = NULL;
+    mr_call_send(client(), built.call, p.now_us);
+    assert_int_equal(built.ended, 0);
+    pair_run(&p, 1000);
+    assert_int_equal(built.ended, 1);
+    assert_int_equal(built.status, MR_CANCELLED);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(at_the_deadline_a_repeatable_call_has_missed_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(at_the_deadline_a_push_never_sent_has_missed_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(before_the_session_is_up_it_is_unreachable, setup, teardown),
+        cmocka_unit_test_setup_teardown(away_is_unreachable_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_deadline_that_has_passed_ends_it_in_the_next_poll, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_server_is_told_how_much_time_is_left, setup, teardown),
+        cmocka_unit_test_setup_teardown(more_calls_than_slots_wait_their_turn, setup, teardown),
+        cmocka_unit_test_setup_teardown(higher_priority_goes_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_long_call_does_not_hold_up_the_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_ended_call_keeps_its_slot_until_it_is_answered, setup, teardown),
+        cmocka_unit_test_setup_teardown(cancelled_while_it_waits_or_runs, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_large_call_cancelled_half_way_never_executes, setup, teardown),
+        cmocka_unit_test_setup_teardown(calls_max_and_memory_are_bounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(calls_of_a_closed_session_end_as_cancelled, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

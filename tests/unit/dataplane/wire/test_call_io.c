@@ -1,0 +1,361 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair.h"
+
+static struct pair p;
+static uint8_t large[60000];
+
+static struct mr_endpoint *client(void)
+{
+    return p.ends[PAIR_CLIENT].ep;
+}
+
+static struct mr_endpoint *server(void)
+{
+    return p.ends[PAIR_SERVER].ep;
+}
+
+static void start(void)
+{
+    pair_init(&p);
+    p.config[PAIR_CLIENT].receive_window_bytes = 16000;
+    p.config[PAIR_SERVER].receive_window_bytes = 16000;
+    pair_start(&p);
+    pair_open(&p);
+    p.wire_packets = 0;
+    for (uint32_t i = 0; i < sizeof(large); i++)
+        large[i] = (uint8_t)(i * 13 + (i >> 9));
+}
+
+static int setup(void **state)
+{
+    start();
+    return 0;
+}
+
+/* For tests that start pairs of their own, and leave one behind. */
+static int no_setup(void **state)
+{
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+/* One echo of `bytes`, which must come back whole, having executed once, within `limit_us`; nothing may be left. */
+static void echo(uint32_t bytes, uint64_t limit_us)
+{
+    struct pair_call c = {.keep = true};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, large);
+    uint32_t executed = p.executed;
+    pair_call(&p, &c, MR_OP_ECHO, &tensor, 1, UINT64_MAX);
+    pair_run(&p, limit_us);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_OK);
+    assert_int_equal(p.executed, executed + 1);
+    assert_int_equal(c.tensors[0].bytes, bytes);
+    assert_memory_equal(c.tensors[0].data, large, bytes);
+    mr_call_free(client(), c.call);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+static void nothing_left(void)
+{
+    p.filter = NULL;
+    pair_run(&p, 12000000);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 0);
+}
+
+static enum pair_verdict drop_some(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                   uint32_t bytes)
+{
+    uint32_t at = pair->wire_packets - 1;
+    return at >= pair->drop_from && at < pair->drop_from + pair->drop_n ? PAIR_DROP : PAIR_PASS;
+}
+
+static enum pair_verdict twice(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                               uint32_t bytes)
+{
+    return PAIR_TWICE;
+}
+
+static enum pair_verdict late_one(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                  uint32_t bytes)
+{
+    return pair->wire_packets - 1 == pair->drop_from ? PAIR_LATE : PAIR_PASS;
+}
+
+static enum pair_verdict damage_one(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                    uint32_t bytes)
+{
+    if (pair->wire_packets - 1 == pair->drop_from && data[3] == MR_PACKET_DATA)
+        data[bytes - 1] ^= 0x40;
+    return PAIR_PASS;
+}
+
+static enum pair_verdict shuffle(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                 uint32_t bytes)
+{
+    pair->late_us = (uint64_t)rand() % 300;
+    return PAIR_LATE;
+}
+
+static uint32_t packets_of(uint32_t bytes)
+{
+    start();
+    echo(bytes, 500);
+    uint32_t packets = p.wire_packets;
+    pair_stop(&p);
+    return packets;
+}
+
+static const uint32_t sizes[] = {10, 1100, 3000, 60000};
+
+/* Every single packet of an exchange is lost, comes late, or is damaged, once. */
+static void any_one_packet(pair_filter filter, uint64_t late_us)
+{
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        uint32_t packets = packets_of(sizes[s]);
+        for (uint32_t n = 0; n < packets; n++) {
+            start();
+            p.filter = filter;
+            p.drop_from = n;
+            p.drop_n = 1;
+            p.late_us = late_us;
+            echo(sizes[s], 30000);
+            nothing_left();
+            pair_stop(&p);
+        }
+    }
+    start();
+}
+
+static void any_one_packet_may_be_lost(void **state)
+{
+    any_one_packet(drop_some, 0);
+}
+
+static void any_one_packet_may_be_late(void **state)
+{
+    any_one_packet(late_one, 5000);
+}
+
+static void any_one_packet_may_be_damaged(void **state)
+{
+    any_one_packet(damage_one, 0);
+}
+
+static void any_run_of_packets_may_be_lost(void **state)
+{
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        uint32_t packets = packets_of(sizes[s]);
+        for (uint32_t n = 0; n < packets; n += 3) {
+            start();
+            p.filter = drop_some;
+            p.drop_from = n;
+            p.drop_n = 20;
+            echo(sizes[s], 2000000);
+            nothing_left();
+            pair_stop(&p);
+        }
+    }
+    start();
+}
+
+static void all_may_come_twice_and_in_any_order(void **state)
+{
+    p.filter = twice;
+    echo(10, 1000);
+    echo(60000, 2000);
+    srand(3);
+    p.filter = shuffle;
+    echo(10, 2000);
+    for (int i = 0; i < 20; i++)
+        echo(60000, 50000);
+    nothing_left();
+}
+
+static enum pair_verdict lose_fifth(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                    uint32_t bytes)
+{
+    return rand() % 5 == 0 ? PAIR_DROP : PAIR_PASS;
+}
+
+static void heavy_loss_is_survived(void **state)
+{
+    srand(11);
+    p.filter = lose_fifth;
+    for (int i = 0; i < 30; i++)
+        echo(i % 2 == 0 ? 100 : 60000, 3000000);
+    p.filter = NULL;
+    pair_run(&p, 12000000);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+}
+
+static void one_lost_packet_costs_one_packet(void **state)
+{
+    uint32_t packets = packets_of(60000);
+    start();
+    p.filter = drop_some;
+    p.drop_from = 20;
+    p.drop_n = 1;
+    echo(60000, 30000);
+    const struct mr_wire_counters *c = mr_endpoint_counters(client()), *s = mr_endpoint_counters(server());
+    assert_in_range(c->segments_resent + s->segments_resent, 1, 3);
+    assert_in_range(p.wire_packets, packets + 1, packets + 8);
+}
+
+static void a_long_call_is_asked_after_at_a_bounded_rate(void **state)
+{
+    struct pair_call c = {0};
+    pair_call(&p, &c, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 2000000);
+    uint32_t before = p.ends[PAIR_CLIENT].sent;
+    pair_run(&p, 4000000);
+    assert_in_range(p.ends[PAIR_CLIENT].sent - before, 4000000 / MR_PTO_MAX_US - 1,
+                    4000000 / MR_PTO_MAX_US + 1);
+    assert_int_equal(p.executed, 1);
+    assert_int_equal(p.events[MR_SESSION_AWAY], 0);
+    mr_reply_status(server(), p.later[0], MR_OK);
+    pair_run(&p, 100);
+    assert_int_equal(c.ended, 1);
+}
+
+static enum pair_verdict lose_replies(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                      uint32_t bytes)
+{
+    return from == PAIR_SERVER && data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
+}
+
+static void a_lost_push_reply_is_replayed_not_executed(void **state)
+{
+    struct pair_call c = {0};
+    p.filter = lose_replies;
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 400000);
+    assert_int_equal(p.executed, 1);
+    assert_true(mr_endpoint_counters(server())->calls_replayed > 2);
+    p.filter = NULL;
+    pair_run(&p, 300000);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_OK);
+    assert_int_equal(p.executed, 1);
+}
+
+static void a_client_without_memory_gets_the_reply_later(void **state)
+{
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_CLIENT].memory_bytes = 80u << 10;
+    pair_start(&p);
+    pair_open(&p);
+    struct pair_call a = {.keep = true}, b = {0};
+    p.reply_bytes = 40000;
+    pair_call(&p, &a, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(a.status, MR_OK);
+    pair_call(&p, &b, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000000);
+    assert_int_equal(b.ended, 0);
+    mr_call_free(client(), a.call);
+    pair_run(&p, 300000);
+    assert_int_equal(b.ended, 1);
+    assert_int_equal(b.status, MR_OK);
+    assert_int_equal(p.executed, 2);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+static void a_user_who_left_does_not_get_the_reply(void **state)
+{
+    struct pair_call c = {0};
+    p.reply_bytes = 60000;
+    pair_call(&p, &c, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 2 * PAIR_DELAY_US);
+    mr_call_cancel(client(), c.call);
+    assert_int_equal(c.ended, 1);
+    pair_run(&p, 300000);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+    echo(100, 1000);
+}
+
+static void nonsense_from_the_server_is_dropped(void **state)
+{
+    uint8_t packet[MR_HEADER_BYTES + 64] = {0};
+    struct pair_call c = {0};
+    pair_call(&p, &c, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 100);
+    static const struct {
+        uint8_t type;
+        uint16_t flags;
+        uint64_t call_id;
+        uint32_t message_bytes, offset;
+        uint16_t bytes;
+    } bad[] = {
+        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, 64, 64, 64},
+        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, 8, 0, 8},
+        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, UINT32_MAX, 0, 64},
+        {MR_PACKET_DATA, MR_FLAG_REPLY, 2, 64, 0, 64},
+        {MR_PACKET_DATA, MR_FLAG_REPLY, 0, 64, 0, 64},
+        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, 64, 0, 64},
+        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, 5000, 3, 64},
+        {MR_PACKET_BUSY, 0, 99, 0, 0, 0},
+        {MR_PACKET_ACK, 0, 99, 0, 0, 40},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct mr_packet_header h = {.magic = MR_MAGIC,
+                                     .version = MR_PROTOCOL_VERSION,
+                                     .type = bad[i].type,
+                                     .flags = bad[i].flags,
+                                     .payload_bytes = bad[i].bytes,
+                                     .session_id = p.session->peer.session_id,
+                                     .call_id = bad[i].call_id,
+                                     .message_bytes = bad[i].message_bytes,
+                                     .message_offset = bad[i].offset,
+                                     .incarnation = p.session->peer.incarnation,
+                                     .clock_us = (uint32_t)p.now_us};
+        memcpy(packet, &h, sizeof(h));
+        mr_tag_write(&p.session->peer.key, packet);
+        const struct mr_wire_counters *k = mr_endpoint_counters(client());
+        uint64_t before = k->drop_range + k->drop_stale + k->drop_message;
+        pair_inject(&p, PAIR_CLIENT, packet, MR_HEADER_BYTES + bad[i].bytes);
+        assert_int_equal(k->drop_range + k->drop_stale + k->drop_message, before + 1);
+        assert_int_equal(c.ended, 0);
+    }
+    mr_reply_status(server(), p.later[0], MR_OK);
+    pair_run(&p, 300000);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_OK);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(any_one_packet_may_be_lost, no_setup, teardown),
+        cmocka_unit_test_setup_teardown(any_one_packet_may_be_late, no_setup, teardown),
+        cmocka_unit_test_setup_teardown(any_one_packet_may_be_damaged, no_setup, teardown),
+        cmocka_unit_test_setup_teardown(any_run_of_packets_may_be_lost, no_setup, teardown),
+        cmocka_unit_test_setup_teardown(all_may_come_twice_and_in_any_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(heavy_loss_is_survived, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_lost_packet_costs_one_packet, no_setup, teardown),
+        cmocka_unit_test_setup_teardown(a_long_call_is_asked_after_at_a_bounded_rate, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lost_push_reply_is_replayed_not_executed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_without_memory_gets_the_reply_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_user_who_left_does_not_get_the_reply, setup, teardown),
+        cmocka_unit_test_setup_teardown(nonsense_from_the_server_is_dropped, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

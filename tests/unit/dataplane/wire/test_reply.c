@@ -1,0 +1,268 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair.h"
+
+static struct pair p;
+
+static struct mr_endpoint *server(void)
+{
+    return p.ends[PAIR_SERVER].ep;
+}
+
+static size_t server_memory(void)
+{
+    return mr_endpoint_memory_used(server());
+}
+
+static int setup(void **state)
+{
+    pair_init(&p);
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+static void call(struct pair_call *c, uint8_t op)
+{
+    pair_call(&p, c, op, NULL, 0, UINT64_MAX);
+}
+
+static void an_error_carries_its_text(void **state)
+{
+    struct pair_call c = {.keep = true};
+    call(&c, MR_OP_HUB_STATUS);
+    pair_run(&p, 1000);
+    assert_int_equal(c.status, MR_UNKNOWN_OP);
+    assert_int_equal(c.tensor_count, 1);
+    assert_int_equal(c.tensors[0].dtype, MR_U8);
+    assert_int_equal(c.tensors[0].bytes, strlen("no operation 22 here"));
+    assert_memory_equal(c.tensors[0].data, "no operation 22 here", c.tensors[0].bytes);
+    mr_call_free(p.ends[PAIR_CLIENT].ep, c.call);
+}
+
+static void long_text(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    mr_reply_error(ep, request->ref, MR_INTERNAL, "%0999d", 7);
+}
+
+static void a_long_text_is_cut(void **state)
+{
+    struct pair_call c = {.keep = true};
+    p.handler = long_text;
+    call(&c, MR_OP_ECHO);
+    pair_run(&p, 1000);
+    assert_int_equal(c.tensors[0].bytes, 400);
+    assert_int_equal(((char *)c.tensors[0].data)[399], '0');
+    mr_call_free(p.ends[PAIR_CLIENT].ep, c.call);
+}
+
+static void a_busy_answer_is_tried_again(void **state)
+{
+    struct pair_call c = {0};
+    call(&c, MR_OP_RESTORE);
+    pair_run(&p, 2000);
+    assert_int_equal(p.executed, 2);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_CHECKPOINT_NOT_FOUND);
+    assert_int_equal(mr_endpoint_counters(p.ends[PAIR_CLIENT].ep)->busy_received, 1);
+}
+
+static void later_keeps_the_request_as_it_was(void **state)
+{
+    uint64_t keys[5] = {1, 2, 3, 4, 5};
+    static uint8_t large[5000];
+    memset(large, 0xab, sizeof(large));
+    for (int i = 0; i < 2; i++) {
+        struct pair_call c = {0}, other = {0};
+        struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 5, keys),
+                                       mr_tensor_1d(MR_U8, i == 0 ? 10 : sizeof(large), large)};
+        pair_call(&p, &c, MR_OP_SAVE, tensors, 2, UINT64_MAX);
+        pair_run(&p, 500);
+        call(&other, MR_OP_ECHO);
+        pair_run(&p, 500);
+        const struct mr_request *r = p.later_request[i];
+        assert_int_equal(r->message->preamble.op, MR_OP_SAVE);
+        assert_int_equal(r->message->preamble.tensor_count, 2);
+        assert_memory_equal(r->message->tensors[0].data, keys, sizeof(keys));
+        assert_int_equal(r->message->tensors[1].bytes, i == 0 ? 10 : sizeof(large));
+        assert_memory_equal(r->message->tensors[1].data, large, r->message->tensors[1].bytes);
+        assert_int_equal(r->client_uuid[3], 0xc1);
+        assert_true(mr_call_ref_alive(server(), p.later[i]));
+        assert_int_equal(c.ended, 0);
+        mr_reply_status(server(), p.later[i], MR_OK);
+        assert_false(mr_call_ref_alive(server(), p.later[i]));
+        assert_int_equal(server_memory(), 0);
+        pair_run(&p, 500);
+        assert_int_equal(c.ended, 1);
+        assert_int_equal(c.status, MR_OK);
+    }
+}
+
+static void a_late_answer_does_not_stretch_the_round_trip(void **state)
+{
+    struct pair_call c = {0};
+    call(&c, MR_OP_SAVE);
+    pair_run(&p, 5000000);
+    assert_int_equal(c.ended, 0);
+    assert_int_equal(p.executed, 1);
+    mr_reply_status(server(), p.later[0], MR_OK);
+    pair_run(&p, 1000);
+    assert_int_equal(c.ended, 1);
+    struct mr_session_info info;
+    mr_session_info(p.session, &info);
+    assert_in_range(info.rtt_us, 2 * PAIR_DELAY_US, 2 * PAIR_DELAY_US + 5);
+    assert_int_equal(p.events[MR_SESSION_AWAY], 0); /* it said that it is at it */
+}
+
+static void an_answer_to_a_vanished_session_frees_its_request(void **state)
+{
+    struct pair_call c = {0};
+    uint8_t data[100];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), memset(data, 9, sizeof(data)));
+    pair_call(&p, &c, MR_OP_SAVE, &tensor, 1, UINT64_MAX);
+    pair_run(&p, 500);
+    mr_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
+    pair_run(&p, 500);
+    assert_false(mr_call_ref_alive(server(), p.later[0]));
+    assert_memory_equal(p.later_request[0]->message->tensors[0].data, data, sizeof(data));
+    struct mr_tensor out = mr_tensor_1d(MR_U8, 10, NULL);
+    assert_false(mr_reply_begin(server(), p.later[0], MR_OK, &out, 1));
+    assert_int_equal(server_memory(), 0);
+    mr_reply_busy(server(), p.later[0]);
+    mr_reply_error(server(), p.later[0], MR_INTERNAL, "nobody hears this");
+    struct mr_call_ref nonsense = {1000000, 99, 1, 1};
+    mr_reply_status(server(), nonsense, MR_OK);
+    assert_int_equal(server_memory(), 0);
+}
+
+static void small_replies_are_given_back_soon(void **state)
+{
+    struct pair_call c = {0};
+    p.reply_bytes = 500;
+    call(&c, MR_OP_LOOKUP);
+    pair_run(&p, 100);
+    assert_int_equal(c.status, MR_OK);
+    assert_true(server_memory() > 0);
+    pair_run(&p, 30000);
+    assert_int_equal(server_memory(), 0);
+}
+
+static enum pair_verdict drop_session_acks(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                           uint32_t bytes)
+{
+    return from == PAIR_CLIENT && data[3] == MR_PACKET_ACK ? PAIR_DROP : PAIR_PASS;
+}
+
+static void kept_replies_survive_lost_acks_until_the_next(void **state)
+{
+    struct pair_call small = {0}, large = {0};
+    p.filter = drop_session_acks;
+    p.reply_bytes = 500;
+    call(&small, MR_OP_LOOKUP);
+    pair_run(&p, 1000);
+    p.reply_bytes = 30000;
+    call(&large, MR_OP_LOOKUP);
+    pair_run(&p, 2000000);
+    assert_int_equal(small.ended + large.ended, 2);
+    assert_true(server_memory() >= 30500);
+    p.filter = NULL;
+    pair_run(&p, 11000000);
+    assert_int_equal(server_memory(), 0);
+}
+
+/* An acknowledgement of slots that was held up must not touch calls that came after it. */
+static uint8_t held[256];
+static uint32_t held_bytes;
+
+static enum pair_verdict hold_session_ack(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                          uint32_t bytes)
+{
+    if (from != PAIR_CLIENT || data[3] != MR_PACKET_ACK)
+        return PAIR_PASS;
+    memcpy(held, data, bytes);
+    held_bytes = bytes;
+    return PAIR_DROP;
+}
+
+static void an_old_slots_ack_leaves_newer_calls_alone(void **state)
+{
+    struct pair_call c = {0};
+    p.reply_bytes = 500;
+    p.filter = hold_session_ack;
+    call(&c, MR_OP_LOOKUP);
+    pair_run(&p, 300000);
+    assert_true(held_bytes > 0);
+    size_t before = server_memory();
+    for (int i = 0; i < 64; i++) {
+        struct pair_call again = {0};
+        call(&again, MR_OP_LOOKUP);
+        pair_run(&p, 100);
+    }
+    assert_true(server_memory() > before);
+    before = server_memory();
+    pair_inject(&p, PAIR_SERVER, held, held_bytes);
+    assert_int_equal(server_memory(), before);
+}
+
+static void too_large_a_reply_is_said_so(void **state)
+{
+    struct pair_call c = {0};
+    p.config[PAIR_SERVER].message_bytes_max = 4096;
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    p.reply_bytes = 5000;
+    call(&c, MR_OP_LOOKUP);
+    pair_run(&p, 1000);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_TOO_LARGE);
+}
+
+/* Memory for one of two answers at a time: both get through. */
+static void no_memory_for_the_reply_is_busy(void **state)
+{
+    struct pair_call calls[8] = {0};
+    p.config[PAIR_SERVER].memory_bytes = 160u << 10;
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    p.reply_bytes = 60000;
+    p.executed = 0;
+    for (int i = 0; i < 8; i++)
+        call(&calls[i], MR_OP_LOOKUP);
+    pair_run(&p, 1000000);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(calls[i].ended, 1);
+        assert_int_equal(calls[i].status, MR_OK);
+    }
+    assert_int_equal(p.executed, 8);
+    assert_true(mr_endpoint_counters(server())->busy_sent > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_error_carries_its_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_long_text_is_cut, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_busy_answer_is_tried_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(later_keeps_the_request_as_it_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_late_answer_does_not_stretch_the_round_trip, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_answer_to_a_vanished_session_frees_its_request, setup, teardown),
+        cmocka_unit_test_setup_teardown(small_replies_are_given_back_soon, setup, teardown),
+        cmocka_unit_test_setup_teardown(kept_replies_survive_lost_acks_until_the_next, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_old_slots_ack_leaves_newer_calls_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(too_large_a_reply_is_said_so, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_memory_for_the_reply_is_busy, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,346 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/segment.h"
+
+#define SEGMENT 1000u
+#define MESSAGE 20500u /* 21 segments, the last of 500 */
+#define WINDOW  8000u
+
+static uint8_t from[600 * SEGMENT], to[600 * SEGMENT];
+static struct mr_incoming in;
+static struct mr_outgoing out;
+
+static int setup(void **state)
+{
+    for (uint32_t i = 0; i < sizeof(from); i++)
+        from[i] = (uint8_t)(i * 31 + i / 256);
+    memset(to, 0, sizeof(to));
+    mr_incoming_init(&in, to, MESSAGE, SEGMENT, WINDOW);
+    mr_outgoing_init(&out, from, MESSAGE, SEGMENT, WINDOW);
+    return 0;
+}
+
+static enum mr_segment_result put(uint32_t n)
+{
+    uint32_t bytes = n == MESSAGE / SEGMENT ? MESSAGE % SEGMENT : SEGMENT;
+    return mr_incoming_put(&in, n * SEGMENT, from + (size_t)n * SEGMENT, bytes);
+}
+
+static void window_is_whole_segments_within_bounds(void **state)
+{
+    assert_int_equal(mr_window_clamp(8500, SEGMENT), 8000);
+    assert_int_equal(mr_window_clamp(1, SEGMENT), MR_WINDOW_SEGMENTS_MIN * SEGMENT);
+    assert_int_equal(mr_window_clamp(UINT32_MAX, SEGMENT), MR_SACK_SEGMENTS * SEGMENT);
+}
+
+static void takes_segments_in_order(void **state)
+{
+    for (uint32_t n = 0; n <= 20; n++) {
+        assert_false(mr_incoming_whole(&in));
+        assert_int_equal(put(n), MR_SEGMENT_NEW);
+    }
+    assert_true(mr_incoming_whole(&in));
+    assert_memory_equal(to, from, MESSAGE);
+}
+
+static void takes_segments_in_any_order(void **state)
+{
+    assert_int_equal(put(2), MR_SEGMENT_NEW);
+    assert_int_equal(put(1), MR_SEGMENT_NEW);
+    assert_int_equal(in.received_bytes, 0);
+    assert_int_equal(in.sack[0], 3);
+    assert_int_equal(put(0), MR_SEGMENT_NEW);
+    assert_int_equal(in.received_bytes, 3 * SEGMENT);
+    assert_int_equal(in.sack[0], 0);
+    for (uint32_t n = 20; n > 2; n--)
+        assert_int_equal(put(n), MR_SEGMENT_NEW);
+    assert_true(mr_incoming_whole(&in));
+    assert_memory_equal(to, from, MESSAGE);
+}
+
+static void knows_repeated_ones(void **state)
+{
+    put(0);
+    put(3);
+    assert_int_equal(put(0), MR_SEGMENT_REPEATED);
+    assert_int_equal(put(3), MR_SEGMENT_REPEATED);
+    assert_int_equal(in.gap_segments, 1);
+}
+
+static void refuses_what_does_not_fit(void **state)
+{
+    assert_int_equal(mr_incoming_put(&in, 1, from, SEGMENT), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, 0, from, SEGMENT - 1), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, 20 * SEGMENT, from, SEGMENT), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, 21 * SEGMENT, from, SEGMENT), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, UINT32_MAX, from, SEGMENT), MR_SEGMENT_RANGE);
+    assert_int_equal(in.received_bytes, 0);
+}
+
+static void refuses_what_the_bitmap_cannot_tell(void **state)
+{
+    mr_incoming_init(&in, to, 600 * SEGMENT, SEGMENT, UINT32_MAX);
+    assert_int_equal(put(257), MR_SEGMENT_RANGE);
+    assert_int_equal(put(256), MR_SEGMENT_NEW);
+    assert_int_equal(in.sack[3] >> 63, 1);
+    assert_int_equal(put(0), MR_SEGMENT_NEW);
+    assert_int_equal(put(257), MR_SEGMENT_NEW);
+}
+
+static void reports_by_quarter_windows(void **state)
+{
+    struct mr_ack ack;
+    assert_int_equal(in.grant_bytes, WINDOW);
+    put(0);
+    assert_false(mr_incoming_report_due(&in, 1));
+    put(1);
+    assert_true(mr_incoming_report_due(&in, 1));
+    mr_incoming_report(&in, &ack);
+    assert_int_equal(ack.received_bytes, 2 * SEGMENT);
+    assert_int_equal(ack.grant_bytes, 2 * SEGMENT + WINDOW);
+    assert_false(mr_incoming_report_due(&in, 1));
+    for (uint32_t n = 2; n < 15; n++)
+        put(n);
+    mr_incoming_report(&in, &ack);
+    assert_int_equal(ack.grant_bytes, MESSAGE);
+}
+
+static void messages_that_share_a_window_report_more_often(void **state)
+{
+    assert_false(mr_incoming_report_due(&in, 2));
+    put(0);
+    assert_true(mr_incoming_report_due(&in, 2));
+    assert_true(mr_incoming_report_due(&in, 1000)); /* not more often than each segment */
+    struct mr_ack ack;
+    mr_incoming_report(&in, &ack);
+    assert_false(mr_incoming_report_due(&in, 1000));
+}
+
+static void a_gap_is_certain_with_three_behind_it(void **state)
+{
+    put(1);
+    put(2);
+    assert_false(mr_incoming_gap_certain(&in));
+    put(3);
+    assert_true(mr_incoming_gap_certain(&in));
+    put(0);
+    assert_false(mr_incoming_gap_certain(&in));
+}
+
+/* ---- sender ---- */
+
+static uint32_t next(bool again)
+{
+    struct mr_segment s;
+    assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
+    assert_int_equal(s.again, again);
+    assert_int_equal(s.offset % SEGMENT, 0);
+    return s.offset / SEGMENT;
+}
+
+static void sends_up_to_the_grant(void **state)
+{
+    struct mr_segment s;
+    for (uint32_t n = 0; n < WINDOW / SEGMENT; n++)
+        assert_int_equal(next(false), n);
+    assert_false(mr_outgoing_ready(&out, UINT32_MAX));
+    assert_false(mr_outgoing_next(&out, UINT32_MAX, &s));
+    assert_int_equal(mr_outgoing_flight_bytes(&out), WINDOW);
+    struct mr_ack ack = {.received_bytes = 4 * SEGMENT, .grant_bytes = 12 * SEGMENT};
+    assert_true(mr_outgoing_report(&out, &ack, 3));
+    assert_int_equal(mr_outgoing_flight_bytes(&out), 4 * SEGMENT);
+    for (uint32_t n = 8; n < 12; n++)
+        assert_int_equal(next(false), n);
+    assert_false(mr_outgoing_ready(&out, UINT32_MAX));
+}
+
+static void respects_the_room_in_flight(void **state)
+{
+    assert_true(mr_outgoing_ready(&out, SEGMENT));
+    assert_false(mr_outgoing_ready(&out, SEGMENT - 1));
+    struct mr_segment s;
+    assert_false(mr_outgoing_next(&out, SEGMENT - 1, &s));
+}
+
+static void an_untaken_segment_goes_back(void **state)
+{
+    struct mr_segment s;
+    assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
+    mr_outgoing_undo(&out, &s);
+    assert_int_equal(out.sent_bytes, 0);
+    next(false);
+    mr_outgoing_probe(&out);
+    assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
+    assert_true(s.again);
+    assert_false(mr_outgoing_resends(&out));
+    mr_outgoing_undo(&out, &s);
+    assert_true(mr_outgoing_resends(&out));
+}
+
+static void send_window(void)
+{
+    for (uint32_t n = 0; n < WINDOW / SEGMENT; n++)
+        next(false);
+}
+
+static void resends_gaps_with_enough_behind_them(void **state)
+{
+    send_window();
+    /* has 0, 3, 5, 6: missing 1, 2 (three behind) and 4 (two behind) */
+    struct mr_ack ack = {
+        .received_bytes = SEGMENT, .grant_bytes = WINDOW, .sack = {1u << 1 | 1u << 3 | 1u << 4}};
+    assert_true(mr_outgoing_report(&out, &ack, 0));
+    assert_false(mr_outgoing_resends(&out));
+    assert_true(mr_outgoing_report(&out, &ack, 3));
+    assert_int_equal(next(true), 1);
+    assert_int_equal(next(true), 2);
+    assert_false(mr_outgoing_resends(&out));
+    assert_true(mr_outgoing_report(&out, &ack, 1));
+    assert_int_equal(next(true), 1);
+    assert_int_equal(next(true), 2);
+    assert_int_equal(next(true), 4);
+    assert_false(mr_outgoing_resends(&out));
+}
+
+static void arrived_ones_are_not_resent(void **state)
+{
+    send_window();
+    struct mr_ack ack = {.received_bytes = 0, .grant_bytes = WINDOW, .sack = {1u << 3}};
+    assert_true(mr_outgoing_report(&out, &ack, 1)); /* 0..3 are marked */
+    ack.sack[0] |= 1u << 1;
+    assert_true(mr_outgoing_report(&out, &ack, 1)); /* 2 has come after all */
+    assert_int_equal(next(true), 0);
+    ack = (struct mr_ack){.received_bytes = 3 * SEGMENT, .grant_bytes = WINDOW, .sack = {1}};
+    assert_true(mr_outgoing_report(&out, &ack, 0)); /* and 0, 1: only 3 is missing */
+    assert_int_equal(next(true), 3);
+    assert_false(mr_outgoing_resends(&out));
+}
+
+static void probes_with_first_gap_and_last_sent(void **state)
+{
+    mr_outgoing_probe(&out);
+    assert_false(mr_outgoing_resends(&out));
+    send_window();
+    mr_outgoing_probe(&out);
+    assert_int_equal(next(true), 0);
+    assert_int_equal(next(true), 7);
+    assert_false(mr_outgoing_resends(&out));
+    struct mr_ack ack = {.received_bytes = WINDOW, .grant_bytes = WINDOW};
+    assert_true(mr_outgoing_report(&out, &ack, 1));
+    mr_outgoing_probe(&out);
+    assert_false(mr_outgoing_resends(&out));
+}
+
+static void overtaken_reports_do_no_harm(void **state)
+{
+    send_window();
+    struct mr_ack new = {.received_bytes = 5 * SEGMENT, .grant_bytes = 13 * SEGMENT};
+    struct mr_ack old = {.received_bytes = SEGMENT, .grant_bytes = 9 * SEGMENT, .sack = {2}};
+    assert_true(mr_outgoing_report(&out, &new, 1));
+    assert_true(mr_outgoing_report(&out, &old, 1));
+    assert_int_equal(out.acked_bytes, 5 * SEGMENT);
+    assert_int_equal(out.grant_bytes, 13 * SEGMENT);
+    assert_false(mr_outgoing_resends(&out));
+}
+
+static void refuses_impossible_reports(void **state)
+{
+    struct mr_ack ack = {.received_bytes = MESSAGE + 1};
+    assert_false(mr_outgoing_report(&out, &ack, 1));
+    ack.received_bytes = 17;
+    assert_false(mr_outgoing_report(&out, &ack, 1));
+    ack.received_bytes = MESSAGE;
+    assert_true(mr_outgoing_report(&out, &ack, 1));
+    assert_int_equal(mr_outgoing_flight_bytes(&out), 0);
+    assert_false(mr_outgoing_ready(&out, UINT32_MAX));
+}
+
+static void a_boundless_grant_is_bounded(void **state)
+{
+    mr_outgoing_init(&out, from, 600 * SEGMENT, SEGMENT, WINDOW);
+    struct mr_ack ack = {.received_bytes = SEGMENT, .grant_bytes = UINT32_MAX, .sack = {UINT64_MAX}};
+    assert_true(mr_outgoing_report(&out, &ack, 1));
+    assert_int_equal(out.grant_bytes, (1 + MR_SACK_SEGMENTS) * SEGMENT);
+}
+
+static void goes_back_when_told(void **state)
+{
+    send_window();
+    struct mr_ack ack = {.received_bytes = 5 * SEGMENT, .grant_bytes = 13 * SEGMENT};
+    assert_true(mr_outgoing_report(&out, &ack, 1));
+    mr_outgoing_go_back(&out, 0);
+    assert_int_equal(mr_outgoing_flight_bytes(&out), 0);
+    assert_int_equal(next(false), 0);
+}
+
+/* Sender and receiver over a channel that loses, repeats and reorders, with nothing but reports between them. */
+static void gets_through_any_channel(void **state)
+{
+    for (uint32_t seed = 1; seed <= 50; seed++) {
+        srand(seed);
+        uint32_t bytes = 1 + (uint32_t)rand() % sizeof(from);
+        mr_incoming_init(&in, to, bytes, SEGMENT, (uint32_t)rand() % 300000);
+        mr_outgoing_init(&out, from, bytes, SEGMENT, in.window_bytes);
+        memset(to, 0, sizeof(to));
+        uint32_t turns = 0;
+        struct mr_segment held = {0};
+        while (out.acked_bytes < bytes) {
+            assert_true(++turns < 100000);
+            struct mr_segment s;
+            if (!mr_outgoing_next(&out, UINT32_MAX, &s)) {
+                mr_outgoing_probe(&out);
+                if (!mr_outgoing_next(&out, UINT32_MAX, &s))
+                    s = held;
+            }
+            if (rand() % 10 == 0) {
+                held = s;
+                continue;
+            }
+            if (s.bytes > 0)
+                assert_int_not_equal(mr_incoming_put(&in, s.offset, from + s.offset, s.bytes),
+                                     MR_SEGMENT_RANGE);
+            if (held.bytes > 0 && rand() % 4 == 0)
+                mr_incoming_put(&in, held.offset, from + held.offset, held.bytes);
+            struct mr_ack ack;
+            if (rand() % 3 == 0) {
+                mr_incoming_report(&in, &ack);
+                if (rand() % 5 != 0)
+                    assert_true(mr_outgoing_report(&out, &ack, 1));
+            }
+        }
+        assert_memory_equal(to, from, bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(window_is_whole_segments_within_bounds, setup),
+        cmocka_unit_test_setup(takes_segments_in_order, setup),
+        cmocka_unit_test_setup(takes_segments_in_any_order, setup),
+        cmocka_unit_test_setup(knows_repeated_ones, setup),
+        cmocka_unit_test_setup(refuses_what_does_not_fit, setup),
+        cmocka_unit_test_setup(refuses_what_the_bitmap_cannot_tell, setup),
+        cmocka_unit_test_setup(reports_by_quarter_windows, setup),
+        cmocka_unit_test_setup(messages_that_share_a_window_report_more_often, setup),
+        cmocka_unit_test_setup(a_gap_is_certain_with_three_behind_it, setup),
+        cmocka_unit_test_setup(sends_up_to_the_grant, setup),
+        cmocka_unit_test_setup(respects_the_room_in_flight, setup),
+        cmocka_unit_test_setup(an_untaken_segment_goes_back, setup),
+        cmocka_unit_test_setup(resends_gaps_with_enough_behind_them, setup),
+        cmocka_unit_test_setup(arrived_ones_are_not_resent, setup),
+        cmocka_unit_test_setup(probes_with_first_gap_and_last_sent, setup),
+        cmocka_unit_test_setup(overtaken_reports_do_no_harm, setup),
+        cmocka_unit_test_setup(refuses_impossible_reports, setup),
+        cmocka_unit_test_setup(a_boundless_grant_is_bounded, setup),
+        cmocka_unit_test_setup(goes_back_when_told, setup),
+        cmocka_unit_test_setup(gets_through_any_channel, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

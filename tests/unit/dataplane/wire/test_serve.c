@@ -1,0 +1,336 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair.h"
+
+static struct pair p;
+
+static struct mr_endpoint *server(void)
+{
+    return p.ends[PAIR_SERVER].ep;
+}
+
+static const struct mr_wire_counters *served(void)
+{
+    return mr_endpoint_counters(server());
+}
+
+static int setup(void **state)
+{
+    pair_init(&p);
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+/* ---- packets made by hand, under the session's key: what a client with the key and bad intentions can send ---- */
+
+static struct mr_packet_header header(uint8_t type, uint16_t flags, uint64_t call_id, uint32_t message_bytes,
+                                      uint32_t offset)
+{
+    struct mr_packet_header h = {
+        .magic = MR_MAGIC,
+        .version = MR_PROTOCOL_VERSION,
+        .type = type,
+        .flags = flags,
+        .session_id = p.session->peer.session_id,
+        .call_id = call_id,
+        .message_bytes = message_bytes,
+        .message_offset = offset,
+        .incarnation = p.session->peer.incarnation,
+        .clock_us = (uint32_t)p.now_us,
+    };
+    return h;
+}
+
+static void send_packet(struct mr_packet_header h, const void *payload, uint32_t bytes)
+{
+    static uint8_t packet[MR_UDP_BYTES_MAX];
+    h.payload_bytes = (uint16_t)bytes;
+    memcpy(packet, &h, sizeof(h));
+    if (bytes > 0)
+        memcpy(packet + sizeof(h), payload, bytes);
+    mr_tag_write(&p.session->peer.key, packet);
+    pair_inject(&p, PAIR_SERVER, packet, (uint32_t)sizeof(h) + bytes);
+}
+
+static _Alignas(64) uint8_t message[100000];
+static uint32_t message_bytes;
+
+static void make_message(uint8_t op, uint32_t body_bytes, uint32_t deadline_ms)
+{
+    static uint8_t body[sizeof(message)];
+    struct mr_preamble preamble = {.op = op, .deadline_ms = deadline_ms};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, body_bytes, body);
+    uint32_t count = body_bytes > 0;
+    message_bytes = mr_message_bytes(&tensor, count);
+    assert_in_range(message_bytes, 1, sizeof(message));
+    mr_message_layout(message, &preamble, &tensor, count);
+    mr_message_seal(message, message_bytes);
+}
+
+static void send_whole(uint64_t call_id, uint16_t flags)
+{
+    send_packet(header(MR_PACKET_DATA, flags, call_id, message_bytes, 0), message, message_bytes);
+}
+
+static void send_segment(uint64_t call_id, uint32_t n, uint16_t flags)
+{
+    uint32_t segment_bytes = p.session->peer.segment_bytes, offset = n * segment_bytes;
+    uint32_t left = message_bytes - offset;
+    send_packet(header(MR_PACKET_DATA, flags, call_id, message_bytes, offset), message + offset,
+                left < segment_bytes ? left : segment_bytes);
+}
+
+static void executes_each_id_once(void **state)
+{
+    make_message(MR_OP_PUSH_GRAD, 10, 0);
+    for (int i = 0; i < 5; i++)
+        send_whole(1, i % 2 == 0 ? 0 : MR_FLAG_PROBE);
+    assert_int_equal(p.executed, 1);
+    assert_int_equal(served()->calls_replayed, 4);
+    assert_int_equal(served()->segments_repeated, 4);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, 2 + 1 + 5); /* handshake, its ping, the replies */
+}
+
+static void an_older_id_is_stale(void **state)
+{
+    make_message(MR_OP_PUSH_GRAD, 10, 0);
+    send_whole(65, 0);
+    send_whole(1, 0);
+    assert_int_equal(p.executed, 1);
+    assert_int_equal(served()->drop_stale, 1);
+    send_whole(0, 0);
+    assert_int_equal(served()->drop_stale, 2);
+}
+
+static void ids_may_leave_some_out(void **state)
+{
+    make_message(MR_OP_PUSH_GRAD, 10, 0);
+    send_whole(1, 0);
+    send_whole(1000, 0);
+    send_whole(999, 0);
+    assert_int_equal(p.executed, 3);
+}
+
+static void a_newer_id_while_executing_waits(void **state)
+{
+    make_message(MR_OP_SAVE, 0, 0);
+    send_whole(1, 0);
+    make_message(MR_OP_PUSH_GRAD, 0, 0);
+    send_whole(65, 0);
+    assert_int_equal(p.executed, 1);
+    assert_int_equal(served()->drop_range, 1);
+    mr_reply_status(server(), p.later[0], MR_OK);
+    send_whole(65, 0);
+    assert_int_equal(p.executed, 2);
+}
+
+static void a_newer_id_takes_over_a_request_that_was_never_whole(void **state)
+{
+    make_message(MR_OP_PUSH_GRAD, 5000, 0);
+    send_segment(1, 1, 0);
+    assert_true(mr_endpoint_memory_used(server()) > 0);
+    make_message(MR_OP_PUSH_GRAD, 0, 0);
+    send_whole(65, 0);
+    assert_int_equal(p.executed, 1);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    make_message(MR_OP_PUSH_GRAD, 5000, 0);
+    for (uint32_t n = 0; n < 5; n++)
+        send_segment(1, n, 0);
+    assert_int_equal(p.executed, 1);
+}
+
+static void a_damaged_message_is_not_executed(void **state)
+{
+    make_message(MR_OP_PUSH_GRAD, 10, 0);
+    message[message_bytes - 1] ^= 1;
+    send_whole(1, 0);
+    assert_int_equal(p.executed, 0);
+    assert_int_equal(served()->drop_message, 1);
+    message[message_bytes - 1] ^= 1;
+    send_whole(1, 0);
+    assert_int_equal(p.executed, 1);
+
+    make_message(MR_OP_PUSH_GRAD, 2000, 0);
+    message[1500] ^= 1;
+    send_segment(2, 0, 0);
+    send_segment(2, 1, 0);
+    assert_int_equal(p.executed, 1);
+    assert_int_equal(served()->drop_message, 2);
+    assert_int_equal(served()->busy_sent, 1); /* so that the client starts over */
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+}
+
+static void lengths_and_offsets_out_of_range_are_dropped(void **state)
+{
+    uint32_t segment_bytes = p.session->peer.segment_bytes;
+    make_message(MR_OP_PUSH_GRAD, 5000, 0);
+    send_packet(header(MR_PACKET_DATA, 0, 1, message_bytes, 7), message, segment_bytes);
+    send_packet(header(MR_PACKET_DATA, 0, 2, message_bytes, 0), message, segment_bytes - 1);
+    send_packet(header(MR_PACKET_DATA, 0, 3, message_bytes, UINT32_MAX - segment_bytes), message,
+                segment_bytes);
+    send_packet(header(MR_PACKET_DATA, 0, 4, UINT32_MAX, 0), message, segment_bytes);
+    send_packet(header(MR_PACKET_DATA, 0, 5, 8, 0), message, 8);
+    send_packet(header(MR_PACKET_DATA, 0, 6, 100, 50), message, 100);
+    assert_int_equal(served()->drop_range, 6);
+    assert_int_equal(p.executed, 0);
+    send_segment(7, 0, 0);
+    send_packet(header(MR_PACKET_DATA, 0, 7, message_bytes + 1, segment_bytes), message, segment_bytes);
+    assert_int_equal(served()->drop_range, 7);
+}
+
+static void a_malformed_bundle_stops_where_it_breaks(void **state)
+{
+    uint8_t bundle[400] = {0};
+    make_message(MR_OP_PUSH_GRAD, 0, 0);
+    struct mr_frame frame = {.call_id = 1, .message_bytes = message_bytes};
+    memcpy(bundle, &frame, sizeof(frame));
+    memcpy(bundle + sizeof(frame), message, message_bytes);
+    uint32_t second = (uint32_t)sizeof(frame) + message_bytes;
+    frame.call_id = 2;
+    const struct {
+        uint32_t message_bytes, reserved, bytes;
+    } bad[] = {{message_bytes, 1, second * 2},
+               {message_bytes, 0, second * 2 - 8},
+               {UINT32_MAX, 0, 200},
+               {0, 0, second * 2},
+               {7, 0, second + 24},
+               {message_bytes, 0, second + 8},
+               {UINT32_MAX - 3, 0, second * 2}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        frame.message_bytes = bad[i].message_bytes;
+        frame.reserved = bad[i].reserved;
+        memcpy(bundle + second, &frame, sizeof(frame));
+        memcpy(bundle + second + sizeof(frame), message, message_bytes);
+        send_packet(header(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0, 0, 0), bundle, bad[i].bytes);
+        assert_int_equal(p.executed, 1);
+        assert_int_equal(served()->drop_range, i + 1);
+    }
+}
+
+static void time_left_counts_from_the_first_segment(void **state)
+{
+    make_message(MR_OP_PUSH_GRAD, 2000, 5);
+    send_segment(1, 0, 0);
+    p.now_us += 6000;
+    send_segment(1, 1, 0);
+    assert_int_equal(p.executed, 0);
+    assert_int_equal(served()->calls_expired, 1);
+    send_segment(2, 0, 0);
+    p.now_us += 4000;
+    send_segment(2, 1, 0);
+    assert_int_equal(p.executed, 1);
+}
+
+static void reports_gaps_and_answers_probes(void **state)
+{
+    make_message(MR_OP_PUSH_GRAD, 10000, 0); /* 9 segments */
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    send_segment(1, 1, 0);
+    send_segment(1, 2, 0);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
+    send_segment(1, 3, 0); /* three behind the gap */
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 1);
+    send_segment(1, 4, 0);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 1);
+    send_segment(1, 4, MR_FLAG_PROBE);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 2);
+    send_packet(header(MR_PACKET_PING, MR_FLAG_PROBE, 1, 0, 0), NULL, 0);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 3);
+    send_packet(header(MR_PACKET_PING, MR_FLAG_PROBE, 77, 0, 0), NULL, 0); /* never seen */
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 4);
+    send_packet(header(MR_PACKET_PING, 0, 1, 0, 0), NULL, 0); /* wants no answer */
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 4);
+}
+
+static void no_memory_is_busy_and_nothing_is_left(void **state)
+{
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_SERVER].memory_bytes = 64u << 10;
+    pair_start(&p);
+    pair_open(&p);
+    make_message(MR_OP_PUSH_GRAD, 90000, 0);
+    send_segment(1, 0, 0);
+    assert_int_equal(served()->busy_sent, 1);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    make_message(MR_OP_PUSH_GRAD, 0, 0);
+    send_whole(1, 0);
+    assert_int_equal(p.executed, 1);
+}
+
+static void a_session_says_bye_once(void **state)
+{
+    send_packet(header(MR_PACKET_BYE, 0, 0, 0, 0), NULL, 0);
+    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    send_packet(header(MR_PACKET_BYE, 0, 0, 0, 0), NULL, 0);
+    assert_int_equal(served()->drop_session, 1);
+}
+
+static void random_packets_under_the_key_do_no_harm(void **state)
+{
+    uint64_t r = 88172645463325252u;
+    make_message(MR_OP_LOOKUP, 10000, 0);
+    p.reply_bytes = 5000;
+    for (uint32_t i = 0; i < 20000; i++) {
+        r ^= r << 13, r ^= r >> 7, r ^= r << 17;
+        struct mr_ack ack = {(uint32_t)(r >> 40) % 12000, (uint32_t)(r >> 20), {r, r >> 3, ~r, r * 3}};
+        if (i % 3 == 0)
+            ack.received_bytes -= ack.received_bytes % p.session->peer.segment_bytes;
+        uint64_t id = r >> 60;
+        switch (i % 5) {
+        case 0:
+            send_packet(header(i % 10 == 0 ? MR_PACKET_ACK : MR_PACKET_RESEND, MR_FLAG_REPLY, id, 0, 0), &ack,
+                        sizeof(ack));
+            break;
+        case 1:
+            send_packet(header(MR_PACKET_PING, MR_FLAG_PROBE, id, 0, 0), NULL, 0);
+            break;
+        case 2:
+            send_packet(header(MR_PACKET_DATA, (uint16_t)(r & 6), id, (uint32_t)(r >> 17) % 20000,
+                               (uint32_t)(r >> 50)),
+                        message, 1 + (uint32_t)(r >> 30) % 1180);
+            break;
+        default:
+            send_segment(id + i / 1000 * 16, (uint32_t)(r >> 8) % 9, (uint16_t)(r >> 5 & MR_FLAG_PROBE));
+            break;
+        }
+        mr_endpoint_poll(server(), p.now_us, 4);
+    }
+    assert_true(p.executed > 0);
+    send_packet(header(MR_PACKET_BYE, 0, 0, 0, 0), NULL, 0);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(executes_each_id_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_older_id_is_stale, setup, teardown),
+        cmocka_unit_test_setup_teardown(ids_may_leave_some_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_newer_id_while_executing_waits, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_newer_id_takes_over_a_request_that_was_never_whole, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_damaged_message_is_not_executed, setup, teardown),
+        cmocka_unit_test_setup_teardown(lengths_and_offsets_out_of_range_are_dropped, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_malformed_bundle_stops_where_it_breaks, setup, teardown),
+        cmocka_unit_test_setup_teardown(time_left_counts_from_the_first_segment, setup, teardown),
+        cmocka_unit_test_setup_teardown(reports_gaps_and_answers_probes, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_memory_is_busy_and_nothing_is_left, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_session_says_bye_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(random_packets_under_the_key_do_no_harm, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
