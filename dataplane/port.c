@@ -128,8 +128,8 @@ static void device_arguments(enum dp_driver driver, const struct dp_config *conf
         snprintf(out, out_bytes, "iface=%s", config->device);
         break;
     case DP_DRIVER_MEMIF:
-        snprintf(out, out_bytes, "role=server,id=0,socket=%s,socket-abstract=no,rsize=11,bsize=%u",
-                 config->device, net->mtu + ETHER_EXTRA_BYTES);
+        snprintf(out, out_bytes, "role=%s,id=0,socket=%s,socket-abstract=no,rsize=11,bsize=%u",
+                 config->memif_client ? "client" : "server", config->device, net->mtu + ETHER_EXTRA_BYTES);
         break;
     default:
         out[0] = '\0';
