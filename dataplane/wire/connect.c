@@ -8,41 +8,6 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 
-/* ---- the table of sessions by id ---- */
-
-static uint32_t *id_bucket(const struct mr_endpoint *ep, uint64_t session_id)
-{
-    uint64_t mixed = session_id * UINT64_C(0x9E3779B97F4A7C15);
-    return &ep->session_buckets[(uint32_t)(mixed >> 40) & ep->bucket_mask];
-}
-
-static struct mr_session *find_id(const struct mr_endpoint *ep, uint64_t session_id,
-                                  const struct mr_address *from)
-{
-    for (uint32_t i = *id_bucket(ep, session_id); i != 0; i = ep->sessions[i - 1].next) {
-        struct mr_session *s = &ep->sessions[i - 1];
-        if (s->peer.session_id == session_id && mr_address_equal(&s->peer.address, from))
-            return s;
-    }
-    return NULL;
-}
-
-static void table_insert(struct mr_endpoint *ep, struct mr_session *s)
-{
-    uint32_t *bucket = id_bucket(ep, s->peer.session_id);
-    s->next = *bucket;
-    *bucket = (uint32_t)(s - ep->sessions) + 1;
-}
-
-static void table_remove(struct mr_endpoint *ep, struct mr_session *s)
-{
-    uint32_t *link = id_bucket(ep, s->peer.session_id);
-    uint32_t number = (uint32_t)(s - ep->sessions) + 1;
-    while (*link != number)
-        link = &ep->sessions[*link - 1].next;
-    *link = s->next;
-}
-
 /* ---- handshake ---- */
 
 static void send_hello(struct mr_endpoint *ep, struct mr_session *s)
@@ -86,7 +51,7 @@ static void hello_next(struct mr_endpoint *ep, struct mr_session *s)
     mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + wait_us);
 }
 
-static void handshake_begin(struct mr_endpoint *ep, struct mr_session *s)
+void mr_connect_begin(struct mr_endpoint *ep, struct mr_session *s)
 {
     if (s->handshake != MR_HANDSHAKE_NONE)
         return;
@@ -95,82 +60,16 @@ static void handshake_begin(struct mr_endpoint *ep, struct mr_session *s)
     hello_next(ep, s);
 }
 
-static void arm(struct mr_endpoint *ep, struct mr_session *s)
-{
-    uint64_t at_us = s->keepalive_at_us;
-    if (s->unacked_at_us != 0 && s->unacked_at_us < at_us)
-        at_us = s->unacked_at_us;
-    mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, at_us);
-}
-
-static void handshake_end(struct mr_endpoint *ep, struct mr_session *s)
+void mr_connect_end(struct mr_endpoint *ep, struct mr_session *s)
 {
     s->handshake = MR_HANDSHAKE_NONE;
     if (!s->confirmed)
         s->keepalive_at_us = ep->now_us + MR_CONFIRM_US;
-    arm(ep, s);
+    mr_session_arm(ep, s);
 }
 
-/* ---- an established session's own timer ---- */
-
-static void send_slots_ack(struct mr_endpoint *ep, struct mr_session *s, uint64_t slots)
+void mr_connect_retry(struct mr_endpoint *ep, struct mr_session *s)
 {
-    struct mr_ack ack = {
-        .received_bytes = (uint32_t)s->next_call_id,
-        .grant_bytes = (uint32_t)(s->next_call_id >> 32),
-        .sack = {slots & ~s->busy_slots},
-    };
-    if (ack.sack[0] != 0)
-        (void)mr_transmit_control(ep, &s->peer, MR_PACKET_ACK, MR_FLAG_REPLY, 0, &ack, sizeof(ack));
-}
-
-void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *s, uint32_t slot)
-{
-    s->unacked_slots |= UINT64_C(1) << slot;
-    s->acked_once = false;
-    if (s->unacked_at_us != 0 || s->handshake != MR_HANDSHAKE_NONE)
-        return;
-    s->unacked_at_us = ep->now_us + MR_SLOTS_ACK_US;
-    arm(ep, s);
-}
-
-static void ack_slots(struct mr_endpoint *ep, struct mr_session *s)
-{
-    send_slots_ack(ep, s, s->unacked_slots);
-    if (s->acked_once) {
-        s->unacked_slots = 0;
-        s->unacked_at_us = 0;
-    } else {
-        s->unacked_at_us = ep->now_us + MR_SLOTS_ACK_AGAIN_US;
-    }
-    s->acked_once = !s->acked_once;
-}
-
-static void keep_alive(struct mr_endpoint *ep, struct mr_session *s)
-{
-    if (!s->confirmed || ep->now_us - s->peer.heard_us >= MR_KEEPALIVE_US / 2)
-        (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
-    if (s->confirmed)
-        send_slots_ack(ep, s, ~UINT64_C(0));
-    s->keepalive_at_us = ep->now_us + (s->confirmed ? MR_KEEPALIVE_US : MR_CONFIRM_US);
-}
-
-static void tell(struct mr_endpoint *ep, struct mr_session *s, enum mr_session_event event)
-{
-    if (ep->config.on_session != NULL && !s->closing)
-        ep->config.on_session(ep->config.app, s, event);
-}
-
-void mr_session_timer(struct mr_endpoint *ep, struct mr_session *s)
-{
-    if (s->handshake == MR_HANDSHAKE_NONE) {
-        if (s->unacked_at_us != 0 && s->unacked_at_us <= ep->now_us)
-            ack_slots(ep, s);
-        if (s->keepalive_at_us <= ep->now_us)
-            keep_alive(ep, s);
-        arm(ep, s);
-        return;
-    }
     if (s->handshake == MR_HANDSHAKE_COOKIE && s->hello_tries % MR_HELLO_COOKIE_TRIES == 0)
         s->handshake = MR_HANDSHAKE_HELLO; /* the cookie may be stale */
     hello_next(ep, s);
@@ -178,16 +77,11 @@ void mr_session_timer(struct mr_endpoint *ep, struct mr_session *s)
 
 void mr_session_away(struct mr_endpoint *ep, struct mr_session *s)
 {
-    handshake_begin(ep, s);
+    mr_connect_begin(ep, s);
     if (s->away)
         return;
     s->away = true;
-    tell(ep, s, MR_SESSION_AWAY);
-}
-
-static void sample_rtt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_packet *packet)
-{
-    mr_rtt_sample(&s->rtt, (uint32_t)ep->now_us - packet->header.clock_us);
+    mr_session_tell(ep, s, MR_SESSION_AWAY);
 }
 
 static struct mr_session *find_handshake(const struct mr_endpoint *ep, const struct mr_packet *packet,
@@ -214,7 +108,7 @@ static void on_retry(struct mr_endpoint *ep, const struct mr_packet *packet)
         return;
     }
     memcpy(s->cookie, packet->payload, MR_COOKIE_BYTES);
-    sample_rtt(ep, s, packet);
+    mr_session_sample_rtt(ep, s, packet);
     s->handshake = MR_HANDSHAKE_COOKIE;
     s->hello_tries = 0;
     hello_next(ep, s);
@@ -240,7 +134,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
 {
     if (s->established) {
         s->dead_ids[s->dead_count++ % MR_DEAD_SESSIONS] = s->peer.session_id;
-        table_remove(ep, s);
+        mr_session_leave(ep, s);
     }
     s->established = true;
     s->peer.session_id = accept->session_id;
@@ -256,7 +150,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->unacked_at_us = 0;
     s->confirmed = false;
     mr_session_key(&ep->auth[0], accept, ep->config.client_uuid, &s->peer.key);
-    table_insert(ep, s);
+    mr_session_enter(ep, s);
 }
 
 static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
@@ -280,15 +174,15 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_range++;
         return;
     }
-    sample_rtt(ep, s, packet);
+    mr_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
     s->last_push_step = accept.last_push_step;
     bool was_away = s->away, was_established = s->established;
     s->away = false;
     if (was_established && s->peer.session_id == accept.session_id) {
-        handshake_end(ep, s);
+        mr_connect_end(ep, s);
         if (was_away)
-            tell(ep, s, MR_SESSION_UP);
+            mr_session_tell(ep, s, MR_SESSION_UP);
         return;
     }
     if (was_established) {
@@ -296,19 +190,19 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
         mr_session_restart_calls(ep, s);
     }
     adopt(ep, s, &accept);
-    handshake_end(ep, s);
+    mr_connect_end(ep, s);
     /* Shows the server that this was no replay, and that the session is to be kept. */
     (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
     mr_peer_mark(ep, &s->peer);
     uint32_t generation = s->generation;
     mr_session_end_doomed(ep, s, MR_UNKNOWN_OUTCOME);
     if (s->generation == generation)
-        tell(ep, s, was_established ? MR_SESSION_RESTARTED : MR_SESSION_UP);
+        mr_session_tell(ep, s, was_established ? MR_SESSION_RESTARTED : MR_SESSION_UP);
 }
 
 static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_session *s = find_id(ep, packet->header.session_id, packet->from);
+    struct mr_session *s = mr_session_lookup(ep, packet->header.session_id, packet->from);
     if (s == NULL) {
         ep->counters.drop_session++;
         return;
@@ -318,7 +212,7 @@ static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
         return;
     }
     ep->counters.resets_received++;
-    handshake_begin(ep, s);
+    mr_connect_begin(ep, s);
 }
 
 void mr_connect_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
@@ -334,101 +228,4 @@ void mr_connect_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
         on_reset(ep, packet);
         break;
     }
-}
-
-/* ---- sessions ---- */
-
-struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packet *packet)
-{
-    struct mr_session *s = find_id(ep, packet->header.session_id, packet->from);
-    if (s == NULL || !s->established || packet->header.incarnation != s->peer.incarnation) {
-        ep->counters.drop_session++;
-        return NULL;
-    }
-    if (!mr_tag_verify(&s->peer.key, packet->datagram)) {
-        ep->counters.drop_tag++;
-        return NULL;
-    }
-    sample_rtt(ep, s, packet);
-    s->peer.heard_us = ep->now_us;
-    s->confirmed = true;
-    if (s->away) {
-        s->away = false;
-        handshake_end(ep, s);
-        uint32_t generation = s->generation;
-        tell(ep, s, MR_SESSION_UP);
-        if (s->generation != generation)
-            return NULL;
-    }
-    return s;
-}
-
-enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *to, uint16_t core, void *user,
-                               struct mr_session **out)
-{
-    if (ep->sessions == NULL || core >= MR_CORE_MAX)
-        return MR_INVALID_ARGUMENT;
-    if (ep->sessions_free == 0 || ep->session_count >= ep->config.sessions_max)
-        return MR_NO_MEMORY;
-    struct mr_session *s = &ep->sessions[ep->sessions_free - 1];
-    ep->sessions_free = s->next;
-    uint32_t generation = s->generation;
-    memset(s, 0, sizeof(*s));
-    s->generation = generation;
-    mr_peer_init(&s->peer, false);
-    s->peer.address = *to;
-    s->peer.window = ep->config.window;
-    s->ep = ep;
-    s->user = user;
-    s->core = core;
-    s->used = true;
-    s->timer.kind = MR_TIMER_SESSION;
-    s->client_nonce = mr_endpoint_random(ep);
-    mr_list_init(&s->built);
-    mr_list_init(&s->doomed);
-    for (uint32_t p = 0; p < MR_PRIORITIES; p++)
-        mr_list_init(&s->queue[p]);
-    ep->session_count++;
-    s->handshake = MR_HANDSHAKE_HELLO;
-    mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, 0); /* the first HELLO goes out in the next poll */
-    *out = s;
-    return MR_OK;
-}
-
-void mr_session_close(struct mr_endpoint *ep, struct mr_session *s, uint64_t now_us)
-{
-    assert(s->used && !s->closing);
-    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
-    s->closing = true;
-    mr_session_cancel_calls(ep, s);
-    mr_timer_disarm(&ep->wheel, &s->timer);
-    mr_list_remove(&s->peer.dirty);
-    if (s->established) {
-        (void)mr_transmit_control(ep, &s->peer, MR_PACKET_BYE, 0, 0, NULL, 0);
-        table_remove(ep, s);
-    }
-    assert(mr_list_empty(&s->peer.parked) && s->peer.flight_bytes == 0);
-    s->used = false;
-    s->established = false;
-    s->generation++;
-    s->next = ep->sessions_free;
-    ep->sessions_free = (uint32_t)(s - ep->sessions) + 1;
-    ep->session_count--;
-}
-
-void mr_session_info(const struct mr_session *s, struct mr_session_info *out)
-{
-    *out = (struct mr_session_info){
-        .up = s->established && !s->away,
-        .incarnation = s->peer.incarnation,
-        .core = s->core,
-        .core_count = s->core_count,
-        .map_version = s->map_version,
-        .segment_bytes = s->peer.segment_bytes,
-        .last_push_step = s->last_push_step,
-        .rtt_us = s->rtt.smoothed_us,
-        .silent_since_us = s->peer.heard_us,
-        .calls_pending = s->calls_pending,
-        .user = s->user,
-    };
 }

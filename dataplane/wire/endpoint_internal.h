@@ -3,6 +3,7 @@
  *   endpoint.c   create, destroy, the way in (receive) and the clock (poll)
  *   transmit.c   packets out: headers and tags, bundles of small messages, turns of large ones
  *   accept.c     serving side: HELLO to ACCEPT, sessions coming and going
+ *   session.c    calling side: sessions opened, found, kept alive, closed
  *   connect.c    calling side: HELLO to ACCEPT, lost and restarted servers
  *   serve.c      serving side: requests in, slots
  *   reply.c      serving side: replies out, kept until they are acknowledged
@@ -305,14 +306,32 @@ void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr
 void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet);
 void mr_later_free(struct mr_endpoint *ep, struct mr_later *later);
 
+/* ---- session.c ---- */
+
+/* The session a packet to the calling side belongs to, verified; NULL: counted. */
+struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packet *packet);
+/* By id and address alone. */
+struct mr_session *mr_session_lookup(const struct mr_endpoint *ep, uint64_t session_id,
+                                     const struct mr_address *from);
+/* Into, and out of, the table that they are found in; under the id the peer has at the time. */
+void mr_session_enter(struct mr_endpoint *ep, struct mr_session *session);
+void mr_session_leave(struct mr_endpoint *ep, struct mr_session *session);
+void mr_session_timer(struct mr_endpoint *ep, struct mr_session *session);
+/* For the next keep-alive or acknowledgement of slots. */
+void mr_session_arm(struct mr_endpoint *ep, struct mr_session *session);
+void mr_session_tell(struct mr_endpoint *ep, struct mr_session *session, enum mr_session_event event);
+void mr_session_sample_rtt(struct mr_endpoint *ep, struct mr_session *session,
+                           const struct mr_packet *packet);
+/* The slot's reply has come, and the server keeps it until told so. */
+void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *session, uint32_t slot);
+
 /* ---- connect.c ---- */
 
 void mr_connect_packet(struct mr_endpoint *ep, const struct mr_packet *packet); /* RETRY, ACCEPT, RESET */
-/* The session a packet to the calling side belongs to, verified; NULL: counted. */
-struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packet *packet);
-void mr_session_timer(struct mr_endpoint *ep, struct mr_session *session);
-/* The slot's reply has come, and the server keeps it until told so. */
-void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *session, uint32_t slot);
+void mr_connect_begin(struct mr_endpoint *ep, struct mr_session *session);
+/* The time for an answer to the last HELLO is up. */
+void mr_connect_retry(struct mr_endpoint *ep, struct mr_session *session);
+void mr_connect_end(struct mr_endpoint *ep, struct mr_session *session);
 /* Nothing was heard for too long. */
 void mr_session_away(struct mr_endpoint *ep, struct mr_session *session);
 

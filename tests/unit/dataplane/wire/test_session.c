@@ -1,0 +1,156 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "pair.h"
+
+static struct pair p;
+
+static struct mr_endpoint *client(void)
+{
+    return p.ends[PAIR_CLIENT].ep;
+}
+
+static int setup(void **state)
+{
+    pair_init(&p);
+    pair_start(&p);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+static bool up(void)
+{
+    struct mr_session_info info;
+    mr_session_info(p.session, &info);
+    return info.up;
+}
+
+static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
+                                  uint32_t bytes)
+{
+    return PAIR_DROP;
+}
+
+static void calls_made_before_it_is_up_wait(void **state)
+{
+    struct pair_call call = {0};
+    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session), MR_OK);
+    pair_call(&p, &call, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(call.ended, 1);
+    assert_int_equal(call.status, MR_OK);
+}
+
+static void two_sessions_to_one_core_do_not_mix(void **state)
+{
+    struct mr_session *other;
+    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &other), MR_OK);
+    pair_open(&p);
+    pair_run(&p, 100000);
+    struct mr_session_info info;
+    mr_session_info(other, &info);
+    assert_true(info.up && up());
+    assert_int_equal(mr_endpoint_session_count(p.ends[PAIR_SERVER].ep), 2);
+}
+
+static void an_idle_session_finds_out_about_a_restart(void **state)
+{
+    pair_open(&p);
+    pair_run(&p, 1000000);
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
+    assert_true(up());
+    struct mr_session_info info;
+    mr_session_info(p.session, &info);
+    assert_int_equal(info.incarnation, 8);
+}
+
+static void close_says_bye_and_ends_calls(void **state)
+{
+    struct pair_call a = {0}, b = {0};
+    pair_open(&p);
+    pair_call(&p, &a, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    pair_call(&p, &b, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    mr_session_close(client(), p.session, p.now_us);
+    assert_int_equal(a.ended, 1);
+    assert_int_equal(a.status, MR_CANCELLED);
+    assert_int_equal(b.ended, 1);
+    assert_int_equal(b.status, MR_CANCELLED);
+    assert_int_equal(mr_endpoint_session_count(client()), 0);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+    pair_run(&p, 1000);
+    assert_int_equal(mr_endpoint_session_count(p.ends[PAIR_SERVER].ep), 0);
+    assert_false(mr_call_ref_alive(p.ends[PAIR_SERVER].ep, p.later[0]));
+    mr_reply_status(p.ends[PAIR_SERVER].ep, p.later[0], MR_OK);
+    assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
+}
+
+static void close_in_event(struct pair *pair, enum mr_session_event event)
+{
+    if (event != MR_SESSION_AWAY && event != MR_SESSION_RESTARTED)
+        return;
+    mr_session_close(pair->ends[PAIR_CLIENT].ep, pair->session, pair->now_us);
+    pair->session = NULL;
+}
+
+static void a_handler_may_close_the_session(void **state)
+{
+    struct pair_call calls[4] = {0};
+    for (int restart = 0; restart < 2; restart++) {
+        p.on_event = NULL;
+        pair_open(&p);
+        for (int i = 0; i < 4; i++)
+            pair_call(&p, &calls[i], i % 2 == 0 ? MR_OP_PUSH_GRAD : MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+        p.filter = drop_all;
+        p.on_event = close_in_event;
+        pair_run(&p, 500000);
+        if (restart == 1) {
+            pair_restart_server(&p);
+            p.filter = NULL;
+        }
+        pair_run(&p, 3000000);
+        p.filter = NULL;
+        assert_null(p.session);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(calls[i].ended, restart + 1);
+        assert_int_equal(mr_endpoint_memory_used(client()), 0);
+    }
+}
+
+static void sessions_max_is_a_bound(void **state)
+{
+    struct mr_session *s;
+    for (uint32_t i = 0; i < p.config[PAIR_CLIENT].sessions_max; i++)
+        assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s), MR_OK);
+    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s), MR_NO_MEMORY);
+    mr_session_close(client(), s, p.now_us);
+    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &s), MR_OK);
+    assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, MR_CORE_MAX, NULL, &s),
+                     MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_session_open(p.ends[PAIR_SERVER].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &s),
+                     MR_INVALID_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(calls_made_before_it_is_up_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(two_sessions_to_one_core_do_not_mix, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_idle_session_finds_out_about_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(close_says_bye_and_ends_calls, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_handler_may_close_the_session, setup, teardown),
+        cmocka_unit_test_setup_teardown(sessions_max_is_a_bound, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
