@@ -187,7 +187,9 @@ bool fm_create(struct fm_client *c)
     features[count++] = make_variable(o, "bias", 1);
     if (c->info.dense > 0) {
         dense = count;
-        features[count++] = make_variable(o, "dense", c->info.dense);
+        features[count] = make_variable(o, "dense", c->info.dense);
+        /* They all move in every batch: together no faster than one weight of a key. */
+        features[count++].learning_rate = o->learning_rate / (float)c->info.dense;
     }
     if (o->ledger && c->info.batches > 0) {
         ledger = count;

@@ -41,6 +41,7 @@ void hub_log(const char *format, ...)
     char line[1024];
     va_list args;
     va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is two lines above */
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     /* One write: lines of the two threads do not mix, and a progress line is overwritten. */

@@ -1,0 +1,40 @@
+/* The feeding thread's own state, and its two halves: what goes to the server (feeder.c), and what comes of talking to it
+ * at all (feeder_server.c): connection, restarts, the table's number, the record. */
+#ifndef HUB_FEEDER_INTERNAL_H
+#define HUB_FEEDER_INTERNAL_H
+
+#include "trainer_client/hub/hub.h"
+#include "trainer_client/millrace.h"
+
+#define HUB_CALL_DEADLINE_MS 1000u
+#define HUB_SERVER_RETRY_US  50000u /* after the server refused, did not answer, or did not know the table */
+
+struct feeder {
+    struct hub *hub;
+    uint64_t plan_number; /* of the plan that `source` belongs to */
+    struct hub_request request;
+    uint32_t stream;
+    struct hub_batch_source *source;
+    struct mr_client *client; /* NULL: the server was never reached */
+    uint32_t incarnation;     /* of the server, as last seen */
+    uint32_t table;           /* feature id; 0 = not known */
+    uint64_t next_record_us, retry_us;
+    bool said_away, said_no_table;
+};
+
+/* False: the server is away; tried again at f->retry_us at the earliest. */
+bool hub_feeder_connect(struct feeder *f);
+/* After a call: when the server turns out to have restarted, what was fed to it is void. */
+void hub_feeder_notice_restart(struct feeder *f);
+/* After a call with this outcome: says when the server is away, or back. */
+void hub_feeder_server_answered(struct feeder *f, enum mr_status status);
+/* Makes sure of f->table. False: the server has no such table yet, or is away. */
+bool hub_feeder_find_table(struct feeder *f);
+/* Asks the server what it has learnt, and has the plan follow. */
+void hub_feeder_ask_record(struct feeder *f);
+/* Whether it is time to. Under the lock. */
+bool hub_feeder_record_due(const struct feeder *f, uint64_t now_us);
+/* Frees feeds that no longer lead to a READY batch: theirs was learnt, or has to be fed again. Under the lock. */
+void hub_feeder_drop_void(struct hub *hub);
+
+#endif
