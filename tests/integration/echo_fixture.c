@@ -15,10 +15,15 @@ const char *echo_fixture_server;
 
 void echo_fixture_start(struct echo_fixture *f, const struct netns_options *options, const char *arguments)
 {
+    netns_create(&f->net, options);
+    echo_fixture_spawn(f, arguments);
+}
+
+void echo_fixture_spawn(struct echo_fixture *f, const char *arguments)
+{
     char copy[512], *argv[ARGUMENTS_MAX] = {(char *)echo_fixture_server}, *rest = NULL;
     int argc = 1;
 
-    netns_create(&f->net, options);
     snprintf(copy, sizeof(copy), "%s", arguments);
     for (char *word = strtok_r(copy, " ", &rest); word != NULL && argc + 1 < ARGUMENTS_MAX;
          word = strtok_r(NULL, " ", &rest))

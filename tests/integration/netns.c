@@ -146,6 +146,7 @@ void netns_create(struct netns *net, const struct netns_options *options)
     static const struct netns_options none;
     const struct netns_options *o = options != NULL ? options : &none;
 
+    *net = (struct netns){.home = -1};
     snprintf(net->directory, sizeof(net->directory), "/tmp/millrace-test-XXXXXX");
     if (mkdtemp(net->directory) == NULL)
         give_up("%s", net->directory);

@@ -1,0 +1,47 @@
+/* Two DPDK processes and shared memory between them: a server that offers the socket, a load that connects to it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/integration/echo_fixture.h"
+
+static const char *load_path;
+
+static void serves_over_memif(void **state)
+{
+    struct netns_process load;
+    char arguments[160], socket[96];
+    struct echo_fixture f;
+
+    netns_create(&f.net, &(struct netns_options){.no_veth = true});
+    snprintf(socket, sizeof(socket), "%s/memif.sock", f.net.directory);
+    snprintf(arguments, sizeof(arguments), "--driver memif --device %s --idle-us 0", socket);
+    echo_fixture_spawn(&f, arguments);
+    assert_non_null(strstr(f.server.line, "driver=memif"));
+    char *argv[] = {(char *)load_path, "--socket", socket,      "--server", NETNS_SERVER_IPV4 ":7700",
+                    "--only",          "echo",     "--seconds", "1",        NULL};
+    netns_spawn(&f.net, NETNS_CLIENT, argv, &load);
+    assert_true(netns_wait_line(&load, "memif_echo", ECHO_READY_MS));
+    assert_int_equal(netns_end(&load, 0), 0);
+    echo_fixture_stop(&f, 1);
+    assert_int_equal(echo_fixture_counter(&f, 0, "wire.sessions_accepted"), 4);
+    assert_true(echo_fixture_counter(&f, 0, "wire.calls_served") > 4);
+    assert_int_equal(echo_fixture_counter(&f, 0, "port.rx_malformed"), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(serves_over_memif)};
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: test_memif <path of echo_server> <path of memif_load>\n");
+        return 2;
+    }
+    echo_fixture_server = argv[1];
+    load_path = argv[2];
+    netns_require_root();
+    return cmocka_run_group_tests_name("memif", tests, NULL, NULL);
+}
