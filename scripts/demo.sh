@@ -38,11 +38,9 @@ if [ -n "$data_argument" ]; then
     data_argument=$(realpath "$data_argument")
 fi
 
-# ---- root: namespaces and the NIC queue need it ----
-if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || fail "needs root for namespaces and the network port: run it as root, or install sudo"
-    say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env ${MILLRACE_BUILD:+MILLRACE_BUILD="$MILLRACE_BUILD"} "$0" ${data_argument:+"$data_argument"}
+# ---- root: namespaces and the network port need it; the build does not ----
+if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+    fail "needs root for namespaces and the network port: run it as root, or install sudo"
 fi
 
 # ---- build ----
@@ -63,6 +61,10 @@ readonly millraced=$build/ps/millraced hub=$build/trainer_client/hub/millrace-hu
 for program in "$millraced" "$hub" "$fm"; do
     [ -x "$program" ] || fail "$program is not there: build first, or unset MILLRACE_BUILD"
 done
+if [ "$(id -u)" -ne 0 ]; then
+    say "needs root for namespaces and the network port: asking through sudo"
+    exec sudo env MILLRACE_BUILD="$build" scripts/demo.sh ${data_argument:+"$data_argument"}
+fi
 
 # ---- everything made below is taken down here ----
 SECONDS=0
