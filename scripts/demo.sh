@@ -9,6 +9,11 @@
 #
 # MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/.
 set -euo pipefail
+data_argument=
+case "${1:-}" in
+"" | -*) ;;
+*) data_argument=$(realpath -m -- "$1") ;;
+esac
 cd "$(dirname "$0")/.."
 
 readonly server_address=10.77.0.1 client_address=10.77.0.2
@@ -25,17 +30,14 @@ fail() {
 
 case "${1:-}" in
 -h | --help)
-    sed -n '2,11s/^# \{0,1\}//p' "$0"
+    sed -n '2,11s/^# \{0,1\}//p' scripts/demo.sh
     exit 0
     ;;
+-*) fail "unknown option '$1'; see --help" ;;
 esac
 [ $# -le 1 ] || fail "one file at most; see --help"
-data_argument=${1:-}
-if [ -n "$data_argument" ]; then
-    if [ ! -f "$data_argument" ] || [ ! -r "$data_argument" ]; then
-        fail "cannot read '$data_argument'"
-    fi
-    data_argument=$(realpath "$data_argument")
+if [ -n "$data_argument" ] && { [ ! -f "$data_argument" ] || [ ! -r "$data_argument" ]; }; then
+    fail "cannot read '$data_argument'"
 fi
 
 # ---- root: namespaces and the network port need it; the build does not ----
