@@ -1,6 +1,7 @@
 #include "trainer_client/address.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -162,6 +163,7 @@ enum mr_status mrc_address_resolve(const char *text, bool listening, struct mr_a
             break;
         }
     }
+    assert(chosen != NULL);
     mrc_address_from_sockaddr(chosen->ai_addr, out);
     freeaddrinfo(list);
     return MR_OK;

@@ -49,8 +49,10 @@ enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options 
         return status;
     struct state_context *context = f->context;
 
-    *context = (struct state_context){
-        .stream = stream, .watermark = watermark, .bitmap = bitmap, .bitmap_words = bitmap_words};
+    context->stream = stream;
+    context->watermark = watermark;
+    context->bitmap = bitmap;
+    context->bitmap_words = bitmap_words;
     for (uint32_t i = 0; i < f->part_count; i++)
         mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->stream));
     f->finish = finish_state;

@@ -9,7 +9,6 @@
 
 struct id_context {
     uint64_t *checkpoint_id;
-    uint64_t id;
 };
 
 static enum mr_status finish_id(struct mr_future *f, struct mr_reply **reply)
@@ -50,7 +49,7 @@ static enum mr_status run(struct mr_client *client, const struct mr_options *opt
 
     if (status != MR_OK)
         return status;
-    *(struct id_context *)f->context = (struct id_context){.checkpoint_id = checkpoint_id};
+    ((struct id_context *)f->context)->checkpoint_id = checkpoint_id;
     return mrc_future_run(f, options, NULL);
 }
 
@@ -66,9 +65,13 @@ enum mr_status mr_restore(struct mr_client *client, const struct mr_options *opt
     return run(client, options, MR_OP_RESTORE, directory, id, checkpoint_id);
 }
 
+struct status_context {
+    struct mr_checkpoint_status *status;
+};
+
 static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
 {
-    struct mr_checkpoint_status *const *out = f->context;
+    const struct status_context *context = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
 
@@ -85,7 +88,7 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
                                           .last_status = (enum mr_status)w[6]};
 
     snprintf(status.last_error, sizeof status.last_error, "%.*s", (int)text->bytes, (const char *)text->data);
-    **out = status;
+    *context->status = status;
     return MR_OK;
 }
 
@@ -96,11 +99,11 @@ enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_op
 
     if (client == NULL || status == NULL)
         return mrc_bad_argument("mr_checkpoint_status", client == NULL ? "client is NULL" : "status is NULL");
-    enum mr_status made =
-        mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status, sizeof status, &f);
+    enum mr_status made = mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status,
+                                         sizeof(struct status_context), &f);
 
     if (made != MR_OK)
         return made;
-    memcpy(f->context, &status, sizeof status);
+    ((struct status_context *)f->context)->status = status;
     return mrc_future_run(f, options, NULL);
 }

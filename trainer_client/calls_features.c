@@ -63,7 +63,10 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
         return mrc_error(MR_NO_MEMORY, "mr_create: no memory for the call");
     }
     memcpy(f->memory, features, count * sizeof *features);
-    *(struct create_context *)f->context = (struct create_context){.ids = ids, .count = count};
+    struct create_context *context = f->context;
+
+    context->ids = ids;
+    context->count = count;
     return mrc_future_run(f, options, NULL);
 }
 
@@ -143,6 +146,9 @@ enum mr_status mr_list(struct mr_client *client, const struct mr_options *option
 
     if (status != MR_OK)
         return status;
-    *(struct list_context *)f->context = (struct list_context){.infos = infos, .count = count};
+    struct list_context *context = f->context;
+
+    context->infos = infos;
+    context->count = count;
     return mrc_future_run(f, options, NULL);
 }

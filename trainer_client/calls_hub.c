@@ -13,9 +13,13 @@
 
 /* ---- StartSample ---- */
 
+struct start_context {
+    struct mr_sample_info *info;
+};
+
 static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
 {
-    struct mr_sample_info *const *info = f->context;
+    struct mr_sample_info *info = ((const struct start_context *)f->context)->info;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
 
     (void)reply;
@@ -23,14 +27,14 @@ static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
 
-    if (*info != NULL)
-        **info = (struct mr_sample_info){.samples = w[0],
-                                         .slots = (uint32_t)w[1],
-                                         .dense = (uint32_t)w[2],
-                                         .stream = (uint32_t)w[3],
-                                         .batches = w[4],
-                                         .keys = w[5],
-                                         .broken_lines = w[6]};
+    if (info != NULL)
+        *info = (struct mr_sample_info){.samples = w[0],
+                                        .slots = (uint32_t)w[1],
+                                        .dense = (uint32_t)w[2],
+                                        .stream = (uint32_t)w[3],
+                                        .batches = w[4],
+                                        .keys = w[5],
+                                        .broken_lines = w[6]};
     return MR_OK;
 }
 
@@ -75,18 +79,23 @@ enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *o
     struct mr_tensor tensors[4] = {text_tensor(plan->path), text_tensor(plan->format),
                                    mr_tensor_1d(MR_U64, PLAN_WORDS, words), text_tensor(plan->table)};
 
-    status = mrc_call_core0(hub, options, MR_OP_START_SAMPLE, tensors, 4, finish_start, sizeof info, &f);
+    status = mrc_call_core0(hub, options, MR_OP_START_SAMPLE, tensors, 4, finish_start,
+                            sizeof(struct start_context), &f);
     if (status != MR_OK)
         return status;
-    memcpy(f->context, &info, sizeof info);
+    ((struct start_context *)f->context)->info = info;
     return mrc_future_run(f, options, NULL);
 }
 
 /* ---- ReadSample ---- */
 
+struct read_context {
+    struct mr_batch *batch;
+};
+
 static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
 {
-    struct mr_batch *const *out = f->context;
+    const struct read_context *context = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *dense = mrc_part_tensor(f, 0, 1, MR_F32, 2);
     const struct mr_tensor *labels = mrc_part_tensor(f, 0, 2, MR_F32, 1);
@@ -102,12 +111,12 @@ static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
 
     if (view == NULL)
         return MR_NO_MEMORY;
-    **out = (struct mr_batch){.id = w[0],
-                              .samples = (uint32_t)w[1],
-                              .epoch = (uint32_t)w[2],
-                              .dense = dense->data,
-                              .labels = labels->data,
-                              .reply = view};
+    *context->batch = (struct mr_batch){.id = w[0],
+                                        .samples = (uint32_t)w[1],
+                                        .epoch = (uint32_t)w[2],
+                                        .dense = dense->data,
+                                        .labels = labels->data,
+                                        .reply = view};
     return MR_OK;
 }
 
@@ -121,20 +130,24 @@ enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *op
     if (done == NULL && done_count > 0)
         return mrc_bad_argument("mr_read_sample", "done is NULL");
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, done_count, done);
-    enum mr_status status =
-        mrc_call_core0(hub, options, MR_OP_READ_SAMPLE, &tensor, 1, finish_read, sizeof batch, &f);
+    enum mr_status status = mrc_call_core0(hub, options, MR_OP_READ_SAMPLE, &tensor, 1, finish_read,
+                                           sizeof(struct read_context), &f);
 
     if (status != MR_OK)
         return status;
-    memcpy(f->context, &batch, sizeof batch);
+    ((struct read_context *)f->context)->batch = batch;
     return mrc_future_run(f, options, NULL);
 }
 
 /* ---- state ---- */
 
+struct status_context {
+    struct mr_hub_status *status;
+};
+
 static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
 {
-    struct mr_hub_status *const *out = f->context;
+    const struct status_context *context = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
 
     (void)reply;
@@ -142,17 +155,17 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
 
-    **out = (struct mr_hub_status){.samples_read = w[0],
-                                   .batches_handed_out = w[1],
-                                   .batches_learnt = w[2],
-                                   .batches_handed_again = w[3],
-                                   .batches_expired = w[4],
-                                   .broken_lines = w[5],
-                                   .trainers = w[6],
-                                   .batches_fed = w[7],
-                                   .batches_waiting = w[8],
-                                   .epoch = w[9],
-                                   .at_end = w[10] != 0};
+    *context->status = (struct mr_hub_status){.samples_read = w[0],
+                                              .batches_handed_out = w[1],
+                                              .batches_learnt = w[2],
+                                              .batches_handed_again = w[3],
+                                              .batches_expired = w[4],
+                                              .broken_lines = w[5],
+                                              .trainers = w[6],
+                                              .batches_fed = w[7],
+                                              .batches_waiting = w[8],
+                                              .epoch = w[9],
+                                              .at_end = w[10] != 0};
     return MR_OK;
 }
 
@@ -163,11 +176,11 @@ enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *opt
 
     if (hub == NULL || status == NULL)
         return mrc_bad_argument("mr_hub_status", hub == NULL ? "hub is NULL" : "status is NULL");
-    enum mr_status made =
-        mrc_call_core0(hub, options, MR_OP_HUB_STATUS, NULL, 0, finish_status, sizeof status, &f);
+    enum mr_status made = mrc_call_core0(hub, options, MR_OP_HUB_STATUS, NULL, 0, finish_status,
+                                         sizeof(struct status_context), &f);
 
     if (made != MR_OK)
         return made;
-    memcpy(f->context, &status, sizeof status);
+    ((struct status_context *)f->context)->status = status;
     return mrc_future_run(f, options, NULL);
 }

@@ -18,9 +18,13 @@ static uint64_t link_rtt_us(struct mr_client *client, const struct mrc_link *lin
     return info.rtt_us;
 }
 
+struct heartbeat_context {
+    struct mr_core_state *states; /* [core count] */
+};
+
 static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **reply)
 {
-    struct mr_core_state *const *states = f->context;
+    struct mr_core_state *states = ((const struct heartbeat_context *)f->context)->states;
 
     (void)reply;
     for (uint32_t i = 0; i < f->part_count; i++) {
@@ -32,16 +36,16 @@ static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **re
     for (uint32_t i = 0; i < f->part_count; i++) {
         const uint64_t *w = f->parts[i].answers[0].data;
 
-        (*states)[i] = (struct mr_core_state){.core = i,
-                                              .state = (uint32_t)w[0],
-                                              .incarnation = (uint32_t)w[1],
-                                              .uptime_us = w[2],
-                                              .busy_share = (double)w[3] * 1e-6,
-                                              .last_step = w[4],
-                                              .cached_batches = w[5],
-                                              .rows = w[6],
-                                              .memory_bytes = w[7],
-                                              .rtt_us = link_rtt_us(f->client, f->parts[i].link)};
+        states[i] = (struct mr_core_state){.core = i,
+                                           .state = (uint32_t)w[0],
+                                           .incarnation = (uint32_t)w[1],
+                                           .uptime_us = w[2],
+                                           .busy_share = (double)w[3] * 1e-6,
+                                           .last_step = w[4],
+                                           .cached_batches = w[5],
+                                           .rows = w[6],
+                                           .memory_bytes = w[7],
+                                           .rtt_us = link_rtt_us(f->client, f->parts[i].link)};
     }
     return MR_OK;
 }
@@ -53,12 +57,12 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
 
     if (client == NULL || states == NULL)
         return mrc_bad_argument("mr_heartbeat", client == NULL ? "client is NULL" : "states is NULL");
-    enum mr_status status =
-        mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, mrc_cores(client, NULL), 0, sizeof states, &f);
+    enum mr_status status = mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, mrc_cores(client, NULL), 0,
+                                           sizeof(struct heartbeat_context), &f);
 
     if (status != MR_OK)
         return status;
-    memcpy(f->context, &states, sizeof states);
+    ((struct heartbeat_context *)f->context)->states = states;
     f->finish = finish_heartbeat;
     return mrc_future_run(f, options, NULL);
 }

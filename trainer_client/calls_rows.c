@@ -88,7 +88,7 @@ static float *allocate_rows(uint32_t rows, uint32_t dim)
     float *out = aligned_alloc(ROW_ALIGN, (bytes + ROW_ALIGN) / ROW_ALIGN * ROW_ALIGN);
 
     if (out == NULL)
-        mrc_error(MR_NO_MEMORY, "no memory for a reply of %u rows", rows);
+        mrc_error_line("no memory for a reply of %u rows", rows);
     return out;
 }
 

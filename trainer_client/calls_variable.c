@@ -1,4 +1,5 @@
 /* Variables: whole or a range, and their gradients. A variable lives on one core. */
+#include <inttypes.h>
 #include <string.h>
 #include "trainer_client/calls.h"
 
@@ -29,9 +30,9 @@ static enum mr_status place(struct mr_client *client, const struct mr_options *o
     uint64_t all = elements(variable);
 
     if (first >= all || *count > all - first)
-        return mrc_error(MR_WRONG_SHAPE, "%s: %s: \"%s\" has %llu elements; [%llu, %llu) is not inside",
-                         client->server, mr_op_name(op), variable->name, (unsigned long long)all,
-                         (unsigned long long)first, (unsigned long long)(first + *count));
+        return mrc_error(MR_WRONG_SHAPE,
+                         "%s: %s: \"%s\" has %" PRIu64 " elements; [%" PRIu64 ", %" PRIu64 ") is not inside",
+                         client->server, mr_op_name(op), variable->name, all, first, (first + *count));
     if (*count == 0)
         *count = all - first;
     *core = mrc_cores(client, partition_core) > 1 ? mrc_variable_core(variable, partition_core) : 0;
@@ -113,8 +114,9 @@ enum mr_status mr_variable_push_gradient(struct mr_client *client, const struct 
     if (status != MR_OK)
         return status;
     if (count != all)
-        return mrc_error(MR_WRONG_SHAPE, "%s: push_grad: \"%s\" has %llu elements, the gradient has %llu",
-                         client->server, feature.name, (unsigned long long)all, (unsigned long long)count);
+        return mrc_error(MR_WRONG_SHAPE,
+                         "%s: push_grad: \"%s\" has %" PRIu64 " elements, the gradient has %" PRIu64 "",
+                         client->server, feature.name, all, count);
     status = new_call(client, options, MR_OP_PUSH_GRAD, variable, core, &f);
     if (status != MR_OK)
         return status;

@@ -163,7 +163,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     *client = c;
     return MR_OK;
 failed:
-    mrc_error(status, "%s", text[0] != '\0' ? text : mr_status_text(status));
+    mrc_error_line("%s", text[0] != '\0' ? text : mr_status_text(status));
     if (error != NULL && error_bytes > 0)
         snprintf(error, error_bytes, "%s", mr_last_error());
     mr_client_destroy(c);

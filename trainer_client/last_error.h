@@ -6,10 +6,11 @@
 
 #define MRC_ERROR_BYTES 768u
 
-/* Remember a line for this thread (cut at MRC_ERROR_BYTES) and return `status`. */
-enum mr_status mrc_error(enum mr_status status, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Remember a line for this thread, cut at MRC_ERROR_BYTES. */
+void mrc_error_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same, as an expression of the value `status`. */
+#define mrc_error(status, ...) (mrc_error_line(__VA_ARGS__), (status))
 /* MR_INVALID_ARGUMENT: "mr_lookup: keys is NULL". */
-enum mr_status mrc_bad_argument(const char *call, const char *what);
+#define mrc_bad_argument(call, what) mrc_error(MR_INVALID_ARGUMENT, "%s: %s", call, what)
 
 #endif

@@ -21,7 +21,7 @@ struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i)
     struct mr_reply *r = calloc(1, sizeof *r);
 
     if (r == NULL) {
-        mrc_error(MR_NO_MEMORY, "no memory for a reply");
+        mrc_error_line("no memory for a reply");
         return NULL;
     }
     if (part->call != NULL) {
@@ -50,7 +50,7 @@ struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory)
 
     if (r == NULL) {
         free(memory);
-        mrc_error(MR_NO_MEMORY, "no memory for a reply");
+        mrc_error_line("no memory for a reply");
         return NULL;
     }
     r->few[0] = tensor;

@@ -28,7 +28,7 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
         link->request_bytes += part->request_bytes;
         client->calls_held++;
     } else if (status != MR_NO_MEMORY) {
-        mrc_error(status, "%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
+        mrc_error_line("%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
     }
     return status;
 }

@@ -9,16 +9,18 @@ bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITI
 {
     size_t n = key_count == 0 ? 1 : key_count;
     size_t bag_bytes = with_bags ? sizeof *s->bag_of + sizeof *s->weight : 0;
-    uint8_t *memory = malloc(n * (bag_bytes + 1));
+    void *memory = malloc(n * (bag_bytes + 1));
 
     if (memory == NULL)
         return false;
     *s = (struct mrc_shard){.key_count = key_count, .memory = memory};
     if (with_bags) {
-        s->weight = (float *)memory;
-        s->bag_of = (uint32_t *)(memory + n * sizeof *s->weight);
+        s->weight = memory;
+        memory = s->weight + n;
+        s->bag_of = memory;
+        memory = s->bag_of + n;
     }
-    s->core_of = memory + n * bag_bytes;
+    s->core_of = memory;
     for (uint32_t i = 0; i < key_count; i++) {
         uint8_t core = partition_core[mr_partition_of(mr_key_hash(keys[i], seed))];
 

@@ -207,8 +207,11 @@ static void test_batches(void **state)
     assert_int_equal(mr_lookup_batch(x->client, NULL, batch, x->table, &reply), MR_OK);
     assert_int_equal(mr_reply_tensor(reply, 0)->rank, 3);
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[1], SLOTS);
-    for (uint32_t i = 0; i < BAGS * DIM; i++)
-        assert_close(floats(reply)[i], INITIAL * (float)(x->offsets[i / DIM + 1] - x->offsets[i / DIM]));
+    for (uint32_t i = 0; i < BAGS * DIM; i++) {
+        uint32_t b = i / DIM;
+
+        assert_close(floats(reply)[i], INITIAL * (float)(x->offsets[b + 1] - x->offsets[b]));
+    }
     mr_reply_free(reply);
     for (uint32_t i = 0; i < BAGS * DIM; i++)
         gradient[i] = 0.25f;
@@ -357,7 +360,8 @@ static void test_large(void **state)
     struct mr_future *futures[2];
     struct mr_reply *reply;
 
-    assert_true(keys != NULL && gradients != NULL);
+    assert_non_null(keys);
+    assert_non_null(gradients);
     for (uint32_t i = 0; i < COUNT; i++) {
         keys[i] = i;
         gradients[i * DIM] = (float)(i % 100);

@@ -22,7 +22,8 @@ static void check_large_push(const char *driver, bool keep_offloads)
     float *gradients = calloc((size_t)COUNT * DIM, sizeof *gradients);
     uint32_t id;
 
-    assert_true(keys != NULL && gradients != NULL);
+    assert_non_null(keys);
+    assert_non_null(gradients);
     node_fixture_start_over(&node, &cable, 1, settings);
 
     struct mr_client *client = node_fixture_connect(&node);

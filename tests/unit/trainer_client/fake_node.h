@@ -79,7 +79,7 @@ uint16_t fake_owner(const struct fake_node *node, uint32_t partition);
 /* A row's value before anything is pushed. */
 float fake_initial(uint64_t key, uint32_t d);
 /* fake_ops.c */
-void fake_node_answer(void *core, struct mr_endpoint *ep, const struct mr_request *request);
+void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 void fake_core_forget(struct fake_core *core);
 
 #endif

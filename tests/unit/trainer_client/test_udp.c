@@ -87,20 +87,20 @@ static void check_both_ways(const char *listen, const char *connect, bool offloa
     struct mr_address from = {.port = 0}, none;
 
     open_pair(&p, listen, connect, offload);
-    for (uint8_t i = 0; i < LENGTHS; i++)
-        send_one(p.client_out, &p.to, lengths[i], i);
+    for (uint32_t i = 0; i < LENGTHS; i++)
+        send_one(p.client_out, &p.to, lengths[i], (uint8_t)i);
     /* One that is given back leaves no trace. */
     assert_non_null(mrc_udp_send_begin(p.client_out, &p.to, 1000));
     mrc_udp_send_end(p.client_out, 0);
     assert_true(mrc_udp_send_flush(p.client_out));
-    for (uint8_t i = 0; i < LENGTHS; i++)
-        receive_one(&p.server, p.server_in, &from, lengths[i], i);
+    for (uint32_t i = 0; i < LENGTHS; i++)
+        receive_one(&p.server, p.server_in, &from, lengths[i], (uint8_t)i);
     assert_true(offload == (mrc_udp_send_offloaded(p.client_out) > 0));
-    for (uint8_t i = 0; i < LENGTHS; i++)
-        send_one(p.server_out, &from, lengths[i], i);
+    for (uint32_t i = 0; i < LENGTHS; i++)
+        send_one(p.server_out, &from, lengths[i], (uint8_t)i);
     assert_true(mrc_udp_send_flush(p.server_out));
-    for (uint8_t i = 0; i < LENGTHS; i++)
-        receive_one(&p.client, p.client_in, &none, lengths[i], i);
+    for (uint32_t i = 0; i < LENGTHS; i++)
+        receive_one(&p.client, p.client_in, &none, lengths[i], (uint8_t)i);
     close_pair(&p);
 }
 
