@@ -16,6 +16,7 @@
 
 #define COMMAND_BYTES 1024
 #define TREE_DEPTH    8
+#define REMOVE_TRIES  50
 
 __attribute__((noreturn, format(printf, 1, 2))) static void give_up(const char *format, ...)
 {
@@ -37,8 +38,37 @@ void netns_require_root(void)
     exit(NETNS_SKIP);
 }
 
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    return remove(path);
+}
+
+/* Programs that are being killed may still write: try again a few times. */
+static void remove_tree(const char *path)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+
+    for (int i = 0; i < REMOVE_TRIES && access(path, F_OK) == 0; i++) {
+        if (nftw(path, remove_entry, TREE_DEPTH, FTW_DEPTH | FTW_PHYS) != 0)
+            nanosleep(&pause, NULL);
+    }
+}
+
+/* Keeps the namespace and the directory until the test is gone or says so, and takes the directory along. */
+__attribute__((noreturn)) static void hold(const char *directory)
+{
+    sigset_t signals;
+    int signal;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigwait(&signals, &signal);
+    remove_tree(directory);
+    _exit(0);
+}
+
 /* A process that does nothing but keep a new namespace alive until the test is gone. */
-static pid_t hold_namespace(int *fd)
+static pid_t hold_namespace(const char *directory, int *fd)
 {
     pid_t parent = getpid();
     int ready[2];
@@ -50,11 +80,15 @@ static pid_t hold_namespace(int *fd)
     if (pid < 0)
         give_up("fork");
     if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        sigset_t all;
+
+        /* A test that is interrupted from the keyboard must not take this process along before it has cleaned up. */
+        sigfillset(&all);
+        sigprocmask(SIG_SETMASK, &all, NULL);
+        (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent || unshare(CLONE_NEWNET) != 0 || write(ready[1], "r", 1) != 1)
             _exit(1);
-        for (;;)
-            pause();
+        hold(directory);
     }
     close(ready[1]);
     if (read(ready[0], &byte, 1) != 1)
@@ -152,7 +186,7 @@ void netns_create(struct netns *net, const struct netns_options *options)
         give_up("%s", net->directory);
     net->home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     for (int side = 0; side < NETNS_SIDES; side++)
-        net->holders[side] = hold_namespace(&net->fds[side]);
+        net->holders[side] = hold_namespace(net->directory, &net->fds[side]);
     /* The server's kernel must not answer in DPDK's place, nor the client wait for duplicate addresses. */
     must_run(net, NETNS_SERVER,
              "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 && "
@@ -181,21 +215,15 @@ void netns_give_to_client(const struct netns *net, const char *interface)
     configure_client(net);
 }
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-    return remove(path);
-}
-
 void netns_destroy(struct netns *net)
 {
     move_to(net->home);
     close(net->home);
     for (int side = 0; side < NETNS_SIDES; side++) {
         close(net->fds[side]);
-        kill(net->holders[side], SIGKILL);
+        kill(net->holders[side], SIGTERM);
         (void)exit_code(net->holders[side]);
     }
-    (void)nftw(net->directory, remove_entry, TREE_DEPTH, FTW_DEPTH | FTW_PHYS);
 }
 
 void netns_spawn(const struct netns *net, enum netns_side side, char *const argv[], struct netns_process *out)

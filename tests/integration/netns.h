@@ -4,7 +4,7 @@
  *     server0  (no kernel address; DPDK's) ==== client0  10.99.0.2/24, fd99::2/64
  *     server: 10.99.0.1, fd99::1 by DPDK
  *
- * The namespaces have no names: a child process holds each open and dies with the test, so nothing is left behind however
+ * The namespaces have no names: a child process holds each open and ends with the test, so nothing is left behind however
  * the test ends, and tests run side by side. Needs root.
  */
 #ifndef TESTS_NETNS_H
@@ -43,7 +43,7 @@ void netns_require_root(void);
 
 /* Aborts the test with a message on failure: a broken fixture is no result. */
 void netns_create(struct netns *net, const struct netns_options *options);
-/* Kills the holders; the kernel takes down the rest. Back to the namespace the test started in. */
+/* Ends the holders; the kernel takes down the rest. Back to the namespace the test started in. */
 void netns_destroy(struct netns *net);
 
 /* Puts the calling thread into a namespace (sockets that it opens then belong there). */
