@@ -97,6 +97,7 @@ void mr_call_free(struct mr_endpoint *ep, struct mr_call *call)
 void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call)
 {
     if (call->incoming.bytes != NULL) {
+        assert(call->session != NULL);
         call->session->receiving--;
         call->incoming.bytes = NULL;
     }
@@ -187,6 +188,7 @@ void mr_session_start_calls(struct mr_endpoint *ep, struct mr_session *s)
 void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_session *s = call->session;
+    assert(s != NULL && call->call_id != 0);
     uint32_t slot = (uint32_t)(call->call_id % s->peer.window);
     assert(s->slots[slot] == call);
     s->slots[slot] = NULL;
@@ -223,6 +225,7 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
     if (call->call_id == 0) {
         mr_timer_disarm(&ep->wheel, &call->timer);
     } else {
+        assert(s != NULL);
         s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
         if (call->request_bytes > s->peer.segment_bytes)
             mr_sending_stop(ep, &call->sending);

@@ -198,7 +198,7 @@ static void each_frame(struct mr_endpoint *ep, void *arg, const struct mr_packet
     const uint8_t *at = packet->payload;
     uint32_t left = packet->header.payload_bytes;
     while (left > 0) {
-        struct mr_frame frame;
+        struct mr_frame frame = {0};
         uint32_t padded_bytes = 0;
         if (left >= sizeof(frame)) {
             memcpy(&frame, at, sizeof(frame));

@@ -249,8 +249,8 @@ struct mr_fragment {
     const uint8_t *payload;
     bool probe;
 };
-typedef bool (*mr_on_fragment)(struct mr_endpoint *ep, void *session, const struct mr_fragment *fragment);
-void mr_each_fragment(struct mr_endpoint *ep, void *session, const struct mr_packet *packet,
+typedef bool (*mr_on_fragment)(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment);
+void mr_each_fragment(struct mr_endpoint *ep, void *arg, const struct mr_packet *packet,
                       mr_on_fragment visit);
 
 /* ---- transmit.c ---- */

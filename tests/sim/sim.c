@@ -34,11 +34,12 @@ int main(int argc, char **argv)
     uint64_t first = 1, seeds = 100;
     bool verbose = false;
     for (int i = 1; i < argc; i++) {
+        uint64_t *number = strcmp(argv[i], "--first") == 0   ? &first
+                           : strcmp(argv[i], "--seeds") == 0 ? &seeds
+                                                             : NULL;
         if (strcmp(argv[i], "--verbose") == 0) {
             verbose = true;
-        } else if (i + 1 < argc && strcmp(argv[i], "--first") == 0 && parse_number(argv[i + 1], &first)) {
-            i++;
-        } else if (i + 1 < argc && strcmp(argv[i], "--seeds") == 0 && parse_number(argv[i + 1], &seeds)) {
+        } else if (number != NULL && i + 1 < argc && parse_number(argv[i + 1], number)) {
             i++;
         } else {
             fprintf(stderr, "sim: %s: use sim [--first S] [--seeds N] [--verbose], S and N numbers\n",

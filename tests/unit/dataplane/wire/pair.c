@@ -41,7 +41,7 @@ static void tx_end(void *self, uint32_t bytes)
     if (bytes == 0)
         verdict = PAIR_DROP;
     else if (p->filter != NULL)
-        verdict = p->filter(p, from, end->sent, packet->data, bytes);
+        verdict = p->filter(p, from, end->sent, packet);
     if (bytes > 0) {
         end->sent++;
         p->wire_packets++;

@@ -30,15 +30,15 @@ struct pair_end {
 
 /* What becomes of packet number `n` (from 0) that `from` sends. It may change the bytes. */
 enum pair_verdict { PAIR_PASS, PAIR_DROP, PAIR_TWICE, PAIR_LATE };
-typedef enum pair_verdict (*pair_filter)(struct pair *p, enum pair_side from, uint32_t n, uint8_t *data,
-                                         uint32_t bytes);
+typedef enum pair_verdict (*pair_filter)(struct pair *p, enum pair_side from, uint32_t n,
+                                         struct pair_packet *packet);
 
 struct pair_call {
     struct mr_call *call;
+    struct mr_tensor tensors[4];
+    uint32_t tensor_count;
     uint32_t ended; /* times */
     enum mr_status status;
-    uint32_t tensor_count;
-    struct mr_tensor tensors[4];
     bool keep; /* the test frees it */
 };
 

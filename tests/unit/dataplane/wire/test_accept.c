@@ -35,12 +35,12 @@ static int teardown(void **state)
 static uint8_t kept[8][MR_UDP_BYTES_MAX];
 static uint32_t kept_bytes[8];
 
-static enum pair_verdict keep_clients(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                      uint32_t bytes)
+static enum pair_verdict keep_clients(struct pair *pair, enum pair_side from, uint32_t n,
+                                      struct pair_packet *packet)
 {
     if (from == PAIR_CLIENT && n < 8) {
-        memcpy(kept[n], data, bytes);
-        kept_bytes[n] = bytes;
+        memcpy(kept[n], packet->data, packet->bytes);
+        kept_bytes[n] = packet->bytes;
     }
     return PAIR_PASS;
 }
@@ -134,11 +134,10 @@ static void a_cookie_is_for_one_address_and_for_a_while(void **state)
     pair_open(&p);
     struct mr_address elsewhere = p.ends[PAIR_CLIENT].address;
     elsewhere.port++;
-    uint32_t sent = p.ends[PAIR_SERVER].sent;
     mr_endpoint_receive(server(), p.now_us, &elsewhere, kept[1], kept_bytes[1]);
     assert_int_equal(served()->drop_cookie, 1);
     pair_run(&p, 30000000);
-    sent = p.ends[PAIR_SERVER].sent;
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
     pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
     assert_int_equal(served()->drop_cookie, 2);
     assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
@@ -195,10 +194,10 @@ static void a_full_table_refuses(void **state)
     assert_true(info.up);
 }
 
-static enum pair_verdict only_hellos(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                     uint32_t bytes)
+static enum pair_verdict only_hellos(struct pair *pair, enum pair_side from, uint32_t n,
+                                     struct pair_packet *packet)
 {
-    return from == PAIR_CLIENT && data[3] != MR_PACKET_HELLO ? PAIR_DROP : PAIR_PASS;
+    return from == PAIR_CLIENT && packet->data[3] != MR_PACKET_HELLO ? PAIR_DROP : PAIR_PASS;
 }
 
 static void a_session_nobody_uses_is_forgotten_soon(void **state)

@@ -29,16 +29,16 @@ static int teardown(void **state)
     return 0;
 }
 
-static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                  uint32_t bytes)
+static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n,
+                                  struct pair_packet *packet)
 {
     return PAIR_DROP;
 }
 
-static enum pair_verdict drop_replies(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                      uint32_t bytes)
+static enum pair_verdict drop_replies(struct pair *pair, enum pair_side from, uint32_t n,
+                                      struct pair_packet *packet)
 {
-    return from == PAIR_SERVER && data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
+    return from == PAIR_SERVER && packet->data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
 }
 
 /* ---- deadlines ---- */

@@ -78,35 +78,34 @@ static void nothing_left(void)
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 0);
 }
 
-static enum pair_verdict drop_some(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                   uint32_t bytes)
+static enum pair_verdict drop_some(struct pair *pair, enum pair_side from, uint32_t n,
+                                   struct pair_packet *packet)
 {
     uint32_t at = pair->wire_packets - 1;
     return at >= pair->drop_from && at < pair->drop_from + pair->drop_n ? PAIR_DROP : PAIR_PASS;
 }
 
-static enum pair_verdict twice(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                               uint32_t bytes)
+static enum pair_verdict twice(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet)
 {
     return PAIR_TWICE;
 }
 
-static enum pair_verdict late_one(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                  uint32_t bytes)
+static enum pair_verdict late_one(struct pair *pair, enum pair_side from, uint32_t n,
+                                  struct pair_packet *packet)
 {
     return pair->wire_packets - 1 == pair->drop_from ? PAIR_LATE : PAIR_PASS;
 }
 
-static enum pair_verdict damage_one(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                    uint32_t bytes)
+static enum pair_verdict damage_one(struct pair *pair, enum pair_side from, uint32_t n,
+                                    struct pair_packet *packet)
 {
-    if (pair->wire_packets - 1 == pair->drop_from && data[3] == MR_PACKET_DATA)
-        data[bytes - 1] ^= 0x40;
+    if (pair->wire_packets - 1 == pair->drop_from && packet->data[3] == MR_PACKET_DATA)
+        packet->data[packet->bytes - 1] ^= 0x40;
     return PAIR_PASS;
 }
 
-static enum pair_verdict shuffle(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                 uint32_t bytes)
+static enum pair_verdict shuffle(struct pair *pair, enum pair_side from, uint32_t n,
+                                 struct pair_packet *packet)
 {
     pair->late_us = (uint64_t)rand() % 300;
     return PAIR_LATE;
@@ -187,8 +186,8 @@ static void all_may_come_twice_and_in_any_order(void **state)
     nothing_left();
 }
 
-static enum pair_verdict lose_fifth(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                    uint32_t bytes)
+static enum pair_verdict lose_fifth(struct pair *pair, enum pair_side from, uint32_t n,
+                                    struct pair_packet *packet)
 {
     return rand() % 5 == 0 ? PAIR_DROP : PAIR_PASS;
 }
@@ -233,10 +232,10 @@ static void a_long_call_is_asked_after_at_a_bounded_rate(void **state)
     assert_int_equal(c.ended, 1);
 }
 
-static enum pair_verdict lose_replies(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                      uint32_t bytes)
+static enum pair_verdict lose_replies(struct pair *pair, enum pair_side from, uint32_t n,
+                                      struct pair_packet *packet)
 {
-    return from == PAIR_SERVER && data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
+    return from == PAIR_SERVER && packet->data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
 }
 
 static void a_lost_push_reply_is_replayed_not_executed(void **state)
@@ -298,21 +297,20 @@ static void nonsense_from_the_server_is_dropped(void **state)
     pair_call(&p, &c, MR_OP_SAVE, NULL, 0, UINT64_MAX);
     pair_run(&p, 100);
     static const struct {
-        uint8_t type;
-        uint16_t flags;
         uint64_t call_id;
         uint32_t message_bytes, offset;
-        uint16_t bytes;
+        uint16_t bytes, flags;
+        uint8_t type;
     } bad[] = {
-        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, 64, 64, 64},
-        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, 8, 0, 8},
-        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, UINT32_MAX, 0, 64},
-        {MR_PACKET_DATA, MR_FLAG_REPLY, 2, 64, 0, 64},
-        {MR_PACKET_DATA, MR_FLAG_REPLY, 0, 64, 0, 64},
-        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, 64, 0, 64},
-        {MR_PACKET_DATA, MR_FLAG_REPLY, 1, 5000, 3, 64},
-        {MR_PACKET_BUSY, 0, 99, 0, 0, 0},
-        {MR_PACKET_ACK, 0, 99, 0, 0, 40},
+        {1, 64, 64, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {1, 8, 0, 8, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {1, UINT32_MAX, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {2, 64, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {0, 64, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {1, 64, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {1, 5000, 3, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {99, 0, 0, 0, 0, MR_PACKET_BUSY},
+        {99, 0, 0, 40, 0, MR_PACKET_ACK},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct mr_packet_header h = {.magic = MR_MAGIC,

@@ -34,20 +34,20 @@ static bool up(void)
     return info.up;
 }
 
-static enum pair_verdict drop_nth(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                  uint32_t bytes)
+static enum pair_verdict drop_nth(struct pair *pair, enum pair_side from, uint32_t n,
+                                  struct pair_packet *packet)
 {
     return pair->wire_packets - 1 == pair->drop_from ? PAIR_DROP : PAIR_PASS;
 }
 
-static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                  uint32_t bytes)
+static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n,
+                                  struct pair_packet *packet)
 {
     return PAIR_DROP;
 }
 
-static enum pair_verdict all_twice(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                   uint32_t bytes)
+static enum pair_verdict all_twice(struct pair *pair, enum pair_side from, uint32_t n,
+                                   struct pair_packet *packet)
 {
     return PAIR_TWICE;
 }

@@ -159,10 +159,10 @@ static void small_replies_are_given_back_soon(void **state)
     assert_int_equal(server_memory(), 0);
 }
 
-static enum pair_verdict drop_session_acks(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                           uint32_t bytes)
+static enum pair_verdict drop_session_acks(struct pair *pair, enum pair_side from, uint32_t n,
+                                           struct pair_packet *packet)
 {
-    return from == PAIR_CLIENT && data[3] == MR_PACKET_ACK ? PAIR_DROP : PAIR_PASS;
+    return from == PAIR_CLIENT && packet->data[3] == MR_PACKET_ACK ? PAIR_DROP : PAIR_PASS;
 }
 
 static void kept_replies_survive_lost_acks_until_the_next(void **state)
@@ -186,13 +186,13 @@ static void kept_replies_survive_lost_acks_until_the_next(void **state)
 static uint8_t held[256];
 static uint32_t held_bytes;
 
-static enum pair_verdict hold_session_ack(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                          uint32_t bytes)
+static enum pair_verdict hold_session_ack(struct pair *pair, enum pair_side from, uint32_t n,
+                                          struct pair_packet *packet)
 {
-    if (from != PAIR_CLIENT || data[3] != MR_PACKET_ACK)
+    if (from != PAIR_CLIENT || packet->data[3] != MR_PACKET_ACK)
         return PAIR_PASS;
-    memcpy(held, data, bytes);
-    held_bytes = bytes;
+    memcpy(held, packet->data, packet->bytes);
+    held_bytes = packet->bytes;
     return PAIR_DROP;
 }
 

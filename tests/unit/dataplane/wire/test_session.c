@@ -34,8 +34,8 @@ static bool up(void)
     return info.up;
 }
 
-static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                  uint32_t bytes)
+static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n,
+                                  struct pair_packet *packet)
 {
     return PAIR_DROP;
 }

@@ -26,11 +26,10 @@ static int teardown(void **state)
 
 static uint32_t bundles[2], plain[2];
 
-static enum pair_verdict count(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                               uint32_t bytes)
+static enum pair_verdict count(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet)
 {
     struct mr_packet_header h;
-    memcpy(&h, data, sizeof(h));
+    memcpy(&h, packet->data, sizeof(h));
     if (h.type == MR_PACKET_DATA)
         (h.flags & MR_FLAG_BUNDLE ? bundles : plain)[from]++;
     return PAIR_PASS;
@@ -125,11 +124,11 @@ static void a_poll_keeps_to_its_budget(void **state)
 
 static uint64_t turns[2];
 
-static enum pair_verdict note_turns(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                    uint32_t bytes)
+static enum pair_verdict note_turns(struct pair *pair, enum pair_side from, uint32_t n,
+                                    struct pair_packet *packet)
 {
     struct mr_packet_header h;
-    memcpy(&h, data, sizeof(h));
+    memcpy(&h, packet->data, sizeof(h));
     if (from == PAIR_CLIENT && h.type == MR_PACKET_DATA)
         turns[h.call_id % 2]++;
     return PAIR_PASS;
@@ -154,11 +153,11 @@ static void large_messages_take_turns(void **state)
 /* What is in flight of all replies together stays within what the client said it can take. */
 static uint32_t in_flight, in_flight_max;
 
-static enum pair_verdict note_flight(struct pair *pair, enum pair_side from, uint32_t n, uint8_t *data,
-                                     uint32_t bytes)
+static enum pair_verdict note_flight(struct pair *pair, enum pair_side from, uint32_t n,
+                                     struct pair_packet *packet)
 {
     struct mr_packet_header h;
-    memcpy(&h, data, sizeof(h));
+    memcpy(&h, packet->data, sizeof(h));
     if (from == PAIR_SERVER && h.type == MR_PACKET_DATA) {
         in_flight = 0;
         for (uint32_t i = pair->ends[PAIR_CLIENT].head; i != pair->ends[PAIR_CLIENT].tail; i++)
