@@ -131,7 +131,8 @@ void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct m
  * or sends. */
 void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us);
 /* Timers, and up to `segment_budget` segments of large messages that wait for their turn. Returns the time at which it
- * wants to be called again at the latest: now_us when segments are left, UINT64_MAX when nothing is pending. Flushes. */
+ * wants to be called again at the latest: now_us when segments are left, UINT64_MAX when nothing is pending; it holds until
+ * another function is called, which may have made something due earlier. Flushes. Timers are up to 32 us late. */
 uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget);
 
 const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep);
@@ -169,7 +170,8 @@ bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref);
 
 /* ---- calling side ---- */
 
-/* Begin a handshake with core `core` at `to`, and keep at it for ever. Calls may be made at once; they wait.
+/* Begin a handshake with core `core` at `to`, from the next poll on, and keep at it for ever. Calls may be made at once; they
+ * wait.
  * MR_NO_MEMORY when sessions_max is reached. */
 enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *to, uint16_t core, void *user,
                                struct mr_session **out);
