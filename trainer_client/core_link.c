@@ -13,8 +13,10 @@
 #define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
 #define SEND_RETRY_US  100u /* when the socket's buffer was full */
 
-/* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again. */
+/* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again; it is proven
+ * once this many have got there. */
 #define OFFLOAD_RESENT_MIN 4u
+#define OFFLOAD_PROOF_MIN  8u
 
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
@@ -41,6 +43,8 @@ static void fill_random(void *self, void *out, size_t n)
     }
 }
 
+static void watch_offload_anew(struct mrc_link *link);
+
 static void on_session(void *app, struct mr_session *session, enum mr_session_event event)
 {
     struct mrc_link *link = app;
@@ -50,6 +54,7 @@ static void on_session(void *app, struct mr_session *session, enum mr_session_ev
     if (event == MR_SESSION_UP || event == MR_SESSION_RESTARTED) {
         link->up = true;
         link->refused = false;
+        watch_offload_anew(link);
         mrc_node_session_up(link->client, link, &info);
     }
 }
@@ -96,7 +101,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
     link->core = core;
     link->address = *address;
     link->socket.fd = -1;
-    link->offload = config->offload;
+    link->offload_wanted = config->offload;
     link->memory_bytes = config->memory_bytes;
     mrc_address_text(address, text);
     snprintf(link->name, sizeof link->name, "%s core %u", text, core);
@@ -192,20 +197,44 @@ void mrc_link_process(struct mrc_link *link, uint64_t now_us)
     }
 }
 
-/* Give the offload up once what was sent that way keeps having to be sent again. */
+/* What went out in runs, and what had to be sent again, since the peer was last found. */
+static void count_offload(const struct mrc_link *link, uint64_t *offloaded, uint64_t *resent)
+{
+    *offloaded = mrc_udp_send_offloaded(link->sender) - link->offloaded_seen;
+    *resent = mr_endpoint_counters(link->ep)->segments_resent - link->resent_seen;
+}
+
 static void watch_offload(struct mrc_link *link)
 {
-    uint64_t resent = mr_endpoint_counters(link->ep)->segments_resent - link->resent_seen;
-    uint64_t offloaded = mrc_udp_send_offloaded(link->sender) - link->offloaded_seen;
+    uint64_t offloaded, resent;
 
-    if (!link->offload || resent < OFFLOAD_RESENT_MIN)
+    if (!link->offload || link->offload_proven)
         return;
-    if (offloaded > 0 && 2 * resent >= offloaded) {
+    count_offload(link, &offloaded, &resent);
+    if (offloaded > 0 && resent >= OFFLOAD_RESENT_MIN && 2 * resent >= offloaded) {
         link->offload = false;
         mrc_udp_send_set_offload(link->sender, false);
     }
-    link->resent_seen += resent;
-    link->offloaded_seen += offloaded;
+}
+
+void mrc_link_delivered(struct mrc_link *link)
+{
+    uint64_t offloaded, resent;
+
+    if (!link->offload || link->offload_proven)
+        return;
+    count_offload(link, &offloaded, &resent);
+    link->offload_proven = offloaded >= OFFLOAD_PROOF_MIN && 2 * resent < offloaded;
+}
+
+/* Another peer may be at that address now. */
+static void watch_offload_anew(struct mrc_link *link)
+{
+    link->offload = link->offload_wanted;
+    link->offload_proven = false;
+    link->offloaded_seen = mrc_udp_send_offloaded(link->sender);
+    link->resent_seen = mr_endpoint_counters(link->ep)->segments_resent;
+    mrc_udp_send_set_offload(link->sender, link->offload);
 }
 
 void mrc_link_poll(struct mrc_link *link, uint64_t now_us)

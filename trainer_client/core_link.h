@@ -44,8 +44,8 @@ struct mrc_link {
     bool up;                /* has been accepted at least once */
     bool refused;           /* the peer's machine said lately that nobody listens there */
     bool unsent;            /* calls were handed over that no poll has sent yet */
-    bool offload;
-    uint64_t offloaded_seen, resent_seen;
+    bool offload_wanted, offload, offload_proven; /* see mrc_link_delivered() */
+    uint64_t offloaded_seen, resent_seen;         /* since when it is watched */
 };
 
 /* Opens the socket and begins the handshake. MR_UNREACHABLE (no route), MR_NO_MEMORY, MR_INVALID_ARGUMENT. */
@@ -63,6 +63,10 @@ void mrc_link_destroy(struct mrc_link *link);
 bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes);
 /* Views that the caller keeps take so much already that the next answer should be copied out. */
 bool mrc_link_is_short(const struct mrc_link *link);
+
+/* A request of several datagrams was answered. If they went out in runs and did not have to be sent again, this peer gets
+ * them, and losses later on have other reasons. Until that is known, having to send again gives the runs up. */
+void mrc_link_delivered(struct mrc_link *link);
 
 /* Take what the socket has, without the lock; whether there was anything. */
 bool mrc_link_receive(struct mrc_link *link);

@@ -168,6 +168,8 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     if (reply != NULL && reply->preamble.tensor_count > 0)
         keep_answers(part, reply);
     mrc_request_ended(part);
+    if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
+        mrc_link_delivered(part->link);
     part->link->calls_held++;
     if (part->answer_count == 0 || part->copy != NULL) {
         part->call = NULL;
