@@ -103,6 +103,12 @@ void node_fixture_restart(struct node_fixture *f)
     run_server(f);
 }
 
+void node_fixture_restart_with(struct node_fixture *f, uint32_t cores)
+{
+    write_config(f, cores);
+    run_server(f);
+}
+
 void node_fixture_stop(struct node_fixture *f)
 {
     netns_leave(&f->net);
@@ -147,4 +153,21 @@ uint64_t node_fixture_counter(struct mr_client *client, uint32_t core, const cha
     if (!search.found)
         fail_msg("no counter %s", name);
     return search.value;
+}
+
+uint64_t node_fixture_sum(struct mr_client *client, const char *name)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t core = 0; core < mr_client_core_count(client); core++)
+        sum += node_fixture_counter(client, core, name);
+    return sum;
+}
+
+void node_fixture_refused(enum mr_status got, enum mr_status expected, const char *says)
+{
+    if (got != expected)
+        fail_msg("%s, not %s: %s", mr_status_name(got), mr_status_name(expected), mr_last_error());
+    if (strstr(mr_last_error(), says) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), says);
 }

@@ -32,11 +32,18 @@ void node_fixture_start_over(struct node_fixture *f, const struct netns_options 
 void node_fixture_kill(struct node_fixture *f);
 /* After a kill: the same again. It restores the newest checkpoint, if there is one. */
 void node_fixture_restart(struct node_fixture *f);
+/* The same with another number of cores. */
+void node_fixture_restart_with(struct node_fixture *f, uint32_t cores);
 /* SIGTERM; checks that it ends well. Leaves nothing behind. */
 void node_fixture_stop(struct node_fixture *f);
 
 struct mr_client *node_fixture_connect(const struct node_fixture *f);
 /* A counter of one core; fails the test when there is none of that name. */
 uint64_t node_fixture_counter(struct mr_client *client, uint32_t core, const char *name);
+/* Summed over the cores. */
+uint64_t node_fixture_sum(struct mr_client *client, const char *name);
+
+/* The call was refused so, and mr_last_error() says `says`. */
+void node_fixture_refused(enum mr_status got, enum mr_status expected, const char *says);
 
 #endif
