@@ -47,6 +47,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* what failed is told even if the run is cut short */
     struct sim *sim = malloc(sizeof(*sim));
     if (sim == NULL)
         return 2;
