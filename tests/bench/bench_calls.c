@@ -194,7 +194,7 @@ static void usage(FILE *out)
 {
     fprintf(
         out,
-        "usage: bench_calls --server ADDRESS:PORT [--key-file FILE] [--runs N] [--only NAME]\n"
+        "usage: bench_calls --server ADDRESS:PORT [--key-file FILE] [--runs N] [--rows N] [--only NAME]\n"
         "Times the calls of docs/performance.md against a running node; prints one JSON object per line.\n");
 }
 
@@ -205,7 +205,7 @@ int main(int argc, char **argv)
         {"runs", required_argument, NULL, 'r'},   {"only", required_argument, NULL, 'o'},
         {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
     struct mr_client_options options = {.busy_poll_us = UINT32_MAX};
-    uint32_t runs = 500;
+    uint32_t runs = 500, rows = 163840; /* about the demo's table */
     const char *only = NULL;
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         switch (c) {
@@ -218,6 +218,9 @@ int main(int argc, char **argv)
         case 'r':
             runs = (uint32_t)strtoul(optarg, NULL, 10);
             break;
+        case 't':
+            rows = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
         case 'o':
             only = optarg;
             break;
@@ -229,7 +232,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (options.server == NULL || runs == 0) {
+    if (options.server == NULL || runs == 0 || rows == 0) {
         usage(stderr);
         return 2;
     }
@@ -245,7 +248,7 @@ int main(int argc, char **argv)
     if (only == NULL || strcmp(only, "empty_call_64") == 0) {
         bench_empty_many(client, 2.0);
     }
-    struct workload *w = make_workload(client, 1u << 20);
+    struct workload *w = make_workload(client, rows);
     if (only == NULL || strcmp(only, "pull_13312x16") == 0) {
         bench_pull(client, w, runs);
     }
