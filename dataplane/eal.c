@@ -123,7 +123,7 @@ static bool choose_memory(const struct dp_config *config, bool *hugepages, char 
     if (config->hugepages == 1 && !*hugepages) {
         snprintf(
             error, DP_ERROR_BYTES,
-            "memory: hugepages = yes, but of the %u MiB wanted only %llu MiB are free; reserve them with "
+            "memory: hugepages = always, but of the %u MiB wanted only %llu MiB are free; reserve them with "
             "\"sysctl vm.nr_hugepages=%u\", or set hugepages = auto",
             config->hugepage_memory_mib, (unsigned long long)free_mib, config->hugepage_memory_mib / 2 + 1);
         return false;

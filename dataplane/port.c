@@ -298,7 +298,7 @@ static void describe_failure(enum dp_driver driver, const struct dp_config *conf
         [DP_DRIVER_AF_PACKET] = "needs CAP_NET_RAW",
         [DP_DRIVER_TAP] = "needs CAP_NET_ADMIN, /dev/net/tun, and a name that is free",
         [DP_DRIVER_MEMIF] = "needs a socket path in a directory that can be written",
-        [DP_DRIVER_PCI] = "bind the device to vfio-pci with dpdk-devbind.py",
+        [DP_DRIVER_PCI] = "must be there and bound to vfio-pci (dpdk-devbind.py)",
         [DP_DRIVER_AUTO] = "",
     };
     const char *cause = dp_eal_last_error();
