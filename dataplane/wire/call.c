@@ -4,6 +4,29 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 
+/* ---- requests' memory ---- */
+
+/* If requests could fill the memory, no reply could come in, and no call would ever end. */
+static uint8_t *request_alloc(struct mr_endpoint *ep, uint32_t bytes)
+{
+    size_t block_bytes = mr_buddy_block_bytes(bytes);
+    if (ep->requests_bytes > 0 && ep->requests_bytes + block_bytes > mr_buddy_capacity_bytes(ep->memory) / 2)
+        return NULL;
+    uint8_t *request = mr_buddy_alloc(ep->memory, bytes);
+    if (request != NULL)
+        ep->requests_bytes += block_bytes;
+    return request;
+}
+
+static void request_free(struct mr_endpoint *ep, struct mr_call *call)
+{
+    if (call->request == NULL)
+        return;
+    ep->requests_bytes -= mr_buddy_block_bytes(call->request_bytes);
+    mr_buddy_free(ep->memory, call->request);
+    call->request = NULL;
+}
+
 /* ---- begin, send, free ---- */
 
 enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
@@ -19,7 +42,7 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
         return MR_TOO_LARGE;
     if (mr_list_empty(&ep->calls_free))
         return MR_NO_MEMORY;
-    uint8_t *request = mr_buddy_alloc(ep->memory, bytes);
+    uint8_t *request = request_alloc(ep, bytes);
     if (request == NULL)
         return MR_NO_MEMORY;
     struct mr_preamble preamble = {
@@ -84,9 +107,8 @@ static void call_to_pool(struct mr_endpoint *ep, struct mr_call *call)
 void mr_call_free(struct mr_endpoint *ep, struct mr_call *call)
 {
     assert(call->state == MR_CALL_BUILT || (call->state == MR_CALL_ENDED && !call->user_freed));
-    mr_buddy_free(ep->memory, call->request);
+    request_free(ep, call);
     mr_buddy_free(ep->memory, call->reply);
-    call->request = NULL;
     call->reply = NULL;
     call->user_freed = true;
     mr_list_remove(&call->link);
@@ -218,8 +240,7 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
     if (call->call_id != 0 && (call->state == MR_CALL_PAUSED || !call->sent_whole))
         mr_call_release_slot(ep, call); /* the server cannot have begun with it */
     call->state = MR_CALL_ENDED;
-    mr_buddy_free(ep->memory, call->request);
-    call->request = NULL;
+    request_free(ep, call);
     if (reply == NULL)
         mr_call_drop_reply(ep, call);
     if (call->call_id == 0) {

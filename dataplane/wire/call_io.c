@@ -33,18 +33,21 @@ static void finish(struct mr_endpoint *ep, struct mr_call *call)
 
 static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
 {
-    uint8_t *reply = mr_buddy_alloc(ep->memory, fragment->bytes);
+    /* Without tensors nothing of it needs to stay. */
+    bool has_tensors = fragment->bytes > sizeof(struct mr_preamble);
+    uint8_t *reply = has_tensors ? mr_buddy_alloc(ep->memory, fragment->bytes) : ep->scratch;
     if (reply == NULL)
         return; /* it comes again when the probe asks for it */
     memcpy(reply, fragment->payload, fragment->bytes);
-    if (!mr_message_parse(reply, fragment->bytes, &ep->message)) {
+    bool valid = mr_message_parse(reply, fragment->bytes, &ep->message);
+    if (!valid)
         ep->counters.drop_message++;
+    if (valid && has_tensors)
+        call->reply = reply;
+    else if (has_tensors)
         mr_buddy_free(ep->memory, reply);
-        return;
-    }
-    assert(call->reply == NULL);
-    call->reply = reply;
-    finish(ep, call);
+    if (valid)
+        finish(ep, call);
 }
 
 static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_packet_type type)

@@ -108,8 +108,10 @@ struct mr_endpoint_config {
     uint32_t udp_bytes_max;        /* largest UDP payload of this side; default MR_UDP_BYTES_MIN */
     uint32_t receive_window_bytes; /* what may be in flight towards this side per call; default 256 KiB */
     uint32_t message_bytes_max;    /* default MR_MESSAGE_BYTES_MAX */
-    size_t memory_bytes;      /* for messages being put together, kept answers and requests; default 64 MiB */
-    void *memory;             /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
+    size_t
+        memory_bytes; /* for messages being put together, kept answers and requests; default 64 MiB. Requests take
+                                 at most half, or there is one alone: the rest is for their replies */
+    void *memory;     /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
     uint64_t session_idle_us; /* serving side forgets a silent session after this; default 60 s */
     uint64_t busy_retry_us;   /* default 200 */
 };

@@ -221,6 +221,7 @@ struct mr_endpoint {
     uint32_t *session_buckets; /* by id */
     uint32_t bucket_mask;      /* of both tables */
     struct mr_call *calls;     /* [calls_max] */
+    size_t requests_bytes;     /* of message memory, in blocks */
     struct mr_link calls_free;
 
     struct mr_timer_wheel wheel;

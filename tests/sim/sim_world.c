@@ -55,6 +55,11 @@ void sim_note(struct sim *sim, uint64_t a, uint64_t b)
     sim->trace = (sim->trace ^ (sim->now_us + a * 31 + b)) * UINT64_C(0x100000001B3);
 }
 
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- set-up ---- */
 
 static uint32_t up_to(struct sim *sim, uint32_t ppm, uint32_t often_ppm)
@@ -202,7 +207,7 @@ static void calm(struct sim *sim)
     sim->cancel_ppm = 0;
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++) {
         sim->nodes[i].cut_off_until_us = 0;
-        sim->nodes[i].stalled_until_us = 0;
+        sim->nodes[i].stalled_until_us = min_u64(sim->nodes[i].stalled_until_us, sim->now_us);
     }
     sim->next_restart_us = sim->next_cut_us = sim->next_stall_us = UINT64_MAX;
 }
@@ -223,11 +228,6 @@ static void poll_nodes(struct sim *sim)
         uint64_t at_us = mr_endpoint_poll(node->ep, sim->now_us, 16);
         node->poll_at_us = at_us > sim->now_us ? at_us : sim->now_us + 3;
     }
-}
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 static uint64_t next_us(const struct sim *sim)

@@ -273,13 +273,34 @@ static void calls_max_and_memory_are_bounds(void **state)
         mr_call_free(client(), calls[i]);
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
     struct mr_tensor t = mr_tensor_1d(MR_U8, 20u << 20, NULL);
-    assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[0]), MR_OK);
+    assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[0]),
+                     MR_OK); /* alone it may be large */
+    t = mr_tensor_1d(MR_U8, 5u << 20, NULL);
     assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[1]), MR_NO_MEMORY);
     mr_call_free(client(), calls[0]);
+    assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[0]), MR_OK);
+    assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[1]), MR_OK); /* half of 32 MiB */
+    assert_int_equal(mr_call_begin(client(), p.session, &o, NULL, 0, &calls[2]), MR_NO_MEMORY);
+    mr_call_free(client(), calls[0]);
+    mr_call_free(client(), calls[1]);
     t = mr_tensor_1d(MR_U8, MR_MESSAGE_BYTES_MAX, NULL);
     assert_int_equal(mr_call_begin(client(), p.session, &o, &t, 1, &calls[0]), MR_TOO_LARGE);
     o.priority = 8;
     assert_int_equal(mr_call_begin(client(), p.session, &o, NULL, 0, &calls[0]), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+static void a_request_that_takes_all_memory_is_answered(void **state)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 20u << 20, NULL);
+    struct pair_call c = {0};
+    p.config[PAIR_SERVER].memory_bytes = 64u << 20;
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, &t, 1, UINT64_MAX);
+    pair_run(&p, 500000);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_OK);
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
 }
 
@@ -329,6 +350,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(cancelled_while_it_waits_or_runs, setup, teardown),
         cmocka_unit_test_setup_teardown(a_large_call_cancelled_half_way_never_executes, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_max_and_memory_are_bounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_request_that_takes_all_memory_is_answered, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_of_a_closed_session_end_as_cancelled, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
