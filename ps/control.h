@@ -77,5 +77,7 @@ enum mr_status ps_control_restore(struct ps_control *c, const char *directory, u
 enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint64_t *id, char *text);
 /* Waits for the save under way to end; what became of it. MR_OK when there is none. */
 enum mr_status ps_control_save_wait(struct ps_control *c, char *text);
+/* The save with which a node ends: no data call is let in from then on. Returns once it has ended. */
+enum mr_status ps_control_save_last(struct ps_control *c, char *text);
 
 #endif

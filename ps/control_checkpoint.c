@@ -192,6 +192,17 @@ enum mr_status ps_control_save_wait(struct ps_control *c, char *text)
     return c->save_status;
 }
 
+enum mr_status ps_control_save_last(struct ps_control *c, char *text)
+{
+    uint64_t id;
+    /* A broken gate stays, and with it the refusal to save half a checkpoint. */
+    if (c->gate != PS_GATE_BROKEN) {
+        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+    }
+    enum mr_status status = ps_control_save(c, "", &id, text);
+    return status == MR_OK ? ps_control_save_wait(c, text) : status;
+}
+
 void ps_control_save_abort(struct ps_control *c)
 {
     char text[PS_CONTROL_TEXT_BYTES];

@@ -218,15 +218,10 @@ enum mr_status ps_server_stop(struct ps_server *server)
     struct ps_node *node = &server->node;
     enum mr_status status = MR_OK;
     char text[PS_CONTROL_TEXT_BYTES] = "";
-    uint64_t id;
     ps_control_stop(node->control, node->config->checkpoint_save_on_stop);
     atomic_store(&node->state, MR_NODE_STOPPING);
     if (node->config->checkpoint_save_on_stop) {
-        ps_control_gate(node->control, PS_GATE_BUSY, MR_OK, "");
-        status = ps_control_save(node->control, "", &id, text);
-        if (status == MR_OK) {
-            status = ps_control_save_wait(node->control, text);
-        }
+        status = ps_control_save_last(node->control, text);
         if (status != MR_OK) {
             ps_log("the save on stop failed: %s", text);
         }

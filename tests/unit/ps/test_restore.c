@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "ps/checkpoint.h"
 
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
 #define KEYS            24u
@@ -237,9 +238,9 @@ static void a_start_with_a_damaged_one_fails_when_it_was_asked_for(void **state)
     assert_int_equal(node_counter(n, 0, "ps.features"), 0);
 }
 
-static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
+/* A node with less memory than its checkpoint needs, after the restore that failed half way; a call that wants data. */
+static const struct node_reply *load_half(struct node_fixture *n)
 {
-    struct node_fixture *n = *state;
     static uint64_t many[60000];
     struct mr_feature f = node_table("emb", 0);
     f.dims[0] = 512;
@@ -259,7 +260,13 @@ static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
     snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
     node_start(n, 1);
     node_check(node_restore(n, 0), MR_OUT_OF_MEMORY, "serves no data");
-    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OUT_OF_MEMORY, "half way");
+    return node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2);
+}
+
+static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
+{
+    struct node_fixture *n = *state;
+    node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
     struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_CHECKPOINT_CORRUPT, "half a checkpoint");
     node_check(node_call(n, 0, MR_OP_ECHO, 0, &t, 1), MR_OK, NULL);
@@ -348,6 +355,20 @@ static void saves_on_stop_when_configured(void **state)
     check_values(n, table, 99);
 }
 
+static void half_a_checkpoint_is_not_saved_on_stop(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t newest;
+    node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
+    assert_int_equal(ps_checkpoint_list(n->config.checkpoint_directory, &newest, 1), 1);
+    n->config.checkpoint_save_on_stop = true;
+    mr_endpoint_destroy(n->client);
+    n->client = NULL;
+    assert_int_equal(ps_server_stop(n->server), MR_CHECKPOINT_CORRUPT);
+    n->server = NULL;
+    assert_int_equal(ps_checkpoint_list(n->config.checkpoint_directory, &newest, 1), 1);
+}
+
 int main(void)
 {
 #define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -369,6 +390,7 @@ int main(void)
         ON_3_CORES(a_second_save_waits_for_the_first),
         ON_1_CORE(a_directory_that_cannot_be_written_is_named),
         ON_1_CORE(saves_on_stop_when_configured),
+        ON_1_CORE(half_a_checkpoint_is_not_saved_on_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
