@@ -178,7 +178,7 @@ static void end_feed(struct feeder *f, struct hub_feed *feed)
     pthread_mutex_lock(&hub->lock);
     hub_plan_fed(&hub->plan, feed->batch.sequence, feed->generation, ok);
     feed->ready = true;
-    hub_feeder_drop_void(hub);
+    hub_drop_void_feeds(hub);
     pthread_mutex_unlock(&hub->lock);
 }
 

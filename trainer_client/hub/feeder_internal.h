@@ -34,7 +34,5 @@ bool hub_feeder_find_table(struct feeder *f);
 void hub_feeder_ask_record(struct feeder *f);
 /* Whether it is time to. Under the lock. */
 bool hub_feeder_record_due(const struct feeder *f, uint64_t now_us);
-/* Frees feeds that no longer lead to a READY batch: theirs was learnt, or has to be fed again. Under the lock. */
-void hub_feeder_drop_void(struct hub *hub);
 
 #endif

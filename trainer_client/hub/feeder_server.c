@@ -47,17 +47,6 @@ bool hub_feeder_connect(struct feeder *f)
     return true;
 }
 
-void hub_feeder_drop_void(struct hub *hub)
-{
-    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++) {
-        struct hub_feed *feed = &hub->feeds[i];
-        if (feed->ready && (feed->generation != hub->plan.generation ||
-                            hub_plan_state(&hub->plan, feed->batch.sequence) != HUB_BATCH_READY)) {
-            feed->used = feed->ready = false;
-        }
-    }
-}
-
 void hub_feeder_notice_restart(struct feeder *f)
 {
     struct hub *hub = f->hub;
@@ -71,7 +60,7 @@ void hub_feeder_notice_restart(struct feeder *f)
     f->next_record_us = 0;
     pthread_mutex_lock(&hub->lock);
     hub_plan_server_restarted(&hub->plan);
-    hub_feeder_drop_void(hub);
+    hub_drop_void_feeds(hub);
     pthread_mutex_unlock(&hub->lock);
 }
 
@@ -136,7 +125,7 @@ void hub_feeder_ask_record(struct feeder *f)
     /* An answer from before a restart says nothing about the restarted server. */
     if (generation == hub->plan.generation) {
         behind = hub_plan_record(&hub->plan, watermark, bitmap, words);
-        hub_feeder_drop_void(hub);
+        hub_drop_void_feeds(hub);
         f->next_record_us = now_us + RECORD_INTERVAL_US;
         if (hub_plan_at_end(&hub->plan)) {
             hub->ended_plan = f->plan_number;

@@ -36,6 +36,17 @@ void hub_nudge(struct hub *hub)
     pthread_cond_signal(&hub->changed);
 }
 
+void hub_drop_void_feeds(struct hub *hub)
+{
+    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++) {
+        struct hub_feed *feed = &hub->feeds[i];
+        if (feed->ready && (feed->generation != hub->plan.generation ||
+                            hub_plan_state(&hub->plan, feed->batch.sequence) != HUB_BATCH_READY)) {
+            feed->used = feed->ready = false;
+        }
+    }
+}
+
 void hub_log(const char *format, ...)
 {
     char line[1024];

@@ -71,6 +71,8 @@ bool hub_init(struct hub *hub, const struct hub_config *config);
 void hub_free(struct hub *hub);
 /* Wakes the feeding thread. Under the lock. */
 void hub_nudge(struct hub *hub);
+/* Frees feeds that no longer lead to a READY batch: theirs was learnt, or has to be fed again. Under the lock. */
+void hub_drop_void_feeds(struct hub *hub);
 
 /* One line on standard error, above a progress line if there is one. Any thread. */
 void hub_log(const char *format, ...) __attribute__((format(printf, 1, 2)));

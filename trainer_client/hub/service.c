@@ -134,6 +134,7 @@ static void note_done(struct hub *hub, const struct mr_tensor *ids)
         hub->ended_plan = hub->plan_number;
     }
     if (ids->dims[0] > 0) {
+        hub_drop_void_feeds(hub); /* one taken back and fed again may have been among them */
         hub_nudge(hub);
     }
 }

@@ -281,6 +281,49 @@ static void held_out_batches_end_by_the_trainers_word(void **state)
     mr_client_destroy(trainer);
 }
 
+static void wait_until_ready(struct bench *b, uint64_t sequence)
+{
+    bool is_ready = false;
+    for (uint32_t tries = 0; tries < TRIES_MAX && !is_ready; tries++) {
+        pthread_mutex_lock(&b->hub.lock);
+        is_ready = hub_plan_state(&b->hub.plan, sequence) == HUB_BATCH_READY;
+        pthread_mutex_unlock(&b->hub.lock);
+        pause_briefly();
+    }
+    assert_true(is_ready);
+}
+
+/* With room for one feed: it must not stay taken by a batch that turns out to be over. */
+static void a_late_word_about_a_batch_fed_again_makes_room(void **state)
+{
+    struct bench *b = *state;
+    stop_hub(b);
+    b->config.prefetch = 1;
+    start_hub(b);
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    plan.part = MR_PART_HELD_OUT;
+    plan.held_out_share = 0.5;
+    start_plan(trainer, &plan);
+    struct mr_batch batch;
+    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_OK);
+    uint64_t late = batch.id;
+    mr_reply_free(batch.reply);
+    wait_until_ready(b, 1);
+    pthread_mutex_lock(&b->hub.lock);
+    hub_plan_expire(&b->hub.plan, UINT64_MAX);
+    pthread_mutex_unlock(&b->hub.lock);
+    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_OK);
+    uint64_t done = batch.id;
+    mr_reply_free(batch.reply);
+    wait_until_ready(b, 0);
+    assert_int_equal(read_batch(trainer, &late, 1, &batch), MR_OK);
+    assert_int_not_equal(batch.id, late);
+    assert_int_not_equal(batch.id, done);
+    mr_reply_free(batch.reply);
+    mr_client_destroy(trainer);
+}
+
 static void a_dropped_batch_comes_again(void **state)
 {
     struct bench *b = *state;
@@ -439,6 +482,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(trainers_share_the_batches, set_up, take_down),
         cmocka_unit_test_setup_teardown(another_plan_waits_for_the_end, set_up, take_down),
         cmocka_unit_test_setup_teardown(held_out_batches_end_by_the_trainers_word, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_late_word_about_a_batch_fed_again_makes_room, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_dropped_batch_comes_again, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_server_that_forgot_is_taught_again, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_hub_that_restarts_goes_on, set_up, take_down),
