@@ -24,20 +24,30 @@ static void print_help(void)
                  "print the version", "--help", "this text");
 }
 
+/* What was to be printed and could not be (a full disk) is no success. */
+static int end_output(int exit_code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_code;
+    if (exit_code == 0)
+        (void)fprintf(stderr, "millrace: the output could not be written\n");
+    return exit_code != 0 ? exit_code : TOOL_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc >= 2 ? argv[1] : "";
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         print_help();
-        return 0;
+        return end_output(0);
     }
     if (strcmp(word, "--version") == 0) {
         (void)printf("millrace %s\n", MR_VERSION);
-        return 0;
+        return end_output(0);
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(word, commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return end_output(commands[i].run(argc - 1, argv + 1));
     (void)fprintf(stderr, "millrace: %s%s; see millrace --help\n",
                   argc < 2 ? "which command?" : "no command ", word);
     return TOOL_EXIT_USAGE;

@@ -1,1 +1,391 @@
-/* The millrace program against a running node: ctl, top, doctor. */
+/* The millrace program against a running node: what it says in text and in JSON is what the node says through the library. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/integration/node_fixture.h"
+#include "tests/integration/program.h"
+
+enum { CORES = 2, KEYS = 300, DIM = 8 };
+
+static const char *millrace;
+
+struct fixture {
+    struct node_fixture node;
+    struct mr_client *client;
+    struct program_result result;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture x;
+
+    node_fixture_start(&x.node, CORES, NULL);
+    x.client = node_fixture_connect(&x.node);
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+
+    mr_client_destroy(x->client);
+    node_fixture_stop(&x->node);
+    return 0;
+}
+
+static void run(struct fixture *x, const char *arguments)
+{
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s %s --server %s", millrace, arguments,
+                x->node.address);
+}
+
+/* It ends well and prints one JSON value, alone on one line. */
+static json_t *run_json(struct fixture *x, const char *arguments)
+{
+    char with_json[256];
+    json_error_t error;
+
+    snprintf(with_json, sizeof with_json, "%s --json", arguments);
+    run(x, with_json);
+    program_expect(&x->result, 0, "");
+
+    json_t *value = json_loads(x->result.out, 0, &error);
+
+    if (value == NULL)
+        fail_msg("%s: %s", error.text, x->result.out);
+    return value;
+}
+
+static void expect_text(struct fixture *x, const char *arguments, const char *says)
+{
+    run(x, arguments);
+    program_expect(&x->result, 0, "");
+    if (strstr(x->result.out, says) == NULL)
+        fail_msg("\"%s\" is not in:\n%s", says, x->result.out);
+}
+
+static void expect_refused(struct fixture *x, const char *arguments, int code, const char *says)
+{
+    run(x, arguments);
+    program_expect(&x->result, code, says);
+    assert_ptr_equal(strchr(x->result.err, '\n'), x->result.err + strlen(x->result.err) - 1); /* one line */
+}
+
+static uint64_t number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_integer(value))
+        fail_msg("no number \"%s\"", key);
+    return (uint64_t)json_integer_value(value);
+}
+
+static const char *text(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_string(value))
+        fail_msg("no text \"%s\"", key);
+    return json_string_value(value);
+}
+
+static uint32_t only_feature(struct fixture *x, struct mr_feature *feature)
+{
+    struct mr_feature_info *infos;
+    uint32_t count, id;
+
+    assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
+    assert_int_equal(count, 1);
+    *feature = infos[0].feature;
+    id = infos[0].id;
+    free(infos);
+    return id;
+}
+
+/* ---- ctl create, list ---- */
+
+#define CREATE                                                                                               \
+    "ctl create table user --dim 8 --optimizer adagrad --learning-rate 0.125 --optimizer-args 0.5,0.25 "     \
+    "--init uniform --init-a -0.5 --init-b 0.5 --seed 9 --weight-decay 0.0625"
+
+static void test_create(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_feature expected = mr_feature_table("user", DIM), found;
+    json_t *created = run_json(x, CREATE);
+    uint32_t id = only_feature(x, &found);
+
+    expected.optimizer = MR_OPT_ADAGRAD;
+    expected.learning_rate = 0.125f;
+    expected.optimizer_args[0] = 0.5f;
+    expected.optimizer_args[1] = 0.25f;
+    expected.initializer = MR_INIT_UNIFORM;
+    expected.init_a = -0.5f;
+    expected.init_b = 0.5f;
+    expected.seed = 9;
+    expected.weight_decay = 0.0625f;
+    assert_null(mr_feature_diff(&expected, &found));
+    assert_int_equal(number(created, "id"), id);
+    assert_string_equal(text(created, "name"), "user");
+    json_decref(created);
+    expect_text(x, CREATE, "user is table"); /* the same again */
+    expect_refused(x, CREATE " --clip-norm 1", 1, "clip_norm");
+    expect_refused(x, "ctl create table other --dim 8 --optimizer ftrl", 1, "ftrl");
+    expect_refused(x, "ctl create table other", 2, "--dim");
+    expect_refused(x, "ctl create table other --dim 8 --pooling mean", 1, "pooling mean");
+    assert_int_equal(only_feature(x, &found), id);
+}
+
+static void test_list(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_feature found;
+    uint64_t keys[KEYS];
+
+    run(x, CREATE);
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+    assert_int_equal(mr_lookup(x->client, NULL, only_feature(x, &found), keys, KEYS, NULL), MR_OK);
+
+    json_t *list = run_json(x, "ctl list");
+    const json_t *user = json_array_get(list, 0);
+
+    assert_int_equal(json_array_size(list), 1);
+    assert_string_equal(text(user, "name"), "user");
+    assert_string_equal(text(user, "kind"), "table");
+    assert_string_equal(text(user, "optimizer"), "adagrad");
+    assert_string_equal(text(user, "init"), "uniform");
+    assert_int_equal(number(user, "rows"), KEYS);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(user, "dims"), 0)), DIM);
+    json_decref(list);
+    expect_text(x, "ctl list", "user");
+}
+
+/* ---- ctl freeze ---- */
+
+static void test_freeze(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_feature found;
+    float gradient[DIM] = {1};
+    uint64_t key = 1;
+
+    run(x, CREATE);
+
+    uint32_t id = only_feature(x, &found);
+    json_t *frozen = run_json(x, "ctl freeze all");
+
+    assert_string_equal(text(frozen, "level"), "all");
+    json_decref(frozen);
+    assert_int_equal(mr_push_gradients(x->client, NULL, id, &key, 1, DIM, gradient), MR_FROZEN);
+    expect_text(x, "ctl freeze off", "off");
+    assert_int_equal(mr_push_gradients(x->client, NULL, id, &key, 1, DIM, gradient), MR_OK);
+    expect_refused(x, "ctl freeze some", 2, "off, admit or all");
+}
+
+/* ---- ctl save, restore, status ---- */
+
+static void test_checkpoints(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_feature found;
+    uint64_t keys[KEYS];
+    json_t *status;
+
+    run(x, CREATE);
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+
+    uint32_t id = only_feature(x, &found);
+
+    assert_int_equal(mr_lookup(x->client, NULL, id, keys, KEYS / 2, NULL), MR_OK);
+    status = run_json(x, "ctl save --wait");
+    assert_int_equal(number(status, "last_good_id"), 1);
+    assert_true(number(status, "bytes_done") > 0);
+    json_decref(status);
+    assert_int_equal(mr_lookup(x->client, NULL, id, keys, KEYS, NULL), MR_OK);
+    expect_text(x, "ctl save --wait", "saved checkpoint 2");
+    assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS);
+    status = run_json(x, "ctl restore --id 1");
+    assert_int_equal(number(status, "id"), 1);
+    json_decref(status);
+    assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS / 2);
+    expect_text(x, "ctl restore", "restored checkpoint 2");
+    assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS);
+    status = run_json(x, "ctl status");
+    assert_string_equal(text(status, "state"), "idle");
+    assert_int_equal(number(status, "last_good_id"), 2);
+    json_decref(status);
+    expect_refused(x, "ctl restore --id 99", 1, "99");
+    expect_refused(x, "ctl save --directory /proc/nowhere", 1, "/proc/nowhere");
+    expect_refused(x, "ctl restore --id many", 2, "--id");
+}
+
+/* ---- ctl heartbeat, stats; top ---- */
+
+static void test_heartbeat(void **state)
+{
+    struct fixture *x = *state;
+    json_t *cores = run_json(x, "ctl heartbeat");
+
+    assert_int_equal(json_array_size(cores), CORES);
+    for (uint32_t i = 0; i < CORES; i++) {
+        const json_t *core = json_array_get(cores, i);
+
+        assert_int_equal(number(core, "core"), i);
+        assert_string_equal(text(core, "state"), "serving");
+        assert_int_equal(number(core, "incarnation"), mr_client_incarnation(x->client));
+        assert_int_equal(number(core, "rows"), 0);
+    }
+    json_decref(cores);
+    expect_text(x, "ctl heartbeat", "serving");
+}
+
+static void test_stats(void **state)
+{
+    struct fixture *x = *state;
+    uint64_t features, keys[KEYS];
+    struct mr_feature found;
+
+    run(x, CREATE);
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+    assert_int_equal(mr_lookup(x->client, NULL, only_feature(x, &found), keys, KEYS, NULL), MR_OK);
+
+    json_t *cores = run_json(x, "ctl stats");
+    uint64_t looked_up = 0;
+
+    assert_int_equal(json_array_size(cores), CORES);
+    for (uint32_t i = 0; i < CORES; i++) {
+        const json_t *counters = json_object_get(json_array_get(cores, i), "counters");
+
+        looked_up += number(counters, "table.keys_looked_up");
+        features = number(counters, "ps.features");
+        assert_int_equal(features, 1);
+        assert_true(number(counters, "port.rx_frames") + number(counters, "port.steered_in") > 0);
+        assert_true(number(counters, "wire.calls_served") > 0);
+    }
+    assert_int_equal(looked_up, KEYS);
+    json_decref(cores);
+    cores = run_json(x, "ctl stats --core 1");
+    assert_int_equal(json_array_size(cores), 1);
+    assert_int_equal(number(json_array_get(cores, 0), "core"), 1);
+    json_decref(cores);
+    expect_text(x, "ctl stats", "wire.calls_served");
+    expect_refused(x, "ctl stats --core 2", 1, "2 cores");
+}
+
+static uint32_t lines_with(const char *all, const char *says)
+{
+    uint32_t lines = 0;
+
+    for (const char *at = all; (at = strstr(at, says)) != NULL; at++)
+        lines++;
+    return lines;
+}
+
+static void test_top(void **state)
+{
+    struct fixture *x = *state;
+    json_t *cores = run_json(x, "top --count 1 --interval 0.05");
+
+    assert_int_equal(json_array_size(cores), CORES);
+    for (uint32_t i = 0; i < CORES; i++) {
+        const json_t *core = json_array_get(cores, i);
+        double busy_share = json_number_value(json_object_get(core, "busy_share"));
+
+        assert_int_equal(number(core, "core"), i);
+        assert_string_equal(text(core, "state"), "serving");
+        assert_true(busy_share >= 0 && busy_share <= 1);
+        assert_true(json_number_value(json_object_get(core, "calls_per_s")) > 0); /* its own */
+    }
+    json_decref(cores);
+    /* No terminal: no escape sequences, a block per interval. */
+    expect_text(x, "top --count 3 --interval 0.05", "calls");
+    assert_int_equal(lines_with(x->result.out, "serving"), 3 * CORES);
+    assert_null(strchr(x->result.out, '\033'));
+}
+
+/* ---- doctor ---- */
+
+static void test_doctor(void **state)
+{
+    static const char *const checks[] = {"hugepages", "numa",        "cores",   "nic",
+                                         "io_uring",  "memory lock", "rmem_max"};
+    struct fixture *x = *state;
+    json_error_t error;
+
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor --json", millrace);
+
+    json_t *findings = json_loads(x->result.out, 0, &error);
+    size_t i, problems = 0;
+    json_t *finding;
+
+    assert_non_null(findings);
+    for (size_t c = 0; c < sizeof checks / sizeof *checks; c++) {
+        bool found = false;
+
+        json_array_foreach(findings, i, finding) found |= strcmp(text(finding, "check"), checks[c]) == 0;
+        if (!found)
+            fail_msg("doctor does not look at %s:\n%s", checks[c], x->result.out);
+    }
+    json_array_foreach(findings, i, finding)
+    {
+        bool good = strcmp(text(finding, "level"), "ok") == 0;
+
+        problems += strcmp(text(finding, "level"), "problem") == 0;
+        assert_true(strlen(text(finding, "what")) > 0);
+        assert_true(good || strlen(text(finding, "mend")) > 0);
+    }
+    json_decref(findings);
+    assert_int_equal(x->result.code, problems > 0);
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor", millrace);
+    assert_int_equal(x->result.code, problems > 0);
+    assert_non_null(strstr(x->result.out, " problems\n"));
+}
+
+/* ---- mistakes ---- */
+
+static void test_mistakes(void **state)
+{
+    struct fixture *x = *state;
+
+    expect_refused(x, "ctl frobnicate", 2, "no command frobnicate; see millrace ctl --help");
+    expect_refused(x, "ctl list --jsno", 2, "unknown option --jsno");
+    expect_refused(x, "ctl list more", 2, "one argument too many: more");
+    program_run(&x->node.net, NETNS_CLIENT, &x->result,
+                "%s ctl list --server " NETNS_SERVER_IPV4 ":7799 --deadline-ms 300", millrace);
+    program_expect(&x->result, 1, NETNS_SERVER_IPV4 ":7799");
+    program_run(&x->node.net, NETNS_CLIENT, &x->result,
+                "%s ctl list --server " NETNS_SERVER_IPV4 " --key-file /nowhere/key", millrace);
+    program_expect(&x->result, 1, "/nowhere/key");
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "sh -c '%s ctl stats --server %s >/dev/full'",
+                millrace, x->node.address);
+    assert_int_not_equal(x->result.code, 0); /* what cannot be written is no success */
+}
+
+#define TOOLS_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TOOLS_TEST(test_create),      TOOLS_TEST(test_list),      TOOLS_TEST(test_freeze),
+        TOOLS_TEST(test_checkpoints), TOOLS_TEST(test_heartbeat), TOOLS_TEST(test_stats),
+        TOOLS_TEST(test_top),         TOOLS_TEST(test_doctor),    TOOLS_TEST(test_mistakes),
+    };
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: test_tools MILLRACED MILLRACE\n");
+        return 2;
+    }
+    node_fixture_server = argv[1];
+    millrace = argv[2];
+    netns_require_root();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
