@@ -20,7 +20,7 @@ bench: ## Benchmarks as ratios against raw limits; writes build/bench/results.js
 lint: ## clang-format, shellcheck, cppcheck, clang-tidy
 	@scripts/lint.sh
 
-fuzz: ## Run every fuzzer under libFuzzer for SECONDS each (default 60)
+fuzz: ## Run every fuzzer under libFuzzer for SECONDS_EACH (default 60)
 	@scripts/fuzz.sh $(or $(SECONDS_EACH),60)
 
 sim: build ## Simulate SEEDS seeds of the transport under faults (default 10000)
