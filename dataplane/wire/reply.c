@@ -194,6 +194,7 @@ const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_
         later->message.tensors[i].data = bytes + ((uint8_t *)message->tensors[i].data - ep->executing);
     }
     slot->later = later;
+    ep->executing = NULL;
     return &later->request;
 }
 

@@ -27,9 +27,9 @@ void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint
     (void)mr_transmit_control(ep, &served->peer, MR_PACKET_BUSY, 0, call_id, NULL, 0);
 }
 
-/* Hand a whole request to its handler. `message` is aligned; it is the endpoint's scratch, or else a block that the slot
- * owns from now on. */
-static void execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, uint8_t *message,
+/* Hand a whole request to its handler. `message` is aligned. Returns whether the request's memory is the caller's still:
+ * mr_reply_later() takes it over, and an answer given in the same handler has freed it by now. */
+static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, uint8_t *message,
                     uint32_t message_bytes, uint64_t first_us)
 {
     const struct mr_preamble *preamble = &ep->message.preamble;
@@ -50,14 +50,16 @@ static void execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_
     if (request.deadline_us <= ep->now_us) {
         ep->counters.calls_expired++;
         mr_reply_status(ep, request.ref, MR_DEADLINE_EXCEEDED);
-        return;
+        return true;
     }
     ep->counters.calls_served++;
     ep->executing = message;
     ep->executing_bytes = message_bytes;
     ep->config.on_request(ep->config.app, ep, &request);
+    bool left = ep->executing != NULL;
     ep->executing = NULL;
     assert((slot->state != MR_SLOT_EXECUTING || slot->later != NULL) && "the handler gave no answer");
+    return left;
 }
 
 /* Make the slot ready for a call it has not executed. False: the packet is not to be looked at further. */
@@ -85,7 +87,7 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_served *served, stru
         ep->counters.drop_message++;
         return;
     }
-    execute(ep, served, slot, ep->scratch, fragment->bytes, ep->now_us);
+    (void)execute(ep, served, slot, ep->scratch, fragment->bytes, ep->now_us);
 }
 
 static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
@@ -123,8 +125,7 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served,
         mr_served_busy(ep, served, slot->call_id); /* all of it again */
         return;
     }
-    execute(ep, served, slot, bytes, message_bytes, first_us);
-    if (slot->later == NULL || slot->later->bytes != bytes)
+    if (execute(ep, served, slot, bytes, message_bytes, first_us))
         mr_buddy_free(ep->memory, bytes);
 }
 

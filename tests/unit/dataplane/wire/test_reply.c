@@ -110,6 +110,36 @@ static void later_keeps_the_request_as_it_was(void **state)
     }
 }
 
+/* As when the queue it should have waited in turns out to be full. */
+static void later_and_busy_after_all(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct pair *pair = app;
+    if (pair->executed > 0) {
+        pair_serve(app, ep, request);
+        return;
+    }
+    pair->executed++;
+    assert_non_null(mr_reply_later(ep, request));
+    mr_reply_busy(ep, request->ref);
+}
+
+static void later_may_be_answered_at_once(void **state)
+{
+    static uint8_t large[5000];
+    p.handler = later_and_busy_after_all;
+    for (uint32_t bytes = 10; bytes <= sizeof(large); bytes += sizeof(large) - 10) {
+        struct pair_call c = {0};
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, large);
+        p.executed = 0;
+        pair_call(&p, &c, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
+        pair_run(&p, 5000);
+        assert_int_equal(p.executed, 2);
+        assert_int_equal(c.ended, 1);
+        assert_int_equal(c.status, MR_OK);
+        assert_int_equal(server_memory(), 0);
+    }
+}
+
 static void a_late_answer_does_not_stretch_the_round_trip(void **state)
 {
     struct pair_call c = {0};
@@ -256,6 +286,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_long_text_is_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(a_busy_answer_is_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(later_keeps_the_request_as_it_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(later_may_be_answered_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_late_answer_does_not_stretch_the_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(an_answer_to_a_vanished_session_frees_its_request, setup, teardown),
         cmocka_unit_test_setup_teardown(small_replies_are_given_back_soon, setup, teardown),
