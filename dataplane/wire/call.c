@@ -250,6 +250,8 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
         s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
         if (call->request_bytes > s->peer.segment_bytes)
             mr_sending_stop(ep, &call->sending);
+        if (call->probe_at_us == 0) /* it was about to be sent again */
+            call->probe_at_us = ep->now_us + mr_rtt_pto_us(&s->rtt, 0);
         mr_call_arm(ep, call);
     }
     if (s != NULL)

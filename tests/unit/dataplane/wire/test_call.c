@@ -223,6 +223,34 @@ static void an_ended_call_keeps_its_slot_until_it_is_answered(void **state)
 
 /* ---- cancel, free, bounds ---- */
 
+/* It was sent, refused, and had its turn again, but the port was full until its deadline. */
+static void a_call_ended_before_it_was_sent_again_gives_its_slot_back(void **state)
+{
+    static uint8_t large[5000];
+    p.config[PAIR_SERVER].window = 1;
+    for (uint32_t bytes = 10; bytes <= sizeof(large); bytes += sizeof(large) - 10) {
+        struct pair_call refused = {0}, next = {0};
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, large);
+        pair_restart_server(&p);
+        pair_run(&p, 11000000);
+        p.executed = 0;
+        pair_call(&p, &refused, MR_OP_RESTORE, &tensor, 1, p.now_us + 10000);
+        uint64_t refusals = mr_endpoint_counters(client())->busy_received;
+        for (int i = 0; i < 500 && mr_endpoint_counters(client())->busy_received == refusals; i++)
+            pair_run(&p, 10);
+        assert_int_equal(mr_endpoint_counters(client())->busy_received, refusals + 1);
+        p.ends[PAIR_CLIENT].no_room = true;
+        pair_run(&p, 20000);
+        assert_int_equal(refused.ended, 1);
+        assert_int_equal(refused.status, MR_UNKNOWN_OUTCOME);
+        p.ends[PAIR_CLIENT].no_room = false;
+        pair_call(&p, &next, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 2000000);
+        pair_run(&p, 2001000);
+        assert_int_equal(next.ended, 1);
+        assert_int_equal(next.status, MR_OK);
+    }
+}
+
 static void cancelled_while_it_waits_or_runs(void **state)
 {
     struct pair_call waits = {0}, runs = {0};
@@ -347,6 +375,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(higher_priority_goes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(one_long_call_does_not_hold_up_the_others, setup, teardown),
         cmocka_unit_test_setup_teardown(an_ended_call_keeps_its_slot_until_it_is_answered, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_call_ended_before_it_was_sent_again_gives_its_slot_back, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(cancelled_while_it_waits_or_runs, setup, teardown),
         cmocka_unit_test_setup_teardown(a_large_call_cancelled_half_way_never_executes, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_max_and_memory_are_bounds, setup, teardown),
