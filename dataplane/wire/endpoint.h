@@ -164,8 +164,8 @@ void mr_reply_error(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
 /* The call was not executed and is forgotten; the client sends it again a little later. */
 void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref);
 /* The answer comes later (same thread). The request's memory stays valid until then, even if the session ends meanwhile, so
- * one of the answers above must be given in any case; it may be given in the same handler already. The returned request is a stable copy of the one given (NULL when
- * memory is short: the caller must mr_reply_busy). */
+ * one of the answers above must be given in any case; it may be given in the same handler already. The returned request is
+ * a stable copy of the one given (NULL when memory is short: the caller must mr_reply_busy). */
 const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request);
 /* True while the session that made the call is alive and waits for this answer. */
 bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref);

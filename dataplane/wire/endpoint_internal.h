@@ -205,9 +205,8 @@ struct mr_endpoint {
     uint32_t resets_in_interval;
     uint32_t auth_count;
     uint32_t session_count;
-    uint8_t *scratch; /* one message of one segment, aligned */
-    uint8_t *
-        executing; /* buffer of the request that its handler is looking at; NULL once it is to be answered later */
+    uint8_t *scratch;   /* one message of one segment, aligned */
+    uint8_t *executing; /* the request its handler is looking at; NULL once it is to be answered later */
     uint32_t executing_bytes;
     struct mr_auth auth[MR_PSK_MAX];
     uint8_t cookie_secret[MR_COOKIE_SECRET_BYTES];
