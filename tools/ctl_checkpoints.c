@@ -8,6 +8,7 @@
 #include "tools/connection.h"
 #include "tools/ctl.h"
 #include "tools/options.h"
+#include "tools/save_outcome.h"
 
 #define POLL_MS            100u
 #define RESTORE_MS_DEFAULT 600000u /* a restore ends when it is done, which may take minutes */
@@ -51,7 +52,7 @@ static int wait_saved(const char *command, struct mr_client *client, uint64_t id
     }
     if (terminal)
         (void)fputc('\n', stderr);
-    if (s->last_good_id >= id)
+    if (tool_save_is_good(s, id))
         return 0;
     return tool_fail(command, "checkpoint %" PRIu64 " failed: %s", id,
                      s->last_error[0] ? s->last_error : mr_status_text(s->last_status));
