@@ -58,8 +58,9 @@ static enum mr_status load_variable(struct ps_feature *f, const struct ps_record
                                     const uint8_t *bytes, char *text)
 {
     uint64_t total = ps_variable_stored_bytes(f->variable);
-    if (record->bytes > total || record->offset > total - record->bytes) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: a piece reaches beyond its end", f->feature.name);
+    if (record->bytes > total - f->loaded_bytes || record->offset > total - record->bytes) {
+        snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: a piece reaches beyond its end, or comes twice",
+                 f->feature.name);
         return MR_CHECKPOINT_CORRUPT;
     }
     if (f->loading == NULL && (f->loading = calloc(1, total)) == NULL) {
@@ -72,7 +73,6 @@ static enum mr_status load_variable(struct ps_feature *f, const struct ps_record
         ps_variable_load(f->variable, f->loading);
         free(f->loading);
         f->loading = NULL;
-        f->loaded_bytes = 0;
     }
     return MR_OK;
 }
@@ -111,9 +111,10 @@ static void check_whole(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        if (core->features[id] != NULL && core->features[id]->loading != NULL) {
+        const struct ps_feature *f = core->features[id];
+        if (f != NULL && f->variable != NULL && f->loaded_bytes != ps_variable_stored_bytes(f->variable)) {
             snprintf(l->text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
-                     core->features[id]->feature.name);
+                     f->feature.name);
             l->status[core->index] = MR_CHECKPOINT_CORRUPT;
         }
     }

@@ -355,6 +355,26 @@ static void saves_on_stop_when_configured(void **state)
     check_values(n, table, 99);
 }
 
+/* Every block verifies, but the variable that the manifest names is in none of them. */
+static void a_variable_that_is_missing_is_found_out(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_variable("v", 3);
+    const uint32_t id = 1;
+    char text[256];
+    struct ps_writer *writer;
+    struct ps_writer_status status = {0};
+    assert_int_equal(ps_writer_start(n->config.checkpoint_directory, 1, 1, 1, &f, &id, 1, 2, &writer, text),
+                     MR_OK);
+    ps_writer_core_done(writer, 0);
+    while (!status.done) {
+        ps_writer_status(writer, &status);
+    }
+    ps_writer_finish(writer);
+    assert_int_equal(status.status, MR_OK);
+    node_check(node_restore(n, 1), MR_CHECKPOINT_CORRUPT, "variable v is not whole");
+}
+
 static void half_a_checkpoint_is_not_saved_on_stop(void **state)
 {
     struct node_fixture *n = *state;
@@ -391,6 +411,7 @@ int main(void)
         ON_1_CORE(a_directory_that_cannot_be_written_is_named),
         ON_1_CORE(saves_on_stop_when_configured),
         ON_1_CORE(half_a_checkpoint_is_not_saved_on_stop),
+        ON_1_CORE(a_variable_that_is_missing_is_found_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
