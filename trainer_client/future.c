@@ -306,7 +306,13 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     (void)mrc_wait(future->client, has_ended, future, MRC_NEVER_US);
     pthread_mutex_unlock(&future->client->lock);
     future->waited = true;
-    return conclude(future, reply);
+
+    struct mr_reply *tensors = NULL; /* stays so where the answer all goes into other outputs */
+    enum mr_status status = conclude(future, reply == NULL ? NULL : &tensors);
+
+    if (status == MR_OK && reply != NULL)
+        *reply = tensors;
+    return status;
 }
 
 bool mr_future_done(struct mr_future *future)

@@ -33,8 +33,9 @@ struct mrc_part {
     struct mr_tensor few[MRC_FEW_ANSWERS]; /* where `answers` points when they are few */
 };
 
-/* Checks the replies and writes the caller's outputs. `reply` is not NULL when the caller wants the tensors; `*reply` then
- * has to be set. On failure it says why through mrc_error(). */
+/* Checks the replies and writes the caller's outputs. `reply` is not NULL when the caller wants the tensors; `*reply` is
+ * set then, or left alone when there are none to give (mr_future_wait() hands out NULL). On failure it says why through
+ * mrc_error(). */
 typedef enum mr_status (*mrc_finish)(struct mr_future *f, struct mr_reply **reply);
 
 struct mr_future {

@@ -88,7 +88,8 @@ struct mr_options {
 /* ---- futures and replies ---- */
 
 /* Waits for the call to end (it does by its deadline). On MR_OK, `*reply` (may be NULL when the answer is of no interest)
- * receives the tensors, to be freed by mr_reply_free(). May be called once. */
+ * receives the tensors, to be freed by mr_reply_free(); NULL when the answer is all in the call's other outputs. May be
+ * called once. */
 MR_API enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply);
 /* True once mr_future_wait() would not block. Makes progress itself. */
 MR_API bool mr_future_done(struct mr_future *future);

@@ -477,6 +477,24 @@ static void test_node(void **state)
     check_node(3);
 }
 
+/* Calls whose answer all goes into other outputs have no tensors to give, and say so. */
+static void test_async_without_tensors(void **state)
+{
+    struct fixture x;
+    struct mr_core_state states[3];
+    struct mr_future *future;
+    struct mr_options options = {.future = &future};
+
+    set_up(&x, 3);
+    struct mr_reply *reply = (struct mr_reply *)&x; /* as a caller leaves it who trusts in MR_OK */
+
+    assert_int_equal(mr_heartbeat(x.client, &options, states), MR_OK);
+    assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+    assert_null(reply);
+    mr_future_destroy(future);
+    tear_down(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,7 +502,7 @@ int main(void)
         cmocka_unit_test(test_batches), cmocka_unit_test(test_features),
         cmocka_unit_test(test_node),    cmocka_unit_test(test_partly_applied),
         cmocka_unit_test(test_hub),     cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_async),
+        cmocka_unit_test(test_async),   cmocka_unit_test(test_async_without_tensors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
