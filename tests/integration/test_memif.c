@@ -21,7 +21,8 @@ static void serves_over_memif(void **state)
     snprintf(arguments, sizeof(arguments), "--driver memif --device %s --idle-us 0", socket);
     echo_fixture_spawn(&f, arguments);
     assert_non_null(strstr(f.server.line, "driver=memif"));
-    char *argv[] = {(char *)load_path, "--socket", socket,      "--server", NETNS_SERVER_IPV4 ":7700",
+    char server[] = NETNS_SERVER_IPV4 ":7700";
+    char *argv[] = {(char *)load_path, "--socket", socket,      "--server", server,
                     "--only",          "echo",     "--seconds", "1",        NULL};
     netns_spawn(&f.net, NETNS_CLIENT, argv, &load);
     assert_true(netns_wait_line(&load, "memif_echo", ECHO_READY_MS));

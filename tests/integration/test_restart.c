@@ -204,8 +204,8 @@ struct fixture {
 
 static void spawn_trainer(struct fixture *x, uint32_t i)
 {
-    char *argv[] = {(char *)self,   "--trainer",  HUB_ADDRESS, x->node.address,
-                    x->hub.samples, x->gate_path, NULL};
+    char hub[] = HUB_ADDRESS;
+    char *argv[] = {(char *)self, "--trainer", hub, x->node.address, x->hub.samples, x->gate_path, NULL};
 
     netns_spawn(&x->node.net, NETNS_CLIENT, argv, &x->trainers[i]);
 }
