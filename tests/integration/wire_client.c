@@ -1,5 +1,6 @@
 #include "tests/integration/wire_client.h"
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -11,8 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DATAGRAM_BYTES 9000
-#define SEGMENT_BUDGET 64
+#define DATAGRAM_BYTES  9000
+#define SEGMENT_BUDGET  64
+#define ASK_TENSORS_MAX 16
 
 struct wire_client {
     int fd;
@@ -21,6 +23,7 @@ struct wire_client {
     struct mr_address server;
     uint8_t out[DATAGRAM_BYTES];
     uint32_t expected_bytes;
+    char *text; /* of an error, for who asks for it; NULL: the reply is an echo */
     uint32_t pending;
     enum mr_status status; /* the first that is not MR_OK */
 };
@@ -79,7 +82,10 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 
     if (status == MR_OK && reply->preamble.status != MR_OK)
         status = (enum mr_status)reply->preamble.status;
-    if (status == MR_OK && !is_intact(reply, client->expected_bytes))
+    if (client->text != NULL && status != MR_OK && reply != NULL && reply->preamble.tensor_count == 1)
+        snprintf(client->text, WIRE_CLIENT_TEXT_BYTES, "%.*s", (int)reply->tensors[0].bytes,
+                 (const char *)reply->tensors[0].data);
+    if (client->text == NULL && status == MR_OK && !is_intact(reply, client->expected_bytes))
         status = MR_INTERNAL;
     if (client->status == MR_OK)
         client->status = status;
@@ -203,6 +209,35 @@ enum mr_status wire_client_call(struct wire_client *client, enum mr_op op, uint3
     client->status = MR_OK;
     begin(client, op, 0, timeout_ms);
     return run_until_answered(client);
+}
+
+enum mr_status wire_client_ask(struct wire_client *client, const struct wire_client_request *request,
+                               uint32_t timeout_ms, char text[WIRE_CLIENT_TEXT_BYTES])
+{
+    uint64_t now = now_us();
+    struct mr_call_options options = {.op = (uint8_t)request->op,
+                                      .table = request->table,
+                                      .deadline_us = now + timeout_ms * UINT64_C(1000)};
+    struct mr_tensor tensors[ASK_TENSORS_MAX];
+    struct mr_call *call;
+
+    assert(request->tensor_count <= ASK_TENSORS_MAX);
+    memcpy(tensors, request->tensors, request->tensor_count * sizeof *tensors);
+    client->status =
+        mr_call_begin(client->endpoint, client->session, &options, tensors, request->tensor_count, &call);
+    if (client->status != MR_OK)
+        return client->status;
+    for (uint32_t i = 0; i < request->tensor_count; i++)
+        memcpy(tensors[i].data, request->tensors[i].data, tensors[i].bytes);
+    text[0] = '\0';
+    client->text = text;
+    client->pending++;
+    mr_call_send(client->endpoint, call, now);
+
+    enum mr_status status = run_until_answered(client);
+
+    client->text = NULL;
+    return status;
 }
 
 void wire_client_info(const struct wire_client *client, struct mr_session_info *out)

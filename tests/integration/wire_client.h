@@ -18,6 +18,16 @@ enum mr_status wire_client_echo(struct wire_client *client, uint32_t bytes, uint
                                 uint32_t timeout_ms);
 /* One call of any op without tensors. */
 enum mr_status wire_client_call(struct wire_client *client, enum mr_op op, uint32_t timeout_ms);
+/* One call as it stands, right or wrong; the bytes are copied from tensors[i].data. `text` gets what an error says. */
+struct wire_client_request {
+    enum mr_op op;
+    uint16_t table;
+    const struct mr_tensor *tensors;
+    uint32_t tensor_count; /* at most 16 */
+};
+#define WIRE_CLIENT_TEXT_BYTES 512
+enum mr_status wire_client_ask(struct wire_client *client, const struct wire_client_request *request,
+                               uint32_t timeout_ms, char text[WIRE_CLIENT_TEXT_BYTES]);
 void wire_client_info(const struct wire_client *client, struct mr_session_info *out);
 
 #endif
