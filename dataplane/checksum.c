@@ -10,29 +10,48 @@
 #define DP_WIDE
 #endif
 
-#define WORDS_PER_TURN 8u
+#define LANES          4u
+#define LANES_PER_TURN 2u
 
-DP_WIDE static uint64_t sum_words(const uint8_t *data, size_t words)
+typedef uint64_t lanes_t __attribute__((vector_size(LANES * sizeof(uint64_t))));
+
+/* Sum of the 32-bit words of `turns` pieces of LANES_PER_TURN vectors. Low and high halves of 64-bit lanes are summed apart,
+ * so that no carry is lost: a frame has far fewer than 2^32 words. */
+DP_WIDE static uint64_t sum_turns(const uint8_t *data, size_t turns)
 {
-    uint64_t lanes[WORDS_PER_TURN] = {0};
-    size_t i = 0;
+    lanes_t low[LANES_PER_TURN] = {0}, high[LANES_PER_TURN] = {0};
+    uint64_t sum = 0;
 
-    for (; i + WORDS_PER_TURN <= words; i += WORDS_PER_TURN) {
-        uint32_t word[WORDS_PER_TURN];
+    for (; turns > 0; turns--, data += LANES_PER_TURN * sizeof(lanes_t)) {
+        for (size_t i = 0; i < LANES_PER_TURN; i++) {
+            lanes_t piece;
 
-        memcpy(word, data + i * sizeof(word[0]), sizeof(word));
-        for (size_t lane = 0; lane < WORDS_PER_TURN; lane++)
-            lanes[lane] += word[lane];
+            memcpy(&piece, data + i * sizeof(piece), sizeof(piece));
+            low[i] += piece & UINT32_MAX;
+            high[i] += piece >> 32;
+        }
     }
-    for (; i < words; i++) {
+    for (size_t i = 0; i < LANES_PER_TURN; i++) {
+        lanes_t both = low[i] + high[i];
+
+        for (size_t lane = 0; lane < LANES; lane++)
+            sum += both[lane];
+    }
+    return sum;
+}
+
+static uint64_t sum_words(const uint8_t *data, size_t words)
+{
+    size_t turns = words * sizeof(uint32_t) / (LANES_PER_TURN * sizeof(lanes_t));
+    size_t summed = turns * LANES_PER_TURN * sizeof(lanes_t) / sizeof(uint32_t);
+    uint64_t sum = sum_turns(data, turns);
+
+    for (size_t i = summed; i < words; i++) {
         uint32_t word;
 
         memcpy(&word, data + i * sizeof(word), sizeof(word));
-        lanes[0] += word;
+        sum += word;
     }
-    uint64_t sum = 0;
-    for (size_t lane = 0; lane < WORDS_PER_TURN; lane++)
-        sum += lanes[lane];
     return sum;
 }
 
