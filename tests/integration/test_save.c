@@ -1,0 +1,208 @@
+/* A checkpoint taken while pushes go on holds the moment that Save returned: rows, what optimizers keep beside them, variables
+ * and batches learnt. Nothing of what came later is in it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/integration/node_fixture.h"
+
+enum { DIM = 32, KEYS = 20000, CHUNK = 2000, CHUNKS = KEYS / CHUNK, SAVES = 3 };
+
+static uint32_t cores; /* of this run */
+
+struct fixture {
+    struct node_fixture node;
+    struct mr_client *client;
+    uint32_t table, variable;
+    uint64_t keys[KEYS];
+    uint32_t pushes;
+};
+
+struct values {
+    float rows[KEYS * DIM], variable;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture x;
+    uint32_t ids[2];
+    struct mr_feature features[2] = {mr_feature_table("rows", DIM), mr_feature_variable("counter", 0, NULL)};
+
+    memset(&x, 0, sizeof x);
+    node_fixture_start(&x.node, cores, NULL);
+    x.client = node_fixture_connect(&x.node);
+    features[0].initializer = MR_INIT_NORMAL;
+    features[0].init_b = 1;
+    features[0].optimizer = MR_OPT_ADAGRAD;
+    features[0].learning_rate = 0.1f;
+    features[0].optimizer_args[0] = 0.01f;
+    features[1].learning_rate = 1;
+    assert_int_equal(mr_create(x.client, NULL, features, 2, ids), MR_OK);
+    x.table = ids[0];
+    x.variable = ids[1];
+    for (uint32_t i = 0; i < KEYS; i++)
+        x.keys[i] = i * UINT64_C(0x9e3779b97f4a7c15);
+    assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, KEYS, NULL), MR_OK);
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+
+    mr_client_destroy(x->client);
+    node_fixture_stop(&x->node);
+    return 0;
+}
+
+/* To some rows, others the next time, and to the variable. */
+static void push(struct fixture *x)
+{
+    static float gradients[CHUNK * DIM];
+    float one = -1;
+
+    for (uint32_t i = 0; i < CHUNK * DIM; i++)
+        gradients[i] = (float)((i + x->pushes) % 17) - 8;
+    assert_int_equal(mr_push_gradients(x->client, NULL, x->table, x->keys + x->pushes % CHUNKS * CHUNK, CHUNK,
+                                       DIM, gradients),
+                     MR_OK);
+    assert_int_equal(mr_variable_push_gradient(x->client, NULL, x->variable, 1, &one), MR_OK);
+    x->pushes++;
+}
+
+static void read_values(struct fixture *x, struct values *v)
+{
+    struct mr_reply *reply;
+
+    assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
+    memcpy(v->rows, mr_reply_tensor(reply, 0)->data, sizeof v->rows);
+    mr_reply_free(reply);
+    assert_int_equal(mr_variable_pull(x->client, NULL, x->variable, 0, 0, &reply), MR_OK);
+    memcpy(&v->variable, mr_reply_tensor(reply, 0)->data, sizeof v->variable);
+    mr_reply_free(reply);
+}
+
+static void assert_same(const struct values *a, const struct values *b)
+{
+    assert_memory_equal(a->rows, b->rows, sizeof a->rows);
+    assert_true(a->variable == b->variable);
+}
+
+/* Pushes until the checkpoint is on disk; its progress never falls. */
+static void push_until_saved(struct fixture *x, uint64_t id, const char *directory)
+{
+    struct mr_checkpoint_status status;
+    uint64_t bytes = 0;
+
+    do {
+        push(x);
+        assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
+        assert_int_equal(status.id, id);
+        assert_true(status.bytes_done >= bytes);
+        bytes = status.bytes_done;
+    } while (status.state == MR_CHECKPOINT_SAVING);
+    assert_int_equal(status.last_status, MR_OK);
+    assert_true(bytes >= (uint64_t)KEYS * DIM * sizeof(float));
+    if (directory == NULL)
+        assert_int_equal(status.last_good_id, id);
+}
+
+static void train(struct fixture *x, uint32_t pushes)
+{
+    for (uint32_t i = 0; i < pushes; i++)
+        push(x);
+}
+
+static void check_save(struct fixture *x, const char *directory)
+{
+    static struct values at_cut, after, found;
+    uint64_t id, restored = 0;
+    uint32_t pushes;
+
+    train(x, CHUNKS + 3);
+    read_values(x, &at_cut);
+    pushes = x->pushes;
+    assert_int_equal(mr_save(x->client, NULL, directory, &id), MR_OK);
+    push_until_saved(x, id, directory);
+    assert_true(x->pushes > pushes);
+    assert_int_equal(mr_restore(x->client, NULL, directory, id, &restored), MR_OK);
+    assert_int_equal(restored, id);
+    read_values(x, &found);
+    assert_same(&found, &at_cut);
+    /* What the optimizer keeps is there, too: going on from here twice comes to the same. */
+    x->pushes = pushes;
+    train(x, CHUNKS + 3);
+    read_values(x, &after);
+    assert_int_equal(mr_restore(x->client, NULL, directory, id, &restored), MR_OK);
+    x->pushes = pushes;
+    train(x, CHUNKS + 3);
+    read_values(x, &found);
+    assert_same(&found, &after);
+}
+
+static void test_save_while_pushing(void **state)
+{
+    for (uint32_t i = 0; i < SAVES; i++)
+        check_save(*state, NULL);
+}
+
+/* Into a directory of the caller's, and from there into a node that was started anew. */
+static void test_directory(void **state)
+{
+    struct fixture *x = *state;
+    static struct values saved, found;
+    struct mr_core_state states[64];
+    char directory[2 * NODE_PATH_BYTES];
+    uint64_t id = 77;
+
+    snprintf(directory, sizeof directory, "%s/elsewhere", x->node.directory);
+    check_save(x, directory);
+    node_fixture_refused(mr_restore(x->client, NULL, NULL, 0, &id), MR_CHECKPOINT_NOT_FOUND, "");
+    assert_int_equal(mr_restore(x->client, NULL, directory, 0, &id), MR_OK);
+    read_values(x, &saved);
+    node_fixture_kill(&x->node);
+    node_fixture_restart(&x->node); /* finds none where it looks */
+    assert_int_equal(mr_heartbeat(x->client, NULL, states),
+                     MR_OK); /* a Restore sent to the old one ends with MR_UNKNOWN_OUTCOME */
+    assert_int_equal(mr_restore(x->client, NULL, directory, 0, &id), MR_OK);
+    read_values(x, &found);
+    assert_same(&found, &saved);
+}
+
+/* A save is under way, or has just ended: another one is refused by name or begins. Never two at once. */
+static void test_two_saves(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_checkpoint_status status;
+    uint64_t first, second = 0;
+
+    assert_int_equal(mr_save(x->client, NULL, NULL, &first), MR_OK);
+
+    enum mr_status again = mr_save(x->client, NULL, NULL, &second);
+
+    assert_true(again == MR_CHECKPOINT_RUNNING || (again == MR_OK && second > first));
+    do {
+        assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
+    } while (status.state != MR_CHECKPOINT_IDLE);
+    assert_int_equal(status.last_good_id, again == MR_OK ? second : first);
+}
+
+#define SAVE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {SAVE_TEST(test_save_while_pushing), SAVE_TEST(test_directory),
+                                       SAVE_TEST(test_two_saves)};
+
+    if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {
+        fprintf(stderr, "usage: test_save MILLRACED CORES\n");
+        return 2;
+    }
+    node_fixture_server = argv[1];
+    netns_require_root();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
