@@ -68,7 +68,8 @@ MR_API void mr_client_destroy(struct mr_client *client);
 /* One line about this thread's last failed call with any client, "" if none. Valid until the thread's next call. */
 MR_API const char *mr_last_error(void);
 MR_API uint32_t mr_client_core_count(const struct mr_client *client);
-/* Rises each time the server was found restarted. */
+/* The number of the server's start. Another one each time the server was found restarted; rising, unless its checkpoint
+ * directory was changed or wiped. */
 MR_API uint32_t mr_client_incarnation(const struct mr_client *client);
 /* A readable file descriptor when mr_client_progress() has something to do, for the caller's own event loop; -1 if none. */
 MR_API int mr_client_fd(const struct mr_client *client);

@@ -13,7 +13,8 @@ void mrc_node_session_up(struct mr_client *client, struct mrc_link *link, const 
     struct mrc_node *node = &client->node;
     bool first = node->core_count == 0;
 
-    if (info->incarnation > node->incarnation) {
+    /* Lower, too: a server whose directory was wiped begins again. */
+    if (info->incarnation != node->incarnation) {
         node->incarnation = info->incarnation;
         if (!first) {
             /* Numbers and descriptors may be others now. */

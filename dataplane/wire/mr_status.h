@@ -13,7 +13,7 @@ extern "C" {
 #define MR_STATUS_LIST(X)                                                                                    \
     X(OK, 0, "ok")                                                                                           \
     X(DEADLINE_EXCEEDED, 1,                                                                                  \
-      "the deadline passed before an answer came; the call had no effect or changes nothing")                \
+      "the deadline passed before an answer came; a change asked for may still be made, once")               \
     X(UNKNOWN_OUTCOME, 2,                                                                                    \
       "the connection was lost after the call was sent; it may or may not have been applied")                \
     X(UNREACHABLE, 3, "the server does not answer")                                                          \
