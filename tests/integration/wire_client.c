@@ -222,7 +222,8 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
     struct mr_call *call;
 
     assert(request->tensor_count <= ASK_TENSORS_MAX);
-    memcpy(tensors, request->tensors, request->tensor_count * sizeof *tensors);
+    for (uint32_t i = 0; i < request->tensor_count; i++)
+        tensors[i] = request->tensors[i];
     client->status =
         mr_call_begin(client->endpoint, client->session, &options, tensors, request->tensor_count, &call);
     if (client->status != MR_OK)
