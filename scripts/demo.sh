@@ -5,9 +5,10 @@
 #
 #     namespace "server"                       namespace "trainers"
 #     millraced, DPDK on mrserver0  <= veth => mrclient0: hub, two trainers, evaluation
-#     10.77.0.1                                10.77.0.2
+#     10.77.0.1                                10.77.0.2, hub on 10.77.0.3
 #
-# MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/.
+# MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/. MILLRACE_DRIVER
+# names the port's driver: af_xdp, af_packet or tap, instead of the first of them that opens.
 set -euo pipefail
 data_argument=
 case "${1:-}" in
@@ -17,11 +18,12 @@ esac
 cd "$(dirname "$0")/.."
 
 readonly server_address=10.77.0.1 client_address=10.77.0.2
-readonly hub_address=$client_address:7800
+readonly hub_ip=10.77.0.3 hub_address=10.77.0.3:7800
 readonly auc_needed=0.855        # on the flights data: what a good model of these slots reaches is 0.858
 seconds_max=90                   # for everything after the build
 [ -z "$data_argument" ] || seconds_max=86400 # your own data may be larger; what makes no progress still gives up
 readonly seconds_max
+driver=${MILLRACE_DRIVER:-auto}
 readonly batch_samples=512 epochs=2
 
 say() { echo "demo: $*" >&2; }
@@ -32,7 +34,7 @@ fail() {
 
 case "${1:-}" in
 -h | --help)
-    sed -n '2,11s/^# \{0,1\}//p' scripts/demo.sh
+    sed -n '2,12s/^# \{0,1\}//p' scripts/demo.sh
     exit 0
     ;;
 -*) fail "unknown option '$1'; see --help" ;;
@@ -67,7 +69,7 @@ for program in "$millraced" "$hub" "$fm"; do
 done
 if [ "$(id -u)" -ne 0 ]; then
     say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env MILLRACE_BUILD="$build" scripts/demo.sh ${data_argument:+"$data_argument"}
+    exec sudo env MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
 fi
 
 # ---- everything made below is taken down here ----
@@ -133,10 +135,19 @@ guess_format() {
 make_network() {
     ip netns add "$server_ns"
     ip netns add "$client_ns"
-    ip -n "$server_ns" link add mrserver0 mtu 1500 type veth peer name mrclient0 mtu 1500 netns "$client_ns"
     ip -n "$server_ns" link set lo up
-    ip -n "$server_ns" link set mrserver0 up
     ip -n "$client_ns" link set lo up
+    ip -n "$client_ns" addr add "$hub_ip/32" dev lo # trainers reach the hub also while there is no cable
+    [ "$driver" = tap ] || lay_cable
+}
+
+lay_cable() {
+    ip -n "$server_ns" link add mrserver0 mtu 1500 type veth peer name mrclient0 mtu 1500 netns "$client_ns"
+    ip -n "$server_ns" link set mrserver0 up
+    address_client
+}
+
+address_client() {
     ip -n "$client_ns" link set mrclient0 up
     ip -n "$client_ns" addr add "$client_address/24" dev mrclient0
     # DPDK reads frames as they cross the cable: no checksum or segmentation may be left to hardware that is not there.
@@ -144,17 +155,34 @@ make_network() {
 }
 
 # ---- the server ----
-start_server() {
+# launch_server [options]: false when it ends before it serves.
+launch_server() {
     : >"$work/server.out"
-    ip netns exec "$server_ns" "$millraced" --config configs/demo.conf --set port.device=mrserver0 \
-        --set port.ipv4="$server_address/24" --set node.key_file="$work/key" --set node.name="demo-$$" \
-        --set checkpoint.directory="$work/checkpoints" "$@" >"$work/server.out" 2>>"$work/server.log" &
+    ip netns exec "$server_ns" "$millraced" --config configs/demo.conf --set port.driver="$driver" \
+        --set port.device=mrserver0 --set port.ipv4="$server_address/24" --set node.key_file="$work/key" \
+        --set node.name="demo-$$" --set checkpoint.directory="$work/checkpoints" "$@" \
+        >"$work/server.out" 2>>"$work/server.log" &
     server_pid=$!
     while ! grep -q '^millraced: ready' "$work/server.out"; do
-        alive "$server_pid" || fail "the server did not start"
+        alive "$server_pid" || return 1
         check_time
         sleep 0.02
     done
+}
+
+start_server() {
+    if ! launch_server "$@"; then
+        [ "$driver" = auto ] || fail "the server did not start"
+        say "neither af_xdp nor af_packet opens here; trying tap"
+        driver=tap
+        ip -n "$server_ns" link del mrserver0
+        launch_server "$@" || fail "the server did not start"
+    fi
+    # The server makes the tap interface anew at each start; its kernel end is the trainers' end of the cable.
+    if [ "$driver" = tap ]; then
+        ip -n "$server_ns" link set mrserver0 netns "$client_ns" name mrclient0
+        address_client
+    fi
     port=$(sed -n 's/.* port=\([^ ]*\).*/\1/p' "$work/server.out")
     memory=$(sed -n 's/.* memory=\([^ ]*\).*/\1/p' "$work/server.out")
 }
