@@ -38,7 +38,7 @@ struct dp_config {
     int hugepages;                /* 1 = required, 0 = never, -1 = when there are enough free ones */
     /* port */
     enum dp_driver
-        driver; /* AUTO: PCI when device is an address, else af_xdp, af_packet, tap, the first that opens */
+        driver; /* AUTO: PCI when device is an address, else af_xdp or af_packet, the first that opens */
     char device[128];  /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name */
     bool memif_client; /* memif: connect to the socket instead of offering it */
     char mac[18];      /* "" = the device's own */

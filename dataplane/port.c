@@ -64,8 +64,10 @@ static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, st
     int result = 0;
 
     if (kernel_device && !dp_netdev_exists(config->device)) {
-        snprintf(error, DP_ERROR_BYTES,
-                 "port: there is no network interface \"%s\" here; \"ip link\" lists them", config->device);
+        snprintf(
+            error, DP_ERROR_BYTES,
+            "port: there is no network interface \"%s\" here; \"ip link\" lists them, driver = tap makes one",
+            config->device);
         return false;
     }
     if (kernel_device && mtu == 0)
@@ -377,8 +379,7 @@ bool dp_port_open(struct dp_port *port, const struct dp_config *config, struct d
 {
     if (config->driver != DP_DRIVER_AUTO)
         return open_with(port, config->driver, config, net, error);
-    if (!dp_netdev_exists(config->device))
-        return open_with(port, DP_DRIVER_TAP, config, net, error);
+    /* tap would make an interface of any name, and so serve on a misspelt one where nobody is. It must be asked for. */
     if (open_with(port, DP_DRIVER_AF_XDP, config, net, error))
         return true;
     return open_with(port, DP_DRIVER_AF_PACKET, config, net, error);
