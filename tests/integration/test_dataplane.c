@@ -227,6 +227,7 @@ static void a_killed_server_can_be_started_again(void **state)
 static void a_wrong_port_is_one_line(void **state)
 {
     static const char *const wrong[][2] = {
+        {"--driver auto --device nosuch0", "no network interface \"nosuch0\""},
         {"--driver af_xdp --device nosuch0", "no network interface \"nosuch0\""},
         {"--driver af_packet --device nosuch0", "no network interface \"nosuch0\""},
         {"--driver af_xdp --mtu 9000", "takes at most"},
