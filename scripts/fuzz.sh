@@ -12,7 +12,7 @@ if [ ! -f build/fuzz/build.ninja ]; then
     CC=clang meson setup build/fuzz --buildtype=debugoptimized -Dfuzz_engine=true \
         -Db_sanitize=address,undefined -Db_lundef=false
 fi
-ninja -C build/fuzz
+ninja -C build/fuzz fuzzers
 for fuzzer in build/fuzz/tests/fuzz/fuzz_*; do
     if [ ! -f "$fuzzer" ] || [ ! -x "$fuzzer" ]; then continue; fi
     name=${fuzzer##*/fuzz_}

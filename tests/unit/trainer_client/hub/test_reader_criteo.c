@@ -44,11 +44,12 @@ static void all_but_the_label_may_be_missing(void **state)
 
 static void broken_lines(void **state)
 {
+    /* In brackets: strings put together, not a forgotten comma. */
     static const char *const bad[] = {
-        "2\t" INTEGERS "\t" CATEGORIES,       "1\t" INTEGERS "\t" CATEGORIES "\t",
-        "1\t" INTEGERS "\t" CATEGORIES "\tx", INTEGERS "\t" CATEGORIES,
-        "1\tx\t" INTEGERS "\t" CATEGORIES,    "1,2,3",
-        "-1\t" INTEGERS "\t" CATEGORIES,      "1\t1.5\t\t\t\t\t\t\t\t\t\t\t\t\t" CATEGORIES,
+        ("2\t" INTEGERS "\t" CATEGORIES),       ("1\t" INTEGERS "\t" CATEGORIES "\t"),
+        ("1\t" INTEGERS "\t" CATEGORIES "\tx"), (INTEGERS "\t" CATEGORIES),
+        ("1\tx\t" INTEGERS "\t" CATEGORIES),    ("1,2,3"),
+        ("-1\t" INTEGERS "\t" CATEGORIES),      ("1\t1.5\t\t\t\t\t\t\t\t\t\t\t\t\t" CATEGORIES),
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
