@@ -152,10 +152,23 @@ void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
  * handler writes. False when message memory is short: nothing was begun, the caller should mr_reply_busy(). With a stale
  * ref, and when the reply is too large for a message (the call is then answered with MR_TOO_LARGE): false too, and
  * mr_reply_busy() then does nothing. Begin the reply before changing anything: a call that answered busy is executed again.
- * Between begin and end no other function of the endpoint may be called. */
+ * Between begin and end no other function of the endpoint may be called, unless the answer comes later (mr_reply_later).
+ * With a ref that became stale meanwhile mr_reply_end() only gives the request back. */
 bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
                     struct mr_tensor *tensors, uint32_t tensor_count);
 void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref);
+/* A reply may stay open, from begin to end, over many turns of the loop, if mr_reply_later() was called before: then other
+ * functions of the endpoint may be called in between, other calls begin and end, and parts of this reply be sent already.
+ *
+ * Everything of the reply before `end`, a place within one of its tensors or just behind one, is final, and may go out with
+ * the next flush or poll: whole segments only, and never the last one before mr_reply_end(). In order: what is advanced
+ * over must not be written again, and the status given to mr_reply_begin() stands. A reply of one segment, or whose client
+ * has stopped waiting, just waits for mr_reply_end().
+ *
+ * The session may end meanwhile. The reply's memory is then gone, the request's is not: before writing on, in each turn,
+ * ask mr_call_ref_alive(); if it says no, call mr_reply_end() without writing, which gives the request back. An open reply
+ * can be ended in no other way. With a stale ref this does nothing. */
+void mr_reply_advance(struct mr_endpoint *ep, struct mr_call_ref ref, const void *end);
 /* A reply without tensors, or with one line of text (printf style, cut at 400 bytes; left out when memory is short). These
  * need no memory and cannot fail. */
 void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status);

@@ -97,7 +97,8 @@ struct mr_slot {
     uint8_t state; /* enum mr_slot_state */
     uint8_t op;
     uint8_t priority;
-    bool acked; /* DONE: the client has the reply */
+    bool begun; /* EXECUTING: between mr_reply_begin and mr_reply_end */
+    bool acked; /* the client has the reply, or, while EXECUTING, wants none any more */
 };
 
 struct mr_served {
@@ -302,7 +303,7 @@ void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint
 
 /* The message that stands in a slot marked ready. `status_message` (a preamble long, aligned) is used for those without tensors. */
 const uint8_t *mr_slot_message(const struct mr_slot *slot, uint8_t *status_message);
-/* A call in DONE was asked for again: with `probe` the client has waited for it in vain. */
+/* A request that was taken in whole is sent again, or asked about: with `probe` the client has waited for it in vain. */
 void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe);
 void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet);
 void mr_later_free(struct mr_endpoint *ep, struct mr_later *later);

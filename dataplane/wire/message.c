@@ -138,5 +138,6 @@ bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_
     memcpy(p, message, sizeof(*p));
     if (p->reserved != 0 || p->priority > PRIORITY_MAX || p->tensor_count > MR_TENSORS_MAX)
         return false;
-    return parse_tensors(message, message_bytes, out) && body_hash(message, message_bytes) == p->body_hash;
+    return parse_tensors(message, message_bytes, out) &&
+           (p->body_hash == 0 || body_hash(message, message_bytes) == p->body_hash);
 }

@@ -59,12 +59,23 @@ static void request_free(struct mr_endpoint *ep, struct mr_slot *slot)
     slot->later = NULL;
 }
 
+/* The client has the reply, or wants none: nothing of it needs to be kept. */
+static void set_acked(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+{
+    mr_slot_clear(ep, served, slot);
+    slot->state = MR_SLOT_DONE;
+    slot->acked = true;
+}
+
 /* From EXECUTING to DONE, and off it goes. */
 static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
 {
     request_free(ep, slot);
+    slot->begun = false;
     slot->state = MR_SLOT_DONE;
-    if (slot->transfer != NULL)
+    if (slot->acked)
+        set_acked(ep, &ep->served[ref.session_index], slot);
+    else if (slot->transfer != NULL)
         mr_sending_activate(ep, slot->transfer);
     else
         mr_peer_ready(ep, &ep->served[ref.session_index].peer, ref.slot);
@@ -80,6 +91,7 @@ static bool sending_begin(struct mr_endpoint *ep, struct mr_served *served, stru
     sending->call_id = slot->call_id;
     mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, served->peer.segment_bytes,
                      served->grant_bytes);
+    mr_outgoing_set_ready(&sending->out, 0);
     slot->transfer = sending;
     return true;
 }
@@ -90,11 +102,12 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
     struct mr_slot *slot = slot_answer(ep, ref);
     if (slot == NULL)
         return false;
-    assert(slot->message == NULL && "mr_reply_begin was called twice");
+    assert(!slot->begun && "mr_reply_begin was called twice");
     struct mr_served *served = &ep->served[ref.session_index];
     slot->status = (uint16_t)status;
     if (tensor_count == 0) {
         slot->message_bytes = sizeof(struct mr_preamble);
+        slot->begun = true;
         return true;
     }
     uint32_t bytes = mr_message_bytes(tensors, tensor_count);
@@ -114,15 +127,41 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
     }
     struct mr_preamble preamble = {.op = slot->op, .priority = slot->priority, .status = slot->status};
     mr_message_layout(message, &preamble, tensors, tensor_count);
+    slot->begun = true;
     return true;
+}
+
+void mr_reply_advance(struct mr_endpoint *ep, struct mr_call_ref ref, const void *end)
+{
+    struct mr_slot *slot = slot_find(ep, ref);
+    if (slot == NULL)
+        return;
+    assert(slot->begun && slot->later != NULL &&
+           "mr_reply_advance without mr_reply_later and mr_reply_begin");
+    struct mr_sending *sending = slot->transfer;
+    if (sending == NULL || slot->acked)
+        return;
+    ptrdiff_t bytes = (const uint8_t *)end - slot->message;
+    assert(bytes >= 0 && bytes <= slot->message_bytes);
+    /* The last segment waits for mr_reply_end(), so that no client can have the whole before that. */
+    uint32_t ready_bytes = (uint32_t)bytes < slot->message_bytes ? (uint32_t)bytes : slot->message_bytes - 1;
+    if (ready_bytes > sending->out.ready_bytes) {
+        mr_outgoing_set_ready(&sending->out, ready_bytes);
+        mr_sending_activate(ep, sending);
+    }
 }
 
 void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref)
 {
-    struct mr_slot *slot = slot_find(ep, ref);
-    assert(slot != NULL && "mr_reply_end without mr_reply_begin");
-    if (slot->message != NULL)
+    struct mr_slot *slot = slot_answer(ep, ref);
+    if (slot == NULL)
+        return; /* its session is gone */
+    assert(slot->begun && "mr_reply_end without mr_reply_begin");
+    struct mr_sending *sending = slot->transfer;
+    if (slot->message != NULL && (sending == NULL || sending->out.ready_bytes == 0))
         mr_message_seal(slot->message, slot->message_bytes);
+    if (sending != NULL)
+        mr_outgoing_set_ready(&sending->out, slot->message_bytes);
     finish(ep, ref, slot);
 }
 
@@ -131,6 +170,7 @@ void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_sta
     struct mr_slot *slot = slot_answer(ep, ref);
     if (slot == NULL)
         return;
+    assert(!slot->begun && "mr_reply_status after mr_reply_begin");
     slot->status = (uint16_t)status;
     slot->message_bytes = sizeof(struct mr_preamble);
     finish(ep, ref, slot);
@@ -157,7 +197,7 @@ void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref)
     struct mr_slot *slot = slot_answer(ep, ref);
     if (slot == NULL)
         return;
-    assert(slot->message == NULL && "mr_reply_busy after mr_reply_begin");
+    assert(!slot->begun && "mr_reply_busy after mr_reply_begin");
     request_free(ep, slot);
     slot->state = MR_SLOT_EMPTY;
     mr_served_busy(ep, &ep->served[ref.session_index], ref.call_id);
@@ -208,27 +248,33 @@ const uint8_t *mr_slot_message(const struct mr_slot *slot, uint8_t *status_messa
     return status_message;
 }
 
-void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe)
+/* The client misses something of the reply. What is under way and not acknowledged may be lost; if there is nothing of that
+ * kind, say that the request is here. */
+static void send_missing(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
 {
-    if (slot->acked) {
-        ep->counters.drop_stale++;
-        return;
-    }
     struct mr_sending *sending = slot->transfer;
-    if (sending == NULL) {
-        ep->counters.calls_replayed++;
-        mr_peer_ready(ep, &served->peer, (uint32_t)(slot - served->slots));
-        return;
-    }
-    if (!probe)
-        return;
-    ep->counters.calls_replayed++;
-    if (sending->out.sent_bytes == 0) { /* waits for its turn */
+    if (sending == NULL || slot->acked || mr_outgoing_flight_bytes(&sending->out) == 0) {
         (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, slot->request_bytes);
         return;
     }
     mr_outgoing_probe(&sending->out);
     mr_sending_activate(ep, sending);
+}
+
+void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe)
+{
+    if (slot->state == MR_SLOT_EXECUTING) {
+        if (probe)
+            send_missing(ep, served, slot);
+    } else if (slot->acked) {
+        ep->counters.drop_stale++;
+    } else if (slot->transfer == NULL) {
+        ep->counters.calls_replayed++;
+        mr_peer_ready(ep, &served->peer, (uint32_t)(slot - served->slots));
+    } else if (probe) {
+        ep->counters.calls_replayed++;
+        send_missing(ep, served, slot);
+    }
 }
 
 /* The calls below `before_id` in these slots are over for the client. */
@@ -243,12 +289,39 @@ static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const 
         if (!keeps_reply && slot->state != MR_SLOT_RECEIVING)
             continue;
         served->peer.ready &= ~(UINT64_C(1) << i);
-        mr_slot_clear(ep, served, slot);
-        if (keeps_reply) {
-            slot->state = MR_SLOT_DONE;
-            slot->acked = true;
-        }
+        if (keeps_reply)
+            set_acked(ep, served, slot);
+        else
+            mr_slot_clear(ep, served, slot);
     }
+}
+
+/* A report about the reply in the slot, which may still be open. */
+static void reply_reported(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+                           const struct mr_ack *ack, bool resend)
+{
+    struct mr_sending *sending = slot->transfer;
+    if (slot->state == MR_SLOT_EXECUTING && ack->received_bytes == slot->message_bytes) {
+        /* Nobody can have that yet: the client has stopped waiting. */
+        mr_sending_stop(ep, sending);
+        slot->acked = true;
+        return;
+    }
+    uint32_t before = sending->out.acked_bytes;
+    if (!mr_sending_report(ep, sending, ack, resend ? 1 : 0)) {
+        ep->counters.drop_range++;
+        return;
+    }
+    if (resend && ack->received_bytes < before) {
+        /* What the client had put together did not verify, and it starts over. (Or this was overtaken by a later report; then
+         * some segments are sent in vain.) */
+        mr_sending_go_back(ep, sending, ack->received_bytes);
+        return;
+    }
+    if (sending->out.acked_bytes == slot->message_bytes)
+        set_acked(ep, served, slot);
+    else if (resend)
+        send_missing(ep, served, slot);
 }
 
 void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
@@ -261,29 +334,9 @@ void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const stru
         return;
     }
     struct mr_slot *slot = &served->slots[call_id % served->peer.window];
-    struct mr_sending *sending = slot->transfer;
-    if (slot->call_id != call_id || slot->state != MR_SLOT_DONE || sending == NULL) {
+    bool has_reply = slot->state == MR_SLOT_DONE || slot->state == MR_SLOT_EXECUTING;
+    if (slot->call_id != call_id || !has_reply || slot->acked || slot->transfer == NULL)
         ep->counters.drop_stale++;
-        return;
-    }
-    bool resend = packet->header.type == MR_PACKET_RESEND;
-    uint32_t before = sending->out.acked_bytes;
-    if (!mr_sending_report(ep, sending, &ack, resend ? 1 : 0)) {
-        ep->counters.drop_range++;
-        return;
-    }
-    if (resend && ack.received_bytes < before) {
-        /* What the client had put together did not verify, and it starts over. (Or this was overtaken by a later report; then
-         * some segments are sent in vain.) */
-        mr_sending_go_back(ep, sending, ack.received_bytes);
-        return;
-    }
-    if (sending->out.acked_bytes == slot->message_bytes) {
-        mr_slot_clear(ep, served, slot);
-        slot->state = MR_SLOT_DONE;
-        slot->acked = true;
-    } else if (resend) {
-        mr_outgoing_probe(&sending->out);
-        mr_sending_activate(ep, sending);
-    }
+    else
+        reply_reported(ep, served, slot, &ack, packet->header.type == MR_PACKET_RESEND);
 }

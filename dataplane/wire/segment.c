@@ -135,6 +135,12 @@ void mr_outgoing_init(struct mr_outgoing *out, const uint8_t *bytes, uint32_t me
     out->message_bytes = message_bytes;
     out->segment_bytes = segment_bytes;
     out->grant_bytes = min_u32(mr_window_clamp(grant_bytes, segment_bytes), message_bytes);
+    out->ready_bytes = message_bytes;
+}
+
+void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes)
+{
+    out->ready_bytes = ready_bytes;
 }
 
 /* Mark what is missing below each segment that has `losses_from` arrived ones at or behind it, and forget the marks of what
@@ -159,7 +165,7 @@ static void mark_losses(struct mr_outgoing *out, const uint64_t *sack, uint32_t 
 bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint32_t losses_from)
 {
     uint32_t received = ack->received_bytes;
-    if (received > out->message_bytes ||
+    if (received > out->ready_bytes || /* nobody can have what is not written yet */
         (received != out->message_bytes && received % out->segment_bytes != 0))
         return false;
     if (received > out->acked_bytes) {
@@ -212,7 +218,8 @@ bool mr_outgoing_ready(const struct mr_outgoing *out, uint32_t room_bytes)
     if (bits_any(out->resend))
         return true;
     uint32_t bytes = min_u32(out->segment_bytes, out->message_bytes - out->sent_bytes);
-    return bytes > 0 && bytes <= out->grant_bytes - out->sent_bytes && bytes <= room_bytes;
+    uint32_t limit = min_u32(out->grant_bytes, out->ready_bytes);
+    return bytes > 0 && bytes <= limit - out->sent_bytes && bytes <= room_bytes;
 }
 
 bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_segment *segment)

@@ -68,7 +68,8 @@ struct mr_outgoing {
     uint32_t segment_bytes;
     uint32_t sent_bytes;            /* everything below has been sent at least once */
     uint32_t acked_bytes;           /* everything below has arrived */
-    uint32_t grant_bytes;           /* may be sent */
+    uint32_t grant_bytes;           /* may be sent, says the receiver */
+    uint32_t ready_bytes;           /* are written: a message may be sent while its end is still being made */
     uint64_t resend[MR_SACK_WORDS]; /* bit i: segment acked_bytes / segment_bytes + i is to be sent again */
 };
 
@@ -79,6 +80,8 @@ struct mr_segment {
 
 void mr_outgoing_init(struct mr_outgoing *out, const uint8_t *bytes, uint32_t message_bytes,
                       uint32_t segment_bytes, uint32_t grant_bytes);
+/* The first `ready_bytes` are written; after init all are. It never falls. */
+void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes);
 /* Take in a report. Gaps with at least `losses_from` segments behind them are marked to be sent again; 0 marks none. False
  * when the report cannot be about this message. */
 bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint32_t losses_from);

@@ -67,8 +67,11 @@ static bool slot_take(struct mr_endpoint *ep, struct mr_served *served, struct m
                       uint64_t call_id)
 {
     if (call_id > slot->call_id) {
-        if (slot->state == MR_SLOT_EXECUTING) { /* a client keeps a slot until its call is answered */
-            ep->counters.drop_range++;
+        if (slot->state == MR_SLOT_EXECUTING) {
+            if (slot->acked) /* the client gave up the older one while its reply was being made */
+                mr_served_busy(ep, served, call_id);
+            else /* a client keeps a slot until its call is answered */
+                ep->counters.drop_range++;
             return false;
         }
         served->peer.ready &= ~(UINT64_C(1) << (slot - served->slots));
@@ -162,16 +165,6 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_served *served, st
         send_report(ep, served, slot);
 }
 
-/* The client repeats a request, or asks about it, that has been taken in whole. */
-static void answer_repeated(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
-                            bool probe)
-{
-    if (slot->state == MR_SLOT_DONE)
-        mr_reply_repeat(ep, served, slot, probe);
-    else if (probe)
-        (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, slot->request_bytes);
-}
-
 static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_fragment *fragment)
 {
     struct mr_served *served = session;
@@ -192,7 +185,7 @@ static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_f
         return true;
     if (slot->state == MR_SLOT_EXECUTING || slot->state == MR_SLOT_DONE) {
         ep->counters.segments_repeated++;
-        answer_repeated(ep, served, slot, fragment->probe);
+        mr_reply_repeat(ep, served, slot, fragment->probe);
         return true;
     }
     if (slot->state == MR_SLOT_EMPTY && fragment->bytes == fragment->message_bytes) {
@@ -216,7 +209,7 @@ static void on_ping(struct mr_endpoint *ep, struct mr_served *served, const stru
     } else if (slot->state == MR_SLOT_RECEIVING) {
         send_report(ep, served, slot);
     } else {
-        answer_repeated(ep, served, slot, true);
+        mr_reply_repeat(ep, served, slot, true);
     }
 }
 
