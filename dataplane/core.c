@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <time.h>
+#include <rte_branch_prediction.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include "dataplane/core.h"
@@ -24,17 +25,19 @@ uint64_t dp_now_us(void)
 static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
 {
     const struct dp_port *port = &core->dp->port;
-    struct rte_mbuf *packets[DP_BURST];
+    struct rte_mbuf *packets[DP_BURST + DP_FAULT_EXTRA];
     uint32_t total = 0;
 
     for (uint32_t queue = core->rx_queue_first; queue < port->queue_count; queue += core->rx_queue_step) {
-        uint16_t count = rte_eth_rx_burst(port->id, (uint16_t)queue, packets, DP_BURST);
+        uint32_t count = rte_eth_rx_burst(port->id, (uint16_t)queue, packets, DP_BURST);
 
-        for (uint16_t i = 0; i < count; i++)
+        core->counters.rx_frames += count;
+        if (unlikely(core->rx_fault != NULL))
+            count = dp_fault_port_receive(core, packets, count, now_us);
+        for (uint32_t i = 0; i < count; i++)
             dp_receive(core, packets[i], false, now_us);
         total += count;
     }
-    core->counters.rx_frames += total;
     return total;
 }
 
@@ -77,6 +80,11 @@ static bool turn(struct dp_core *core, uint64_t now_us)
         work++;
     core->tx_refused = false;
     core->endpoint_due_us = mr_endpoint_poll(core->endpoint, now_us, SEGMENTS_PER_TURN);
+    if (unlikely(core->rx_fault != NULL || core->tx_fault != NULL)) {
+        uint64_t due_us = dp_fault_port_due_us(core);
+
+        core->endpoint_due_us = due_us < core->endpoint_due_us ? due_us : core->endpoint_due_us;
+    }
     work += dp_transmit_handed(core);
     work += dp_transmit_flush(core);
     return work > 0 || core->tx_refused || core->endpoint_due_us <= now_us;

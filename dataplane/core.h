@@ -9,12 +9,14 @@
 #include <stdatomic.h>
 #include <rte_ring.h>
 #include "dataplane/dataplane.h"
+#include "dataplane/fault.h"
 #include "dataplane/frame.h"
 #include "dataplane/port.h"
 #include "dataplane/waiter.h"
 
 #define DP_BURST            32u
 #define DP_TX_BATCH         64u
+#define DP_FAULT_EXTRA      DP_BURST /* room for packets that the fault port had held back */
 #define DP_RING_PACKETS     2048u
 #define DP_RING_TASKS       1024u
 #define DP_COUNTER_SETS_MAX 16u
@@ -45,9 +47,13 @@ struct dp_core {
     uint16_t tx_queue;
     bool tx_refused; /* tx_begin had no room since the last poll of the endpoint */
     bool thread_started;
-    struct rte_mbuf *tx[DP_TX_BATCH]; /* waiting for the next burst */
-    struct rte_mbuf *tx_open;         /* between tx_begin and tx_end, or kept for the next tx_begin */
+    struct rte_mbuf *tx[DP_TX_BATCH + DP_FAULT_EXTRA]; /* waiting for the next burst; full at DP_TX_BATCH */
+    struct rte_mbuf *tx_open; /* between tx_begin and tx_end, or kept for the next tx_begin */
     struct mr_address tx_open_to;
+
+    /* NULL unless packets are to be lost, repeated, damaged ... on their way. */
+    struct dp_fault *rx_fault, *tx_fault;
+    uint32_t tx_decided; /* of tx: they have been through tx_fault */
 
     struct rte_ring *tasks;
     struct dp_waiter waiter;
@@ -100,6 +106,17 @@ void dp_transmit_drop_all(struct dp_core *core);
 
 /* receive.c: one packet from a queue or from another core; takes it over. */
 void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us);
+
+/* fault_port.c */
+bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES]);
+void dp_fault_port_destroy(struct dp_core *core);
+/* With core->rx_fault: a burst just received becomes what goes on; returns its length, up to DP_BURST + DP_FAULT_EXTRA. */
+uint32_t dp_fault_port_receive(struct dp_core *core, struct rte_mbuf **packets, uint32_t count,
+                               uint64_t now_us);
+/* With core->tx_fault: the same for what waits in core->tx. */
+void dp_fault_port_transmit(struct dp_core *core);
+/* When the next packet held back must go on; UINT64_MAX = none is. */
+uint64_t dp_fault_port_due_us(const struct dp_core *core);
 
 /* steer.c */
 /* Hands a checked packet on to core `index`; takes it over. */

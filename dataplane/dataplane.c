@@ -69,8 +69,16 @@ static bool share_queues(struct dp *dp, char error[DP_ERROR_BYTES])
         }
         for (uint32_t queue = i; queue < queues; queue += cores)
             dp_waiter_watch(&core->waiter, dp->port.fds[queue]);
+        if (!dp_fault_port_create(core, error))
+            return false;
     }
     return true;
+}
+
+static void destroy_fault_ports(struct dp *dp)
+{
+    for (uint32_t i = 0; i < dp->config.core_count; i++)
+        dp_fault_port_destroy(&dp->cores[i]);
 }
 
 static struct dp *allocate(const struct dp_config *config)
@@ -126,6 +134,7 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
     *out = dp;
     return MR_OK;
 no_rings:
+    destroy_fault_ports(dp);
     dp_rings_destroy(dp);
     dp_port_close(&dp->port);
 no_port:
@@ -207,6 +216,7 @@ void dp_destroy(struct dp *dp)
         return;
     stop_threads(dp);
     dp_telemetry_serve(NULL);
+    destroy_fault_ports(dp);
     dp_rings_destroy(dp);
     dp_port_close(&dp->port);
     dp_eal_stop();

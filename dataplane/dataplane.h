@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/fault.h"
 #include "wire/endpoint.h"
 
 #define DP_CORES_MAX   64
@@ -29,6 +30,20 @@ enum dp_driver {
     DP_DRIVER_TAP,
     DP_DRIVER_MEMIF,
     DP_DRIVER_PCI
+};
+
+enum dp_fault_direction {
+    DP_FAULT_OFF,
+    DP_FAULT_RECEIVE = 1,
+    DP_FAULT_TRANSMIT = 2,
+    DP_FAULT_BOTH = DP_FAULT_RECEIVE | DP_FAULT_TRANSMIT,
+};
+
+/* Faults put in between the port and the cores, for tests. */
+struct dp_fault_config {
+    enum dp_fault_direction direction;
+    struct dp_fault_rates rates;
+    uint64_t seed;
 };
 
 struct dp_config {
@@ -55,6 +70,7 @@ struct dp_config {
     uint32_t adaptive_idle_us; /* adaptive: spin this long before the first sleep */
     /* transport: app, io, incarnation-independent fields are filled in by the data plane */
     struct mr_endpoint_config endpoint;
+    struct dp_fault_config fault; /* off */
 };
 
 /* Defaults for every field. */
@@ -126,7 +142,11 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task);
     X(steered_out, "packets handed on to another core")                                                      \
     X(steered_in, "packets taken from another core")                                                         \
     X(steer_full, "packets dropped because another core's ring was full")                                    \
-    X(no_buffer, "times no packet buffer was free")
+    X(no_buffer, "times no packet buffer was free")                                                          \
+    X(fault_lost, "packets lost on purpose (section fault of the configuration)")                            \
+    X(fault_duplicated, "packets duplicated on purpose")                                                     \
+    X(fault_late, "packets held back on purpose")                                                            \
+    X(fault_corrupted, "packets damaged on purpose")
 
 struct dp_counters {
 #define DP_COUNTER_FIELD(name, help) uint64_t name;

@@ -307,7 +307,8 @@ static void describe_failure(enum dp_driver driver, const struct dp_config *conf
 
     snprintf(error, DP_ERROR_BYTES, "port: cannot open \"%s\" with %s: %s%s%s%s%s; it %s", config->device,
              dp_port_driver_text(driver), step, result != 0 ? ": " : "",
-             result != 0 ? rte_strerror(-result) : "", cause[0] != '\0' ? ": " : "", cause, mend[driver]);
+             result != 0 ? rte_strerror(-result) : "", cause[0] != '\0' ? ": " : "", cause,
+             result == -ENOMEM ? "needs more memory for packets: raise packets_mib" : mend[driver]);
 }
 
 static bool open_with(struct dp_port *port, enum dp_driver driver, const struct dp_config *config,

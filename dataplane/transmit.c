@@ -1,6 +1,7 @@
 /* Packets out: room for the endpoint's datagrams behind their headers, bursts to the port or to the queue's owner. */
 #include <assert.h>
 #include <string.h>
+#include <rte_branch_prediction.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include "dataplane/core.h"
@@ -23,10 +24,13 @@ static uint32_t send_burst(struct dp_core *core)
 
 uint32_t dp_transmit_flush(struct dp_core *core)
 {
+    if (unlikely(core->tx_fault != NULL))
+        dp_fault_port_transmit(core);
     if (core->tx_count == 0)
         return 0;
     uint32_t sent = send_burst(core);
     core->tx_count -= sent;
+    core->tx_decided = core->tx_count;
     if (core->tx_count > 0 && sent > 0)
         memmove((void *)core->tx, (void *)(core->tx + sent), core->tx_count * sizeof(void *));
     return sent;
@@ -34,7 +38,7 @@ uint32_t dp_transmit_flush(struct dp_core *core)
 
 static bool make_room(struct dp_core *core)
 {
-    if (core->tx_count == DP_TX_BATCH)
+    if (core->tx_count >= DP_TX_BATCH)
         (void)dp_transmit_flush(core);
     return core->tx_count < DP_TX_BATCH;
 }

@@ -40,12 +40,26 @@ static void set_port(const struct ps_config *config, struct dp_config *out)
     out->tx_descriptors = (uint16_t)config->port_tx_descriptors;
 }
 
+static void set_fault(const struct ps_config *config, struct dp_fault_config *out)
+{
+    out->direction = (enum dp_fault_direction)config->fault_direction;
+    out->seed = config->fault_seed;
+    out->rates = (struct dp_fault_rates){.loss_ppm = (uint32_t)config->fault_loss_ppm,
+                                         .duplicate_ppm = (uint32_t)config->fault_duplicate_ppm,
+                                         .reorder_ppm = (uint32_t)config->fault_reorder_ppm,
+                                         .delay_ppm = (uint32_t)config->fault_delay_ppm,
+                                         .corrupt_ppm = (uint32_t)config->fault_corrupt_ppm,
+                                         .reorder_packets = (uint32_t)config->fault_reorder_packets,
+                                         .delay_us = (uint32_t)config->fault_delay_us};
+}
+
 void ps_server_dp_config(const struct ps_config *config, struct dp_config *out)
 {
     int cpus[DP_CORES_MAX];
     int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
     dp_config_default(out);
     set_port(config, out);
+    set_fault(config, &out->fault);
     out->core_count = (uint32_t)config->cores_count;
     for (uint32_t i = 0; i < out->core_count; i++) {
         out->core_cpus[i] = (int)i < cpu_count ? cpus[i] : -1;
@@ -95,6 +109,9 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
         return status;
     }
     dp_config.endpoint.incarnation = node->incarnation;
+    if (dp_config.fault.direction != DP_FAULT_OFF) {
+        ps_log("fault.direction is on: packets are lost and damaged on purpose; this is for tests");
+    }
     node->message_bytes_max = dp_config.endpoint.message_bytes_max;
     status = dp_create(&dp_config, &node->dp, error);
     if (status != MR_OK) {

@@ -175,6 +175,28 @@ static void configure_client(const struct netns *net)
              "ip addr add " NETNS_CLIENT_IPV6 "/64 dev " NETNS_CLIENT_IF " nodad");
 }
 
+static void lay_cable(const struct netns *net, unsigned mtu, bool cut)
+{
+    pid_t client = net->holders[NETNS_CLIENT];
+    int result;
+
+    if (cut)
+        result = netns_run(net, NETNS_SERVER,
+                           "ip link add " NETNS_SERVER_IF " mtu %u type veth peer name " NETNS_SERVER_END
+                           " mtu %u && ip link add " NETNS_CLIENT_END
+                           " mtu %u type veth peer name " NETNS_CLIENT_IF
+                           " mtu %u netns %d && ip link set " NETNS_SERVER_END
+                           " up && ip link set " NETNS_CLIENT_END " up && ip link set " NETNS_SERVER_IF " up",
+                           mtu, mtu, mtu, mtu, (int)client);
+    else
+        result = netns_run(net, NETNS_SERVER,
+                           "ip link add " NETNS_SERVER_IF " mtu %u type veth peer name " NETNS_CLIENT_IF
+                           " mtu %u netns %d && ip link set " NETNS_SERVER_IF " up",
+                           mtu, mtu, (int)client);
+    if (result != 0)
+        give_up("a veth pair cannot be made");
+}
+
 void netns_create(struct netns *net, const struct netns_options *options)
 {
     static const struct netns_options none;
@@ -196,12 +218,7 @@ void netns_create(struct netns *net, const struct netns_options *options)
              "echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad");
     if (o->no_veth)
         return;
-    unsigned mtu = o->mtu != 0 ? o->mtu : 1500;
-    if (netns_run(net, NETNS_SERVER,
-                  "ip link add " NETNS_SERVER_IF " mtu %u type veth peer name " NETNS_CLIENT_IF
-                  " mtu %u netns %d && ip link set " NETNS_SERVER_IF " up",
-                  mtu, mtu, (int)net->holders[NETNS_CLIENT]) != 0)
-        give_up("a veth pair cannot be made");
+    lay_cable(net, o->mtu != 0 ? o->mtu : 1500, o->cut);
     if (!o->keep_offloads)
         must_run(net, NETNS_CLIENT, "ethtool -K " NETNS_CLIENT_IF " tx off gso off >/dev/null");
     configure_client(net);

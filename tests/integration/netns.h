@@ -16,6 +16,8 @@
 
 #define NETNS_SERVER_IF   "server0"
 #define NETNS_CLIENT_IF   "client0"
+#define NETNS_SERVER_END  "wire0" /* of a cut cable: where server0 leads to, and */
+#define NETNS_CLIENT_END  "wire1" /* where client0 leads to; both in the server's namespace */
 #define NETNS_SERVER_IPV4 "10.99.0.1"
 #define NETNS_CLIENT_IPV4 "10.99.0.2"
 #define NETNS_SERVER_IPV6 "fd99::1"
@@ -33,6 +35,7 @@ struct netns {
 
 struct netns_options {
     uint16_t mtu; /* 0 = 1500 */
+    bool cut;     /* the cable is cut in the middle: somebody must carry the frames from end to end */
     bool no_veth; /* no cable (tap makes its own, memif needs none) */
     bool
         keep_offloads; /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then */

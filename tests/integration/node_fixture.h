@@ -6,7 +6,7 @@
 #include "tests/integration/netns.h"
 #include "trainer_client/millrace.h"
 
-#define NODE_SETTINGS_MAX 8
+#define NODE_SETTINGS_MAX 16
 #define NODE_READY_MS     60000
 #define NODE_PATH_BYTES   64
 
