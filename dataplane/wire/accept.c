@@ -97,7 +97,6 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
     s->timer.kind = MR_TIMER_SERVED;
     s->boot_nonce = hello->boot_nonce;
     s->client_nonce = hello->client_nonce;
-    s->server_nonce = mr_endpoint_random(ep);
     s->auth_index = (uint8_t)auth_index;
     memcpy(s->client_uuid, hello->client_uuid, MR_UUID_BYTES);
     s->udp_bytes_max = (uint16_t)(min_u32(hello->udp_bytes_max, ep->config.udp_bytes_max) & ~7u);
@@ -110,6 +109,7 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
         hello->receive_buffer_bytes > s->grant_bytes ? hello->receive_buffer_bytes : s->grant_bytes;
     s->peer.session_id = mr_endpoint_random(ep) << (SESSION_INDEX_BITS + MR_CORE_BITS) |
                          (uint64_t)index << MR_CORE_BITS | ep->config.core;
+    mr_session_key(&ep->auth[auth_index], s->peer.session_id, s->peer.incarnation, &s->peer.key);
     uint32_t *bucket = uuid_bucket(ep, s->client_uuid);
     s->next = *bucket;
     *bucket = index + 1;
@@ -149,7 +149,6 @@ static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, 
     struct mr_accept accept = {
         .session_id = s->peer.session_id,
         .client_nonce = s->client_nonce,
-        .server_nonce = s->server_nonce,
         .last_push_step = ep->last_step_hook != NULL ? ep->last_step_hook(ep->config.app, s->client_uuid) : 0,
         .incarnation = ep->config.incarnation,
         .grant_bytes = ep->config.receive_window_bytes,
@@ -160,7 +159,6 @@ static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, 
         .core_count = ep->config.core_count,
     };
     mr_accept_prove(auth, s->client_uuid, s->boot_nonce, &accept);
-    mr_session_key(auth, &accept, s->client_uuid, &s->peer.key);
     struct mr_packet_header header = answer_header(ep, packet, MR_PACKET_ACCEPT, sizeof(accept));
     (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &accept);
 }
@@ -200,7 +198,7 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_proof++;
         return;
     }
-    if (!mr_tag_verify(&auth->hello_key, packet->datagram)) {
+    if (!mr_packet_verify(packet, &auth->hello_key)) {
         ep->counters.drop_tag++;
         return;
     }
@@ -278,7 +276,7 @@ struct mr_served *mr_served_find(struct mr_endpoint *ep, const struct mr_packet 
             send_reset(ep, packet);
         return NULL;
     }
-    if (!mr_tag_verify(&s->peer.key, packet->datagram)) {
+    if (!mr_packet_verify(packet, &s->peer.key)) {
         ep->counters.drop_tag++;
         return NULL;
     }

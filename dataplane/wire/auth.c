@@ -2,20 +2,21 @@
 
 #include <sodium.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define TAG_OFFSET offsetof(struct mr_packet_header, tag)
-static_assert(TAG_OFFSET == 40, "the tag covers what lies before it");
+static_assert(TAG_OFFSET + sizeof(uint64_t) == MR_HEADER_BYTES, "the tag ends the header");
 static_assert(MR_TAG_KEY_BYTES == crypto_shorthash_KEYBYTES, "SipHash key");
 static_assert(sizeof(((struct mr_packet_header *)0)->tag) == crypto_shorthash_BYTES, "SipHash tag");
 static_assert(MR_PSK_BYTES <= crypto_generichash_blake2b_KEYBYTES_MAX, "BLAKE2b key");
 
 /* BLAKE2b personalizations: 16 bytes each, one per purpose. */
 #define DOMAIN_BYTES crypto_generichash_blake2b_PERSONALBYTES
-static const char domain_hello_key[DOMAIN_BYTES + 1] = "mr1 hello key   ";
-static const char domain_hello_proof[DOMAIN_BYTES + 1] = "mr1 hello proof ";
-static const char domain_accept_proof[DOMAIN_BYTES + 1] = "mr1 accept proof";
-static const char domain_session_key[DOMAIN_BYTES + 1] = "mr1 session key ";
-static const char domain_cookie[DOMAIN_BYTES + 1] = "mr1 cookie      ";
+static const char domain_hello_key[DOMAIN_BYTES + 1] = "mr2 hello key   ";
+static const char domain_hello_proof[DOMAIN_BYTES + 1] = "mr2 hello proof ";
+static const char domain_accept_proof[DOMAIN_BYTES + 1] = "mr2 accept proof";
+static const char domain_session_key[DOMAIN_BYTES + 1] = "mr2 session key ";
+static const char domain_cookie[DOMAIN_BYTES + 1] = "mr2 cookie      ";
 
 static void keyed_hash(const char *domain, const uint8_t key[MR_PSK_BYTES], const void *input,
                        size_t input_bytes, uint8_t *out, size_t out_bytes)
@@ -40,19 +41,29 @@ void mr_auth_init(struct mr_auth *auth, const uint8_t *psk)
 
 /* ---- tags ---- */
 
-void mr_tag_write(const struct mr_tag_key *key, uint8_t *datagram)
+static uint64_t tag_of(const struct mr_tag_key *key, const uint8_t *datagram, size_t datagram_bytes)
 {
-    crypto_shorthash(datagram + TAG_OFFSET, datagram, TAG_OFFSET, key->bytes);
+    uint8_t covered[TAG_OFFSET + sizeof(uint64_t)];
+    uint64_t tag, payload_hash = XXH3_64bits(datagram + MR_HEADER_BYTES, datagram_bytes - MR_HEADER_BYTES);
+    memcpy(covered, datagram, TAG_OFFSET);
+    memcpy(covered + TAG_OFFSET, &payload_hash, sizeof(payload_hash));
+    crypto_shorthash((uint8_t *)&tag, covered, sizeof(covered), key->bytes);
+    return tag;
 }
 
-bool mr_tag_verify(const struct mr_tag_key *key, const uint8_t *datagram)
+void mr_tag_write(const struct mr_tag_key *key, uint8_t *datagram, size_t datagram_bytes)
 {
-    uint8_t computed[crypto_shorthash_BYTES];
-    uint64_t a, b;
-    crypto_shorthash(computed, datagram, TAG_OFFSET, key->bytes);
-    memcpy(&a, computed, sizeof(a));
-    memcpy(&b, datagram + TAG_OFFSET, sizeof(b));
-    return (a ^ b) == 0; /* one comparison of one word: constant-time */
+    assert(datagram_bytes >= MR_HEADER_BYTES);
+    uint64_t tag = tag_of(key, datagram, datagram_bytes);
+    memcpy(datagram + TAG_OFFSET, &tag, sizeof(tag));
+}
+
+bool mr_tag_verify(const struct mr_tag_key *key, const uint8_t *datagram, size_t datagram_bytes)
+{
+    uint64_t tag;
+    assert(datagram_bytes >= MR_HEADER_BYTES);
+    memcpy(&tag, datagram + TAG_OFFSET, sizeof(tag));
+    return (tag ^ tag_of(key, datagram, datagram_bytes)) == 0; /* one comparison of one word: constant-time */
 }
 
 /* ---- cookies ---- */
@@ -140,13 +151,11 @@ bool mr_accept_verify(const struct mr_auth *auth, const uint8_t client_uuid[MR_U
     return sodium_memcmp(proof, accept->proof, MR_PROOF_BYTES) == 0;
 }
 
-void mr_session_key(const struct mr_auth *auth, const struct mr_accept *accept,
-                    const uint8_t client_uuid[MR_UUID_BYTES], struct mr_tag_key *out)
+void mr_session_key(const struct mr_auth *auth, uint64_t session_id, uint32_t incarnation,
+                    struct mr_tag_key *out)
 {
-    struct {
-        uint64_t client_nonce, server_nonce, session_id;
-        uint8_t client_uuid[MR_UUID_BYTES];
-    } input = {accept->client_nonce, accept->server_nonce, accept->session_id, {0}};
-    memcpy(input.client_uuid, client_uuid, MR_UUID_BYTES);
-    keyed_hash(domain_session_key, auth->psk, &input, sizeof(input), out->bytes, MR_TAG_KEY_BYTES);
+    uint8_t input[sizeof(session_id) + sizeof(incarnation)];
+    memcpy(input, &session_id, sizeof(session_id));
+    memcpy(input + sizeof(session_id), &incarnation, sizeof(incarnation));
+    keyed_hash(domain_session_key, auth->psk, input, sizeof(input), out->bytes, MR_TAG_KEY_BYTES);
 }

@@ -5,11 +5,14 @@
  *   hello key     SipHash key of the tags of packets before a session has its key: HELLO, RETRY, ACCEPT
  *   hello proof   of the client, over the whole HELLO and with it the cookie
  *   accept proof  of the server, over the whole ACCEPT and the client's uuid and boot nonce
- *   session key   SipHash key of the tags of all packets of a session
+ *   session key   SipHash key of the tags of all packets of a session. It follows from the session's id and the server's
+ *                 incarnation, which stand in every header: a server that has forgotten a session can still tell whether
+ *                 a packet of it was real
  * The cookie alone hangs on a secret of the server, not on the PSK.
  *
- * Tags cover the header, not the payload: they keep out everybody who does not see the traffic. docs/protocol.md says
- * what that does and does not protect. Without a PSK the protocol is the same under the all-zero key.
+ * A tag is SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the 40 header bytes before it and the XXH3-64 of the
+ * payload: damage to any byte is noticed, and nobody who does not see the traffic can forge one. XXH3 is no keyed hash:
+ * docs/protocol.md says what that leaves open. Without a PSK the protocol is the same under the all-zero key.
  *
  * Pure: no state beyond the structs, no randomness, any thread. Compares are constant-time.
  */
@@ -39,11 +42,11 @@ struct mr_auth {
 /* psk NULL: no key is configured, the all-zero key. */
 void mr_auth_init(struct mr_auth *auth, const uint8_t *psk);
 
-/* ---- tags: `datagram` starts with a header as it travels, at any alignment ---- */
+/* ---- tags: `datagram` is a header and its payload as they travel, at least MR_HEADER_BYTES, at any alignment ---- */
 
-/* Compute and store the tag. Everything before it in the header must be in place. */
-void mr_tag_write(const struct mr_tag_key *key, uint8_t *datagram);
-bool mr_tag_verify(const struct mr_tag_key *key, const uint8_t *datagram);
+/* Compute and store the tag. All the rest must be in place, and best has just been written: it is read once more. */
+void mr_tag_write(const struct mr_tag_key *key, uint8_t *datagram, size_t datagram_bytes);
+bool mr_tag_verify(const struct mr_tag_key *key, const uint8_t *datagram, size_t datagram_bytes);
 
 /* ---- cookies: stateless proof that a client receives at its address ---- */
 
@@ -64,8 +67,8 @@ void mr_accept_prove(const struct mr_auth *auth, const uint8_t client_uuid[MR_UU
 bool mr_accept_verify(const struct mr_auth *auth, const uint8_t client_uuid[MR_UUID_BYTES],
                       uint64_t boot_nonce, const struct mr_accept *accept);
 
-/* Both sides, once the ACCEPT is made or verified. */
-void mr_session_key(const struct mr_auth *auth, const struct mr_accept *accept,
-                    const uint8_t client_uuid[MR_UUID_BYTES], struct mr_tag_key *out);
+/* Of a session by what stands in the header of each of its packets. */
+void mr_session_key(const struct mr_auth *auth, uint64_t session_id, uint32_t incarnation,
+                    struct mr_tag_key *out);
 
 #endif

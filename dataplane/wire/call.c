@@ -51,6 +51,7 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
         .table = options->table,
         .flags = options->flags,
         .step = options->step,
+        .sequence = options->sequence,
     };
     mr_message_layout(request, &preamble, tensors, tensor_count);
 
@@ -67,6 +68,7 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
     call->user = options->user;
     call->op = options->op;
     call->priority = options->priority;
+    call->repeatable = options->sequence != 0 || mr_op_repeatable(options->op);
     call->state = MR_CALL_BUILT;
     *out = call;
     return MR_OK;
@@ -83,7 +85,6 @@ void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us)
 {
     assert(call->state == MR_CALL_BUILT);
     ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
-    mr_message_seal(call->request, call->request_bytes);
     mr_list_remove(&call->link);
     struct mr_session *s = call->session;
     if (s == NULL) { /* closed meanwhile */
@@ -148,7 +149,6 @@ static void set_time_left(const struct mr_endpoint *ep, const struct mr_call *ca
         left_ms = call->deadline_us > ep->now_us ? (call->deadline_us - ep->now_us) / 1000 + 1 : 1;
         left_ms = left_ms < UINT32_MAX ? left_ms : UINT32_MAX;
     }
-    /* The body hash does not cover the preamble. */
     ((struct mr_preamble *)(void *)call->request)->deadline_ms = (uint32_t)left_ms;
 }
 
@@ -312,7 +312,7 @@ void mr_session_restart_calls(struct mr_endpoint *ep, struct mr_session *s)
             mr_call_release_slot(ep, call);
             continue;
         }
-        bool doomed = call->sent_whole && !mr_op_repeatable(call->op);
+        bool doomed = call->sent_whole && !call->repeatable;
         call_reset(ep, call);
         if (doomed) {
             call->state = MR_CALL_QUEUED;

@@ -24,30 +24,29 @@ static void progress(struct mr_endpoint *ep, struct mr_call *call)
 
 /* ---- replies ---- */
 
-/* The reply is in call->reply, parsed. */
-static void finish(struct mr_endpoint *ep, struct mr_call *call)
+/* The whole reply is at `reply`. A malformed one would be no better the next time: it ends the call. */
+static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply, uint32_t reply_bytes)
 {
     mr_call_release_slot(ep, call);
-    mr_call_end(ep, call, (enum mr_status)ep->message.preamble.status, &ep->message);
+    if (mr_message_parse(reply, reply_bytes, &ep->message)) {
+        mr_call_end(ep, call, (enum mr_status)ep->message.preamble.status, &ep->message);
+    } else {
+        ep->counters.drop_message++;
+        mr_call_end(ep, call, MR_BAD_MESSAGE, NULL);
+    }
 }
 
 static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
 {
-    /* Without tensors nothing of it needs to stay. */
-    bool has_tensors = fragment->bytes > sizeof(struct mr_preamble);
-    uint8_t *reply = has_tensors ? mr_buddy_alloc(ep->memory, fragment->bytes) : ep->scratch;
-    if (reply == NULL)
-        return; /* it comes again when the probe asks for it */
+    uint8_t *reply = ep->scratch; /* without tensors nothing of it needs to stay */
+    if (fragment->bytes > sizeof(struct mr_preamble)) {
+        call->reply = mr_buddy_alloc(ep->memory, fragment->bytes);
+        if (call->reply == NULL)
+            return; /* it comes again when the probe asks for it */
+        reply = call->reply;
+    }
     memcpy(reply, fragment->payload, fragment->bytes);
-    bool valid = mr_message_parse(reply, fragment->bytes, &ep->message);
-    if (!valid)
-        ep->counters.drop_message++;
-    if (valid && has_tensors)
-        call->reply = reply;
-    else if (has_tensors)
-        mr_buddy_free(ep->memory, reply);
-    if (valid)
-        finish(ep, call);
+    finish(ep, call, reply, fragment->bytes);
 }
 
 static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_packet_type type)
@@ -60,19 +59,10 @@ static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_pa
 
 static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
 {
-    if (!mr_message_parse(call->reply, call->incoming.message_bytes, &ep->message)) {
-        /* All of it again. If this gets lost, it is repeated with the first segment that comes, or the probe asks for. */
-        struct mr_ack nothing = {.received_bytes = 0};
-        ep->counters.drop_message++;
-        mr_call_drop_reply(ep, call);
-        (void)mr_transmit_control(ep, &call->session->peer, MR_PACKET_RESEND, MR_FLAG_REPLY, call->call_id,
-                                  &nothing, sizeof(nothing));
-        return;
-    }
     send_report(ep, call, MR_PACKET_ACK); /* lets the server give the reply's memory back */
     call->session->receiving--;
     call->incoming.bytes = NULL;
-    finish(ep, call);
+    finish(ep, call, call->reply, call->incoming.message_bytes);
 }
 
 static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
@@ -245,7 +235,7 @@ void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
 
 static enum mr_status deadline_status(const struct mr_call *call)
 {
-    if (call->sent_whole && !mr_op_repeatable(call->op))
+    if (call->sent_whole && !call->repeatable)
         return MR_UNKNOWN_OUTCOME;
     if (!call->session->established || call->session->away)
         return MR_UNREACHABLE;

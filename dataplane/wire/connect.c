@@ -98,7 +98,7 @@ static struct mr_session *find_handshake(const struct mr_endpoint *ep, const str
 
 static void on_retry(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    if (!mr_tag_verify(&ep->auth[0].hello_key, packet->datagram)) {
+    if (!mr_packet_verify(packet, &ep->auth[0].hello_key)) {
         ep->counters.drop_tag++;
         return;
     }
@@ -149,7 +149,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->unacked_slots = 0;
     s->unacked_at_us = 0;
     s->confirmed = false;
-    mr_session_key(&ep->auth[0], accept, ep->config.client_uuid, &s->peer.key);
+    mr_session_key(&ep->auth[0], accept->session_id, accept->incarnation, &s->peer.key);
     mr_session_enter(ep, s);
 }
 
@@ -157,7 +157,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
     struct mr_accept accept;
     memcpy(&accept, packet->payload, sizeof(accept));
-    if (!mr_tag_verify(&ep->auth[0].hello_key, packet->datagram)) {
+    if (!mr_packet_verify(packet, &ep->auth[0].hello_key)) {
         ep->counters.drop_tag++;
         return;
     }
@@ -207,7 +207,7 @@ static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_session++;
         return;
     }
-    if (!mr_tag_verify(&ep->auth[0].hello_key, packet->datagram)) {
+    if (!mr_packet_verify(packet, &ep->auth[0].hello_key)) {
         ep->counters.drop_tag++;
         return;
     }

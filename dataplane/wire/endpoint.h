@@ -71,8 +71,8 @@ typedef void (*mr_on_request)(void *app, struct mr_endpoint *ep, const struct mr
 enum mr_session_event {
     MR_SESSION_UP, /* accepted: incarnation, core count are known; or heard again after AWAY, nothing being lost */
     MR_SESSION_RESTARTED, /* accepted anew: by another incarnation, or (incarnation as before) by a server that had
-                              forgotten the session; calls that cannot be repeated and were sent whole have ended with
-                              MR_UNKNOWN_OUTCOME, the others are sent again by themselves */
+                              forgotten the session; calls that are not repeatable (neither by their op nor numbered) and
+                              were sent whole have ended with MR_UNKNOWN_OUTCOME, the others are sent again by themselves */
     MR_SESSION_AWAY,      /* no answer for a second; calls go on trying until their deadlines */
     MR_SESSION_REJECTED, /* reserved: a peer without the key gets no answer */
 };
@@ -80,7 +80,7 @@ enum mr_session_event {
 typedef void (*mr_on_session)(void *app, struct mr_session *session, enum mr_session_event event);
 
 /* Calling side: the call ended. `reply` is NULL unless a reply came (its preamble.status, which `status` is then, may be an
- * error). *reply is valid until the handler returns, what its tensors point to until mr_call_free(call). The handler may
+ * error). MR_BAD_MESSAGE without a reply: the server answered with something malformed. *reply is valid until the handler returns, what its tensors point to until mr_call_free(call). The handler may
  * begin, send, cancel and free calls, this one too, and close sessions. */
 typedef void (*mr_on_reply)(void *app, struct mr_call *call, void *user, enum mr_status status,
                             const struct mr_message *reply);
@@ -169,6 +169,9 @@ void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref);
  * ask mr_call_ref_alive(); if it says no, call mr_reply_end() without writing, which gives the request back. An open reply
  * can be ended in no other way. With a stale ref this does nothing. */
 void mr_reply_advance(struct mr_endpoint *ep, struct mr_call_ref ref, const void *end);
+/* What the reply's preamble says in `sequence` (0 unless told). Before the answer ends, and before
+ * mr_reply_advance(); nothing with a stale ref. */
+void mr_reply_set_sequence(struct mr_endpoint *ep, struct mr_call_ref ref, uint64_t sequence);
 /* A reply without tensors, or with one line of text (printf style, cut at 400 bytes; left out when memory is short). These
  * need no memory and cannot fail. */
 void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status);
@@ -214,6 +217,8 @@ struct mr_call_options {
     uint16_t table;
     uint16_t flags;
     uint64_t step;
+    uint64_t
+        sequence; /* nonzero: the server knows the call by it, so that it is repeatable, whatever its op */
     /* Absolute; UINT64_MAX = none. At it the call ends: with MR_UNKNOWN_OUTCOME when it is not repeatable and was sent
      * whole; else with MR_UNREACHABLE when the session never came up or is away; else with MR_DEADLINE_EXCEEDED. */
     uint64_t deadline_us;

@@ -91,6 +91,7 @@ struct mr_slot {
     uint8_t *message; /* the reply; NULL: status only, or given back after its acknowledgement */
     void *transfer;   /* RECEIVING: struct mr_receiving; reply of several segments: struct mr_sending */
     struct mr_later *later;
+    uint64_t sequence;      /* of the reply */
     uint32_t message_bytes; /* of the reply */
     uint32_t request_bytes;
     uint16_t status;
@@ -104,7 +105,7 @@ struct mr_slot {
 struct mr_served {
     struct mr_peer peer;
     struct mr_timer timer;
-    uint64_t boot_nonce, client_nonce, server_nonce;
+    uint64_t boot_nonce, client_nonce;
     uint32_t grant_bytes; /* of a reply that may be sent before the first ACK */
     uint32_t receiving;   /* slots in that state */
     uint32_t next;        /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
@@ -187,6 +188,7 @@ struct mr_call {
     bool sent_whole; /* every byte was sent in this session: the server may have executed it */
     bool server_has; /* the server said that it has the request whole */
     bool user_freed;
+    bool repeatable; /* may be executed again in another session */
 };
 
 /* ---- both ---- */
@@ -242,6 +244,12 @@ static inline bool mr_address_equal(const struct mr_address *a, const struct mr_
     return a->port == b->port && __builtin_memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
+/* Reads all of the packet: to be asked once the cheap checks have passed. */
+static inline bool mr_packet_verify(const struct mr_packet *packet, const struct mr_tag_key *key)
+{
+    return mr_tag_verify(key, packet->datagram, MR_HEADER_BYTES + packet->header.payload_bytes);
+}
+
 uint64_t mr_endpoint_random(struct mr_endpoint *ep);
 
 /* Visit the messages in a DATA packet, whole ones of a bundle or one segment. False: the bundle is malformed. */
@@ -276,8 +284,6 @@ void mr_sending_activate(struct mr_endpoint *ep, struct mr_sending *sending);
 /* Take in a report about it, and go on as it allows. False: the report cannot be about it. */
 bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const struct mr_ack *ack,
                        uint32_t losses_from);
-/* The receiver has only so much, whatever it said before: send from there on. */
-void mr_sending_go_back(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t received_bytes);
 /* Off all lists; what it had in flight no longer counts. */
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending);
 /* Flush all; false when the port had no room. */

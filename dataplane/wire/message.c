@@ -1,7 +1,6 @@
 #include "dataplane/wire/message.h"
 
 #include <string.h>
-#include <xxhash.h>
 #include "dataplane/wire/packet.h"
 
 static_assert(offsetof(struct mr_preamble, table) == 2, "table");
@@ -11,7 +10,7 @@ static_assert(offsetof(struct mr_preamble, tensor_count) == 8, "tensor_count");
 static_assert(offsetof(struct mr_preamble, reserved) == 10, "reserved");
 static_assert(offsetof(struct mr_preamble, deadline_ms) == 12, "deadline_ms");
 static_assert(offsetof(struct mr_preamble, step) == 16, "step");
-static_assert(offsetof(struct mr_preamble, body_hash) == 24, "body_hash");
+static_assert(offsetof(struct mr_preamble, sequence) == 24, "sequence");
 static_assert(offsetof(struct mr_tensor_wire, rank) == 1, "rank");
 static_assert(offsetof(struct mr_tensor_wire, dims) == 4, "dims");
 static_assert(offsetof(struct mr_tensor_wire, reserved1) == 20, "reserved1");
@@ -72,7 +71,6 @@ void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, stru
     struct mr_preamble p = *preamble;
     p.tensor_count = (uint16_t)tensor_count;
     p.reserved = 0;
-    p.body_hash = 0;
     memcpy(buffer, &p, sizeof(p));
 
     uint64_t end = table_end(tensor_count);
@@ -89,18 +87,6 @@ void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, stru
         t->data = buffer + start;
         end = start + t->bytes;
     }
-}
-
-static uint64_t body_hash(const uint8_t *message, uint32_t message_bytes)
-{
-    return XXH3_64bits(message + sizeof(struct mr_preamble), message_bytes - sizeof(struct mr_preamble));
-}
-
-void mr_message_seal(uint8_t *buffer, uint32_t message_bytes)
-{
-    assert(message_bytes >= sizeof(struct mr_preamble));
-    uint64_t hash = body_hash(buffer, message_bytes);
-    memcpy(buffer + offsetof(struct mr_preamble, body_hash), &hash, sizeof(hash));
 }
 
 /* The tensor list must fill the message exactly: no byte without a meaning. */
@@ -138,6 +124,5 @@ bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_
     memcpy(p, message, sizeof(*p));
     if (p->reserved != 0 || p->priority > PRIORITY_MAX || p->tensor_count > MR_TENSORS_MAX)
         return false;
-    return parse_tensors(message, message_bytes, out) &&
-           (p->body_hash == 0 || body_hash(message, message_bytes) == p->body_hash);
+    return parse_tensors(message, message_bytes, out);
 }

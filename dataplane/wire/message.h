@@ -29,7 +29,9 @@ struct mr_preamble {
     uint16_t reserved;    /* zero */
     uint32_t deadline_ms; /* time left for this call when sent; 0 = none */
     uint64_t step;        /* the trainer's training step */
-    uint64_t body_hash;   /* XXH3-64 of all bytes behind the preamble */
+    uint64_t
+        sequence; /* request: number of this push among its client's to this core, from 1; 0 = not numbered.
+                             Reply: this client's pushes up to it are in a checkpoint on disk; 0 = none, or unknown */
 };
 static_assert(sizeof(struct mr_preamble) == 32, "preamble size");
 
@@ -59,10 +61,8 @@ uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count
 void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, struct mr_tensor *tensors,
                        uint32_t tensor_count);
 
-/* Compute the body hash once all tensors are filled in. */
-void mr_message_seal(uint8_t *buffer, uint32_t message_bytes);
-
-/* Check and parse. False when length, hash, a descriptor or a reserved field is wrong; `out` is then undefined.
+/* Check and parse. False when length, a descriptor or a reserved field is wrong; out->preamble is then as it came if
+ * message_bytes reaches so far, the rest undefined. What the tensors hold is not looked at: packets' tags protect it.
  * `message` must be 64-byte aligned. */
 bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out);
 

@@ -13,7 +13,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they stand in memory");
 
 #define MR_MAGIC            0x524Du /* "MR" */
-#define MR_PROTOCOL_VERSION 1u
+#define MR_PROTOCOL_VERSION 2u
 
 #define MR_HEADER_BYTES      48u
 #define MR_UDP_BYTES_MAX     8952u /* MTU 9000 less IPv6 and UDP headers, rounded down to 8 */
@@ -65,7 +65,7 @@ struct mr_packet_header {
     uint32_t message_offset; /* DATA: place of this segment, a multiple of the session's segment size */
     uint32_t incarnation;    /* the server's; in a client's packet the one it knows, 0 in HELLO */
     uint32_t clock_us; /* client: its clock, low 32 bits. Server: the last client clock it saw, echoed */
-    uint64_t tag;      /* SipHash-2-4 of the 40 bytes before, under the session's key (see auth.h) */
+    uint64_t tag;      /* of the 40 bytes before and the payload, under the session's key (see auth.h) */
 };
 static_assert(sizeof(struct mr_packet_header) == MR_HEADER_BYTES, "header size");
 static_assert(offsetof(struct mr_packet_header, session_id) == 8, "session_id");
@@ -85,7 +85,7 @@ struct mr_frame {
 static_assert(sizeof(struct mr_frame) == 16, "frame size");
 
 /* Payload of ACK and RESEND: what the receiver of a message has and may be sent. Offsets are absolute, so a lost
- * or repeated one does no harm. RESEND asks for the gaps at once; one that has nothing asks for all of a reply again.
+ * or repeated one does no harm. RESEND asks for the gaps at once.
  *
  * ACK with MR_FLAG_REPLY and call id 0 is about the session: of the calls below the id whose low half stands in
  * received_bytes and whose high half stands in grant_bytes, those in the slots of sack[0] are over, and the server may
@@ -127,7 +127,6 @@ struct mr_retry {
 struct mr_accept {
     uint64_t session_id;
     uint64_t client_nonce;   /* the HELLO's */
-    uint64_t server_nonce;   /* random per session */
     uint64_t last_push_step; /* highest step of this client's pushes that this core holds; 0 = none */
     uint32_t incarnation;
     uint32_t grant_bytes;   /* of each request that may be sent before the first ACK */
@@ -139,7 +138,7 @@ struct mr_accept {
     uint32_t reserved; /* zero */
     uint8_t proof[MR_PROOF_BYTES];
 };
-static_assert(sizeof(struct mr_accept) == 88, "accept size");
+static_assert(sizeof(struct mr_accept) == 80, "accept size");
 static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is amplified");
 
 /* Why a packet was dropped: X(name, help), in the order of the checks. Counted per reason, never answered. */
@@ -154,7 +153,7 @@ static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is a
     X(drop_cookie, "HELLOs with a wrong or stale cookie")                                                    \
     X(drop_proof, "HELLOs or ACCEPTs without proof of the key")                                              \
     X(drop_stale, "packets of calls or sessions that are over")                                              \
-    X(drop_message, "messages whose body hash or tensor list does not verify")
+    X(drop_message, "messages whose tensor list is malformed; answered with BAD_MESSAGE")
 
 /* Checks length, magic, version, type and flags, and that the payload has a length that the type may have: exactly
  * that of its struct, none, or 1..max of DATA. On success `*header` is filled (host order) and `*payload` points behind

@@ -96,6 +96,12 @@ static bool sending_begin(struct mr_endpoint *ep, struct mr_served *served, stru
     return true;
 }
 
+static struct mr_preamble reply_preamble(const struct mr_slot *slot)
+{
+    return (struct mr_preamble){
+        .op = slot->op, .priority = slot->priority, .status = slot->status, .sequence = slot->sequence};
+}
+
 bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
                     struct mr_tensor *tensors, uint32_t tensor_count)
 {
@@ -125,7 +131,7 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
         slot->message = NULL;
         return false;
     }
-    struct mr_preamble preamble = {.op = slot->op, .priority = slot->priority, .status = slot->status};
+    struct mr_preamble preamble = reply_preamble(slot);
     mr_message_layout(message, &preamble, tensors, tensor_count);
     slot->begun = true;
     return true;
@@ -158,11 +164,19 @@ void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref)
         return; /* its session is gone */
     assert(slot->begun && "mr_reply_end without mr_reply_begin");
     struct mr_sending *sending = slot->transfer;
-    if (slot->message != NULL && (sending == NULL || sending->out.ready_bytes == 0))
-        mr_message_seal(slot->message, slot->message_bytes);
     if (sending != NULL)
         mr_outgoing_set_ready(&sending->out, slot->message_bytes);
     finish(ep, ref, slot);
+}
+
+void mr_reply_set_sequence(struct mr_endpoint *ep, struct mr_call_ref ref, uint64_t sequence)
+{
+    struct mr_slot *slot = slot_find(ep, ref);
+    if (slot == NULL)
+        return;
+    slot->sequence = sequence;
+    if (slot->message != NULL)
+        ((struct mr_preamble *)(void *)slot->message)->sequence = sequence;
 }
 
 void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status)
@@ -242,9 +256,8 @@ const uint8_t *mr_slot_message(const struct mr_slot *slot, uint8_t *status_messa
 {
     if (slot->message != NULL)
         return slot->message;
-    struct mr_preamble preamble = {.op = slot->op, .priority = slot->priority, .status = slot->status};
+    struct mr_preamble preamble = reply_preamble(slot);
     mr_message_layout(status_message, &preamble, NULL, 0);
-    mr_message_seal(status_message, sizeof(preamble));
     return status_message;
 }
 
@@ -307,15 +320,8 @@ static void reply_reported(struct mr_endpoint *ep, struct mr_served *served, str
         slot->acked = true;
         return;
     }
-    uint32_t before = sending->out.acked_bytes;
     if (!mr_sending_report(ep, sending, ack, resend ? 1 : 0)) {
         ep->counters.drop_range++;
-        return;
-    }
-    if (resend && ack->received_bytes < before) {
-        /* What the client had put together did not verify, and it starts over. (Or this was overtaken by a later report; then
-         * some segments are sent in vain.) */
-        mr_sending_go_back(ep, sending, ack->received_bytes);
         return;
     }
     if (sending->out.acked_bytes == slot->message_bytes)

@@ -191,13 +191,6 @@ bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint3
     return true;
 }
 
-void mr_outgoing_go_back(struct mr_outgoing *out, uint32_t received_bytes)
-{
-    out->acked_bytes = received_bytes;
-    out->sent_bytes = received_bytes;
-    memset(out->resend, 0, sizeof(out->resend));
-}
-
 void mr_outgoing_probe(struct mr_outgoing *out)
 {
     if (out->sent_bytes <= out->acked_bytes)

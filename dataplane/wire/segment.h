@@ -85,8 +85,6 @@ void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes);
 /* Take in a report. Gaps with at least `losses_from` segments behind them are marked to be sent again; 0 marks none. False
  * when the report cannot be about this message. */
 bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint32_t losses_from);
-/* The receiver has these bytes and nothing behind them, whatever it said before: what follows counts as not sent. */
-void mr_outgoing_go_back(struct mr_outgoing *out, uint32_t received_bytes);
 /* Mark the first segment not known to have arrived, and the last one sent, to be sent again: if only they were lost that
  * heals it, if more was, the answer tells. Nothing when all that was sent has arrived. */
 void mr_outgoing_probe(struct mr_outgoing *out);

@@ -27,14 +27,17 @@ void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint
     (void)mr_transmit_control(ep, &served->peer, MR_PACKET_BUSY, 0, call_id, NULL, 0);
 }
 
-/* Hand a whole request to its handler. `message` is aligned. Returns whether the request's memory is the caller's still:
- * mr_reply_later() takes it over, and an answer given in the same handler has freed it by now. */
+/* Hand a whole request to its handler; a malformed one is refused once and for all, as it would be no better the next time.
+ * `message` is aligned. Returns whether the request's memory is the caller's still: mr_reply_later() takes it over, and an
+ * answer given in the same handler has freed it by now. */
 static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, uint8_t *message,
                     uint32_t message_bytes, uint64_t first_us)
 {
+    bool valid = mr_message_parse(message, message_bytes, &ep->message);
     const struct mr_preamble *preamble = &ep->message.preamble;
     slot->op = preamble->op;
-    slot->priority = preamble->priority;
+    slot->priority = preamble->priority < MR_PRIORITIES ? preamble->priority : 0;
+    slot->sequence = 0;
     slot->request_bytes = message_bytes;
     slot->state = MR_SLOT_EXECUTING;
     struct mr_request request = {
@@ -45,6 +48,11 @@ static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_
         .now_us = ep->now_us,
         .deadline_us = UINT64_MAX,
     };
+    if (!valid) {
+        ep->counters.drop_message++;
+        mr_reply_status(ep, request.ref, MR_BAD_MESSAGE);
+        return true;
+    }
     if (preamble->deadline_ms != 0)
         request.deadline_us = first_us + (uint64_t)preamble->deadline_ms * 1000;
     if (request.deadline_us <= ep->now_us) {
@@ -86,10 +94,6 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_served *served, stru
                           const struct mr_fragment *fragment)
 {
     memcpy(ep->scratch, fragment->payload, fragment->bytes);
-    if (!mr_message_parse(ep->scratch, fragment->bytes, &ep->message)) {
-        ep->counters.drop_message++;
-        return;
-    }
     (void)execute(ep, served, slot, ep->scratch, fragment->bytes, ep->now_us);
 }
 
@@ -122,12 +126,6 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served,
     mr_buddy_free(ep->memory, receiving);
     slot->state = MR_SLOT_EMPTY;
     served->receiving--;
-    if (!mr_message_parse(bytes, message_bytes, &ep->message)) {
-        ep->counters.drop_message++;
-        mr_buddy_free(ep->memory, bytes);
-        mr_served_busy(ep, served, slot->call_id); /* all of it again */
-        return;
-    }
     if (execute(ep, served, slot, bytes, message_bytes, first_us))
         mr_buddy_free(ep->memory, bytes);
 }

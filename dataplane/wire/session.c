@@ -124,7 +124,7 @@ struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packe
         ep->counters.drop_session++;
         return NULL;
     }
-    if (!mr_tag_verify(&s->peer.key, packet->datagram)) {
+    if (!mr_packet_verify(packet, &s->peer.key)) {
         ep->counters.drop_tag++;
         return NULL;
     }

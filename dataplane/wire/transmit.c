@@ -24,7 +24,7 @@ bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const stru
     memcpy(datagram, header, MR_HEADER_BYTES);
     if (header->payload_bytes > 0)
         memcpy(datagram + MR_HEADER_BYTES, payload, header->payload_bytes);
-    mr_tag_write(key, datagram);
+    mr_tag_write(key, datagram, bytes);
     ep->config.io.tx_end(ep->config.io.self, bytes);
     count_sent(ep, bytes);
     return true;
@@ -182,7 +182,7 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
     } while (peer->ready != 0);
     header.payload_bytes = (uint16_t)used;
     memcpy(datagram, &header, MR_HEADER_BYTES);
-    mr_tag_write(&peer->key, datagram);
+    mr_tag_write(&peer->key, datagram, MR_HEADER_BYTES + used);
     ep->config.io.tx_end(ep->config.io.self, MR_HEADER_BYTES + used);
     count_sent(ep, MR_HEADER_BYTES + used);
     return true;
@@ -242,13 +242,6 @@ bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const
     flight_release(ep, sending->peer, before - mr_outgoing_flight_bytes(&sending->out));
     mr_sending_activate(ep, sending);
     return true;
-}
-
-void mr_sending_go_back(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t received_bytes)
-{
-    mr_sending_stop(ep, sending);
-    mr_outgoing_go_back(&sending->out, received_bytes);
-    mr_sending_activate(ep, sending);
 }
 
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)

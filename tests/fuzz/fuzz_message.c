@@ -1,5 +1,5 @@
-/* Any bytes as a message, as they came and again with a hash that is right: parsed tensors lie within them, in order,
- * aligned, with the sizes that their shapes say; and what is parsed is laid out again as the same message. */
+/* Any bytes as a message: parsed tensors lie within them, in order, aligned, with the sizes that their shapes say; and what
+ * is parsed is laid out again as the same message. */
 #include <stdbool.h>
 #include <string.h>
 #include "dataplane/wire/message.h"
@@ -46,9 +46,8 @@ static void check_round_trip(const uint8_t *message, uint32_t bytes, const struc
     uint8_t *copy = aligned_alloc(MR_TENSOR_ALIGN, (bytes + MR_TENSOR_ALIGN - 1) & ~(MR_TENSOR_ALIGN - 1));
     FUZZ_ASSERT(copy != NULL);
     mr_message_layout(copy, &m->preamble, tensors, count);
-    mr_message_seal(copy, bytes);
     FUZZ_ASSERT(mr_message_parse(copy, bytes, &again));
-    FUZZ_ASSERT(memcmp(copy, message, offsetof(struct mr_preamble, body_hash)) == 0);
+    FUZZ_ASSERT(memcmp(copy, message, sizeof(struct mr_preamble)) == 0);
     for (uint32_t i = 0; i < count; i++) {
         FUZZ_ASSERT((uint8_t *)again.tensors[i].data - copy == (uint8_t *)m->tensors[i].data - message);
         FUZZ_ASSERT(memcmp(again.tensors[i].data, m->tensors[i].data, m->tensors[i].bytes) == 0);
@@ -65,14 +64,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     uint8_t *message = room;
     memcpy(message, data, bytes);
     uint32_t n = (uint32_t)bytes;
-    if (mr_message_parse(message, n, &m))
+    if (mr_message_parse(message, n, &m)) {
         check_tensors(message, n, &m);
-    if (n >= sizeof(struct mr_preamble)) {
-        mr_message_seal(message, n);
-        if (mr_message_parse(message, n, &m)) {
-            check_tensors(message, n, &m);
-            check_round_trip(message, n, &m);
-        }
+        check_round_trip(message, n, &m);
     }
     free(room);
     return 0;

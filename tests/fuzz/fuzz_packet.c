@@ -18,13 +18,13 @@ static void check_header(const struct mr_packet_header *h, const uint8_t *data, 
                 h->type == MR_PACKET_RESEND);
 }
 
-static void check_tag(const struct mr_auth *auth, const uint8_t *data)
+static void check_tag(const struct mr_auth *auth, const uint8_t *data, size_t bytes)
 {
-    uint8_t header[MR_HEADER_BYTES];
-    memcpy(header, data, sizeof(header));
-    mr_tag_write(&auth->hello_key, header);
-    FUZZ_ASSERT(mr_tag_verify(&auth->hello_key, header));
-    FUZZ_ASSERT(mr_tag_verify(&auth->hello_key, data) == (memcmp(header, data, sizeof(header)) == 0));
+    uint8_t tagged[MR_UDP_BYTES_MAX];
+    memcpy(tagged, data, bytes);
+    mr_tag_write(&auth->hello_key, tagged, bytes);
+    FUZZ_ASSERT(mr_tag_verify(&auth->hello_key, tagged, bytes));
+    FUZZ_ASSERT(mr_tag_verify(&auth->hello_key, data, bytes) == (memcmp(tagged, data, bytes) == 0));
 }
 
 static void check_hello(const struct mr_auth *auth, const uint8_t *payload)
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct mr_auth auth;
     mr_auth_init(&auth, psk);
     check_header(&header, data, bytes, payload);
-    check_tag(&auth, data);
+    check_tag(&auth, data, bytes);
     if (header.type == MR_PACKET_HELLO)
         check_hello(&auth, payload);
     else if (header.type == MR_PACKET_ACCEPT)

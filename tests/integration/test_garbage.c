@@ -183,6 +183,13 @@ struct hello_packet {
     struct mr_hello hello;
 };
 
+/* As it would be with the tag that it should have. */
+static struct hello_packet tagged(struct hello_packet p, const struct mr_auth *auth)
+{
+    mr_tag_write(&auth->hello_key, (uint8_t *)&p, sizeof p);
+    return p;
+}
+
 static struct hello_packet good_hello(const struct mr_auth *auth)
 {
     struct hello_packet p = {.header = header_of(MR_PACKET_HELLO, sizeof p.hello),
@@ -195,8 +202,7 @@ static struct hello_packet good_hello(const struct mr_auth *auth)
                                        .window = 8}};
 
     p.header.call_id = p.hello.client_nonce;
-    mr_tag_write(&auth->hello_key, (uint8_t *)&p);
-    return p;
+    return tagged(p, auth);
 }
 
 static void test_hellos(void **state)
@@ -214,10 +220,14 @@ static void test_hellos(void **state)
     p.header.tag ^= 1;
     expect_dropped(x, &p, sizeof p, "wire.drop_tag");
     p = good_hello(&none);
+    p.hello.window++; /* after it was tagged */
+    expect_dropped(x, &p, sizeof p, "wire.drop_tag");
     p.hello.window = MR_WINDOW_MAX + 1;
+    p = tagged(p, &none);
     expect_dropped(x, &p, sizeof p, "wire.drop_range");
     p = good_hello(&none);
     p.hello.cookie[0] = 1; /* of nobody's making */
+    p = tagged(p, &none);
     expect_dropped(x, &p, sizeof p, "wire.drop_cookie");
     expect_dropped(x, &p, sizeof p - 8, "wire.drop_short");
 }

@@ -1,5 +1,5 @@
 /* The network. Everything that UDP permits happens to packets: loss, repetition, delay, old ones turning up again, damage
- * that a checksum did not catch (in those bytes that the protocol itself protects), strangers' packets. */
+ * that a checksum did not catch, strangers' packets. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,23 +91,10 @@ static void send_copy(struct sim *sim, const struct sim_packet *packet)
     heap_push(sim, copy);
 }
 
-/* Flip a bit that a tag, a proof or a body hash covers. */
+/* Flip a bit, wherever: the tag covers all of the packet. */
 static void damage(struct sim *sim, struct sim_packet *packet)
 {
-    struct mr_packet_header header;
-    memcpy(&header, packet->data, sizeof(header));
-    uint32_t first = 0, end = MR_HEADER_BYTES;
-    bool handshake = header.type == MR_PACKET_HELLO || header.type == MR_PACKET_ACCEPT;
-    if (handshake)
-        end = packet->bytes;
-    if (header.type == MR_PACKET_DATA && (header.flags & MR_FLAG_BUNDLE) == 0 &&
-        sim_chance(&sim->rng, 700000)) {
-        first = MR_HEADER_BYTES + (header.message_offset == 0 ? 24 : 0);
-        end = packet->bytes;
-    }
-    if (first >= end)
-        first = 0;
-    uint64_t bit = sim_between(&sim->rng, (uint64_t)first * 8, (uint64_t)end * 8 - 1);
+    uint64_t bit = sim_below(&sim->rng, (uint64_t)packet->bytes * 8);
     packet->data[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 }
 

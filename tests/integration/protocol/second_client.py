@@ -12,13 +12,15 @@ import sys
 import tempfile
 import time
 
+import xxhash
+
 HELLO, RETRY, ACCEPT, DATA, ACK, RESEND, BUSY, RESET, BYE, PING = range(1, 11)
 REPLY, BUNDLE, PROBE = 1, 2, 4
 NODE_INFO, HEARTBEAT, NO_SUCH_OP = 1, 16, 99
 OK, UNKNOWN_OP = 0, 8
 U8, U16, U32 = 1, 3, 6
+VERSION = 2
 HEADER = "<HBBHHQQIIII"
-EMPTY_BODY_HASH = 0x2D06800538D394C2  # XXH3-64 of nothing
 ANSWER_S = 10
 SILENCE_S = 0.5
 BIND_TRIES = 20
@@ -61,21 +63,25 @@ def siphash_2_4(key, data):
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
+def tag(key, header, payload):
+    return siphash_2_4(key, header + struct.pack("<Q", xxhash.xxh3_64_intdigest(payload)))
+
+
 # ---- sections 1 and 3: packets, sessions ----
 
 class Packet:
     def __init__(self, datagram, key):
         (magic, version, self.type, self.flags, payload_bytes, self.session, self.call, self.message_bytes, self.offset,
          self.incarnation, self.clock) = struct.unpack(HEADER, datagram[:40])
-        assert magic == 0x524D and version == 1 and len(datagram) == 48 + payload_bytes
-        assert struct.unpack("<Q", datagram[40:48])[0] == siphash_2_4(key, datagram[:40]), "tag"
+        assert magic == 0x524D and version == VERSION and len(datagram) == 48 + payload_bytes
+        assert struct.unpack("<Q", datagram[40:48])[0] == tag(key, datagram[:40], datagram[48:]), "tag"
         self.payload = datagram[48:]
 
 
 class Client:
     def __init__(self, port, psk):
         self.psk = psk
-        self.hello_key = keyed_hash("mr1 hello key", psk, b"", 16)
+        self.hello_key = keyed_hash("mr2 hello key", psk, b"", 16)
         self.uuid = os.urandom(16)
         self.boot_nonce, self.nonce = struct.unpack("<QQ", os.urandom(16))
         self.session = self.incarnation = 0
@@ -84,9 +90,9 @@ class Client:
         self.socket.settimeout(ANSWER_S)
 
     def send(self, kind, flags=0, payload=b"", call=0, message_bytes=0, offset=0, key=None, session=None):
-        header = struct.pack(HEADER, 0x524D, 1, kind, flags, len(payload), self.session if session is None else session,
+        header = struct.pack(HEADER, 0x524D, VERSION, kind, flags, len(payload), self.session if session is None else session,
                              call, message_bytes, offset, self.incarnation, int(time.monotonic() * 1e6) & 0xFFFFFFFF)
-        self.socket.send(header + struct.pack("<Q", siphash_2_4(key or self.key, header)) + payload)
+        self.socket.send(header + struct.pack("<Q", tag(key or self.key, header, payload)) + payload)
 
     def receive(self, key=None):
         return Packet(self.socket.recv(9000), key or self.key)
@@ -96,7 +102,7 @@ class Client:
         front = self.uuid + struct.pack("<QQ4sIHHHH", self.boot_nonce, self.nonce, key_id, 1 << 18, 1232, 4, 0, 0) + cookie
         proof = bytes(32)
         if any(cookie):
-            proof = keyed_hash("mr1 hello proof", self.psk, front + bytes(64), 32)
+            proof = keyed_hash("mr2 hello proof", self.psk, front + bytes(64), 32)
         self.send(HELLO, payload=front + proof + bytes(32), call=self.nonce, key=self.hello_key, session=0)
 
     def open(self):
@@ -110,28 +116,27 @@ class Client:
         self.hello(cookie)
         accept = self.receive(self.hello_key)
         body = accept.payload
-        assert accept.type == ACCEPT and len(body) == 88
-        (session, nonce, server_nonce, _, self.incarnation, _, _, udp_bytes, window, core, cores,
-         zero) = struct.unpack("<QQQQIIIHHHHI", body[:56])
-        assert body[56:] == keyed_hash("mr1 accept proof", self.psk,
-                                       body[:56] + bytes(32) + self.uuid + struct.pack("<Q", self.boot_nonce), 32)
+        assert accept.type == ACCEPT and len(body) == 80
+        (session, nonce, _, self.incarnation, _, _, udp_bytes, window, core, cores,
+         zero) = struct.unpack("<QQQIIIHHHHI", body[:48])
+        assert body[48:] == keyed_hash("mr2 accept proof", self.psk,
+                                       body[:48] + bytes(32) + self.uuid + struct.pack("<Q", self.boot_nonce), 32)
         assert nonce == self.nonce and (udp_bytes, window, core, cores, zero) == (1232, 4, 0, 1, 0)
         assert incarnation in (0, self.incarnation) and session & 255 == core
         self.session, self.segment = session, udp_bytes - 48
-        self.key = keyed_hash("mr1 session key", self.psk,
-                              struct.pack("<QQQ", nonce, server_nonce, session) + self.uuid, 16)
+        self.key = keyed_hash("mr2 session key", self.psk, struct.pack("<QI", session, self.incarnation), 16)
         return cookie
 
 
 # ---- section 6: messages ----
 
 def empty_request(op):
-    return struct.pack("<BBHHHHHIQQ", op, 0, 0, 0, 0, 0, 0, 10000, 7, EMPTY_BODY_HASH)
+    return struct.pack("<BBHHHHHIQQ", op, 0, 0, 0, 0, 0, 0, 10000, 7, 0)
 
 
 def parse_message(message):
-    op, _, _, status, _, count, zero, _, _, body_hash = struct.unpack("<BBHHHHHIQQ", message[:32])
-    assert zero == 0 and (count > 0 or body_hash == EMPTY_BODY_HASH)
+    op, _, _, status, _, count, zero, _, _, sequence = struct.unpack("<BBHHHHHIQQ", message[:32])
+    assert zero == 0 and sequence == 0
     tensors, end = [], 32 + 32 * count
     for i in range(count):
         dtype, rank, zero0, *dims, zero1, size = struct.unpack("<BBHIIIIIQ", message[32 + 32 * i:64 + 32 * i])

@@ -82,6 +82,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     c->tensor_count = 0;
     if (reply != NULL) {
         c->tensor_count = reply->preamble.tensor_count;
+        c->reply_sequence = reply->preamble.sequence;
         assert(c->tensor_count <= 4);
         memcpy(c->tensors, reply->tensors, c->tensor_count * sizeof(c->tensors[0]));
     }
@@ -285,7 +286,8 @@ void pair_open(struct pair *p)
 void pair_call(struct pair *p, struct pair_call *out, uint8_t op, struct mr_tensor *tensors, uint32_t count,
                uint64_t deadline_us)
 {
-    struct mr_call_options options = {.op = op, .deadline_us = deadline_us, .user = out};
+    struct mr_call_options options = {
+        .op = op, .sequence = out->sequence, .deadline_us = deadline_us, .user = out};
     enum mr_status status =
         mr_call_begin(p->ends[PAIR_CLIENT].ep, p->session, &options, tensors, count, &out->call);
     assert(status == MR_OK);

@@ -34,6 +34,8 @@ typedef enum pair_verdict (*pair_filter)(struct pair *p, enum pair_side from, ui
                                          struct pair_packet *packet);
 
 struct pair_call {
+    uint64_t sequence; /* of the request; set before pair_call */
+    uint64_t reply_sequence;
     struct mr_call *call;
     struct mr_tensor tensors[4];
     uint32_t tensor_count;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "dataplane/wire/auth.h"
 #include "pair.h"
 
 static struct pair p;
@@ -143,12 +144,18 @@ static void a_cookie_is_for_one_address_and_for_a_while(void **state)
     assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
 }
 
+/* Not even under a tag that is right: its key is good for nothing more. */
 static void a_changed_hello_is_not_proven(void **state)
 {
+    struct mr_auth auth;
+    mr_auth_init(&auth, p.config[PAIR_SERVER].psk[0]);
     p.filter = keep_clients;
     pair_start(&p);
     pair_open(&p);
     kept[1][MR_HEADER_BYTES + offsetof(struct mr_hello, receive_buffer_bytes)] ^= 1;
+    pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
+    assert_int_equal(served()->drop_tag, 1);
+    mr_tag_write(&auth.hello_key, kept[1], kept_bytes[1]);
     pair_inject(&p, PAIR_SERVER, kept[1], kept_bytes[1]);
     assert_int_equal(served()->drop_proof, 1);
     assert_int_equal(mr_endpoint_session_count(server()), 1);

@@ -66,6 +66,16 @@ static void at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome(void **s
     assert_int_equal(p.executed, 1);
 }
 
+static void at_the_deadline_a_numbered_push_may_be_sent_again(void **state)
+{
+    struct pair_call c = {.sequence = 1};
+    p.filter = drop_replies;
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 5000);
+    pair_run(&p, 6000);
+    assert_int_equal(c.status, MR_DEADLINE_EXCEEDED);
+    assert_int_equal(p.executed, 1);
+}
+
 static void at_the_deadline_a_push_never_sent_has_missed_it(void **state)
 {
     struct pair_call c = {0};
@@ -366,6 +376,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(at_the_deadline_a_repeatable_call_has_missed_it, setup, teardown),
         cmocka_unit_test_setup_teardown(at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(at_the_deadline_a_numbered_push_may_be_sent_again, setup, teardown),
         cmocka_unit_test_setup_teardown(at_the_deadline_a_push_never_sent_has_missed_it, setup, teardown),
         cmocka_unit_test_setup_teardown(before_the_session_is_up_it_is_unreachable, setup, teardown),
         cmocka_unit_test_setup_teardown(away_is_unreachable_too, setup, teardown),

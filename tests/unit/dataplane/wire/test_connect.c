@@ -130,6 +130,23 @@ static void restart_repeats_what_can_be_and_ends_the_rest(void **state)
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
 }
 
+/* The server knows it by its number, so that it may come again. */
+static void a_numbered_push_outlives_a_restart(void **state)
+{
+    struct pair_call push = {.sequence = 1};
+    pair_open(&p);
+    p.filter = drop_all;
+    pair_call(&p, &push, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    pair_restart_server(&p);
+    p.filter = NULL;
+    pair_run(&p, 500000);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
+    assert_int_equal(push.ended, 1);
+    assert_int_equal(push.status, MR_OK);
+    assert_int_equal(p.executed, 1);
+}
+
 static void a_call_that_was_never_sent_whole_is_sent_after_the_restart(void **state)
 {
     static uint8_t data[40000];
@@ -223,6 +240,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(keeps_knocking_at_a_bounded_rate, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stale_cookie_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(restart_repeats_what_can_be_and_ends_the_rest, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_numbered_push_outlives_a_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(a_call_that_was_never_sent_whole_is_sent_after_the_restart, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_forgotten_session_is_made_anew, setup, teardown),

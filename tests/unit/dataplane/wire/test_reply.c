@@ -52,6 +52,50 @@ static void an_error_carries_its_text(void **state)
     mr_call_free(p.ends[PAIR_CLIENT].ep, c.call);
 }
 
+/* With it told before, between and after, and without. */
+static void answer_with_sequence(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    uint64_t n = request->message->preamble.sequence;
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, 3, "abc");
+    if (n == 1)
+        mr_reply_set_sequence(ep, request->ref, 1001);
+    if (n < 4) {
+        (void)mr_reply_begin(ep, request->ref, MR_OK, &tensor, 1);
+        if (n == 2)
+            mr_reply_set_sequence(ep, request->ref, 1002);
+        mr_reply_end(ep, request->ref);
+    } else {
+        mr_reply_set_sequence(ep, request->ref, 1000 + n);
+        mr_reply_status(ep, request->ref, MR_OK);
+    }
+    mr_reply_set_sequence(ep, request->ref, 5); /* too late */
+}
+
+static void a_reply_tells_its_sequence(void **state)
+{
+    static const uint64_t expected[] = {0, 1001, 1002, 0, 1004};
+    p.handler = answer_with_sequence;
+    for (uint64_t n = 1; n <= 4; n++) {
+        struct pair_call c = {.sequence = n, .reply_sequence = 99};
+        call(&c, MR_OP_PUSH_GRAD);
+        pair_run(&p, 1000);
+        assert_int_equal(c.status, MR_OK);
+        assert_int_equal(c.reply_sequence, expected[n]);
+    }
+}
+
+/* It is of one answer, not of the slot. */
+static void a_later_call_in_the_slot_starts_without(void **state)
+{
+    p.handler = answer_with_sequence;
+    for (uint64_t n = 0; n < 2 * MR_WINDOW_MAX; n++) {
+        struct pair_call c = {.sequence = n < MR_WINDOW_MAX ? 4 : 3};
+        call(&c, MR_OP_PUSH_GRAD);
+        pair_run(&p, 1000);
+        assert_int_equal(c.reply_sequence, n < MR_WINDOW_MAX ? 1004 : 0);
+    }
+}
+
 static void long_text(void *app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     mr_reply_error(ep, request->ref, MR_INTERNAL, "%0999d", 7);
@@ -283,6 +327,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_error_carries_its_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_reply_tells_its_sequence, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_later_call_in_the_slot_starts_without, setup, teardown),
         cmocka_unit_test_setup_teardown(a_long_text_is_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(a_busy_answer_is_tried_again, setup, teardown),
         cmocka_unit_test_setup_teardown(later_keeps_the_request_as_it_was, setup, teardown),

@@ -269,16 +269,6 @@ static void a_boundless_grant_is_bounded(void **state)
     assert_int_equal(out.grant_bytes, (1 + MR_SACK_SEGMENTS) * SEGMENT);
 }
 
-static void goes_back_when_told(void **state)
-{
-    send_window();
-    struct mr_ack ack = {.received_bytes = 5 * SEGMENT, .grant_bytes = 13 * SEGMENT};
-    assert_true(mr_outgoing_report(&out, &ack, 1));
-    mr_outgoing_go_back(&out, 0);
-    assert_int_equal(mr_outgoing_flight_bytes(&out), 0);
-    assert_int_equal(next(false), 0);
-}
-
 /* Sender and receiver over a channel that loses, repeats and reorders, with nothing but reports between them. */
 static void gets_through_any_channel(void **state)
 {
@@ -339,7 +329,6 @@ int main(void)
         cmocka_unit_test_setup(overtaken_reports_do_no_harm, setup),
         cmocka_unit_test_setup(refuses_impossible_reports, setup),
         cmocka_unit_test_setup(a_boundless_grant_is_bounded, setup),
-        cmocka_unit_test_setup(goes_back_when_told, setup),
         cmocka_unit_test_setup(gets_through_any_channel, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

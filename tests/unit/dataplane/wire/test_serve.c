@@ -61,7 +61,7 @@ static void send_packet(struct mr_packet_header h, const void *payload, uint32_t
     memcpy(packet, &h, sizeof(h));
     if (bytes > 0)
         memcpy(packet + sizeof(h), payload, bytes);
-    mr_tag_write(&p.session->peer.key, packet);
+    mr_tag_write(&p.session->peer.key, packet, sizeof(h) + bytes);
     pair_inject(&p, PAIR_SERVER, packet, (uint32_t)sizeof(h) + bytes);
 }
 
@@ -77,7 +77,6 @@ static void make_message(uint8_t op, uint32_t body_bytes, uint32_t deadline_ms)
     message_bytes = mr_message_bytes(&tensor, count);
     assert_in_range(message_bytes, 1, sizeof(message));
     mr_message_layout(message, &preamble, &tensor, count);
-    mr_message_seal(message, message_bytes);
 }
 
 static void send_whole(uint64_t call_id, uint16_t flags)
@@ -152,25 +151,52 @@ static void a_newer_id_takes_over_a_request_that_was_never_whole(void **state)
     assert_int_equal(p.executed, 1);
 }
 
-static void a_damaged_message_is_not_executed(void **state)
+static void a_damaged_packet_is_not_looked_at(void **state)
 {
     make_message(MR_OP_PUSH_GRAD, 10, 0);
-    message[message_bytes - 1] ^= 1;
-    send_whole(1, 0);
+    struct mr_packet_header h = header(MR_PACKET_DATA, 0, 1, message_bytes, 0);
+    uint8_t packet[MR_UDP_BYTES_MAX];
+    h.payload_bytes = (uint16_t)message_bytes;
+    memcpy(packet, &h, sizeof(h));
+    memcpy(packet + sizeof(h), message, message_bytes);
+    uint32_t bytes = (uint32_t)sizeof(h) + message_bytes;
+    mr_tag_write(&p.session->peer.key, packet, bytes);
+    for (uint32_t i = sizeof(h); i < bytes; i++) {
+        packet[i] ^= 1;
+        pair_inject(&p, PAIR_SERVER, packet, bytes);
+        packet[i] ^= 1;
+    }
+    assert_int_equal(served()->drop_tag, message_bytes);
     assert_int_equal(p.executed, 0);
-    assert_int_equal(served()->drop_message, 1);
-    message[message_bytes - 1] ^= 1;
-    send_whole(1, 0);
+    pair_inject(&p, PAIR_SERVER, packet, bytes);
     assert_int_equal(p.executed, 1);
+}
 
+/* It is as its sender made it, so it would be no better the next time. */
+static void a_malformed_request_is_refused_once_and_for_all(void **state)
+{
+    make_message(MR_OP_PUSH_GRAD, 10, 0);
+    message[1] = 0xff; /* priority */
+    send_whole(1, 0);
     make_message(MR_OP_PUSH_GRAD, 2000, 0);
-    message[1500] ^= 1;
+    message[8] = 2; /* tensors */
     send_segment(2, 0, 0);
     send_segment(2, 1, 0);
-    assert_int_equal(p.executed, 1);
     assert_int_equal(served()->drop_message, 2);
-    assert_int_equal(served()->busy_sent, 1); /* so that the client starts over */
+    assert_int_equal(p.executed, 0);
+    assert_int_equal(served()->busy_sent, 0);
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    const struct mr_served *session = &server()->served[0];
+    for (uint32_t slot = 1; slot <= 2; slot++) {
+        assert_int_equal(session->slots[slot].state, MR_SLOT_DONE);
+        assert_int_equal(session->slots[slot].status, MR_BAD_MESSAGE);
+        assert_int_equal(session->slots[slot].op, MR_OP_PUSH_GRAD);
+        assert_int_equal(session->slots[slot].priority, 0);
+    }
+    make_message(MR_OP_PUSH_GRAD, 10, 0); /* what is right comes too late under an id that has its answer */
+    send_whole(1, 0);
+    assert_int_equal(p.executed, 0);
+    assert_int_equal(served()->calls_replayed, 1);
 }
 
 static void lengths_and_offsets_out_of_range_are_dropped(void **state)
@@ -323,7 +349,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_newer_id_while_executing_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_newer_id_takes_over_a_request_that_was_never_whole, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(a_damaged_message_is_not_executed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_damaged_packet_is_not_looked_at, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_malformed_request_is_refused_once_and_for_all, setup, teardown),
         cmocka_unit_test_setup_teardown(lengths_and_offsets_out_of_range_are_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_malformed_bundle_stops_where_it_breaks, setup, teardown),
         cmocka_unit_test_setup_teardown(time_left_counts_from_the_first_segment, setup, teardown),
