@@ -311,9 +311,9 @@ static void nobody_has_what_is_not_written(void **state)
     report(&c, MR_PACKET_ACK, (HALF_BYTES / segment_bytes + 2) * segment_bytes);
     report(&c, MR_PACKET_RESEND, (HALF_BYTES / segment_bytes + 2) * segment_bytes);
     assert_int_equal(counters()->drop_range, before + 2);
-    report(&c, MR_PACKET_RESEND, 0); /* all of it again is a fair wish */
+    report(&c, MR_PACKET_RESEND, 0); /* overtaken by a later one: takes nothing back */
     pair_run(&p, 1000);
-    assert_true(mr_endpoint_counters(client())->segments_repeated > 10);
+    assert_int_equal(mr_endpoint_counters(client())->segments_repeated, 0);
     write_reply(HALF_BYTES, REPLY_BYTES);
     mr_reply_end(server(), p.later[0]);
     finish(&c, REPLY_BYTES);
