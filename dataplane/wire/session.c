@@ -89,6 +89,9 @@ static void keep_alive(struct mr_endpoint *ep, struct mr_session *s)
     if (s->confirmed)
         send_slots_ack(ep, s, ~UINT64_C(0));
     s->keepalive_at_us = ep->now_us + (s->confirmed ? MR_KEEPALIVE_US : MR_CONFIRM_US);
+    /* The last one had no answer: perhaps we have another address now, under which the server does not know us. */
+    if (s->confirmed && ep->now_us - s->peer.heard_us >= 2 * MR_KEEPALIVE_US)
+        mr_connect_begin(ep, s);
 }
 
 void mr_session_tell(struct mr_endpoint *ep, struct mr_session *s, enum mr_session_event event)
@@ -109,7 +112,8 @@ void mr_session_timer(struct mr_endpoint *ep, struct mr_session *s)
             ack_slots(ep, s);
         if (s->keepalive_at_us <= ep->now_us)
             keep_alive(ep, s);
-        mr_session_arm(ep, s);
+        if (s->handshake == MR_HANDSHAKE_NONE)
+            mr_session_arm(ep, s);
         return;
     }
     mr_connect_retry(ep, s);

@@ -1,9 +1,16 @@
 /* The simulator: server cores, clients and the network between them in one thread, under a virtual clock, from one seed.
  *
- *   sim_net.c    the network: what it loses, repeats, delays, damages, cuts off
- *   sim_app.c    what servers and clients do, and the model that their work is checked against
- *   sim_world.c  one run: set-up from the seed, the clock, restarts, the end
- *   sim.c        command line
+ *   sim.c         command line, and the processes that share the seeds
+ *   sim_world.c   one run: the clock, what happens when, the end
+ *   sim_draw.c    what kind of world a seed is: machines, links, faults, work
+ *   sim_fault.c   restarts, pauses, partitions, and their end
+ *   sim_net.c     the network: links, queues, sockets; what is lost, repeated, delayed, damaged, cut off
+ *   sim_address.c what servers may send to an address that nobody has proven to be at
+ *   sim_server.c  what servers do with requests
+ *   sim_client.c  what clients ask for
+ *   sim_check.c   the model that all this is checked against
+ *
+ * docs/testing.md says what is checked, and how a seed that failed is looked into.
  */
 #ifndef SIM_H
 #define SIM_H
@@ -13,13 +20,17 @@
 #include <stdio.h>
 #include "dataplane/wire/endpoint.h"
 
-#define SIM_SERVERS_MAX 3u
-#define SIM_CLIENTS_MAX 4u
-#define SIM_NODES_MAX   (SIM_SERVERS_MAX + SIM_CLIENTS_MAX)
-#define SIM_CALLS_MAX   160u /* per client */
-#define SIM_PACKETS_MAX 65536u
-#define SIM_OLD_PACKETS 64u
-#define SIM_LATER_MAX   512u
+#define SIM_SERVERS_MAX  3u
+#define SIM_CLIENTS_MAX  4u
+#define SIM_NODES_MAX    (SIM_SERVERS_MAX + SIM_CLIENTS_MAX)
+#define SIM_CALLS_MAX    160u /* per client */
+#define SIM_LATER_MAX    512u
+#define SIM_OLD_PACKETS  32u
+#define SIM_PORTS        8u /* that one client uses one after another */
+#define SIM_STRANGERS    8u /* addresses at which there is nobody */
+#define SIM_ADDRESSES    (SIM_CLIENTS_MAX * SIM_PORTS + SIM_STRANGERS)
+#define SIM_FIRST_US     1000000u
+#define SIM_MEMORY_BYTES ((size_t)192 << 20) /* the most that one endpoint gets */
 
 /* ---- randomness: everything hangs on the seed ---- */
 struct sim_rng {
@@ -30,21 +41,48 @@ uint64_t sim_below(struct sim_rng *rng, uint64_t n);                    /* 0..n-
 uint64_t sim_between(struct sim_rng *rng, uint64_t low, uint64_t high); /* both included */
 bool sim_chance(struct sim_rng *rng, uint32_t ppm);
 
+/* ---- what will happen ---- */
+enum sim_event_kind {
+    SIM_ARRIVAL, /* a packet, at a node's socket */
+    SIM_ANSWER,  /* a request put off is answered, or its answer goes on */
+    SIM_CALLS,   /* a client begins calls */
+    SIM_CANCEL,
+    SIM_FREE,
+    SIM_RESTART,
+    SIM_CUT,
+    SIM_STALL,
+    SIM_MOVE,
+};
+
+struct sim_event {
+    uint64_t at_us;
+    uint64_t order; /* of equal times */
+    uint32_t kind;  /* enum sim_event_kind */
+    uint32_t index;
+    void *what;
+};
+
 /* ---- the network ---- */
 struct sim_faults { /* parts per million per packet */
     uint32_t lose_ppm, repeat_ppm, reorder_ppm, damage_ppm, truncate_ppm, replay_ppm, stranger_ppm,
-        no_room_ppm;
-    uint32_t spike_ppm;
+        no_room_ppm, spike_ppm;
     uint64_t spike_us; /* longest delay spike */
 };
 
 struct sim_packet {
-    uint64_t arrives_us;
-    uint64_t order; /* of equal times */
+    struct sim_packet *next;
     struct mr_address from;
     uint32_t to; /* node */
     uint32_t bytes;
-    uint8_t *data;
+    uint32_t room; /* at data */
+    uint8_t data[];
+};
+
+/* The way to a node: a queue that drops what does not fit, emptied at the link's rate. */
+struct sim_link {
+    uint64_t bytes_per_ms; /* 0: no limit */
+    uint64_t queue_bytes;
+    uint64_t free_ns; /* when all that is in it will have left */
 };
 
 struct sim_node {
@@ -55,17 +93,29 @@ struct sim_node {
     struct mr_endpoint_config config;
     struct mr_address address;
     struct sim_rng rng; /* the endpoint's own */
-    uint64_t poll_at_us;
-    uint64_t stalled_until_us;
-    uint64_t cut_off_until_us;
+    struct sim_link link;
+    uint32_t life; /* rises with each restart */
+    /* its clock: what it shows at SIM_FIRST_US, and how much too fast it is */
+    uint64_t clock_base_us;
+    int64_t clock_drift_ppm;
+    /* its processor and socket */
+    uint64_t poll_at_us, busy_until_us, stalled_until_us;
+    uint64_t packet_ns; /* to take in one */
+    struct sim_packet *queue, **queue_end;
+    uint64_t queue_bytes, queue_bytes_max;
+    uint8_t *memory;
     uint8_t open[MR_UDP_BYTES_MAX];
     struct mr_address open_to;
     bool is_open;
-    uint32_t life; /* rises with each restart */
+    /* server: what it may send where */
+    uint32_t receiving_bytes; /* of the packet it is looking at, that it may still answer with; 0 = none */
+    struct mr_address receiving_from;
+    bool cookie_came[SIM_ADDRESSES], accepted[SIM_ADDRESSES];
     /* client */
     struct mr_session *sessions[SIM_SERVERS_MAX];
-    uint32_t calls_started;
-    uint64_t next_call_us;
+    uint32_t calls_started, calls_waiting;
+    bool calls_held; /* as many wait as may */
+    uint32_t moves;
 };
 
 /* ---- the model ---- */
@@ -73,76 +123,136 @@ struct sim_call {
     uint32_t client, serial, life;
     uint8_t op;
     uint8_t server;
-    bool started, ended, cancelled, crashed, has_deadline;
-    bool freed;
+    bool started, ended, cancelled, crashed, has_deadline, freed;
     enum mr_status status;
     uint32_t executed;         /* times, over all lives of the server */
     uint32_t executed_session; /* times within the session of the last execution */
     uint64_t session_id;
     uint32_t request_bytes, reply_bytes;
-    uint64_t started_us, deadline_us, ended_us, free_at_us;
+    uint64_t started_us, ended_us;
+    uint64_t deadline_us; /* by the client's clock */
     struct mr_call *call;
 };
 
 struct sim_later {
     bool used;
     uint32_t node, life;
-    uint64_t at_us;
     struct mr_call_ref ref;
     const struct mr_request *request;
 };
 
-struct sim {
-    uint64_t seed;
-    struct sim_rng rng;
-    uint64_t now_us;
-    uint64_t faults_until_us;
-    uint64_t end_us;
-    uint64_t next_restart_us, next_cut_us, next_stall_us;
-    struct sim_faults faults;
-    uint32_t servers, clients, restarts;
-    bool may_restart_servers, may_restart_clients, memory_is_short;
+struct sim_work {
+    uint32_t calls_per_client, burst_max, waiting_max;
+    uint64_t gap_us;
     uint32_t busy_ppm, later_ppm, cancel_ppm, deadline_ppm;
     uint32_t request_bytes_max, reply_bytes_max;
-    uint32_t calls_per_client;
-    uint64_t call_gap_us;
+    uint32_t large_ppm;     /* of messages up to the largest */
+    uint64_t small_late_us; /* a small call takes no longer, whatever else there is; 0: not checked */
+};
+
+struct sim {
+    uint64_t seed;
+    const char *kind;
+    struct sim_rng rng;
+    uint64_t now_us;
+    uint64_t faults_end_us;
+    struct sim_faults faults;
+    uint32_t servers, clients, restarts;
+    bool may_restart_servers, may_restart_clients, memory_is_short, calm;
+    struct sim_work work;
 
     struct sim_node nodes[SIM_NODES_MAX];
-    struct sim_packet *heap; /* [SIM_PACKETS_MAX], by arrival */
-    uint32_t heap_count;
+    uint64_t cut_until_us[SIM_NODES_MAX][SIM_NODES_MAX]; /* [from][to] */
+    struct sim_event *heap;
+    uint32_t heap_count, heap_room;
     uint64_t order;
-    struct sim_packet old[SIM_OLD_PACKETS]; /* seen before, to be played again */
+    struct sim_packet *old[SIM_OLD_PACKETS]; /* seen before, to be played again */
+    struct sim_packet *spare[3];             /* by size */
     struct sim_later later[SIM_LATER_MAX];
+    uint32_t later_count;
     struct sim_call calls[SIM_CLIENTS_MAX][SIM_CALLS_MAX];
-    uint64_t trace; /* hash of everything that happened */
-    uint64_t packets, executions;
+    uint32_t calls_to_start, calls_alive; /* alive: neither given back nor lost with their client */
+    uint64_t trace;                       /* hash of everything that happened */
+    uint64_t packets, executions, slowest_small_us;
     bool verbose;
     bool failed;
     char why[256];
 };
 
+static inline bool sim_is_client(const struct sim *sim, uint32_t node)
+{
+    return node >= sim->servers;
+}
+
 /* The run is a failure; the first reason counts. */
 void sim_fail(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_note(struct sim *sim, uint64_t a, uint64_t b); /* into the trace */
+/* A line of what happens, for --verbose. */
+#define sim_log(sim, ...)                                                                                    \
+    do {                                                                                                     \
+        if ((sim)->verbose)                                                                                  \
+            sim_log_line(sim, __VA_ARGS__);                                                                  \
+    } while (0)
+void sim_log_line(const struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* sim_net.c */
+/* ---- sim_world.c ---- */
+
+/* For all runs of this process. */
+struct sim *sim_create(void);
+void sim_destroy(struct sim *sim);
+/* One run; false: it failed, and sim->why says how. */
+bool sim_run(struct sim *sim, uint64_t seed, bool verbose);
+void sim_at(struct sim *sim, uint64_t at_us, enum sim_event_kind kind, uint32_t index, void *what);
+/* A node's clock, and when it will show `local_us`. */
+uint64_t sim_clock_us(const struct sim_node *node);
+uint64_t sim_when_us(const struct sim_node *node, uint64_t local_us);
+void sim_node_start(struct sim_node *node);
+
+/* ---- sim_draw.c ---- */
+void sim_draw(struct sim *sim);
+void sim_draw_clock(struct sim_node *node);
+
+/* ---- sim_fault.c ---- */
+void sim_fault_begin(struct sim *sim);
+void sim_fault_happen(struct sim *sim, enum sim_event_kind kind);
+void sim_fault_end(struct sim *sim);
+
+/* ---- sim_net.c ---- */
 void sim_net_io(struct sim_node *node, struct mr_endpoint_io *io);
-bool sim_net_deliver(struct sim *sim); /* the next packet, if it is due */
-uint64_t sim_net_next_us(const struct sim *sim);
-void sim_net_free(struct sim *sim);
+void sim_net_arrive(struct sim *sim, struct sim_packet *packet);
+/* The node takes in what waits at its socket, as much as one turn may. */
+void sim_net_receive(struct sim_node *node);
+void sim_net_close(struct sim_node *node);
+void sim_net_end(struct sim *sim);  /* of a run */
+void sim_net_free(struct sim *sim); /* of all */
 
-/* sim_app.c */
+/* ---- sim_address.c ---- */
+void sim_address_check_send(struct sim_node *server, const struct mr_address *to, const uint8_t *data,
+                            uint32_t bytes);
+void sim_address_note_retry(struct sim_node *server, const struct mr_address *client);
+void sim_address_set(struct mr_address *address, uint32_t node, uint16_t port);
+void sim_address_client(struct mr_address *address, uint32_t client, uint32_t move);
+void sim_address_stranger(struct mr_address *address, uint32_t stranger);
+
+/* ---- sim_server.c ---- */
 void sim_on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request);
+void sim_answer_later(struct sim *sim, uint32_t index);
+
+/* ---- sim_client.c ---- */
 void sim_on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
                   const struct mr_message *reply);
-void sim_client_step(struct sim *sim, struct sim_node *node); /* begin, cancel and free what is due */
-void sim_answer_later(struct sim *sim);
-uint64_t sim_app_next_us(const struct sim *sim);
+void sim_client_calls(struct sim *sim, struct sim_node *node);
+void sim_client_cancel(struct sim *sim, struct sim_call *c);
+void sim_client_free(struct sim *sim, struct sim_call *c);
 void sim_client_crashed(struct sim *sim, struct sim_node *node);
-bool sim_all_ended(const struct sim *sim);
-void sim_check_calls(struct sim *sim);
 
-/* sim_world.c: one run; false: it failed, and sim->why says how. */
-bool sim_run(struct sim *sim, uint64_t seed, bool verbose);
+/* ---- sim_check.c ---- */
+void sim_fill(struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt);
+bool sim_intact(const struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt);
+/* The call that the request is; NULL: it was damaged. */
+struct sim_call *sim_check_request(struct sim *sim, const struct mr_request *request);
+void sim_check_executed(struct sim *sim, struct sim_call *c, const struct mr_request *request);
+void sim_check_end(struct sim *sim, const struct sim_call *c, const struct mr_message *reply);
+void sim_check_calls(struct sim *sim); /* at the end */
 
 #endif

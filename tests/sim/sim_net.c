@@ -1,5 +1,5 @@
 /* The network. Everything that UDP permits happens to packets: loss, repetition, delay, old ones turning up again, damage
- * that a checksum did not catch, strangers' packets. */
+ * that a checksum did not catch, strangers' packets, queues and sockets that are full. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,69 +8,69 @@
 
 #define DELAY_LOW_US  5u
 #define DELAY_HIGH_US 40u
+#define TURN_PACKETS  32u /* taken in at once */
+#define SPARE_CLASSES 3u
 
-/* ---- packets under way, by time of arrival ---- */
+/* ---- packets ---- */
 
-static bool earlier(const struct sim_packet *a, const struct sim_packet *b)
+static uint32_t class_of(uint32_t bytes)
 {
-    return a->arrives_us != b->arrives_us ? a->arrives_us < b->arrives_us : a->order < b->order;
+    return bytes <= 256 ? 0 : bytes <= 2048 ? 1 : 2;
 }
 
-static void heap_push(struct sim *sim, struct sim_packet packet)
+static struct sim_packet *packet_new(struct sim *sim, uint32_t bytes)
 {
-    if (sim->heap_count == SIM_PACKETS_MAX) { /* a full network loses */
-        free(packet.data);
+    static const uint32_t rooms[SPARE_CLASSES] = {256, 2048, MR_UDP_BYTES_MAX};
+    uint32_t size = class_of(bytes);
+    struct sim_packet *packet = sim->spare[size];
+    if (packet != NULL) {
+        sim->spare[size] = packet->next;
+    } else {
+        packet = malloc(sizeof(*packet) + rooms[size]);
+        assert(packet != NULL);
+        packet->room = rooms[size];
+    }
+    packet->bytes = bytes;
+    return packet;
+}
+
+static void packet_free(struct sim *sim, struct sim_packet *packet)
+{
+    if (packet == NULL)
         return;
-    }
-    packet.order = sim->order++;
-    uint32_t at = sim->heap_count++;
-    while (at > 0 && earlier(&packet, &sim->heap[(at - 1) / 2])) {
-        sim->heap[at] = sim->heap[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    sim->heap[at] = packet;
+    struct sim_packet **spare = &sim->spare[class_of(packet->room)];
+    packet->next = *spare;
+    *spare = packet;
 }
 
-static struct sim_packet heap_pop(struct sim *sim)
+static struct sim_packet *packet_copy(struct sim *sim, const struct sim_packet *packet)
 {
-    struct sim_packet top = sim->heap[0], last = sim->heap[--sim->heap_count];
-    uint32_t at = 0;
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-        if (child >= sim->heap_count)
-            break;
-        if (child + 1 < sim->heap_count && earlier(&sim->heap[child + 1], &sim->heap[child]))
-            child++;
-        if (!earlier(&sim->heap[child], &last))
-            break;
-        sim->heap[at] = sim->heap[child];
-        at = child;
-    }
-    sim->heap[at] = last;
-    return top;
-}
-
-uint64_t sim_net_next_us(const struct sim *sim)
-{
-    return sim->heap_count > 0 ? sim->heap[0].arrives_us : UINT64_MAX;
-}
-
-void sim_net_free(struct sim *sim)
-{
-    while (sim->heap_count > 0)
-        free(sim->heap[--sim->heap_count].data);
-    for (uint32_t i = 0; i < SIM_OLD_PACKETS; i++)
-        free(sim->old[i].data);
-}
-
-/* ---- what happens to one ---- */
-
-static uint8_t *copy_of(const uint8_t *data, uint32_t bytes)
-{
-    uint8_t *copy = malloc(bytes > 0 ? bytes : 1);
-    assert(copy != NULL);
-    memcpy(copy, data, bytes);
+    struct sim_packet *copy = packet_new(sim, packet->bytes);
+    copy->from = packet->from;
+    copy->to = packet->to;
+    memcpy(copy->data, packet->data, packet->bytes);
     return copy;
+}
+
+static const char *type_of(const struct sim_packet *packet)
+{
+    return packet->bytes >= MR_HEADER_BYTES ? mr_packet_type_name(packet->data[3]) : "?";
+}
+
+/* ---- on the way ---- */
+
+/* Time at which it leaves the queue of the link to its node; UINT64_MAX: the queue is full. */
+static uint64_t through_link(struct sim *sim, const struct sim_packet *packet)
+{
+    struct sim_link *link = &sim->nodes[packet->to].link;
+    if (link->bytes_per_ms == 0)
+        return sim->now_us;
+    uint64_t now_ns = sim->now_us * 1000;
+    uint64_t start_ns = link->free_ns > now_ns ? link->free_ns : now_ns;
+    if ((start_ns - now_ns) * link->bytes_per_ms / 1000000 + packet->bytes > link->queue_bytes)
+        return UINT64_MAX;
+    link->free_ns = start_ns + packet->bytes * UINT64_C(1000000) / link->bytes_per_ms;
+    return link->free_ns / 1000;
 }
 
 static uint64_t delay_us(struct sim *sim)
@@ -83,12 +83,16 @@ static uint64_t delay_us(struct sim *sim)
     return us;
 }
 
-static void send_copy(struct sim *sim, const struct sim_packet *packet)
+/* Takes the packet over. */
+static void carry(struct sim *sim, struct sim_packet *packet)
 {
-    struct sim_packet copy = *packet;
-    copy.data = copy_of(packet->data, packet->bytes);
-    copy.arrives_us = sim->now_us + delay_us(sim);
-    heap_push(sim, copy);
+    uint64_t left_us = through_link(sim, packet);
+    if (left_us == UINT64_MAX) {
+        sim_log(sim, "  queue to node %u is full", packet->to);
+        packet_free(sim, packet);
+        return;
+    }
+    sim_at(sim, left_us + delay_us(sim), SIM_ARRIVAL, packet->to, packet);
 }
 
 /* Flip a bit, wherever: the tag covers all of the packet. */
@@ -96,78 +100,80 @@ static void damage(struct sim *sim, struct sim_packet *packet)
 {
     uint64_t bit = sim_below(&sim->rng, (uint64_t)packet->bytes * 8);
     packet->data[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-}
-
-static void play_old(struct sim *sim)
-{
-    struct sim_packet *old = &sim->old[sim_below(&sim->rng, SIM_OLD_PACKETS)];
-    if (old->data == NULL)
-        return;
-    struct sim_packet again = *old;
-    if (sim_chance(&sim->rng, 200000))
-        again.from.port++; /* from somewhere else */
-    send_copy(sim, &again);
-}
-
-static void send_garbage(struct sim *sim, const struct sim_packet *like)
-{
-    uint8_t data[256];
-    struct sim_packet packet = *like;
-    packet.data = data;
-    packet.bytes = (uint32_t)sim_between(&sim->rng, 0, sizeof(data));
-    for (uint32_t i = 0; i < packet.bytes; i++)
-        data[i] = (uint8_t)sim_random(&sim->rng);
-    if (packet.bytes >= MR_HEADER_BYTES && sim_chance(&sim->rng, 800000)) {
-        struct mr_packet_header header;
-        memcpy(&header, like->data, sizeof(header)); /* a right beginning and a wrong end */
-        header.payload_bytes = (uint16_t)(packet.bytes - MR_HEADER_BYTES);
-        header.type = (uint8_t)sim_between(&sim->rng, 1, 10);
-        memcpy(data, &header, sizeof(header));
-    }
-    send_copy(sim, &packet);
-}
-
-static struct sim_node *node_at(struct sim *sim, const struct mr_address *address)
-{
-    for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
-        if (sim->nodes[i].address.port == address->port)
-            return &sim->nodes[i];
-    return NULL;
+    sim_log(sim, "  bit %llu damaged", (unsigned long long)bit);
 }
 
 static void remember(struct sim *sim, const struct sim_packet *packet)
 {
-    struct sim_packet *old = &sim->old[sim_below(&sim->rng, SIM_OLD_PACKETS)];
-    free(old->data);
-    *old = *packet;
-    old->data = copy_of(packet->data, packet->bytes);
+    uint64_t place = sim_below(&sim->rng, SIM_OLD_PACKETS);
+    packet_free(sim, sim->old[place]);
+    sim->old[place] = packet_copy(sim, packet);
 }
 
-static void transmit(struct sim *sim, struct sim_node *from, uint32_t bytes)
+static void play_old(struct sim *sim)
 {
-    struct sim_node *to = node_at(sim, &from->open_to);
-    sim->packets++;
-    if (to == NULL)
+    const struct sim_packet *old = sim->old[sim_below(&sim->rng, SIM_OLD_PACKETS)];
+    if (old == NULL)
         return;
-    struct sim_packet packet = {
-        .from = from->address, .to = to->index, .bytes = bytes, .data = copy_of(from->open, bytes)};
+    struct sim_packet *again = packet_copy(sim, old);
+    if (sim_chance(&sim->rng, 300000)) /* from somewhere else */
+        sim_address_stranger(&again->from, (uint32_t)sim_below(&sim->rng, SIM_STRANGERS));
+    sim_log(sim, "  an old %s to node %u again, from port %u", type_of(again), again->to, again->from.port);
+    carry(sim, again);
+}
+
+static void send_garbage(struct sim *sim, const struct sim_packet *like)
+{
+    struct sim_packet *packet = packet_new(sim, (uint32_t)sim_between(&sim->rng, 0, 256));
+    packet->from = like->from;
+    packet->to = like->to;
+    if (sim_chance(&sim->rng, 300000))
+        sim_address_stranger(&packet->from, (uint32_t)sim_below(&sim->rng, SIM_STRANGERS));
+    for (uint32_t i = 0; i < packet->bytes; i++)
+        packet->data[i] = (uint8_t)sim_random(&sim->rng);
+    if (packet->bytes >= MR_HEADER_BYTES && sim_chance(&sim->rng, 800000)) {
+        struct mr_packet_header header;
+        memcpy(&header, like->data, sizeof(header)); /* a right beginning and a wrong end */
+        header.payload_bytes = (uint16_t)(packet->bytes - MR_HEADER_BYTES);
+        header.type = (uint8_t)sim_between(&sim->rng, 1, 10);
+        memcpy(packet->data, &header, sizeof(header));
+    }
+    carry(sim, packet);
+}
+
+static struct sim_node *node_at(struct sim *sim, const struct mr_address *address)
+{
+    for (uint32_t i = 0; i < sim->servers + sim->clients; i++) {
+        struct sim_node *node = &sim->nodes[i];
+        if (node->address.port == address->port && memcmp(node->address.ip, address->ip, 16) == 0)
+            return node;
+    }
+    return NULL;
+}
+
+/* Takes the packet over. */
+static void suffer(struct sim *sim, struct sim_packet *packet)
+{
     const struct sim_faults *f = &sim->faults;
     struct sim_rng *rng = &sim->rng;
-    if (f->replay_ppm > 0 && sim_chance(rng, 50000))
-        remember(sim, &packet);
+    if (f->replay_ppm > 0 && sim_chance(rng, 100000))
+        remember(sim, packet);
     if (sim_chance(rng, f->replay_ppm))
         play_old(sim);
     if (sim_chance(rng, f->stranger_ppm))
-        send_garbage(sim, &packet);
+        send_garbage(sim, packet);
     if (sim_chance(rng, f->repeat_ppm))
-        send_copy(sim, &packet);
+        carry(sim, packet_copy(sim, packet));
     if (sim_chance(rng, f->damage_ppm))
-        damage(sim, &packet);
+        damage(sim, packet);
     if (sim_chance(rng, f->truncate_ppm))
-        packet.bytes = (uint32_t)sim_below(rng, bytes);
-    if (!sim_chance(rng, f->lose_ppm) && from->cut_off_until_us <= sim->now_us)
-        send_copy(sim, &packet);
-    free(packet.data);
+        packet->bytes = (uint32_t)sim_below(rng, packet->bytes);
+    if (sim_chance(rng, f->lose_ppm)) {
+        sim_log(sim, "  lost");
+        packet_free(sim, packet);
+    } else {
+        carry(sim, packet);
+    }
 }
 
 /* ---- the endpoints' side ---- */
@@ -176,8 +182,13 @@ static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes
 {
     struct sim_node *node = self;
     assert(!node->is_open && bytes_max <= MR_UDP_BYTES_MAX);
-    if (sim_chance(&node->sim->rng, node->sim->faults.no_room_ppm))
+    if (bytes_max > node->config.udp_bytes_max)
+        sim_fail(node->sim, "node %u sends %u bytes, more than its MTU", node->index, bytes_max);
+    if (sim_chance(&node->sim->rng, node->sim->faults.no_room_ppm)) {
+        if (node->poll_at_us > node->sim->now_us + 20)
+            node->poll_at_us = node->sim->now_us + 20; /* an owner looks again when its port had no room */
         return NULL;
+    }
     node->is_open = true;
     node->open_to = *to;
     return node->open;
@@ -186,10 +197,34 @@ static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes
 static void tx_end(void *self, uint32_t bytes)
 {
     struct sim_node *node = self;
+    struct sim *sim = node->sim;
     assert(node->is_open);
     node->is_open = false;
-    if (bytes > 0)
-        transmit(node->sim, node, bytes);
+    if (bytes == 0)
+        return;
+    sim->packets++;
+    if (node->is_server)
+        sim_address_check_send(node, &node->open_to, node->open, bytes);
+    const struct sim_node *to = node_at(sim, &node->open_to);
+    if (to == NULL)
+        return;
+    if (bytes > to->config.udp_bytes_max)
+        sim_fail(sim, "node %u was sent %u bytes, more than it takes", to->index, bytes);
+    struct sim_packet *packet = packet_new(sim, bytes);
+    packet->from = node->address;
+    packet->to = to->index;
+    memcpy(packet->data, node->open, bytes);
+    struct mr_packet_header h;
+    memcpy(&h, packet->data, sizeof(h));
+    sim_log(sim, "node %u -> %u %s flags %u call %llu offset %u of %u, %u bytes", node->index, to->index,
+            type_of(packet), h.flags, (unsigned long long)h.call_id, h.message_offset, h.message_bytes,
+            bytes);
+    if (sim->cut_until_us[node->index][to->index] > sim->now_us) {
+        sim_log(sim, "  cut off");
+        packet_free(sim, packet);
+        return;
+    }
+    suffer(sim, packet);
 }
 
 static void fill_random(void *self, void *out, size_t n)
@@ -205,22 +240,88 @@ void sim_net_io(struct sim_node *node, struct mr_endpoint_io *io)
     *io = (struct mr_endpoint_io){node, tx_begin, tx_end, fill_random};
 }
 
-bool sim_net_deliver(struct sim *sim)
+void sim_net_arrive(struct sim *sim, struct sim_packet *packet)
 {
-    if (sim_net_next_us(sim) > sim->now_us)
-        return false;
-    struct sim_packet packet = heap_pop(sim);
-    struct sim_node *to = &sim->nodes[packet.to];
-    if (to->stalled_until_us > sim->now_us) { /* waits in the receive queue */
-        packet.arrives_us = to->stalled_until_us;
-        heap_push(sim, packet);
-        return true;
+    struct sim_node *to = &sim->nodes[packet->to];
+    if (to->queue_bytes + packet->bytes > to->queue_bytes_max) {
+        sim_log(sim, "socket of node %u is full", to->index);
+        packet_free(sim, packet);
+        return;
     }
-    sim_note(sim, packet.to, packet.bytes);
-    if (to->cut_off_until_us <= sim->now_us) {
-        mr_endpoint_receive(to->ep, sim->now_us, &packet.from, packet.data, packet.bytes);
-        to->poll_at_us = sim->now_us;
+    packet->next = NULL;
+    *to->queue_end = packet;
+    to->queue_end = &packet->next;
+    to->queue_bytes += packet->bytes;
+}
+
+static struct sim_packet *queue_take(struct sim_node *node)
+{
+    struct sim_packet *packet = node->queue;
+    if (packet == NULL)
+        return NULL;
+    node->queue = packet->next;
+    if (node->queue == NULL)
+        node->queue_end = &node->queue;
+    node->queue_bytes -= packet->bytes;
+    return packet;
+}
+
+static void take_in(struct sim_node *node, const struct sim_packet *packet)
+{
+    struct sim *sim = node->sim;
+    sim_note(sim, packet->to, packet->bytes);
+    sim_log(sim, "node %u takes in %s of %u bytes from port %u", node->index, type_of(packet), packet->bytes,
+            packet->from.port);
+    if (!node->is_server && packet->bytes >= MR_HEADER_BYTES && packet->data[3] == MR_PACKET_RETRY)
+        for (uint32_t i = 0; i < sim->servers; i++)
+            if (packet->from.port == sim->nodes[i].address.port)
+                sim_address_note_retry(&sim->nodes[i], &node->address);
+    node->receiving_bytes = packet->bytes;
+    node->receiving_from = packet->from;
+    mr_endpoint_receive(node->ep, sim_clock_us(node), &packet->from, packet->data, packet->bytes);
+    node->receiving_bytes = 0;
+}
+
+void sim_net_receive(struct sim_node *node)
+{
+    uint32_t count = 0;
+    struct sim_packet *packet;
+    while (count < TURN_PACKETS && (packet = queue_take(node)) != NULL) {
+        take_in(node, packet);
+        packet_free(node->sim, packet);
+        count++;
     }
-    free(packet.data);
-    return true;
+    node->busy_until_us = node->sim->now_us + count * node->packet_ns / 1000;
+}
+
+void sim_net_close(struct sim_node *node)
+{
+    struct sim_packet *packet;
+    while ((packet = queue_take(node)) != NULL)
+        packet_free(node->sim, packet);
+}
+
+void sim_net_end(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->heap_count; i++)
+        if (sim->heap[i].kind == SIM_ARRIVAL)
+            packet_free(sim, sim->heap[i].what);
+    sim->heap_count = 0;
+    for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
+        sim_net_close(&sim->nodes[i]);
+    for (uint32_t i = 0; i < SIM_OLD_PACKETS; i++) {
+        packet_free(sim, sim->old[i]);
+        sim->old[i] = NULL;
+    }
+}
+
+void sim_net_free(struct sim *sim)
+{
+    for (uint32_t i = 0; i < SPARE_CLASSES; i++) {
+        struct sim_packet *packet;
+        while ((packet = sim->spare[i]) != NULL) {
+            sim->spare[i] = packet->next;
+            free(packet);
+        }
+    }
 }

@@ -75,6 +75,17 @@ static void an_idle_session_finds_out_about_a_restart(void **state)
     assert_int_equal(info.incarnation, 8);
 }
 
+static void an_idle_client_with_another_address_keeps_its_session(void **state)
+{
+    pair_open(&p);
+    pair_run(&p, 1000000);
+    p.ends[PAIR_CLIENT].address.port++;
+    pair_run(&p, 120000000);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 0);
+    assert_int_equal(mr_endpoint_counters(p.ends[PAIR_SERVER].ep)->sessions_expired, 0);
+    assert_int_equal(mr_endpoint_counters(p.ends[PAIR_SERVER].ep)->sessions_accepted, 1);
+}
+
 static void close_says_bye_and_ends_calls(void **state)
 {
     struct pair_call a = {0}, b = {0};
@@ -148,6 +159,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(calls_made_before_it_is_up_wait, setup, teardown),
         cmocka_unit_test_setup_teardown(two_sessions_to_one_core_do_not_mix, setup, teardown),
         cmocka_unit_test_setup_teardown(an_idle_session_finds_out_about_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_idle_client_with_another_address_keeps_its_session, setup, teardown),
         cmocka_unit_test_setup_teardown(close_says_bye_and_ends_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(a_handler_may_close_the_session, setup, teardown),
         cmocka_unit_test_setup_teardown(sessions_max_is_a_bound, setup, teardown),

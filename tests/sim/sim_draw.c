@@ -1,0 +1,248 @@
+/* What kind of world a seed is. Many small ones of all kinds find more than few large ones; a few are large. */
+#include <assert.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define SERVER_PORT     7700u
+#define SESSION_IDLE_US 60000000u
+#define DRIFT_PPM_MAX   500
+#define KIB             1024u
+#define MIB             (1024u * 1024u)
+
+struct kind {
+    const char *name;
+    uint32_t of_1000;
+    void (*draw)(struct sim *sim);
+};
+
+static uint32_t up_to(struct sim *sim, uint32_t ppm, uint32_t often_ppm)
+{
+    return sim_chance(&sim->rng, often_ppm) ? (uint32_t)sim_below(&sim->rng, ppm + 1) : 0;
+}
+
+static uint32_t number(struct sim *sim, uint32_t low, uint32_t high)
+{
+    return (uint32_t)sim_between(&sim->rng, low, high);
+}
+
+/* ---- faults ---- */
+
+static void draw_faults(struct sim *sim)
+{
+    sim->faults = (struct sim_faults){
+        .lose_ppm = up_to(sim, 200000, 700000),
+        .repeat_ppm = up_to(sim, 100000, 500000),
+        .reorder_ppm = up_to(sim, 300000, 500000),
+        .damage_ppm = up_to(sim, 50000, 400000),
+        .truncate_ppm = up_to(sim, 20000, 300000),
+        .replay_ppm = up_to(sim, 50000, 400000),
+        .stranger_ppm = up_to(sim, 50000, 400000),
+        .no_room_ppm = up_to(sim, 200000, 400000),
+        .spike_ppm = up_to(sim, 10000, 400000),
+        .spike_us = 500000,
+    };
+    sim->may_restart_servers = sim_chance(&sim->rng, 400000);
+    sim->may_restart_clients = sim_chance(&sim->rng, 300000);
+}
+
+/* ---- kinds of worlds ---- */
+
+static void draw_work(struct sim *sim)
+{
+    struct sim_rng *rng = &sim->rng;
+    struct sim_work *w = &sim->work;
+    w->burst_max = 12;
+    w->waiting_max = sim_chance(rng, 200000) ? number(sim, 1, 8) : SIM_CALLS_MAX;
+    w->gap_us = sim_chance(rng, 600000) ? 400 : 50000;
+    w->busy_ppm = up_to(sim, 100000, 300000);
+    w->later_ppm = up_to(sim, 300000, 500000);
+    w->cancel_ppm = up_to(sim, 300000, 300000);
+    w->deadline_ppm = sim_chance(rng, 500000) ? (uint32_t)sim_below(rng, 1000001) : 0;
+    w->large_ppm = 120000;
+}
+
+static void draw_tiny(struct sim *sim)
+{
+    draw_work(sim);
+    draw_faults(sim);
+    sim->servers = 1;
+    sim->clients = number(sim, 1, 2);
+    sim->work.calls_per_client = number(sim, 2, 30);
+    sim->work.request_bytes_max = sim->work.reply_bytes_max = sim_chance(&sim->rng, 300000) ? 20000 : 3000;
+    sim->faults_end_us = SIM_FIRST_US + number(sim, 5000, 1500000);
+}
+
+static void draw_mixed(struct sim *sim)
+{
+    draw_work(sim);
+    draw_faults(sim);
+    sim->servers = number(sim, 1, SIM_SERVERS_MAX);
+    sim->clients = number(sim, 1, SIM_CLIENTS_MAX);
+    sim->work.calls_per_client = number(sim, 5, sim_chance(&sim->rng, 100000) ? SIM_CALLS_MAX : 50);
+    sim->work.request_bytes_max = sim_chance(&sim->rng, 200000) ? 300000 : 30000;
+    sim->work.reply_bytes_max = sim_chance(&sim->rng, 200000) ? 600000 : 30000;
+    sim->faults_end_us = SIM_FIRST_US + number(sim, 50000, 4000000);
+}
+
+static void draw_short_of_memory(struct sim *sim)
+{
+    draw_mixed(sim);
+    sim->memory_is_short = true;
+    sim->work.request_bytes_max = sim->work.reply_bytes_max = 100000;
+}
+
+/* No faults, but a link and clients that want more than it carries: small calls must come through all the same. */
+static void draw_crowded(struct sim *sim)
+{
+    draw_work(sim);
+    sim->servers = number(sim, 1, 2);
+    sim->clients = SIM_CLIENTS_MAX;
+    sim->work.calls_per_client = number(sim, 20, 60);
+    sim->work.waiting_max = number(sim, 2, 12);
+    sim->work.gap_us = 2000;
+    sim->work.busy_ppm = sim->work.later_ppm = sim->work.cancel_ppm = sim->work.deadline_ppm = 0;
+    sim->work.request_bytes_max = number(sim, 20000, 400000);
+    sim->work.reply_bytes_max = number(sim, 20000, 400000);
+    sim->work.large_ppm = 300000;
+    sim->work.small_late_us = 3000000;
+    sim->faults_end_us = SIM_FIRST_US + 1;
+}
+
+static void draw_bulk(struct sim *sim)
+{
+    draw_work(sim);
+    draw_faults(sim);
+    sim->faults.lose_ppm /= 4;
+    sim->servers = number(sim, 1, 2);
+    sim->clients = number(sim, 1, 3);
+    sim->work.calls_per_client = number(sim, 2, 8);
+    sim->work.request_bytes_max = sim_chance(&sim->rng, 500000) ? 4 * MIB : 200000;
+    sim->work.reply_bytes_max = sim_chance(&sim->rng, 500000) ? 4 * MIB : 200000;
+    sim->work.large_ppm = 400000;
+    sim->faults_end_us = SIM_FIRST_US + number(sim, 50000, 3000000);
+}
+
+/* One message each way, up to the largest that there may be. */
+static void draw_huge(struct sim *sim)
+{
+    bool asks = sim_chance(&sim->rng, 500000);
+    draw_bulk(sim);
+    sim->servers = sim->clients = 1;
+    sim->work.calls_per_client = 2;
+    sim->work.waiting_max = 1;
+    sim->work.request_bytes_max = asks ? 1000 : MR_MESSAGE_BYTES_MAX - 4 * KIB;
+    sim->work.reply_bytes_max = asks ? MR_MESSAGE_BYTES_MAX - 4 * KIB : 1000;
+    sim->work.large_ppm = 1000000;
+    sim->faults_end_us = SIM_FIRST_US + number(sim, 50000, 1000000);
+}
+
+static const struct kind kinds[] = {
+    {"tiny", 640, draw_tiny},      {"mixed", 240, draw_mixed}, {"short of memory", 70, draw_short_of_memory},
+    {"crowded", 20, draw_crowded}, {"bulk", 29, draw_bulk},    {"huge", 1, draw_huge},
+};
+
+/* ---- machines ---- */
+
+void sim_draw_clock(struct sim_node *node)
+{
+    struct sim_rng *rng = &node->sim->rng;
+    uint64_t wrap_us = UINT64_C(1) << 32;
+    node->clock_base_us = sim_chance(rng, 300000)   ? wrap_us - sim_below(rng, 3000000)
+                          : sim_chance(rng, 300000) ? 1 + sim_below(rng, 1000000)
+                                                    : sim_below(rng, 1000 * wrap_us);
+    node->clock_drift_ppm =
+        sim_chance(rng, 500000) ? (int64_t)sim_below(rng, 2 * DRIFT_PPM_MAX + 1) - DRIFT_PPM_MAX : 0;
+}
+
+static void draw_link(struct sim_node *node)
+{
+    struct sim *sim = node->sim;
+    bool crowded = sim->work.small_late_us > 0;
+    node->link = (struct sim_link){0};
+    node->queue_bytes_max = UINT64_MAX;
+    node->packet_ns = sim_chance(&sim->rng, 300000) ? sim_below(&sim->rng, 3000) : 0;
+    if (crowded || sim_chance(&sim->rng, 150000)) {
+        node->link.bytes_per_ms = sim_between(&sim->rng, 20 * KIB, 2 * MIB); /* 0.16 to 17 Gb/s */
+        node->link.queue_bytes = sim_between(&sim->rng, 32 * KIB, 512 * KIB);
+    }
+    if (!node->is_server && sim_chance(&sim->rng, crowded ? 500000 : 200000)) /* a socket has a buffer */
+        node->queue_bytes_max =
+            sim_between(&sim->rng, 32 * KIB, 2 * node->config.receive_window_bytes + 64 * KIB);
+}
+
+static void draw_sizes(struct sim *sim, struct sim_node *node)
+{
+    struct mr_endpoint_config *c = &node->config;
+    struct sim_rng *rng = &sim->rng;
+    bool large = sim->work.request_bytes_max > MIB || sim->work.reply_bytes_max > MIB;
+    bool huge = sim->work.request_bytes_max > 8 * MIB || sim->work.reply_bytes_max > 8 * MIB;
+    c->sessions_max = node->is_server ? (sim->servers == 1 ? 24 : 64) : SIM_SERVERS_MAX;
+    c->calls_max = sim_chance(rng, 100000) ? number(sim, 1, 8) : SIM_CALLS_MAX;
+    c->window = sim_chance(rng, 300000) ? number(sim, 1, 63) : MR_WINDOW_MAX;
+    c->udp_bytes_max = number(sim, MR_UDP_BYTES_MIN, MR_UDP_BYTES_MAX);
+    c->receive_window_bytes = number(sim, 1000, 400000);
+    c->memory_bytes = huge ? SIM_MEMORY_BYTES : large ? 128 * (size_t)MIB : 32 * (size_t)MIB;
+    if (huge) {
+        c->udp_bytes_max = MR_UDP_BYTES_MAX;
+        c->receive_window_bytes = 2 * MIB;
+    }
+    if (!sim->memory_is_short)
+        return;
+    if (node->is_server)
+        c->memory_bytes = sim_between(rng, 384 * KIB, 2 * MIB);
+    else if (sim_chance(rng, 300000))
+        c->memory_bytes = sim_between(rng, MIB, 4 * MIB);
+}
+
+static void draw_node(struct sim *sim, uint32_t index)
+{
+    struct sim_node *node = &sim->nodes[index];
+    struct mr_endpoint_config *c = &node->config;
+    uint8_t *memory = node->memory;
+    uint32_t place = index < sim->servers ? index : index - sim->servers;
+    memset(node, 0, sizeof(*node));
+    node->memory = memory;
+    node->sim = sim;
+    node->index = index;
+    node->is_server = index < sim->servers;
+    node->queue_end = &node->queue;
+    node->rng.state = sim_random(&sim->rng);
+    mr_endpoint_config_default(c);
+    sim_net_io(node, &c->io);
+    c->app = node;
+    c->memory = node->memory;
+    c->session_idle_us = SESSION_IDLE_US;
+    c->psk_count = 1;
+    memset(c->psk[0], 0x21, MR_PSK_BYTES);
+    draw_sizes(sim, node);
+    draw_link(node);
+    sim_draw_clock(node);
+    if (node->is_server) {
+        sim_address_set(&node->address, index, (uint16_t)(SERVER_PORT + index));
+        c->on_request = sim_on_request;
+        c->core = (uint16_t)place;
+        c->core_count = (uint16_t)sim->servers;
+    } else {
+        sim_address_client(&node->address, place, 0);
+        c->on_reply = sim_on_reply;
+        memset(c->client_uuid, 0x10 + (int)place, MR_UUID_BYTES);
+        sim_at(sim, SIM_FIRST_US + sim_below(&sim->rng, 5000), SIM_CALLS, index, NULL);
+    }
+}
+
+void sim_draw(struct sim *sim)
+{
+    uint64_t at = sim_below(&sim->rng, 1000);
+    uint32_t kind = 0;
+    while (at >= kinds[kind].of_1000) {
+        at -= kinds[kind].of_1000;
+        kind++;
+        assert(kind < sizeof(kinds) / sizeof(kinds[0]));
+    }
+    sim->kind = kinds[kind].name;
+    kinds[kind].draw(sim);
+    for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
+        draw_node(sim, i);
+    sim->calls_to_start = sim->clients * sim->work.calls_per_client;
+}

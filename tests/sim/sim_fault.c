@@ -1,0 +1,123 @@
+/* Restarts, pauses, partitions, clients that get another address; and the end of them all. */
+#include <string.h>
+
+#include "sim.h"
+
+static struct sim_node *any_node(struct sim *sim)
+{
+    return &sim->nodes[sim_below(&sim->rng, sim->servers + sim->clients)];
+}
+
+static void next(struct sim *sim, enum sim_event_kind kind, uint64_t within_us)
+{
+    sim_at(sim, sim->now_us + 1 + sim_below(&sim->rng, within_us), kind, 0, NULL);
+}
+
+static void restart(struct sim *sim, struct sim_node *node)
+{
+    if (node->is_server ? !sim->may_restart_servers : !sim->may_restart_clients)
+        return;
+    sim_log(sim, "node %u restarts", node->index);
+    sim->restarts++;
+    if (!node->is_server)
+        sim_client_crashed(sim, node);
+    mr_endpoint_destroy(node->ep);
+    node->life++;
+    if (node->is_server)
+        node->config.incarnation++;
+    memset(node->cookie_came, 0, sizeof(node->cookie_came));
+    memset(node->accepted, 0, sizeof(node->accepted));
+    sim_net_close(node);
+    if (sim_chance(&sim->rng, 300000)) /* the whole machine */
+        sim_draw_clock(node);
+    sim_node_start(node);
+}
+
+/* A node alone, or two nodes; either way or both. */
+static void cut(struct sim *sim)
+{
+    uint64_t until_us = sim->now_us + sim_below(&sim->rng, sim_chance(&sim->rng, 500000) ? 100000 : 3000000);
+    uint32_t nodes = sim->servers + sim->clients;
+    uint32_t a = any_node(sim)->index, b = any_node(sim)->index;
+    bool alone = sim_chance(&sim->rng, 500000);
+    bool out = sim_chance(&sim->rng, 700000), in = !out || sim_chance(&sim->rng, 600000);
+    for (uint32_t i = 0; i < nodes; i++) {
+        if (!alone && i != b)
+            continue;
+        if (out)
+            sim->cut_until_us[a][i] = until_us;
+        if (in)
+            sim->cut_until_us[i][a] = until_us;
+    }
+    sim_log(sim, "node %u is cut off from %s, %s%s", a, alone ? "all" : "another", out ? "out " : "",
+            in ? "in" : "");
+}
+
+static void stall(struct sim *sim)
+{
+    struct sim_node *node = any_node(sim);
+    uint64_t longest_us = sim_chance(&sim->rng, 100000) ? 1500000 : 50000;
+    node->stalled_until_us = sim->now_us + sim_below(&sim->rng, longest_us);
+    sim_log(sim, "node %u pauses until %llu", node->index, (unsigned long long)node->stalled_until_us);
+}
+
+/* As behind an address translator that has forgotten it. */
+static void move(struct sim *sim)
+{
+    struct sim_node *node = any_node(sim);
+    if (node->is_server || node->moves + 1 == SIM_PORTS)
+        return;
+    node->moves++;
+    sim_address_client(&node->address, node->index - sim->servers, node->moves);
+    sim_log(sim, "node %u moves to port %u", node->index, node->address.port);
+}
+
+void sim_fault_begin(struct sim *sim)
+{
+    bool none = sim->faults_end_us == SIM_FIRST_US + 1;
+    if (none)
+        return;
+    next(sim, SIM_RESTART, 1000000);
+    if (sim_chance(&sim->rng, 400000))
+        next(sim, SIM_CUT, 1000000);
+    if (sim_chance(&sim->rng, 400000))
+        next(sim, SIM_STALL, 500000);
+    if (sim_chance(&sim->rng, 100000))
+        next(sim, SIM_MOVE, 1000000);
+}
+
+void sim_fault_happen(struct sim *sim, enum sim_event_kind kind)
+{
+    if (sim->calm)
+        return;
+    switch (kind) {
+    case SIM_RESTART:
+        restart(sim, any_node(sim));
+        next(sim, kind, 1500000);
+        break;
+    case SIM_CUT:
+        cut(sim);
+        next(sim, kind, 2000000);
+        break;
+    case SIM_STALL:
+        stall(sim);
+        next(sim, kind, 500000);
+        break;
+    default:
+        move(sim);
+        next(sim, kind, 2000000);
+        break;
+    }
+}
+
+void sim_fault_end(struct sim *sim)
+{
+    sim_log(sim, "faults are over");
+    sim->calm = true;
+    memset(&sim->faults, 0, sizeof(sim->faults));
+    memset(sim->cut_until_us, 0, sizeof(sim->cut_until_us));
+    sim->work.busy_ppm = 0;
+    for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
+        if (sim->nodes[i].stalled_until_us > sim->now_us)
+            sim->nodes[i].stalled_until_us = sim->now_us;
+}
