@@ -1,0 +1,503 @@
+/* The replay buffer against a model of the server's record: what is applied, what a checkpoint holds, and a restart. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/op.h"
+#include "trainer_client/replay.h"
+
+enum { MODEL_MAX = 4096, LANE = 0x0201 };
+
+/* A server that applies a number once. `times[n]` counts how often number n changed its data, since the checkpoint that
+ * it was restored from was empty. */
+struct model {
+    bool has[MODEL_MAX], saved[MODEL_MAX];
+    uint64_t order[MODEL_MAX]; /* in which they were applied, 1 = first */
+    uint64_t applied, durable;
+};
+
+static void model_take(struct model *m, uint64_t number)
+{
+    if (m->has[number])
+        return;
+    m->has[number] = true;
+    m->order[number] = ++m->applied;
+}
+
+static uint64_t model_floor(const bool *has)
+{
+    uint64_t floor = 0;
+
+    while (has[floor + 1])
+        floor++;
+    return floor;
+}
+
+static void model_save(struct model *m)
+{
+    memcpy(m->saved, m->has, sizeof m->saved);
+    m->durable = model_floor(m->saved);
+}
+
+static void model_restart(struct model *m)
+{
+    memcpy(m->has, m->saved, sizeof m->has);
+}
+
+static struct mrc_push *new_push(uint64_t step, uint64_t bytes)
+{
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, (uint32_t)bytes, NULL);
+    struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 7, 3, step, &tensor, 1);
+
+    assert_non_null(push);
+    return push;
+}
+
+static struct mrc_push *add(struct mrc_replay *r, uint64_t step, uint64_t bytes)
+{
+    struct mrc_push *push = new_push(step, bytes);
+
+    assert_true(mrc_replay_add(r, push));
+    return push;
+}
+
+static void answer(struct mrc_replay *r, struct model *m, struct mrc_push *push)
+{
+    model_take(m, push->number);
+    mrc_replay_answered(r, push, MR_OK, m->durable, 0);
+}
+
+/* Everything that is due, one after the other. */
+static uint64_t catch_up(struct mrc_replay *r, struct model *m)
+{
+    uint64_t count = 0;
+
+    for (struct mrc_push *push; (push = mrc_replay_next(r, 0)) != NULL; count++)
+        answer(r, m, push);
+    assert_true(mrc_replay_caught_up(r));
+    return count;
+}
+
+static void test_push_is_a_copy(void **state)
+{
+    float values[3] = {1, 2, 3};
+    uint32_t head[2] = {9, 0};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_F32, 3, values),
+                                   mr_tensor_1d(MR_U64, 0, NULL)};
+    struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 9, 2, 77, tensors, 3);
+
+    (void)state;
+    assert_non_null(push);
+    values[1] = 8;
+    assert_int_equal(push->tensor_count, 3);
+    assert_true(((const float *)push->tensors[1].data)[1] == 2);
+    assert_int_equal(((const uint32_t *)push->tensors[0].data)[0], 9);
+    assert_int_equal(push->tensors[1].dims[0], 3);
+    assert_int_equal(push->tensors[2].bytes, 0);
+    assert_int_equal(push->step, 77);
+    mrc_push_free(push);
+}
+
+static void test_numbers_carry_the_lane(void **state)
+{
+    struct mrc_replay r;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), UINT64_C(0x0201) << 48 | 1);
+    assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), UINT64_C(0x0201) << 48 | 2);
+    mrc_replay_fini(&r);
+}
+
+static void test_on_disk_is_let_go(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    for (uint64_t i = 1; i <= 10; i++)
+        answer(&r, &m, add(&r, i, 100));
+    assert_int_equal(r.count, 10);
+    model_save(&m);
+    answer(&r, &m, add(&r, 11, 100));
+    assert_int_equal(r.count, 1);
+    mrc_replay_restart(&r);
+    model_restart(&m);
+    assert_int_equal(catch_up(&r, &m), 1);
+    assert_int_equal(model_floor(m.has), 11);
+    assert_int_equal(mrc_replay_take_loss(&r).pushes, 0);
+    assert_int_equal(r.replayed, 1);
+    mrc_replay_fini(&r);
+}
+
+/* The first answer after the restart says what the checkpoint held: the rest of that is not sent. */
+static void test_floor_learnt_on_restart(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    for (uint64_t i = 1; i <= 10; i++)
+        answer(&r, &m, add(&r, i, 100));
+    model_save(&m); /* and no answer tells */
+    mrc_replay_restart(&r);
+    model_restart(&m);
+    assert_int_equal(catch_up(&r, &m), 1);
+    assert_int_equal(r.count, 0);
+    mrc_replay_fini(&r);
+}
+
+/* What came after an answer comes after it again; what was under way beside it need not. */
+static void test_order_of_answers_holds(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *one, *two, *three;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    one = add(&r, 1, 10);
+    two = add(&r, 1, 10);
+    answer(&r, &m, one);
+    answer(&r, &m, two);
+    three = add(&r, 2, 10);
+    answer(&r, &m, three);
+    mrc_replay_restart(&r);
+    assert_ptr_equal(mrc_replay_next(&r, 0), one);
+    assert_ptr_equal(mrc_replay_next(&r, 0), two);
+    assert_null(mrc_replay_next(&r, 0));
+    answer(&r, &m, two);
+    assert_null(mrc_replay_next(&r, 0));
+    answer(&r, &m, one);
+    assert_ptr_equal(mrc_replay_next(&r, 0), three);
+    assert_false(mrc_replay_caught_up(&r));
+    mrc_replay_unanswered(&r, three);
+    mrc_replay_fini(&r);
+}
+
+static void test_asked_is_left_to_its_caller(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *asked, *behind;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    asked = add(&r, 1, 10);
+    behind = add(&r, 2, 10);
+    answer(&r, &m, behind);
+    mrc_replay_restart(&r);
+    assert_ptr_equal(mrc_replay_next(&r, 0), behind);
+    answer(&r, &m, behind);
+    assert_true(mrc_replay_caught_up(&r));
+    /* Its deadline passes: the caller does not know, and it is applied all the same. */
+    mrc_replay_unanswered(&r, asked);
+    assert_ptr_equal(mrc_replay_next(&r, 0), asked);
+    answer(&r, &m, asked);
+    assert_int_equal(model_floor(m.has), 2);
+    mrc_replay_fini(&r);
+}
+
+static void test_refused_is_not_kept(void **state)
+{
+    struct mrc_replay r;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_answered(&r, add(&r, 1, 10), MR_WRONG_DIM, 0, 0);
+    assert_int_equal(r.count, 0);
+    assert_int_equal(r.bytes, 0);
+    mrc_replay_fini(&r);
+}
+
+static void test_window(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *first, *more = new_push(1, 10);
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 24);
+    first = add(&r, 1, 10);
+    for (uint32_t i = 1; i < MRC_PUSH_WINDOW; i++)
+        answer(&r, &m, add(&r, 1, 10));
+    assert_false(mrc_replay_add(&r, more));
+    answer(&r, &m, first);
+    assert_true(mrc_replay_add(&r, more));
+    /* The same when they are sent again: they were all under way together. */
+    answer(&r, &m, more);
+    mrc_replay_restart(&r);
+    first = mrc_replay_next(&r, 0);
+    assert_int_equal(first->number, 1);
+    for (uint32_t i = 1; i < MRC_PUSH_WINDOW; i++)
+        answer(&r, &m, mrc_replay_next(&r, 0));
+    assert_null(mrc_replay_next(&r, 0));
+    answer(&r, &m, first);
+    assert_int_equal(mrc_replay_next(&r, 0)->number, MRC_PUSH_WINDOW + 1);
+    mrc_replay_fini(&r);
+}
+
+static void test_undo(void **state)
+{
+    struct mrc_replay r;
+    struct mrc_push *push = new_push(1, 10);
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    assert_true(mrc_replay_add(&r, push));
+    mrc_replay_undo(&r, push);
+    assert_int_equal(r.count, 0);
+    assert_true(mrc_replay_add(&r, push));
+    assert_int_equal(push->number, 1);
+    mrc_replay_fini(&r);
+}
+
+static void test_full_gives_up_the_oldest(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *open;
+    struct mrc_loss loss;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 4096);
+    open = add(&r, 99, 500);
+    for (uint64_t i = 2; i <= 20; i++)
+        answer(&r, &m, add(&r, 100 + i, 500));
+    assert_true(r.bytes <= 4096);
+    assert_true(r.given_up > 10);
+    uint64_t gone = r.gone_to;
+
+    answer(&r, &m, open);
+    mrc_replay_restart(&r);
+    model_restart(&m);
+    (void)catch_up(&r, &m);
+    loss = mrc_replay_take_loss(&r);
+    assert_int_equal(loss.pushes, gone); /* the first one may be among them: its number is */
+    assert_int_equal(loss.from_step, 102);
+    assert_int_equal(loss.to_step, 100 + gone);
+    assert_int_equal(loss.refused, MR_OK);
+    assert_int_equal(mrc_replay_take_loss(&r).pushes, 0); /* told once */
+    mrc_replay_fini(&r);
+}
+
+static void test_given_up_but_on_disk_is_no_loss(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 4096);
+    for (uint64_t i = 1; i <= 20; i++)
+        answer(&r, &m, add(&r, i, 500));
+    model_save(&m);
+    mrc_replay_restart(&r);
+    model_restart(&m);
+    (void)catch_up(&r, &m);
+    assert_int_equal(mrc_replay_take_loss(&r).pushes, 0);
+    mrc_replay_fini(&r);
+}
+
+static void test_unanswered_is_never_given_up(void **state)
+{
+    struct mrc_replay r;
+    struct mrc_push *big = new_push(3, 3000);
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 4096);
+    (void)add(&r, 1, 1000);
+    (void)add(&r, 2, 1000);
+    assert_false(mrc_replay_add(&r, big));
+    assert_int_equal(r.count, 2);
+    assert_int_equal(r.given_up, 0);
+    mrc_push_free(big);
+    mrc_replay_fini(&r);
+}
+
+static void test_alone_it_fits(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 4096);
+    answer(&r, &m, add(&r, 1, 100000));
+    answer(&r, &m, add(&r, 2, 100000));
+    assert_int_equal(r.count, 1);
+    mrc_replay_fini(&r);
+}
+
+static void test_trail_of_many(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_loss loss;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 4096);
+    for (uint64_t i = 1; i <= 3000; i++) {
+        if (i == 1500)
+            model_save(&m);
+        answer(&r, &m, add(&r, 10 * i, 500));
+    }
+    uint64_t gone = r.gone_to;
+
+    mrc_replay_restart(&r);
+    model_restart(&m);
+    (void)catch_up(&r, &m);
+    loss = mrc_replay_take_loss(&r);
+    assert_int_equal(loss.pushes, gone - 1499);
+    assert_true(loss.from_step <= 15000 && loss.from_step > 13000); /* not above the truth, and near it */
+    assert_int_equal(loss.to_step, 10 * gone);
+    mrc_replay_fini(&r);
+}
+
+static void test_batch_waits_for_the_hub(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *batch, *next;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    answer(&r, &m, add(&r, 1, 10));
+    answer(&r, &m, add(&r, 2, 10));
+    mrc_replay_restart(&r);
+    batch = mrc_replay_next(&r, 0);
+    mrc_replay_answered(&r, batch, MR_UNKNOWN_BATCH, 0, 1000);
+    next = mrc_replay_next(&r, 1000);
+    assert_int_equal(next->number, 2); /* it holds nobody up */
+    mrc_replay_answered(&r, next, MR_OK, 0, 1000);
+    assert_true(mrc_replay_caught_up(&r));
+    assert_int_equal(mrc_replay_next_us(&r), 1000 + MRC_REPLAY_PAUSE_US);
+    assert_null(mrc_replay_next(&r, 1000));
+    assert_ptr_equal(mrc_replay_next(&r, 1000 + MRC_REPLAY_PAUSE_US), batch);
+    mrc_replay_answered(&r, batch, MR_ALREADY_LEARNT, 0, 200000);
+    assert_int_equal(mrc_replay_next_us(&r), UINT64_MAX);
+    assert_int_equal(r.count, 2);
+    mrc_replay_fini(&r);
+}
+
+static void test_batch_is_dropped_in_the_end(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *push;
+    uint64_t now_us = 0;
+    uint32_t tries = 0;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    answer(&r, &m, add(&r, 1, 10));
+    mrc_replay_restart(&r);
+    while ((push = mrc_replay_next(&r, now_us)) != NULL) {
+        mrc_replay_answered(&r, push, MR_UNKNOWN_BATCH, 0, now_us);
+        now_us += MRC_REPLAY_PAUSE_US;
+        tries++;
+    }
+    assert_int_equal(tries, MRC_REPLAY_TRIES_MAX);
+    assert_int_equal(r.dropped, 1);
+    assert_int_equal(mrc_replay_take_loss(&r).pushes, 0); /* the hub hands the batch out again */
+    mrc_replay_fini(&r);
+}
+
+static void test_refused_again_is_a_loss(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_loss loss;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    answer(&r, &m, add(&r, 41, 10));
+    mrc_replay_restart(&r);
+    mrc_replay_answered(&r, mrc_replay_next(&r, 0), MR_UNKNOWN_TABLE, 0, 0);
+    loss = mrc_replay_take_loss(&r);
+    assert_int_equal(loss.pushes, 1);
+    assert_int_equal(loss.from_step, 41);
+    assert_int_equal(loss.refused, MR_UNKNOWN_TABLE);
+    mrc_replay_fini(&r);
+}
+
+static void test_a_stopping_server_is_asked_again(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *push;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    answer(&r, &m, add(&r, 1, 10));
+    mrc_replay_restart(&r);
+    push = mrc_replay_next(&r, 5);
+    mrc_replay_answered(&r, push, MR_SHUTTING_DOWN, 0, 5);
+    assert_false(mrc_replay_caught_up(&r)); /* nothing may pass it */
+    assert_null(mrc_replay_next(&r, 6));
+    assert_int_equal(mrc_replay_next_us(&r), 5 + MRC_REPLAY_PAUSE_US);
+    assert_ptr_equal(mrc_replay_next(&r, 5 + MRC_REPLAY_PAUSE_US), push);
+    mrc_replay_fini(&r);
+}
+
+/* One trainer after another push, crashes at any point, saves that nobody tells of: the order is that of the caller. */
+static void test_synchronous_trainer_repeats_exactly(void **state)
+{
+    enum { PUSHES = 1500 };
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    uint32_t random = 1;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 22);
+    for (uint64_t i = 1; i <= PUSHES; i++) {
+        struct mrc_push *push = add(&r, i, 16);
+
+        random = random * 1664525 + 1013904223;
+        if ((random >> 16) % 7 == 0)
+            model_save(&m);
+        if ((random >> 16) % 11 == 0) {
+            if ((random >> 24) % 2 == 0)
+                model_take(&m, push->number); /* applied, and the answer lost */
+            model_restart(&m);
+            m.applied = model_floor(m.has);
+            mrc_replay_restart(&r);
+            (void)catch_up(&r, &m);
+        }
+        answer(&r, &m, push);
+    }
+    assert_int_equal(model_floor(m.has), PUSHES);
+    for (uint64_t n = 1; n <= PUSHES; n++)
+        assert_int_equal(m.order[n], n);
+    assert_int_equal(mrc_replay_take_loss(&r).pushes, 0);
+    mrc_replay_fini(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_push_is_a_copy),
+        cmocka_unit_test(test_numbers_carry_the_lane),
+        cmocka_unit_test(test_on_disk_is_let_go),
+        cmocka_unit_test(test_floor_learnt_on_restart),
+        cmocka_unit_test(test_order_of_answers_holds),
+        cmocka_unit_test(test_asked_is_left_to_its_caller),
+        cmocka_unit_test(test_refused_is_not_kept),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_full_gives_up_the_oldest),
+        cmocka_unit_test(test_given_up_but_on_disk_is_no_loss),
+        cmocka_unit_test(test_unanswered_is_never_given_up),
+        cmocka_unit_test(test_alone_it_fits),
+        cmocka_unit_test(test_trail_of_many),
+        cmocka_unit_test(test_batch_waits_for_the_hub),
+        cmocka_unit_test(test_batch_is_dropped_in_the_end),
+        cmocka_unit_test(test_refused_again_is_a_loss),
+        cmocka_unit_test(test_a_stopping_server_is_asked_again),
+        cmocka_unit_test(test_synchronous_trainer_repeats_exactly),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

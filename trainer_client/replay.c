@@ -1,0 +1,409 @@
+#include "trainer_client/replay.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PUSH_OF(l, member) MR_CONTAINER(l, struct mrc_push, member)
+
+/* ---- pushes ---- */
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint64_t step,
+                              const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    size_t head_bytes = aligned(sizeof(struct mrc_push) + tensor_count * sizeof *tensors);
+    size_t bytes = head_bytes;
+
+    for (uint32_t t = 0; t < tensor_count; t++)
+        bytes += aligned(tensors[t].bytes);
+    struct mrc_push *push = aligned_alloc(64, bytes);
+
+    if (push == NULL)
+        return NULL;
+    *push = (struct mrc_push){.op = op,
+                              .priority = priority,
+                              .table = table,
+                              .step = step,
+                              .tensor_count = tensor_count,
+                              .tensors = (struct mr_tensor *)(push + 1),
+                              .bytes = bytes};
+    uint8_t *data = (uint8_t *)push + head_bytes;
+
+    for (uint32_t t = 0; t < tensor_count; t++) {
+        push->tensors[t] = tensors[t];
+        push->tensors[t].data = data;
+        if (tensors[t].data != NULL && tensors[t].bytes > 0)
+            memcpy(data, tensors[t].data, tensors[t].bytes);
+        data += aligned(tensors[t].bytes);
+    }
+    return push;
+}
+
+void mrc_push_free(struct mrc_push *push)
+{
+    assert(push == NULL || push->state == MRC_PUSH_NEW);
+    free(push);
+}
+
+/* ---- the lists ---- */
+
+static struct mr_link *queue_of(struct mrc_replay *r, enum mrc_push_state state)
+{
+    switch (state) {
+    case MRC_PUSH_ASKED:
+        return &r->asked;
+    case MRC_PUSH_DUE:
+        return &r->due;
+    case MRC_PUSH_AGAIN:
+        return &r->again;
+    case MRC_PUSH_LATER:
+        return &r->later;
+    default:
+        return NULL;
+    }
+}
+
+/* Queues are in the order of the numbers; nearly always the new one is the last. */
+static void set_state(struct mrc_replay *r, struct mrc_push *push, enum mrc_push_state state)
+{
+    struct mr_link *head = queue_of(r, state);
+
+    mr_list_remove(&push->queue);
+    push->state = state;
+    if (head == NULL)
+        return;
+    struct mr_link *behind = head->prev;
+
+    while (behind != head && PUSH_OF(behind, queue)->number > push->number)
+        behind = behind->prev;
+    mr_list_prepend(behind, &push->queue);
+}
+
+static uint64_t first_number(const struct mr_link *head)
+{
+    return mr_list_empty(head) ? UINT64_MAX : PUSH_OF(head->next, queue)->number;
+}
+
+static uint64_t lower(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The oldest number that the server has not answered since it last lost its memory; UINT64_MAX: none. */
+static uint64_t oldest_open(const struct mrc_replay *r)
+{
+    return lower(first_number(&r->asked), lower(first_number(&r->due), first_number(&r->again)));
+}
+
+void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max)
+{
+    *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max, .trail.skip = 1};
+    mr_list_init(&r->kept);
+    mr_list_init(&r->asked);
+    mr_list_init(&r->due);
+    mr_list_init(&r->again);
+    mr_list_init(&r->later);
+}
+
+static void insert(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
+{
+    push->number = number;
+    push->after = after;
+    mr_list_init(&push->queue);
+    mr_list_append(&r->kept, &push->kept);
+    r->bytes += push->bytes;
+    r->count++;
+}
+
+static void take_out(struct mrc_replay *r, struct mrc_push *push)
+{
+    mr_list_remove(&push->kept);
+    mr_list_remove(&push->queue);
+    r->bytes -= push->bytes;
+    r->count--;
+    push->state = MRC_PUSH_NEW;
+}
+
+void mrc_replay_fini(struct mrc_replay *r)
+{
+    while (!mr_list_empty(&r->kept)) {
+        struct mrc_push *push = PUSH_OF(r->kept.next, kept);
+
+        take_out(r, push);
+        mrc_push_free(push);
+    }
+}
+
+/* ---- what is gone ---- */
+
+/* Half of the notes go when the trail is full: the steps that it tells are the wider apart the longer it is. */
+static void note_gone(struct mrc_trail *trail, uint64_t number, uint64_t step)
+{
+    if (++trail->skipped < trail->skip)
+        return;
+    trail->skipped = 0;
+    if (trail->count == MRC_REPLAY_TRAIL) {
+        for (uint32_t i = 0; i < MRC_REPLAY_TRAIL / 2; i++) {
+            trail->numbers[i] = trail->numbers[2 * i];
+            trail->steps[i] = trail->steps[2 * i];
+        }
+        trail->count = MRC_REPLAY_TRAIL / 2;
+        trail->skip *= 2;
+    }
+    trail->numbers[trail->count] = number;
+    trail->steps[trail->count++] = step;
+}
+
+/* Of the newest push noted up to `number`; of the oldest noted where there is none. */
+static uint64_t step_at(const struct mrc_trail *trail, uint64_t number)
+{
+    uint64_t step = trail->count > 0 ? trail->steps[0] : 0;
+
+    for (uint32_t i = 0; i < trail->count && trail->numbers[i] <= number; i++)
+        step = trail->steps[i];
+    return step;
+}
+
+/* An answered push leaves the buffer. */
+static void let_go(struct mrc_replay *r, struct mrc_push *push)
+{
+    if (push->number > r->gone_to) {
+        r->gone_to = push->number;
+        r->gone_to_step = push->step;
+        note_gone(&r->trail, push->number, push->step);
+    }
+    take_out(r, push);
+    mrc_push_free(push);
+}
+
+static void add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_step, uint64_t to_step,
+                     enum mr_status refused)
+{
+    struct mrc_loss *loss = &r->loss;
+
+    if (loss->pushes == 0)
+        *loss = (struct mrc_loss){.from_step = from_step, .to_step = to_step};
+    loss->pushes += pushes;
+    loss->from_step = from_step < loss->from_step ? from_step : loss->from_step;
+    loss->to_step = to_step > loss->to_step ? to_step : loss->to_step;
+    loss->refused = refused != MR_OK ? refused : loss->refused;
+}
+
+/* What the server's checkpoint held tells whether anything is missing that is not here any more. */
+static void compare_floor(struct mrc_replay *r, uint64_t floor)
+{
+    r->restarted = false;
+    r->floor = floor;
+    if (floor >= r->gone_to)
+        return;
+    add_loss(r, r->gone_to - floor, step_at(&r->trail, floor + 1), r->gone_to_step, MR_OK);
+    r->gone_to = 0;
+    r->trail = (struct mrc_trail){.skip = 1};
+}
+
+static bool has_been_answered(const struct mrc_push *push)
+{
+    return push->state == MRC_PUSH_DONE || push->state == MRC_PUSH_DUE || push->state == MRC_PUSH_LATER;
+}
+
+static void set_floor(struct mrc_replay *r, uint64_t floor)
+{
+    if (r->restarted)
+        compare_floor(r, floor);
+    else if (floor > r->floor)
+        r->floor = floor;
+    for (struct mr_link *l = r->kept.next, *next; l != &r->kept; l = next) {
+        struct mrc_push *push = PUSH_OF(l, kept);
+
+        next = l->next;
+        if (push->number > r->floor)
+            break;
+        if (has_been_answered(push))
+            let_go(r, push);
+    }
+}
+
+/* ---- adding ---- */
+
+static bool make_room(struct mrc_replay *r, uint64_t bytes)
+{
+    struct mr_link *l = r->kept.next;
+
+    while (r->count > 0 && r->bytes + bytes > r->bytes_max) {
+        while (l != &r->kept && PUSH_OF(l, kept)->state != MRC_PUSH_DONE)
+            l = l->next;
+        if (l == &r->kept)
+            return false;
+        struct mrc_push *oldest = PUSH_OF(l, kept);
+
+        l = l->next;
+        let_go(r, oldest);
+        r->given_up++;
+    }
+    return true;
+}
+
+bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
+{
+    uint64_t oldest = oldest_open(r);
+
+    if (oldest != UINT64_MAX && r->next - oldest >= MRC_PUSH_WINDOW)
+        return false;
+    if (!make_room(r, push->bytes))
+        return false;
+    insert(r, push, r->next, lower(first_number(&r->asked), r->next) - 1);
+    r->next++;
+    set_state(r, push, MRC_PUSH_ASKED);
+    return true;
+}
+
+void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
+{
+    assert(number >= r->next);
+    insert(r, push, number, after);
+    r->next = number + 1;
+    r->restarted = true;
+    set_state(r, push, MRC_PUSH_DUE);
+}
+
+void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push)
+{
+    assert(push->number + 1 == r->next && push->state == MRC_PUSH_ASKED);
+    take_out(r, push);
+    r->next--;
+}
+
+uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *push)
+{
+    return (uint64_t)r->lane << MRC_NUMBER_BITS | push->number;
+}
+
+/* ---- answers ---- */
+
+/* The server is there, and will take it another time. */
+static bool is_passing(enum mr_status status)
+{
+    return status == MR_SHUTTING_DOWN || status == MR_BUSY;
+}
+
+static bool is_fed_again(enum mr_status status)
+{
+    return status == MR_UNKNOWN_BATCH || status == MR_BATCH_EXPIRED;
+}
+
+static void drop(struct mrc_replay *r, struct mrc_push *push)
+{
+    r->dropped++;
+    take_out(r, push);
+    mrc_push_free(push);
+}
+
+static void repeated(struct mrc_replay *r, struct mrc_push *push, enum mr_status status, uint64_t now_us)
+{
+    if (status == MR_OK || status == MR_ALREADY_LEARNT) {
+        r->replayed++;
+        push->tries = 0;
+        set_state(r, push, MRC_PUSH_DONE);
+    } else if (is_passing(status)) {
+        r->pause_until_us = now_us + MRC_REPLAY_PAUSE_US;
+        set_state(r, push, MRC_PUSH_DUE);
+    } else if (is_fed_again(status) && ++push->tries < MRC_REPLAY_TRIES_MAX) {
+        push->retry_us = now_us + MRC_REPLAY_PAUSE_US;
+        set_state(r, push, MRC_PUSH_LATER);
+    } else {
+        if (!is_fed_again(status)) /* the hub hands that batch out again */
+            add_loss(r, 1, push->step, push->step, status);
+        drop(r, push);
+    }
+}
+
+void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_status status, uint64_t durable,
+                         uint64_t now_us)
+{
+    if (push->state == MRC_PUSH_AGAIN) {
+        repeated(r, push, status, now_us);
+    } else if (status == MR_OK || status == MR_ALREADY_LEARNT) {
+        set_state(r, push, MRC_PUSH_DONE);
+    } else {
+        take_out(r, push); /* refused: the caller has been told */
+        mrc_push_free(push);
+    }
+    if (status == MR_OK || status == MR_ALREADY_LEARNT) /* others carry none */
+        set_floor(r, durable);
+}
+
+void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)
+{
+    set_state(r, push, MRC_PUSH_DUE);
+}
+
+/* ---- again ---- */
+
+void mrc_replay_restart(struct mrc_replay *r)
+{
+    assert(mr_list_empty(&r->again));
+    r->restarted = true;
+    r->pause_until_us = 0;
+    for (struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
+        struct mrc_push *push = PUSH_OF(l, kept);
+
+        if (push->state != MRC_PUSH_ASKED) {
+            push->tries = 0;
+            set_state(r, push, MRC_PUSH_DUE);
+        }
+    }
+}
+
+static void wake_later(struct mrc_replay *r, uint64_t now_us)
+{
+    for (struct mr_link *l = r->later.next, *next; l != &r->later; l = next) {
+        struct mrc_push *push = PUSH_OF(l, queue);
+
+        next = l->next;
+        if (push->retry_us <= now_us)
+            set_state(r, push, MRC_PUSH_DUE);
+    }
+}
+
+struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us)
+{
+    if (now_us < r->pause_until_us)
+        return NULL;
+    r->pause_until_us = 0;
+    wake_later(r, now_us);
+    if (mr_list_empty(&r->due))
+        return NULL;
+    struct mrc_push *push = PUSH_OF(r->due.next, queue);
+
+    if (first_number(&r->again) <= push->after || push->number - oldest_open(r) >= MRC_PUSH_WINDOW)
+        return NULL;
+    set_state(r, push, MRC_PUSH_AGAIN);
+    return push;
+}
+
+uint64_t mrc_replay_next_us(const struct mrc_replay *r)
+{
+    uint64_t next_us = mr_list_empty(&r->due) || r->pause_until_us == 0 ? UINT64_MAX : r->pause_until_us;
+
+    for (const struct mr_link *l = r->later.next; l != &r->later; l = l->next)
+        next_us = lower(next_us, PUSH_OF(l, queue)->retry_us);
+    return next_us;
+}
+
+bool mrc_replay_caught_up(const struct mrc_replay *r)
+{
+    return mr_list_empty(&r->due) && mr_list_empty(&r->again);
+}
+
+struct mrc_loss mrc_replay_take_loss(struct mrc_replay *r)
+{
+    struct mrc_loss loss = r->loss;
+
+    r->loss = (struct mrc_loss){.pushes = 0};
+    return loss;
+}

@@ -1,0 +1,124 @@
+/* The replay buffer of one lane: the pushes that a server which lost its memory would have to be given again.
+ *
+ * A lane is one core of one partition map, as this client numbers its pushes to it: 1, 2, 3, ... (mr_preamble.sequence). The
+ * server applies a number once. Its replies say up to which number all is in a checkpoint on disk, and until then the
+ * push is kept here. After a restart every kept push is due again, in an order that the caller cannot tell from the first
+ * one: a push comes after all that had been answered when it was first handed over, and may pass the others.
+ *
+ * Bounded: when the buffer is full, the oldest pushes that were answered are given up. Should the server turn out to have
+ * needed one of them, that is a loss, told once. A push that nobody answered is never given up.
+ *
+ * Pure: no socket, no clock, no lock. One thread at a time.
+ */
+#ifndef MRC_REPLAY_H
+#define MRC_REPLAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/list.h"
+#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/mr_tensor.h"
+
+#define MRC_PUSH_WINDOW      1024u /* numbers that the server's record tells apart */
+#define MRC_REPLAY_TRAIL     64u
+#define MRC_REPLAY_PAUSE_US  100000u /* before a push that has to wait for something is tried again */
+#define MRC_REPLAY_TRIES_MAX 100u    /* for a batch that is not fed again */
+#define MRC_NUMBER_BITS      48      /* of mr_preamble.sequence; the lane is above */
+
+enum mrc_push_state {
+    MRC_PUSH_NEW,   /* in no buffer */
+    MRC_PUSH_ASKED, /* its caller waits for the answer */
+    MRC_PUSH_DONE,  /* answered; kept until it is on disk */
+    MRC_PUSH_DUE,   /* to be sent again */
+    MRC_PUSH_AGAIN, /* sent again, not answered yet */
+    MRC_PUSH_LATER, /* the server does not know its batch (yet): to be tried again at retry_us */
+};
+
+/* A request, as it was sent. */
+struct mrc_push {
+    uint8_t op, priority;
+    uint16_t table;
+    uint64_t step;
+    uint32_t tensor_count;
+    struct mr_tensor *tensors; /* `data` is inside this push's memory */
+    uint64_t bytes;            /* all of it */
+    /* the buffer's own */
+    uint64_t number;
+    uint64_t after; /* all numbers up to this had been answered when this one was handed over */
+    enum mrc_push_state state;
+    uint32_t tries;
+    uint64_t retry_us;
+    struct mr_link kept;  /* by number */
+    struct mr_link queue; /* by number, among those of its state */
+};
+
+/* What is no longer here: enough numbers and steps to say which steps a loss concerns. */
+struct mrc_trail {
+    uint64_t numbers[MRC_REPLAY_TRAIL], steps[MRC_REPLAY_TRAIL];
+    uint32_t count;
+    uint64_t skip, skipped; /* every skip-th is noted */
+};
+
+struct mrc_loss {
+    uint64_t pushes;    /* 0: nothing was lost */
+    uint64_t from_step; /* the steps of the pushes in doubt lie within these */
+    uint64_t to_step;
+    enum mr_status refused; /* why the server refused them now; MR_OK: they had been given up */
+};
+
+struct mrc_replay {
+    uint16_t lane;
+    uint64_t next;  /* number of the next push */
+    uint64_t floor; /* all up to here are on disk, as far as is known */
+    uint64_t bytes, bytes_max;
+    struct mr_link kept, asked, due, again, later;
+    uint64_t count;   /* in `kept` */
+    uint64_t gone_to; /* the highest number that was answered and is not here any more */
+    uint64_t gone_to_step;
+    struct mrc_trail trail; /* of those */
+    bool restarted;         /* the floor is not known again yet */
+    uint64_t pause_until_us;
+    struct mrc_loss loss; /* not told yet */
+    uint64_t replayed, given_up, dropped;
+};
+
+void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max);
+/* Frees what is kept. */
+void mrc_replay_fini(struct mrc_replay *r);
+
+/* A push with room for these tensors: `data` of those that have some is copied. NULL when memory is short. */
+struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint64_t step,
+                              const struct mr_tensor *tensors, uint32_t tensor_count);
+/* Of one that is in no buffer; NULL is fine. */
+void mrc_push_free(struct mrc_push *push);
+
+/* Takes the push in and numbers it, giving others up where that makes the room. False: the caller has to wait until a
+ * push has been answered. Alone, it always fits. */
+bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push);
+/* The same under a number that another lane of old gave it: answered once, due now. In rising order. */
+void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after);
+/* Takes the push that was added last out again, as if it had never been there. */
+void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push);
+/* mr_preamble.sequence of a push. */
+uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *push);
+
+/* A call with this push ended: the caller's own (ASKED) or a repetition (AGAIN). The push may be gone afterwards. */
+/* ... with an answer. `durable`: the reply's floor. */
+void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_status status, uint64_t durable,
+                         uint64_t now_us);
+/* ... without any: it is due, again if need be, until there is one. */
+void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push);
+
+/* The server has lost its memory: all that was answered is due. Repetitions under way must have ended. */
+void mrc_replay_restart(struct mrc_replay *r);
+/* The push to be sent next, now AGAIN; NULL: none now. Undo it by mrc_replay_unanswered(). */
+struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us);
+/* When mrc_replay_next() may have one that it has not now, other than by an answer; UINT64_MAX = never. */
+uint64_t mrc_replay_next_us(const struct mrc_replay *r);
+/* Nothing is due or under way again, but what waits for its batch. */
+bool mrc_replay_caught_up(const struct mrc_replay *r);
+
+/* What was lost since this was last asked; it is asked before each push. */
+struct mrc_loss mrc_replay_take_loss(struct mrc_replay *r);
+
+#endif
