@@ -4,44 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include "trainer_client/client.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/future.h"
 #include "trainer_client/node.h"
 
-#define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
-#define SEND_RETRY_US  100u /* when the socket's buffer was full */
+#define SEGMENT_BUDGET 128u  /* per poll: what goes out under one hold of the lock */
+#define SEND_RETRY_US  1000u /* when the socket's buffer was full and does not say that it is no longer */
 
 /* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again; it is proven
  * once this many have got there. */
 #define OFFLOAD_RESENT_MIN 4u
 #define OFFLOAD_PROOF_MIN  8u
-
-static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
-{
-    struct mrc_link *link = self;
-
-    return mrc_udp_send_begin(link->sender, to, bytes_max);
-}
-
-static void tx_end(void *self, uint32_t bytes)
-{
-    struct mrc_link *link = self;
-
-    mrc_udp_send_end(link->sender, bytes);
-}
-
-static void fill_random(void *self, void *out, size_t n)
-{
-    (void)self;
-    for (size_t done = 0; done < n;) {
-        ssize_t got = getrandom((uint8_t *)out + done, n - done, 0);
-
-        if (got > 0)
-            done += (size_t)got;
-    }
-}
 
 static void watch_offload_anew(struct mrc_link *link);
 
@@ -71,8 +45,7 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     struct mr_endpoint_config ec;
 
     mr_endpoint_config_default(&ec);
-    ec.io =
-        (struct mr_endpoint_io){.self = link, .tx_begin = tx_begin, .tx_end = tx_end, .random = fill_random};
+    ec.io = mrc_udp_io(link->sender);
     ec.app = link;
     ec.on_session = on_session;
     ec.on_reply = on_reply;
@@ -242,6 +215,12 @@ void mrc_link_poll(struct mrc_link *link, uint64_t now_us)
     link->next_us = mr_endpoint_poll(link->ep, now_us, SEGMENT_BUDGET);
     link->unsent = false;
     watch_offload(link);
-    if (!mrc_udp_send_flush(link->sender) && link->next_us > now_us + SEND_RETRY_US)
+    bool blocked = !mrc_udp_send_flush(link->sender);
+
+    if (blocked)
         link->next_us = now_us + SEND_RETRY_US;
+    if (blocked != link->blocked) {
+        link->blocked = blocked;
+        mrc_progress_watch_room(&link->client->progress, link->socket.fd, blocked);
+    }
 }

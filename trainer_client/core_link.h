@@ -43,6 +43,7 @@ struct mrc_link {
     uint32_t calls_held;    /* ended and not freed: views that the caller holds */
     bool up;                /* has been accepted at least once */
     bool refused;           /* the peer's machine said lately that nobody listens there */
+    bool blocked;           /* the socket's buffer is full: it is watched for room */
     bool unsent;            /* calls were handed over that no poll has sent yet */
     bool offload_wanted, offload, offload_proven; /* see mrc_link_delivered() */
     uint64_t offloaded_seen, resent_seen;         /* since when it is watched */

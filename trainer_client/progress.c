@@ -49,6 +49,13 @@ enum mr_status mrc_progress_watch(struct mrc_progress *p, int fd)
     return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? MR_OK : MR_NO_MEMORY;
 }
 
+void mrc_progress_watch_room(struct mrc_progress *p, int fd, bool wanted)
+{
+    struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.fd = fd};
+
+    (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_MOD, fd, &event);
+}
+
 static void interrupt_driver(struct mrc_progress *p)
 {
     uint64_t one = 1;

@@ -31,6 +31,8 @@ struct mrc_progress {
 enum mr_status mrc_progress_init(struct mrc_progress *p);
 void mrc_progress_fini(struct mrc_progress *p);
 enum mr_status mrc_progress_watch(struct mrc_progress *p, int fd);
+/* Wake up when that socket's send buffer has room, too, or no longer. */
+void mrc_progress_watch_room(struct mrc_progress *p, int fd, bool wanted);
 
 /* All below: under the client's lock, which waits give up meanwhile. */
 

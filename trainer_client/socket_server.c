@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include "dataplane/wire/key_file.h"
 #include "trainer_client/address.h"
@@ -15,8 +14,8 @@
 
 #define SESSIONS_MAX   1024u
 #define SEGMENT_BUDGET 128u
-#define BURSTS_MAX     16u /* per run: the owner has other things to do, too */
-#define SEND_RETRY_US  100u
+#define BURSTS_MAX     16u   /* per run: the owner has other things to do, too */
+#define SEND_RETRY_US  1000u /* when the socket's buffer was full and does not say that it is no longer */
 
 struct mrc_socket_server {
     struct mrc_udp_socket socket;
@@ -26,31 +25,6 @@ struct mrc_socket_server {
     uint64_t next_us; /* when the endpoint wants to be polled */
     bool send_blocked;
 };
-
-static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
-{
-    struct mrc_socket_server *s = self;
-
-    return mrc_udp_send_begin(s->sender, to, bytes_max);
-}
-
-static void tx_end(void *self, uint32_t bytes)
-{
-    struct mrc_socket_server *s = self;
-
-    mrc_udp_send_end(s->sender, bytes);
-}
-
-static void fill_random(void *self, void *out, size_t n)
-{
-    (void)self;
-    for (size_t done = 0; done < n;) {
-        ssize_t got = getrandom((uint8_t *)out + done, n - done, 0);
-
-        if (got > 0)
-            done += (size_t)got;
-    }
-}
 
 static enum mr_status create_endpoint(struct mrc_socket_server *s,
                                       const struct mrc_socket_server_options *options, char *error,
@@ -66,8 +40,7 @@ static enum mr_status create_endpoint(struct mrc_socket_server *s,
             return status;
         config.psk_count = 1;
     }
-    config.io =
-        (struct mr_endpoint_io){.self = s, .tx_begin = tx_begin, .tx_end = tx_end, .random = fill_random};
+    config.io = mrc_udp_io(s->sender);
     config.app = options->app;
     config.on_request = options->on_request;
     config.incarnation = options->incarnation;
@@ -161,13 +134,13 @@ static void send_what_waits(struct mrc_socket_server *s)
 
     s->next_us = mr_endpoint_poll(s->ep, now_us, SEGMENT_BUDGET);
     s->send_blocked = !mrc_udp_send_flush(s->sender);
-    if (s->send_blocked && s->next_us > now_us + SEND_RETRY_US)
+    if (s->send_blocked)
         s->next_us = now_us + SEND_RETRY_US;
 }
 
 static void wait_for_packets(const struct mrc_socket_server *s, int timeout_ms)
 {
-    struct pollfd pollfd = {.fd = s->socket.fd, .events = POLLIN};
+    struct pollfd pollfd = {.fd = s->socket.fd, .events = s->send_blocked ? POLLIN | POLLOUT : POLLIN};
     uint64_t now_us = mrc_now_us(), left_us = (uint64_t)timeout_ms * 1000u;
 
     if (s->next_us <= now_us)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include "trainer_client/address.h"
 
@@ -84,6 +85,32 @@ void mrc_udp_send_end(struct mrc_udp_sender *s, uint32_t bytes)
     s->packets[s->count].bytes = bytes;
     s->count++;
     s->used += (bytes + 7u) & ~7u;
+}
+
+static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
+{
+    return mrc_udp_send_begin(self, to, bytes_max);
+}
+
+static void tx_end(void *self, uint32_t bytes)
+{
+    mrc_udp_send_end(self, bytes);
+}
+
+static void fill_random(void *self, void *out, size_t n)
+{
+    (void)self;
+    for (size_t done = 0; done < n;) {
+        ssize_t got = getrandom((uint8_t *)out + done, n - done, 0);
+
+        if (got > 0)
+            done += (size_t)got;
+    }
+}
+
+struct mr_endpoint_io mrc_udp_io(struct mrc_udp_sender *s)
+{
+    return (struct mr_endpoint_io){.self = s, .tx_begin = tx_begin, .tx_end = tx_end, .random = fill_random};
 }
 
 static bool same_peer(const struct mrc_udp_sender *s, const struct packet *a, const struct packet *b)

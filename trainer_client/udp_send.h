@@ -23,6 +23,9 @@ void mrc_udp_send_end(struct mrc_udp_sender *s, uint32_t bytes);
  * that the kernel refuses for another reason are dropped, as the network might have; the transport sends them again. */
 bool mrc_udp_send_flush(struct mrc_udp_sender *s);
 
+/* What an endpoint needs to send through it. */
+struct mr_endpoint_io mrc_udp_io(struct mrc_udp_sender *s);
+
 /* A peer that sees large sends uncut (an AF_PACKET socket on a virtual link) loses all of them. The caller watches what
  * had to be sent again and switches the offload off. */
 void mrc_udp_send_set_offload(struct mrc_udp_sender *s, bool offload);

@@ -88,17 +88,34 @@ static void measure(struct mrc_udp_socket *s, const struct mrc_udp_options *opti
     s->receive_window_bytes = (uint32_t)(room / 2 > 2 * payload ? room / 2 : 2 * payload);
 }
 
-static enum mr_status open_socket(int family, const struct mrc_udp_options *options, struct mrc_udp_socket *s,
+/* For this address, which becomes `sa`. */
+static enum mr_status open_socket(const struct mr_address *address, const struct mrc_udp_options *options,
+                                  struct mrc_udp_socket *s, struct sockaddr_storage *sa, socklen_t *sa_bytes,
                                   char *error, size_t error_bytes)
 {
-    *s = (struct mrc_udp_socket){.family = family};
-    s->fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    *s = (struct mrc_udp_socket){.family = mrc_address_is_ipv4(address) ? AF_INET : AF_INET6};
+    s->fd = socket(s->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->fd < 0) {
         snprintf(error, error_bytes, "cannot open a UDP socket: %s", strerror(errno));
         return MR_NO_MEMORY;
     }
     set_options(s, options);
+    *sa_bytes = mrc_address_to_sockaddr(address, s->family, sa);
     return MR_OK;
+}
+
+/* What connect() or bind() said against it. */
+static enum mr_status refuse_socket(const struct mrc_udp_socket *s, enum mr_status status,
+                                    const struct mr_address *address, const char *what, char *error,
+                                    size_t error_bytes)
+{
+    char text[MRC_ADDRESS_TEXT_BYTES];
+    int reason = errno;
+
+    mrc_address_text(address, text);
+    snprintf(error, error_bytes, "%s: %s: %s", text, what, strerror(reason));
+    close(s->fd);
+    return status;
 }
 
 enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
@@ -106,20 +123,13 @@ enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_u
 {
     struct mrc_udp_socket s;
     struct sockaddr_storage sa;
-    char text[MRC_ADDRESS_TEXT_BYTES];
-    enum mr_status status =
-        open_socket(mrc_address_is_ipv4(peer) ? AF_INET : AF_INET6, options, &s, error, error_bytes);
+    socklen_t sa_bytes;
+    enum mr_status status = open_socket(peer, options, &s, &sa, &sa_bytes, error, error_bytes);
 
     if (status != MR_OK)
         return status;
-    socklen_t sa_bytes = mrc_address_to_sockaddr(peer, s.family, &sa);
-
-    if (connect(s.fd, (const struct sockaddr *)&sa, sa_bytes) != 0) {
-        mrc_address_text(peer, text);
-        snprintf(error, error_bytes, "%s: no way there from this machine: %s", text, strerror(errno));
-        close(s.fd);
-        return MR_UNREACHABLE;
-    }
+    if (connect(s.fd, (const struct sockaddr *)&sa, sa_bytes) != 0)
+        return refuse_socket(&s, MR_UNREACHABLE, peer, "no way there from this machine", error, error_bytes);
     s.connected = true;
     measure(&s, options);
     *out = s;
@@ -131,20 +141,13 @@ enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp
 {
     struct mrc_udp_socket s;
     struct sockaddr_storage sa;
-    char text[MRC_ADDRESS_TEXT_BYTES];
-    enum mr_status status =
-        open_socket(mrc_address_is_ipv4(local) ? AF_INET : AF_INET6, options, &s, error, error_bytes);
+    socklen_t sa_bytes;
+    enum mr_status status = open_socket(local, options, &s, &sa, &sa_bytes, error, error_bytes);
 
     if (status != MR_OK)
         return status;
-    socklen_t sa_bytes = mrc_address_to_sockaddr(local, s.family, &sa);
-
-    if (bind(s.fd, (const struct sockaddr *)&sa, sa_bytes) != 0) {
-        mrc_address_text(local, text);
-        snprintf(error, error_bytes, "cannot listen on %s: %s", text, strerror(errno));
-        close(s.fd);
-        return MR_INVALID_ARGUMENT;
-    }
+    if (bind(s.fd, (const struct sockaddr *)&sa, sa_bytes) != 0)
+        return refuse_socket(&s, MR_INVALID_ARGUMENT, local, "cannot listen there", error, error_bytes);
     if (mrc_address_is_any(local)) {
         s.tells_local = true;
         set_int(s.fd, IPPROTO_IP, IP_PKTINFO, 1);
