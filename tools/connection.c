@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "tools/options.h"
-
 int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client)
 {
     const char *server = c->server ? c->server : getenv("MILLRACE_SERVER");
@@ -18,6 +16,16 @@ int tool_connect(const char *command, const struct tool_connection *c, struct mr
     if (status == MR_OK)
         return 0;
     return tool_fail(command, "%s", error[0] ? error : mr_status_text(status));
+}
+
+bool tool_parse_and_connect(const struct tool_usage *usage, int argc, char **argv,
+                            const struct tool_connection *c, struct mr_client **client, int *exit_code)
+{
+    uint32_t word_count;
+    if (!tool_options_parse(usage, argc, argv, NULL, &word_count, exit_code))
+        return false;
+    *exit_code = tool_connect(usage->command, c, client);
+    return *exit_code == 0;
 }
 
 int tool_call_failed(const char *command, enum mr_status status)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "millrace.h"
+#include "tools/options.h"
 
 struct tool_connection {
     const char *server; /* NULL: $MILLRACE_SERVER, else TOOL_SERVER_DEFAULT */
@@ -28,6 +29,10 @@ struct tool_connection {
 
 /* 0, or the exit code after one line about what is wrong. */
 int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client);
+/* The head of a command that takes no words: its options, which fill `c`, and then the connection. False: there is nothing left
+ * to do but to return *exit_code. */
+bool tool_parse_and_connect(const struct tool_usage *usage, int argc, char **argv,
+                            const struct tool_connection *c, struct mr_client **client, int *exit_code);
 /* Prints one line about a failed call and returns the exit code. */
 int tool_call_failed(const char *command, enum mr_status status);
 

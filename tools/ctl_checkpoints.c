@@ -129,13 +129,9 @@ int tool_ctl_restore(int argc, char **argv)
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
-        return exit_code;
     struct mr_client *client;
-    exit_code = tool_connect(command, &c, &client);
-    if (exit_code != 0)
+    int exit_code;
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
         return exit_code;
     uint64_t restored = 0;
     const struct mr_options call = {.deadline_ms = c.deadline_ms ? c.deadline_ms : RESTORE_MS_DEFAULT};
@@ -162,13 +158,9 @@ int tool_ctl_status(int argc, char **argv)
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
-        return exit_code;
     struct mr_client *client;
-    exit_code = tool_connect(command, &c, &client);
-    if (exit_code != 0)
+    int exit_code;
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
         return exit_code;
     struct mr_checkpoint_status s;
     enum mr_status status = mr_checkpoint_status(client, NULL, &s);

@@ -150,13 +150,10 @@ int tool_ctl_list(int argc, char **argv)
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };
-    uint32_t word_count, count = 0;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
-        return exit_code;
+    uint32_t count = 0;
     struct mr_client *client;
-    exit_code = tool_connect(command, &c, &client);
-    if (exit_code != 0)
+    int exit_code;
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
         return exit_code;
     struct mr_feature_info *infos = NULL;
     enum mr_status status = mr_list(client, NULL, &infos, &count);

@@ -52,13 +52,9 @@ int tool_ctl_heartbeat(int argc, char **argv)
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
-        return exit_code;
     struct mr_client *client;
-    exit_code = tool_connect(command, &c, &client);
-    if (exit_code != 0)
+    int exit_code;
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
         return exit_code;
     struct mr_core_state states[CORES_MAX];
     enum mr_status status = mr_heartbeat(client, NULL, states);
@@ -116,13 +112,9 @@ int tool_ctl_stats(int argc, char **argv)
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };
-    uint32_t word_count;
-    int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
-        return exit_code;
     struct mr_client *client;
-    exit_code = tool_connect(command, &c, &client);
-    if (exit_code != 0)
+    int exit_code;
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
         return exit_code;
     const uint32_t count = mr_client_core_count(client);
     if (core != UINT32_MAX && core >= count)

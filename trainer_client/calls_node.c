@@ -135,6 +135,25 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
 
 /* ---- echo ---- */
 
+static enum mr_status check_tensor(const struct mr_tensor *tensor, uint32_t i)
+{
+    uint64_t bytes = mr_dtype_bytes(tensor->dtype);
+
+    if (bytes == 0 || tensor->rank > MR_RANK_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has %s", i,
+                         bytes == 0 ? "an unknown dtype" : "a rank above 4");
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        if (__builtin_mul_overflow(bytes, tensor->dims[d], &bytes))
+            return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] is larger than memory", i);
+    }
+    if (bytes != tensor->bytes)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has %llu bytes; its dims make %llu", i,
+                         (unsigned long long)tensor->bytes, (unsigned long long)bytes);
+    if (tensor->data == NULL && bytes > 0)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has no data", i);
+    return MR_OK;
+}
+
 enum mr_status mr_echo(struct mr_client *client, const struct mr_options *options, uint32_t core,
                        const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply)
 {
@@ -148,10 +167,10 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
                          MR_TENSORS_MAX);
     if (tensors == NULL && count > 0)
         return mrc_bad_argument("mr_echo", "tensors is NULL");
-    for (uint32_t t = 0; t < count; t++) {
-        if (tensors[t].data == NULL && tensors[t].bytes > 0)
-            return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has no data", t);
-    }
+    for (uint32_t t = 0; t < count && status == MR_OK; t++)
+        status = check_tensor(&tensors[t], t);
+    if (status != MR_OK)
+        return status;
     status = mrc_future_new(client, options, MR_OP_ECHO, 0, 1, count, 0, &f);
     if (status != MR_OK)
         return status;

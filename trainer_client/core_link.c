@@ -9,8 +9,10 @@
 #include "trainer_client/future.h"
 #include "trainer_client/node.h"
 
-#define SEGMENT_BUDGET 128u  /* per poll: what goes out under one hold of the lock */
-#define SEND_RETRY_US  1000u /* when the socket's buffer was full and does not say that it is no longer */
+#define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
+/* A silence that is no chance: a first probe and two more, at the longest pause there is between them, less some. */
+#define SILENCE_US    250000u
+#define SEND_RETRY_US 1000u /* when the socket's buffer was full and does not say that it is no longer */
 
 /* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again; it is proven
  * once this many have got there. */
@@ -148,6 +150,16 @@ bool mrc_link_is_short(const struct mrc_link *link)
 {
     return link->calls_held >= MRC_CALLS_MAX / 2 ||
            mr_endpoint_memory_used(link->ep) > link->memory_bytes / 2;
+}
+
+bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us)
+{
+    struct mr_session_info info;
+
+    if (link->session == NULL)
+        return false;
+    mr_session_info(link->session, &info);
+    return info.silent_since_us < sent_us && now_us - sent_us >= SILENCE_US;
 }
 
 bool mrc_link_receive(struct mrc_link *link)

@@ -69,6 +69,10 @@ bool mrc_link_is_short(const struct mrc_link *link);
  * them, and losses later on have other reasons. Until that is known, having to send again gives the runs up. */
 void mrc_link_delivered(struct mrc_link *link);
 
+/* Whether a call that ended at its deadline met with silence: nothing was heard since it was handed over at `sent_us`, for
+ * so long that a server which is there would have answered a probe. */
+bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us);
+
 /* Take what the socket has, without the lock; whether there was anything. */
 bool mrc_link_receive(struct mrc_link *link);
 /* Handle what mrc_link_receive() took: calls may end. */

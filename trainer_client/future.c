@@ -89,6 +89,7 @@ static void send_parts(struct mr_future *f)
     uint64_t now_us = mrc_now_us();
 
     f->sent = true;
+    f->sent_us = now_us;
     for (uint32_t i = 0; i < f->part_count; i++) {
         mr_call_send(f->parts[i].link->ep, f->parts[i].call, now_us);
         f->parts[i].link->unsent = true;
@@ -165,6 +166,9 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     struct mr_client *client = f->client;
 
     part->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
+    if (status == MR_DEADLINE_EXCEEDED && reply == NULL &&
+        mrc_link_was_silent(part->link, f->sent_us, mrc_now_us()))
+        part->status = MR_UNREACHABLE;
     if (reply != NULL && reply->preamble.tensor_count > 0)
         keep_answers(part, reply);
     mrc_request_ended(part);

@@ -46,6 +46,7 @@ struct mr_future {
     void *context;                       /* context_bytes, zeroed; goes with the future */
     void *memory;                        /* freed with the future; for whoever made it */
     uint32_t part_count, parts_pending;
+    uint64_t sent_us;
     bool begun, sent, ended, abandoned, waited, more;
     struct mrc_part parts[];
 };

@@ -6,7 +6,9 @@
 #include "trainer_client/clock.h"
 #include "trainer_client/future.h"
 
-#define INFO_WORDS 4u /* core count, map version, base port, message bytes max */
+#define ASK_PAUSE_US     20000u /* after asking in vain; doubled each time, up to: */
+#define ASK_PAUSE_MAX_US 1000000u
+#define INFO_WORDS       4u /* core count, map version, base port, message bytes max */
 
 void mrc_node_session_up(struct mr_client *client, struct mrc_link *link, const struct mr_session_info *info)
 {
@@ -57,16 +59,27 @@ static bool read_info(struct mrc_node *node, const struct mr_future *f)
     return true;
 }
 
+static void ask_later(struct mrc_node *node)
+{
+    uint64_t pause_us = (uint64_t)ASK_PAUSE_US << (node->asked_in_vain < 8 ? node->asked_in_vain : 8);
+
+    node->stale = true;
+    node->asked_in_vain++;
+    node->ask_us = mrc_now_us() + (pause_us < ASK_PAUSE_MAX_US ? pause_us : ASK_PAUSE_MAX_US);
+}
+
 static void info_came(struct mr_future *f)
 {
     struct mr_client *client = f->client;
     struct mrc_node *node = &client->node;
 
     node->asking = false;
-    if (f->parts[0].status == MR_OK)
+    if (f->parts[0].status == MR_OK) {
         node->garbled = !read_info(node, f);
-    else
-        node->stale = f->parts[0].status != MR_CANCELLED;
+        node->asked_in_vain = 0;
+    } else if (f->parts[0].status != MR_CANCELLED) {
+        ask_later(node);
+    }
     mrc_future_free_locked(f);
 }
 
@@ -75,11 +88,14 @@ static void ask(struct mr_client *client)
     struct mrc_node *node = &client->node;
     struct mr_future *f;
 
-    if (mrc_future_new(client, NULL, MR_OP_NODE_INFO, 0, 1, 0, 0, &f) != MR_OK)
+    if (mrc_future_new(client, NULL, MR_OP_NODE_INFO, 0, 1, 0, 0, &f) != MR_OK) {
+        ask_later(node);
         return;
+    }
     f->on_end = info_came;
     if (mrc_future_send_locked(f) != MR_OK) {
         mrc_future_free_locked(f);
+        ask_later(node);
         return;
     }
     node->asking = true;
@@ -109,10 +125,17 @@ void mrc_node_look_after(struct mr_client *client)
 {
     struct mrc_node *node = &client->node;
 
-    if (node->stale && !node->asking)
+    if (node->stale && !node->asking && node->ask_us <= mrc_now_us())
         ask(client);
     if (node->core_count > 0)
         match_links(client);
+}
+
+uint64_t mrc_node_next_us(const struct mr_client *client)
+{
+    const struct mrc_node *node = &client->node;
+
+    return node->stale && !node->asking ? node->ask_us : MRC_NEVER_US;
 }
 
 static bool connected(const void *arg)

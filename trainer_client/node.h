@@ -16,8 +16,10 @@ struct mrc_node {
     uint32_t core_count;  /* 0 = not known yet */
     uint32_t incarnation; /* the highest seen */
     uint32_t map_version;
-    bool asking;  /* NODE_INFO is under way */
-    bool stale;   /* it must be asked (again) */
+    bool asking;     /* NODE_INFO is under way */
+    bool stale;      /* it must be asked (again) ... */
+    uint64_t ask_us; /* ... but not before */
+    uint32_t asked_in_vain;
     bool garbled; /* the node answered with something that is no partition map */
     uint8_t partition_core[MR_PARTITION_COUNT];
 };
@@ -26,6 +28,8 @@ struct mrc_node {
 void mrc_node_session_up(struct mr_client *client, struct mrc_link *link, const struct mr_session_info *info);
 /* Ask when that is due. By the driving thread (see progress.h), since the set of links may change. */
 void mrc_node_look_after(struct mr_client *client);
+/* When mrc_node_look_after() has something to do by itself. */
+uint64_t mrc_node_next_us(const struct mr_client *client);
 /* Wait until the node's cores are known and every one of them has accepted the client. */
 enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, char *error,
                                 size_t error_bytes);

@@ -72,7 +72,7 @@ void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
 
 uint64_t mrc_progress_next_us(const struct mr_client *client)
 {
-    uint64_t next = MRC_NEVER_US;
+    uint64_t next = mrc_node_next_us(client);
 
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];

@@ -192,6 +192,56 @@ static void test_server_away(void **state)
     fake_node_destroy(node);
 }
 
+/* Short deadlines, too, tell a server that says nothing from one that is slow. */
+static void test_server_away_soon(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_to(node, NULL);
+    struct mr_options options = {.deadline_ms = 300};
+
+    assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
+    fake_node_kill(node);
+    assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_UNREACHABLE);
+    assert_non_null(strstr(mr_last_error(), "silent for "));
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+static void test_slow_is_not_away(void **state)
+{
+    struct fake_node *node = fake_node_start_with(1, NULL, true);
+    struct mr_client *client = connect_to(node, NULL);
+    struct mr_options options = {.deadline_ms = 600};
+
+    assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_DEADLINE_EXCEEDED);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+static void test_echo_of_nonsense(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_to(node, NULL);
+    float values[4] = {0};
+    struct mr_tensor t = mr_tensor_1d(MR_F32, 4, values);
+
+    t.bytes = 12;
+    assert_int_equal(mr_echo(client, NULL, 0, &t, 1, NULL), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "tensors[0] has 12 bytes; its dims make 16"));
+    t = mr_tensor_1d(MR_F32, 4, values);
+    t.dtype = 99;
+    assert_int_equal(mr_echo(client, NULL, 0, &t, 1, NULL), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "unknown dtype"));
+    t = mr_tensor_1d(MR_F32, 4, values);
+    t.rank = 9;
+    assert_int_equal(mr_echo(client, NULL, 0, &t, 1, NULL), MR_INVALID_ARGUMENT);
+    t = (struct mr_tensor){.dtype = MR_F32, .rank = 4, .dims = {65536, 65536, 65536, 65536}};
+    assert_int_equal(mr_echo(client, NULL, 0, &t, 1, NULL), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "larger than memory"));
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 /* A call that the server took and does not answer: away it is not. */
 static void test_deadline(void **state)
 {
@@ -292,6 +342,9 @@ int main(void)
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_server_away),
+        cmocka_unit_test(test_server_away_soon),
+        cmocka_unit_test(test_slow_is_not_away),
+        cmocka_unit_test(test_echo_of_nonsense),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_unknown_outcome),
