@@ -57,6 +57,8 @@ static bool share_queues(struct dp *dp, char error[DP_ERROR_BYTES])
 
         core->dp = dp;
         core->index = i;
+        core->counters.steering = dp->port.steering.steering;
+        core->counters.queues = queues;
         core->rx_queue_first = (uint16_t)i;
         core->rx_queue_step = (uint16_t)cores;
         core->tx_queue = (uint16_t)(i % queues);
@@ -235,9 +237,12 @@ const char *dp_memory_name(const struct dp *dp)
 
 const char *dp_steering_name(const struct dp *dp)
 {
-    if (dp->config.core_count == 1)
-        return "one core";
-    return dp->port.flow_rules ? "flow rules" : "rings";
+    return dp_steering_text(dp->port.steering.steering);
+}
+
+const char *dp_steering_why(const struct dp *dp)
+{
+    return dp->port.steering.why;
 }
 
 uint32_t dp_segment_bytes(const struct dp *dp)

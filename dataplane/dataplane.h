@@ -100,10 +100,12 @@ enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_E
 void dp_stop(struct dp *dp);
 void dp_destroy(struct dp *dp);
 
-/* What was chosen: "af_xdp", "hugepages" / "no-huge", "flow rules" / "rings" ..., for logs, doctor and the demo. */
+/* What was chosen: "af_xdp", "hugepages" / "no-huge", "one core" / "flow rules" / "rss" / "rings" and why (a few words), for
+ * logs, doctor and the demo. */
 const char *dp_driver_name(const struct dp *dp);
 const char *dp_memory_name(const struct dp *dp);
 const char *dp_steering_name(const struct dp *dp);
+const char *dp_steering_why(const struct dp *dp);
 uint32_t dp_segment_bytes(const struct dp *dp);
 
 /* ---- cores ---- */
@@ -143,6 +145,8 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task);
     X(steered_in, "packets taken from another core")                                                         \
     X(steer_full, "packets dropped because another core's ring was full")                                    \
     X(no_buffer, "times no packet buffer was free")                                                          \
+    X(steering, "how packets find their core: 0 one core, 1 flow rules, 2 RSS, 3 rings")                     \
+    X(queues, "receive queues of the port")                                                                  \
     X(fault_lost, "packets lost on purpose (section fault of the configuration)")                            \
     X(fault_duplicated, "packets duplicated on purpose")                                                     \
     X(fault_late, "packets held back on purpose")                                                            \

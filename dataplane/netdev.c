@@ -67,13 +67,15 @@ int dp_netdev_set_up(const char *name)
     return interface_ioctl(name, SIOCSIFFLAGS, &ifr);
 }
 
-uint16_t dp_netdev_queue_count(const char *name)
+uint16_t dp_netdev_queue_count(const char *name, bool *combined)
 {
     struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
     struct ifreq ifr = {.ifr_data = (char *)&channels};
 
+    *combined = true;
     if (interface_ioctl(name, SIOCETHTOOL, &ifr) != 0)
         return 1;
+    *combined = channels.combined_count != 0;
     uint32_t count = channels.combined_count != 0 ? channels.combined_count : channels.rx_count;
     return count == 0 ? 1 : (uint16_t)(count < UINT16_MAX ? count : UINT16_MAX);
 }

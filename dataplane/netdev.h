@@ -12,8 +12,8 @@ int dp_netdev_set_mtu(const char *name, uint16_t mtu);
 int dp_netdev_get_mac(const char *name, uint8_t mac[6]);
 /* An interface that is down sends and receives nothing. */
 int dp_netdev_set_up(const char *name);
-/* Receive queues in use; 1 when the driver does not tell. */
-uint16_t dp_netdev_queue_count(const char *name);
+/* Receive queues in use; 1 when the driver does not tell. `*combined`: they transmit as well. */
+uint16_t dp_netdev_queue_count(const char *name, bool *combined);
 
 /* Open sockets of this process of one address family, ascending; returns how many (at most fds_max). Tells which socket a
  * driver has just opened, so that a core can sleep on it. */

@@ -56,6 +56,24 @@ static bool check_mtu(enum dp_driver driver, const struct dp_config *config, uin
     return false;
 }
 
+/* net_af_xdp of DPDK 22.11 knows queues that receive and transmit, and takes one where they are apart. The others' packets
+ * would go to the kernel. */
+static bool check_queues(enum dp_driver driver, const struct dp_config *config, char error[DP_ERROR_BYTES])
+{
+    bool combined;
+
+    if (driver != DP_DRIVER_AF_XDP)
+        return true;
+    uint16_t count = dp_netdev_queue_count(config->device, &combined);
+    if (combined || count == 1)
+        return true;
+    snprintf(error, DP_ERROR_BYTES,
+             "port: %s has %u receive queues apart from those that transmit, of which af_xdp takes one only; "
+             "set driver = af_packet, or \"ethtool -L %s rx 1\"",
+             config->device, count, config->device);
+    return false;
+}
+
 static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, struct dp_net *net,
                        char error[DP_ERROR_BYTES])
 {
@@ -95,11 +113,12 @@ static uint16_t queues_wanted(enum dp_driver driver, const struct dp_config *con
 {
     /* AF_XDP: a queue that no socket is bound to would hand its packets to the kernel. */
     if (driver == DP_DRIVER_AF_XDP) {
-        uint16_t count = dp_netdev_queue_count(config->device);
+        bool combined;
+        uint16_t count = dp_netdev_queue_count(config->device, &combined);
 
         return count < DP_QUEUES_MAX ? count : DP_QUEUES_MAX;
     }
-    return driver == DP_DRIVER_PCI ? (uint16_t)config->core_count : 1;
+    return driver == DP_DRIVER_PCI || driver == DP_DRIVER_TAP ? (uint16_t)config->core_count : 1;
 }
 
 /* PACKET_MMAP's frames hold its own header and must tile the block. */
@@ -233,6 +252,26 @@ static int setup_queues(struct dp_port *port, const struct dp_config *config, co
     return result;
 }
 
+/* Over PCI the card has to be told. The kernel spreads packets over the queues of its own devices: AF_XDP as the device is
+ * set up, a tap by the hash of the flow, and to where answers come from once there was one. */
+static void choose_rss(struct dp_port *port, const struct rte_eth_dev_info *info, struct rte_eth_conf *conf)
+{
+    static const struct dp_rss_types udp = {
+        .udp_ipv4 = RTE_ETH_RSS_NONFRAG_IPV4_UDP,
+        .udp_ipv6 = RTE_ETH_RSS_NONFRAG_IPV6_UDP,
+    };
+
+    if (port->queue_count == 1)
+        return;
+    port->rss = port->driver == DP_DRIVER_AF_XDP || port->driver == DP_DRIVER_TAP;
+    if (port->driver != DP_DRIVER_PCI)
+        return;
+    conf->rx_adv_conf.rss_conf.rss_hf = dp_steering_rss_types(&udp, info->flow_type_rss_offloads);
+    port->rss = conf->rx_adv_conf.rss_conf.rss_hf != 0;
+    if (port->rss)
+        conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+}
+
 static int configure(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
 {
     struct rte_eth_conf conf = {0};
@@ -245,6 +284,7 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
     port->queue_count = queues_wanted(port->driver, config);
     if (port->queue_count > most)
         port->queue_count = most;
+    choose_rss(port, &info, &conf);
     if (port->driver == DP_DRIVER_PCI) {
         uint64_t tx_wanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
 
@@ -311,6 +351,18 @@ static void describe_failure(enum dp_driver driver, const struct dp_config *conf
              result == -ENOMEM ? "needs more memory for packets: raise packets_mib" : mend[driver]);
 }
 
+static void settle_steering(struct dp_port *port, const struct dp_net *net)
+{
+    struct dp_steering_facts facts = {
+        .core_count = net->core_count, .queue_count = port->queue_count, .rss = port->rss};
+
+    if (net->core_count > 1 && port->queue_count >= net->core_count) {
+        facts.flow_error = dp_port_add_flow_rules(port, net);
+        facts.flow_rules = facts.flow_error == NULL;
+    }
+    dp_steering_choose(&facts, &port->steering);
+}
+
 static bool open_with(struct dp_port *port, enum dp_driver driver, const struct dp_config *config,
                       struct dp_net *net, char error[DP_ERROR_BYTES])
 {
@@ -324,7 +376,7 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
                              .kernel_driven = driver != DP_DRIVER_PCI && driver != DP_DRIVER_MEMIF};
     for (uint16_t queue = 0; queue < DP_QUEUES_MAX; queue++)
         port->fds[queue] = -1;
-    if (!settle_mtu(driver, config, &settled, error))
+    if (!settle_mtu(driver, config, &settled, error) || !check_queues(driver, config, error))
         return false;
     if (!attach(port, config, &settled)) {
         describe_failure(driver, config, step, -rte_errno, error);
@@ -354,8 +406,7 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
     if (socket_family(driver) != AF_UNSPEC)
         find_fds(port, before, before_count);
     settled.partial_checksums = driver == DP_DRIVER_AF_XDP || driver == DP_DRIVER_AF_PACKET;
-    if (driver == DP_DRIVER_PCI)
-        port->flow_rules = dp_port_add_flow_rules(port, &settled);
+    settle_steering(port, &settled);
     *net = settled;
     return true;
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <rte_mbuf.h>
 #include "dataplane/net.h"
+#include "dataplane/steering.h"
 
 #define DP_QUEUES_MAX DP_CORES_MAX
 
@@ -21,7 +22,8 @@ struct dp_port {
     /* The kernel moves the packets, in part on this CPU (ksoftirqd): a core that finds nothing must let it run, or the
      * packets it waits for wait for it. */
     bool kernel_driven;
-    bool flow_rules;      /* the card puts each core's packets on its own queue */
+    bool rss; /* packets are spread over the queues by a hash of their addresses and UDP ports */
+    struct dp_steering_choice steering;
     char device_name[64]; /* DPDK's name */
     struct rte_mempool *pools[DP_QUEUES_MAX];
     int fds[DP_QUEUES_MAX]; /* readable when the queue has packets; -1: the driver has none to wait on */
@@ -39,7 +41,8 @@ void dp_port_close(struct dp_port *port);
 /* "af_xdp", "af_packet", ... */
 const char *dp_port_driver_text(enum dp_driver driver);
 
-/* rte_flow rules UDP destination port base+i -> queue i. True when all are in place; none is left otherwise. */
-bool dp_port_add_flow_rules(const struct dp_port *port, const struct dp_net *net);
+/* rte_flow rules UDP destination port base+i -> queue i. NULL when all are in place; else why not, and none is left. The text
+ * is valid until the next call. */
+const char *dp_port_add_flow_rules(const struct dp_port *port, const struct dp_net *net);
 
 #endif

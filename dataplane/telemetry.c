@@ -1,5 +1,6 @@
 /* The counters over DPDK's telemetry socket: dpdk-telemetry.py --file-prefix ... shows them.
  *
+ *   /millrace/port             driver, memory and steering, and why that was chosen
  *   /millrace/cores            busy share and packets of every core, by its number
  *   /millrace/counters,<core>  every counter of a core, by set
  */
@@ -40,6 +41,23 @@ static int handle_cores(const char *command, const char *parameters, struct rte_
     pthread_mutex_lock(&served.lock);
     for (uint32_t i = 0; served.dp != NULL && i < served.dp->config.core_count; i++)
         describe_core(data, &served.dp->cores[i]);
+    pthread_mutex_unlock(&served.lock);
+    return 0;
+}
+
+static int handle_port(const char *command, const char *parameters, struct rte_tel_data *data)
+{
+    (void)command;
+    (void)parameters;
+    rte_tel_data_start_dict(data);
+    pthread_mutex_lock(&served.lock);
+    if (served.dp != NULL) {
+        rte_tel_data_add_dict_string(data, "driver", dp_driver_name(served.dp));
+        rte_tel_data_add_dict_string(data, "memory", dp_memory_name(served.dp));
+        rte_tel_data_add_dict_u64(data, "queues", served.dp->port.queue_count);
+        rte_tel_data_add_dict_string(data, "steering", dp_steering_name(served.dp));
+        rte_tel_data_add_dict_string(data, "why", dp_steering_why(served.dp));
+    }
     pthread_mutex_unlock(&served.lock);
     return 0;
 }
@@ -100,6 +118,8 @@ void dp_telemetry_serve(struct dp *dp)
     pthread_mutex_unlock(&served.lock);
     if (!first)
         return;
+    (void)rte_telemetry_register_cmd("/millrace/port", handle_port,
+                                     "Driver, memory and steering. No parameters");
     (void)rte_telemetry_register_cmd("/millrace/cores", handle_cores,
                                      "Busy share of every core. No parameters");
     (void)rte_telemetry_register_cmd("/millrace/counters", handle_counters,

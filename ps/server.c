@@ -222,9 +222,10 @@ void ps_server_print_ready(const struct ps_server *server, FILE *out)
     snprintf(host, sizeof(host), "%.*s", (int)strcspn(address, "/"), address[0] != '\0' ? address : "::");
     fprintf(out,
             "millraced: ready port=%s memory=%s cores=%u listen=%s%s%s:%" PRIu64
-            " steering=%s incarnation=%u\n",
+            " steering=%s (%s) incarnation=%u\n",
             dp_driver_name(node->dp), dp_memory_name(node->dp), node->core_count, is_ipv6 ? "[" : "", host,
-            is_ipv6 ? "]" : "", config->port_udp_port, dp_steering_name(node->dp), node->incarnation);
+            is_ipv6 ? "]" : "", config->port_udp_port, dp_steering_name(node->dp), dp_steering_why(node->dp),
+            node->incarnation);
     fflush(out);
 }
 

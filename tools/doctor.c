@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/commands.h"
+#include "tools/connection.h"
 #include "tools/doctor_facts.h"
 #include "tools/doctor_rules.h"
 #include "tools/options.h"
@@ -36,12 +37,52 @@ static void print_json(const struct doctor_findings *findings)
     json_decref(list);
 }
 
+/* 0, or the exit code after a line about why the server could not be asked. */
+static int ask_server(const struct tool_connection *connection, struct doctor_findings *findings)
+{
+    struct doctor_port port = {.server = connection->server};
+    struct mr_client *client;
+    int exit_code = tool_connect("doctor", connection, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = MR_OK;
+    port.core_count = mr_client_core_count(client);
+    for (uint32_t core = 0; core < port.core_count && status == MR_OK; core++)
+        status = mr_stats(client, NULL, core, doctor_port_counter, &port);
+    if (status == MR_OK)
+        doctor_judge_port(&port, findings);
+    else
+        exit_code = tool_call_failed("doctor", status);
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+/* Returns the exit code. */
+static int examine(const char *root, const struct tool_connection *connection, struct doctor_facts *facts,
+                   struct doctor_findings *findings)
+{
+    doctor_read(root, facts);
+    doctor_judge(facts, findings);
+    int exit_code = connection->server ? ask_server(connection, findings) : 0;
+    if (connection->json)
+        print_json(findings);
+    else
+        print_text(findings);
+    if (exit_code != 0)
+        return exit_code;
+    return doctor_count(findings, DOCTOR_PROBLEM) > 0 ? TOOL_EXIT_FAILED : 0;
+}
+
 int tool_doctor(int argc, char **argv)
 {
-    bool json = false;
+    struct tool_connection connection = {.deadline_ms = 2000};
     const char *root = "";
     const struct tool_option options[] = {
-        {"json", TOOL_FLAG, &json, NULL, "one JSON list instead of text"},
+        {"server", TOOL_STRING, &connection.server, "HOST:PORT",
+         "also ask this server how its packets find their cores"},
+        {"key-file", TOOL_STRING, &connection.key_file, "FILE",
+         "64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
+        {"json", TOOL_FLAG, &connection.json, NULL, "one JSON list instead of text"},
         {"root", TOOL_STRING, &root, "DIR", "read DIR/proc and DIR/sys, collected from another machine"},
     };
     const struct tool_usage usage = {
@@ -61,17 +102,10 @@ int tool_doctor(int argc, char **argv)
         return exit_code;
     struct doctor_facts *facts = malloc(sizeof *facts);
     struct doctor_findings *findings = malloc(sizeof *findings);
-    if (!facts || !findings) {
+    if (!facts || !findings)
         exit_code = tool_fail("doctor", "no memory");
-    } else {
-        doctor_read(root, facts);
-        doctor_judge(facts, findings);
-        if (json)
-            print_json(findings);
-        else
-            print_text(findings);
-        exit_code = doctor_count(findings, DOCTOR_PROBLEM) > 0 ? TOOL_EXIT_FAILED : 0;
-    }
+    else
+        exit_code = examine(root, &connection, facts, findings);
     free(facts);
     free(findings);
     return exit_code;

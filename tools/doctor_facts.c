@@ -123,6 +123,19 @@ static void link_name(struct reader *r, const char *path, char *out, size_t out_
     (void)snprintf(out, out_bytes, "%.*s", (int)out_bytes - 1, slash ? slash + 1 : target);
 }
 
+/* Receive queues are directories rx-0, rx-1, ... */
+static uint32_t count_queues(const struct reader *r, const char *name)
+{
+    char path[PATH_BYTES];
+    uint32_t count = 0;
+    do {
+        int n = snprintf(path, sizeof path, "%s/sys/class/net/%.64s/queues/rx-%u", r->root, name, count);
+        if (n >= (int)sizeof path || access(path, F_OK) != 0)
+            break;
+    } while (++count < DOCTOR_QUEUES_MAX);
+    return count;
+}
+
 static void read_nic(struct reader *r, struct doctor_facts *f, const char *name)
 {
     if (f->nic_count == DOCTOR_NICS_MAX || strcmp(name, "lo") == 0 || strcmp(name, "bonding_masters") == 0)
@@ -138,6 +151,7 @@ static void read_nic(struct reader *r, struct doctor_facts *f, const char *name)
     (void)snprintf(path, sizeof path, "/sys/class/net/%.64s/mtu", name);
     read_line(r, path, number, sizeof number);
     nic->mtu = (uint32_t)strtoul(number, NULL, 10);
+    nic->queue_count = count_queues(r, name);
     (void)snprintf(path, sizeof path, "/sys/class/net/%.64s/device/numa_node", name);
     read_line(r, path, number, sizeof number);
     if (number[0] != '\0')

@@ -5,15 +5,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define DOCTOR_NICS_MAX  64u
-#define DOCTOR_NODES_MAX 16u
+#define DOCTOR_NICS_MAX   64u
+#define DOCTOR_NODES_MAX  16u
+#define DOCTOR_QUEUES_MAX 1024u
 
 struct doctor_nic {
     char name[32];
     char driver[32]; /* "" = a virtual interface */
     char state[16];  /* "up", "down", "unknown" */
     uint32_t mtu;
-    int32_t numa_node; /* -1 = none told */
+    uint32_t queue_count; /* receive queues; 0 = not known */
+    int32_t numa_node;    /* -1 = none told */
 };
 
 struct doctor_facts {

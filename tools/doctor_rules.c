@@ -139,18 +139,30 @@ static void judge_vectors(const struct doctor_facts *f, struct doctor_findings *
     }
 }
 
+/* How several data cores would share it. The server tries flow rules where it drives the card itself (driver = pci). */
+static void describe_queues(const struct doctor_nic *nic, char *out, size_t out_bytes)
+{
+    out[0] = '\0';
+    if (nic->queue_count == 1)
+        (void)snprintf(out, out_bytes, "; 1 queue: several cores share it through rings");
+    else if (nic->queue_count > 1)
+        (void)snprintf(out, out_bytes, "; %u queues: several cores share them by %srss", nic->queue_count,
+                       nic->driver[0] != '\0' ? "flow rules (driver = pci) or " : "");
+}
+
 static void judge_nics(const struct doctor_facts *f, struct doctor_findings *out)
 {
     uint32_t physical = 0;
     for (uint32_t i = 0; i < f->nic_count; i++) {
         const struct doctor_nic *nic = &f->nics[i];
-        char node[32] = "";
+        char node[32] = "", queues[96];
+        describe_queues(nic, queues, sizeof queues);
         physical += nic->driver[0] != '\0';
         if (nic->numa_node >= 0)
             (void)snprintf(node, sizeof node, ", node %d", nic->numa_node);
-        found(out, "nic", DOCTOR_OK, "%s: %s, MTU %u, %s%s", nic->name,
+        found(out, "nic", DOCTOR_OK, "%s: %s, MTU %u, %s%s%s", nic->name,
               nic->driver[0] ? nic->driver : "virtual", nic->mtu, nic->state[0] ? nic->state : "unknown",
-              node);
+              node, queues);
     }
     if (f->dpdk_nic_count > 0)
         found(out, "nic", DOCTOR_OK, "%u devices bound to DPDK (vfio-pci or uio)", f->dpdk_nic_count);
@@ -257,6 +269,39 @@ void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *find
     judge_buffer("rmem_max", facts->rmem_max, findings);
     judge_buffer("wmem_max", facts->wmem_max, findings);
     judge_io_uring(facts, findings);
+}
+
+void doctor_port_counter(void *arg, const char *name, uint64_t value)
+{
+    struct doctor_port *port = arg;
+    if (strcmp(name, "port.steering") == 0)
+        port->steering = value;
+    else if (strcmp(name, "port.queues") == 0)
+        port->queues = value;
+    else if (strcmp(name, "port.rx_frames") == 0)
+        port->frames += value;
+    else if (strcmp(name, "port.steered_in") == 0)
+        port->handed_on += value;
+}
+
+void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings)
+{
+    static const char *const ways[] = {"one core", "flow rules", "rss", "rings"};
+    const uint64_t percent = port->frames > 0 ? port->handed_on * 100 / port->frames : 0;
+    const bool known = port->steering < sizeof ways / sizeof *ways;
+    const bool rings = known && strcmp(ways[port->steering], "rings") == 0;
+    found(findings, "steering", rings ? DOCTOR_ADVICE : DOCTOR_OK,
+          "%.80s: %s; %u cores, %llu queues, %llu %% of packets handed on between cores", port->server,
+          known ? ways[port->steering] : "of a kind not known here", port->core_count,
+          (unsigned long long)port->queues, (unsigned long long)percent);
+    if (!rings)
+        return;
+    if (port->queues < port->core_count)
+        mend(findings,
+             "give the port a queue for each core, for instance: sudo ethtool -L INTERFACE combined %u",
+             port->core_count);
+    else
+        mend(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
 }
 
 const char *doctor_level_name(enum doctor_level level)

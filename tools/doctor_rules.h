@@ -23,6 +23,17 @@ struct doctor_findings {
 
 /* One or more findings for each check, in a fixed order; only one when /proc could not be read. */
 void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *findings);
+/* How packets reach the cores of a running server, from its counters. */
+struct doctor_port {
+    const char *server; /* its address, as it was given */
+    uint32_t core_count;
+    uint64_t steering, queues;  /* port.steering, port.queues */
+    uint64_t frames, handed_on; /* over all cores */
+};
+/* A visitor for mr_stats() of every core: picks what the port (arg) holds. */
+void doctor_port_counter(void *arg, const char *name, uint64_t value);
+/* Adds a finding. */
+void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings);
 /* "ok", "advice", "problem" */
 const char *doctor_level_name(enum doctor_level level);
 uint32_t doctor_count(const struct doctor_findings *findings, enum doctor_level level);

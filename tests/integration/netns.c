@@ -175,26 +175,30 @@ static void configure_client(const struct netns *net)
              "ip addr add " NETNS_CLIENT_IPV6 "/64 dev " NETNS_CLIENT_IF " nodad");
 }
 
-static void lay_cable(const struct netns *net, unsigned mtu, bool cut)
+/* A veth pair from the server's namespace into that of `peer_holder`. */
+static void lay_piece(const struct netns *net, const char *name, const char *peer, pid_t peer_holder,
+                      const struct netns_options *o)
 {
-    pid_t client = net->holders[NETNS_CLIENT];
-    int result;
+    unsigned mtu = o->mtu != 0 ? o->mtu : 1500, queues = o->queues != 0 ? o->queues : 1;
 
-    if (cut)
-        result = netns_run(net, NETNS_SERVER,
-                           "ip link add " NETNS_SERVER_IF " mtu %u type veth peer name " NETNS_SERVER_END
-                           " mtu %u && ip link add " NETNS_CLIENT_END
-                           " mtu %u type veth peer name " NETNS_CLIENT_IF
-                           " mtu %u netns %d && ip link set " NETNS_SERVER_END
-                           " up && ip link set " NETNS_CLIENT_END " up && ip link set " NETNS_SERVER_IF " up",
-                           mtu, mtu, mtu, mtu, (int)client);
-    else
-        result = netns_run(net, NETNS_SERVER,
-                           "ip link add " NETNS_SERVER_IF " mtu %u type veth peer name " NETNS_CLIENT_IF
-                           " mtu %u netns %d && ip link set " NETNS_SERVER_IF " up",
-                           mtu, mtu, (int)client);
-    if (result != 0)
+    if (netns_run(net, NETNS_SERVER,
+                  "ip link add %s mtu %u numtxqueues %u numrxqueues %u type veth "
+                  "peer name %s mtu %u numtxqueues %u numrxqueues %u netns %d && ip link set %s up",
+                  name, mtu, queues, queues, peer, mtu, queues, queues, (int)peer_holder, name) != 0)
         give_up("a veth pair cannot be made");
+}
+
+static void lay_cable(const struct netns *net, const struct netns_options *o)
+{
+    const pid_t *holders = net->holders;
+
+    if (!o->cut) {
+        lay_piece(net, NETNS_SERVER_IF, NETNS_CLIENT_IF, holders[NETNS_CLIENT], o);
+        return;
+    }
+    lay_piece(net, NETNS_SERVER_IF, NETNS_SERVER_END, holders[NETNS_SERVER], o);
+    lay_piece(net, NETNS_CLIENT_END, NETNS_CLIENT_IF, holders[NETNS_CLIENT], o);
+    must_run(net, NETNS_SERVER, "ip link set " NETNS_SERVER_END " up");
 }
 
 void netns_create(struct netns *net, const struct netns_options *options)
@@ -218,7 +222,7 @@ void netns_create(struct netns *net, const struct netns_options *options)
              "echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad");
     if (o->no_veth)
         return;
-    lay_cable(net, o->mtu != 0 ? o->mtu : 1500, o->cut);
+    lay_cable(net, o);
     if (!o->keep_offloads)
         must_run(net, NETNS_CLIENT, "ethtool -K " NETNS_CLIENT_IF " tx off gso off >/dev/null");
     configure_client(net);

@@ -67,6 +67,11 @@ static void every_counter_of_every_core_is_served(void **state)
     assert_int_equal(
         netns_run(&f.net, NETNS_CLIENT, "ping -c 2 -i 0.05 -W 10 " NETNS_SERVER_IPV4 " >/dev/null"), 0);
     int fd = telemetry_connect(&f);
+    json_t *port = ask(fd, "/millrace/port");
+    assert_string_equal(json_string_value(json_object_get(port, "driver")), "af_xdp");
+    assert_string_equal(json_string_value(json_object_get(port, "steering")), "rings");
+    assert_string_equal(json_string_value(json_object_get(port, "why")), "1 queue for 2 cores");
+    json_decref(port);
     json_t *cores = ask(fd, "/millrace/cores");
     assert_int_equal(json_object_size(cores), 2);
     assert_true(json_integer_value(json_object_get(json_object_get(cores, "0"), "rx_frames")) > 0);

@@ -345,6 +345,12 @@ static void test_doctor(void **state)
     }
     json_decref(findings);
     assert_int_equal(x->result.code, problems > 0);
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor --server %s", millrace, x->node.address);
+    assert_int_equal(x->result.code, problems > 0);
+    assert_non_null(strstr(x->result.out, CORES > 1 ? ": rings; " : ": one core; "));
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor --server " NETNS_SERVER_IPV4 ":9",
+                millrace);
+    assert_int_equal(x->result.code, 1);
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor", millrace);
     assert_int_equal(x->result.code, problems > 0);
     assert_non_null(strstr(x->result.out, " problems\n"));

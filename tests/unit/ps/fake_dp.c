@@ -351,6 +351,12 @@ const char *dp_steering_name(const struct dp *dp)
     return "queues";
 }
 
+const char *dp_steering_why(const struct dp *dp)
+{
+    (void)dp;
+    return "a fake";
+}
+
 uint32_t dp_segment_bytes(const struct dp *dp)
 {
     (void)dp;

@@ -92,6 +92,9 @@ static void test_a_whole_machine(void **state)
     put("/sys/class/net/ens5/mtu", "9001\n");
     put("/sys/class/net/ens5/device/numa_node", "1\n");
     put_link("/sys/class/net/ens5/device/driver", "../../../bus/pci/drivers/ena");
+    put("/sys/class/net/ens5/queues/rx-0/rps_cpus", "00\n");
+    put("/sys/class/net/ens5/queues/rx-1/rps_cpus", "00\n");
+    put("/sys/class/net/ens5/queues/tx-2/xps_cpus", "00\n");
     put("/sys/class/net/docker0/mtu", "1500\n");
     put("/sys/bus/pci/drivers/vfio-pci/new_id", "");
     put_link("/sys/bus/pci/drivers/vfio-pci/0000:3b:00.0", "../../0000:3b:00.0");
@@ -123,6 +126,8 @@ static void test_a_whole_machine(void **state)
     assert_string_equal(f.nics[1].driver, "ena");
     assert_string_equal(f.nics[1].state, "up");
     assert_int_equal(f.nics[1].mtu, 9001);
+    assert_int_equal(f.nics[0].queue_count, 0);
+    assert_int_equal(f.nics[1].queue_count, 2);
     assert_int_equal(f.nics[1].numa_node, 1);
     assert_int_equal(f.dpdk_nic_count, 1);
     assert_int_equal(f.rmem_max, 212992);

@@ -183,6 +183,60 @@ static void test_the_most_findings_fit(void **state)
     assert_true(findings.count > DOCTOR_NICS_MAX && findings.count <= DOCTOR_FINDINGS_MAX);
 }
 
+static void expect_nic(const struct doctor_facts *f, const char *says)
+{
+    doctor_judge(f, &findings);
+    for (uint32_t i = 0; i < findings.count; i++) {
+        if (strcmp(findings.list[i].check, "nic") == 0 && strstr(findings.list[i].what, says))
+            return;
+    }
+    fail_msg("no finding about a NIC says \"%s\"", says);
+}
+
+static void test_queues_decide_how_cores_share_a_nic(void **state)
+{
+    (void)state;
+    struct doctor_facts f = good();
+    expect_nic(&f, "ens5: ena, MTU 9001, up, node 0");
+    f.nics[0].queue_count = 1;
+    expect_nic(&f, "1 queue: several cores share it through rings");
+    f.nics[0].queue_count = 8;
+    expect_nic(&f, "8 queues: several cores share them by flow rules (driver = pci) or rss");
+    f.nics[0].driver[0] = '\0';
+    expect_nic(&f, "8 queues: several cores share them by rss");
+}
+
+static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level level, const char *says,
+                        const char *mend)
+{
+    static const char *const names[] = {"port.steering", "port.queues", "port.rx_frames", "port.steered_in",
+                                        "wire.rx_packets"};
+    const uint64_t values[] = {steering, queues, 200, 30, 7};
+    struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 2};
+    findings.count = 0;
+    for (uint32_t core = 0; core < 2; core++)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            doctor_port_counter(&port, names[i], values[i]);
+    doctor_judge_port(&port, &findings);
+    assert_int_equal(findings.count, 1);
+    assert_string_equal(findings.list[0].check, "steering");
+    assert_int_equal(findings.list[0].level, level);
+    if (!strstr(findings.list[0].what, says))
+        fail_msg("\"%s\" does not say \"%s\"", findings.list[0].what, says);
+    assert_non_null(strstr(findings.list[0].mend, mend));
+}
+
+static void test_a_running_server_tells_its_steering(void **state)
+{
+    (void)state;
+    expect_port(0, 1, DOCTOR_OK, "10.0.0.1:7700: one core", "");
+    expect_port(1, 2, DOCTOR_OK, "flow rules; 2 cores, 2 queues, 15 % of packets", "");
+    expect_port(2, 2, DOCTOR_OK, "rss;", "");
+    expect_port(3, 1, DOCTOR_ADVICE, "rings; 2 cores, 1 queues", "ethtool -L INTERFACE combined 2");
+    expect_port(3, 2, DOCTOR_ADVICE, "rings;", "use a NIC with flow rules");
+    expect_port(99, 2, DOCTOR_OK, "of a kind not known here", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +247,8 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_without_proc_nothing_is_guessed),
         cmocka_unit_test(test_the_most_findings_fit),
+        cmocka_unit_test(test_queues_decide_how_cores_share_a_nic),
+        cmocka_unit_test(test_a_running_server_tells_its_steering),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
