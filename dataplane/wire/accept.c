@@ -157,6 +157,7 @@ static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, 
         .window = (uint16_t)s->peer.window,
         .core = ep->config.core,
         .core_count = ep->config.core_count,
+        .arrived_core = ep->arrived_core,
     };
     mr_accept_prove(auth, s->client_uuid, s->boot_nonce, &accept);
     struct mr_packet_header header = answer_header(ep, packet, MR_PACKET_ACCEPT, sizeof(accept));

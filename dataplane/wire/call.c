@@ -67,7 +67,7 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
     call->request_bytes = bytes;
     call->user = options->user;
     call->op = options->op;
-    call->priority = options->priority;
+    call->queue = options->ahead ? MR_QUEUE_AHEAD : options->priority;
     call->repeatable = options->sequence != 0 || mr_op_repeatable(options->op);
     call->state = MR_CALL_BUILT;
     *out = call;
@@ -77,8 +77,8 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
 static void queue_append(struct mr_session *s, struct mr_call *call)
 {
     call->state = MR_CALL_QUEUED;
-    mr_list_append(&s->queue[call->priority], &call->link);
-    s->queued |= 1u << call->priority;
+    mr_list_append(&s->queue[call->queue], &call->link);
+    s->queued |= 1u << call->queue;
 }
 
 void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us)
@@ -195,14 +195,15 @@ void mr_session_start_calls(struct mr_endpoint *ep, struct mr_session *s)
 {
     if (!s->established)
         return;
-    while (s->queued != 0) {
-        uint32_t priority = 31u - (uint32_t)__builtin_clz(s->queued);
-        struct mr_call *call = MR_CONTAINER(s->queue[priority].next, struct mr_call, link);
+    uint32_t may_go = s->held ? 1u << MR_QUEUE_AHEAD : ~0u;
+    while ((s->queued & may_go) != 0) {
+        uint32_t queue = 31u - (uint32_t)__builtin_clz(s->queued & may_go);
+        struct mr_call *call = MR_CONTAINER(s->queue[queue].next, struct mr_call, link);
         if (!slot_assign(s, call))
             return;
         mr_list_remove(&call->link);
-        if (mr_list_empty(&s->queue[priority]))
-            s->queued &= ~(1u << priority);
+        if (mr_list_empty(&s->queue[queue]))
+            s->queued &= ~(1u << queue);
         mr_call_transmit(ep, call);
     }
 }
@@ -234,8 +235,8 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
     struct mr_session *s = call->session;
     if (call->state == MR_CALL_QUEUED) {
         mr_list_remove(&call->link);
-        if (s != NULL && mr_list_empty(&s->queue[call->priority]))
-            s->queued &= ~(1u << call->priority);
+        if (s != NULL && mr_list_empty(&s->queue[call->queue]))
+            s->queued &= ~(1u << call->queue);
     }
     if (call->call_id != 0 && (call->state == MR_CALL_PAUSED || !call->sent_whole))
         mr_call_release_slot(ep, call); /* the server cannot have begun with it */
@@ -284,8 +285,8 @@ static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
 static void queue_insert_sent(struct mr_session *s, struct mr_call *call)
 {
     call->state = MR_CALL_QUEUED;
-    mr_list_prepend(&s->queue[call->priority], &call->link);
-    s->queued |= 1u << call->priority;
+    mr_list_prepend(&s->queue[call->queue], &call->link);
+    s->queued |= 1u << call->queue;
 }
 
 static struct mr_call *newest_in_slot(const struct mr_session *s)
@@ -334,8 +335,8 @@ void mr_session_cancel_calls(struct mr_endpoint *ep, struct mr_session *s)
             mr_list_prepend(&s->doomed, &call->link);
         }
     }
-    for (uint32_t p = 0; p < MR_PRIORITIES; p++)
-        mr_list_splice(&s->doomed, &s->queue[MR_PRIORITIES - 1 - p]);
+    for (uint32_t q = MR_QUEUES; q-- > 0;)
+        mr_list_splice(&s->doomed, &s->queue[q]);
     s->queued = 0;
     while (!mr_list_empty(&s->built)) {
         call = MR_CONTAINER(s->built.next, struct mr_call, link);

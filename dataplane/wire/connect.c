@@ -127,7 +127,7 @@ static bool accept_in_range(const struct mr_endpoint *ep, const struct mr_sessio
 {
     return accept->udp_bytes_max >= MR_UDP_BYTES_MIN && accept->udp_bytes_max <= ep->config.udp_bytes_max &&
            accept->udp_bytes_max % 8 == 0 && accept->window >= 1 && accept->window <= ep->config.window &&
-           accept->core == s->core && accept->session_id != 0;
+           accept->core == s->core && accept->arrived_core < MR_CORE_MAX && accept->session_id != 0;
 }
 
 static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_accept *accept)
@@ -144,6 +144,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->grant_bytes = mr_window_clamp(accept->grant_bytes, s->peer.segment_bytes);
     s->peer.flight_limit_bytes = s->grant_bytes;
     s->core_count = accept->core_count;
+    s->arrived_core = accept->arrived_core;
     s->map_version = accept->map_version;
     s->next_call_id = 1;
     s->unacked_slots = 0;
@@ -188,6 +189,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
     if (was_established) {
         ep->counters.sessions_restarted++;
         mr_session_restart_calls(ep, s);
+        s->held = ep->config.hold_on_restart;
     }
     adopt(ep, s, &accept);
     mr_connect_end(ep, s);

@@ -39,7 +39,7 @@ static bool config_valid(const struct mr_endpoint_config *c)
            c->udp_bytes_max >= MR_UDP_BYTES_MIN && c->udp_bytes_max <= MR_UDP_BYTES_MAX &&
            c->receive_window_bytes >= 1 && c->message_bytes_max >= sizeof(struct mr_preamble) &&
            c->message_bytes_max <= MR_MESSAGE_BYTES_MAX && c->session_idle_us >= 1 && c->busy_retry_us >= 1 &&
-           (uintptr_t)c->memory % MR_BUDDY_ALIGN == 0;
+           (!c->hold_on_restart || c->on_session != NULL) && (uintptr_t)c->memory % MR_BUDDY_ALIGN == 0;
 }
 
 static uint32_t table_size(uint32_t entries)
@@ -116,6 +116,7 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
         return MR_NO_MEMORY;
     ep->config = *config;
     ep->config.udp_bytes_max &= ~7u;
+    ep->arrived_core = config->core;
     ep->bucket_mask = table_size(config->sessions_max) - 1;
     mr_list_init(&ep->dirty);
     mr_list_init(&ep->senders);
@@ -284,6 +285,12 @@ void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct m
         count_drop(ep, why);
     else
         dispatch(ep, &packet);
+    ep->arrived_core = ep->config.core;
+}
+
+void mr_endpoint_arrived_at(struct mr_endpoint *ep, uint16_t core)
+{
+    ep->arrived_core = core;
 }
 
 /* ---- the clock ---- */

@@ -101,6 +101,8 @@ struct mr_endpoint_config {
     uint32_t incarnation;               /* serving side; rises at every start, from 1 */
     uint16_t core, core_count;          /* serving side */
     uint32_t map_version;               /* serving side */
+    bool hold_on_restart; /* calling side, with on_session: after MR_SESSION_RESTARTED a session is held until
+                             mr_session_release(); meanwhile only calls with mr_call_options.ahead go out */
 
     uint32_t sessions_max;         /* both sides together; default 1024 */
     uint32_t calls_max;            /* calling side: begun and not freed; default 4096 */
@@ -129,6 +131,8 @@ void mr_endpoint_destroy(struct mr_endpoint *ep);
 /* One datagram came in. May call handlers. `datagram` is read only and not kept; no alignment is needed. */
 void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *from,
                          const uint8_t *datagram, size_t datagram_bytes);
+/* The next datagram received came in on the NIC queue of core `core`; without this, of the endpoint's own. ACCEPTs say so. */
+void mr_endpoint_arrived_at(struct mr_endpoint *ep, uint16_t core);
 /* Send what waits to be bundled, and the first segments of large messages. Call it after each burst of receives, replies
  * or sends. */
 void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us);
@@ -197,10 +201,15 @@ enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *
  * MR_CANCELLED when they are sent. */
 void mr_session_close(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
 
+/* Let the calls of a held session go out; nothing if it is not held. */
+void mr_session_release(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
+
 struct mr_session_info {
     bool up;
+    bool held; /* restarted and not released, see hold_on_restart */
     uint32_t incarnation;
     uint16_t core, core_count;
+    uint16_t arrived_core; /* whose NIC queue our HELLO came in on */
     uint32_t map_version;
     uint32_t segment_bytes;
     uint64_t last_push_step;
@@ -214,11 +223,11 @@ void mr_session_info(const struct mr_session *session, struct mr_session_info *o
 struct mr_call_options {
     uint8_t op;
     uint8_t priority;
+    bool ahead; /* goes out before all that wait, whatever their priority, also while the session is held */
     uint16_t table;
     uint16_t flags;
     uint64_t step;
-    uint64_t
-        sequence; /* nonzero: the server knows the call by it, so that it is repeatable, whatever its op */
+    uint64_t sequence; /* nonzero: the server knows the call by it, so it is repeatable, whatever its op */
     /* Absolute; UINT64_MAX = none. At it the call ends: with MR_UNKNOWN_OUTCOME when it is not repeatable and was sent
      * whole; else with MR_UNREACHABLE when the session never came up or is away; else with MR_DEADLINE_EXCEEDED. */
     uint64_t deadline_us;
@@ -230,8 +239,8 @@ struct mr_call_options {
 enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
                              const struct mr_call_options *options, struct mr_tensor *tensors,
                              uint32_t tensor_count, struct mr_call **out);
-/* Hand it over; it is sent in the order of priority, then of sending, as slots of the session's window come free; first in
- * the next flush or poll. on_reply is called exactly once for it, never from within this function. A call keeps its slot
+/* Hand it over; it is sent in the order of ahead, priority, then of sending, as slots of the session's window come free;
+ * first in the next flush or poll. on_reply is called exactly once for it, never from within this function. A call keeps its slot
  * until the server has answered it, also when it ended earlier by deadline or cancellation. */
 void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us);
 /* End it now with MR_CANCELLED (through on_reply) if it has not ended. */

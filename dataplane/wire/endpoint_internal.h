@@ -22,6 +22,8 @@
 #include "dataplane/wire/timer_wheel.h"
 
 #define MR_PRIORITIES          8u
+#define MR_QUEUE_AHEAD         MR_PRIORITIES /* the queue of calls that go before all priorities */
+#define MR_QUEUES              (MR_PRIORITIES + 1u)
 #define MR_SESSIONS_LIMIT      65536u   /* a session id holds 16 bits of index */
 #define MR_UNCONFIRMED_US      5000000u /* an accepted session must be used within this */
 #define MR_AWAY_US             1000000u /* calls pending and silence for so long: the server is away */
@@ -128,10 +130,10 @@ struct mr_session {
     struct mr_rtt rtt;
     struct mr_endpoint *ep;
     void *user;
-    struct mr_link queue[MR_PRIORITIES]; /* calls that wait for a slot */
-    struct mr_link built;                /* calls begun and not sent */
-    struct mr_link doomed;               /* calls about to end, while their callbacks are made one by one */
-    uint32_t queued;                     /* bit p: queue[p] is not empty */
+    struct mr_link queue[MR_QUEUES]; /* calls that wait for a slot */
+    struct mr_link built;            /* calls begun and not sent */
+    struct mr_link doomed;           /* calls about to end, while their callbacks are made one by one */
+    uint32_t queued;                 /* bit q: queue[q] is not empty */
     uint32_t calls_pending;
     uint32_t receiving; /* replies of several segments on their way in */
     uint64_t busy_slots;
@@ -148,8 +150,9 @@ struct mr_session {
     uint32_t grant_bytes;
     uint32_t map_version;
     uint32_t hello_tries;
-    uint16_t core, core_count;
+    uint16_t core, core_count, arrived_core;
     uint8_t handshake; /* enum mr_handshake */
+    bool held;         /* made anew, and not released by its user */
     bool used, established, confirmed, away, closing;
     bool acked_once; /* the slots' acknowledgement is to be repeated, in case it was lost */
     uint8_t cookie[MR_COOKIE_BYTES];
@@ -182,7 +185,7 @@ struct mr_call {
     uint32_t request_bytes;
     uint8_t state;
     uint8_t op;
-    uint8_t priority;
+    uint8_t queue;  /* its priority, or MR_QUEUE_AHEAD */
     uint8_t probes; /* in a row */
     uint8_t busy_count;
     bool sent_whole; /* every byte was sent in this session: the server may have executed it */
@@ -206,6 +209,7 @@ struct mr_endpoint {
     struct mr_link senders; /* large messages that may send, in turn */
     uint64_t reset_interval;
     uint32_t resets_in_interval;
+    uint16_t arrived_core; /* of the datagram being received */
     uint32_t auth_count;
     uint32_t session_count;
     uint8_t *scratch;   /* one message of one segment, aligned */

@@ -135,7 +135,8 @@ struct mr_accept {
     uint16_t window;        /* agreed call slots */
     uint16_t core;
     uint16_t core_count;
-    uint32_t reserved; /* zero */
+    uint16_t arrived_core; /* whose NIC queue the HELLO came in on: `core`'s, unless the NIC chose */
+    uint16_t reserved;     /* zero */
     uint8_t proof[MR_PROOF_BYTES];
 };
 static_assert(sizeof(struct mr_accept) == 80, "accept size");

@@ -169,8 +169,8 @@ enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *
     s->client_nonce = mr_endpoint_random(ep);
     mr_list_init(&s->built);
     mr_list_init(&s->doomed);
-    for (uint32_t p = 0; p < MR_PRIORITIES; p++)
-        mr_list_init(&s->queue[p]);
+    for (uint32_t q = 0; q < MR_QUEUES; q++)
+        mr_list_init(&s->queue[q]);
     ep->session_count++;
     s->handshake = MR_HANDSHAKE_HELLO;
     mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, 0); /* the first HELLO goes out in the next poll */
@@ -199,13 +199,24 @@ void mr_session_close(struct mr_endpoint *ep, struct mr_session *s, uint64_t now
     ep->session_count--;
 }
 
+void mr_session_release(struct mr_endpoint *ep, struct mr_session *s, uint64_t now_us)
+{
+    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    if (!s->held)
+        return;
+    s->held = false;
+    mr_peer_mark(ep, &s->peer);
+}
+
 void mr_session_info(const struct mr_session *s, struct mr_session_info *out)
 {
     *out = (struct mr_session_info){
         .up = s->established && !s->away,
+        .held = s->held,
         .incarnation = s->peer.incarnation,
         .core = s->core,
         .core_count = s->core_count,
+        .arrived_core = s->arrived_core,
         .map_version = s->map_version,
         .segment_bytes = s->peer.segment_bytes,
         .last_push_step = s->last_push_step,

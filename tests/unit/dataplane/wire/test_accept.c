@@ -84,6 +84,29 @@ static void accept_tells_core_map_and_last_step(void **state)
     assert_int_equal(info.segment_bytes, 4000 - MR_HEADER_BYTES);
 }
 
+/* A NIC that spreads packets by their ports may bring it to another core, which hands it on. */
+static void accept_tells_whose_queue_the_hello_came_in_on(void **state)
+{
+    struct mr_session_info info;
+    p.config[PAIR_SERVER].core = 2;
+    p.config[PAIR_SERVER].core_count = 3;
+    pair_start(&p);
+    pair_open(&p);
+    mr_session_info(p.session, &info);
+    assert_int_equal(info.arrived_core, 2);
+
+    mr_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
+    assert_int_equal(mr_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 2, &p, &p.session),
+                     MR_OK);
+    for (int turns = 0; turns < 200; turns++) {
+        mr_endpoint_arrived_at(server(), 1);
+        pair_run(&p, 1);
+    }
+    mr_session_info(p.session, &info);
+    assert_true(info.up);
+    assert_int_equal(info.arrived_core, 1);
+}
+
 static void without_the_key_nothing_comes_back(void **state)
 {
     memset(p.config[PAIR_CLIENT].psk[0], 0x11, MR_PSK_BYTES);
@@ -300,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(hello_retry_hello_accept, setup, teardown),
         cmocka_unit_test_setup_teardown(accept_tells_core_map_and_last_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(accept_tells_whose_queue_the_hello_came_in_on, setup, teardown),
         cmocka_unit_test_setup_teardown(without_the_key_nothing_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(no_key_here_and_one_there_is_the_same, setup, teardown),
         cmocka_unit_test_setup_teardown(the_second_key_is_good_too, setup, teardown),

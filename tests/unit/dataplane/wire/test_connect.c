@@ -147,6 +147,84 @@ static void a_numbered_push_outlives_a_restart(void **state)
     assert_int_equal(p.executed, 1);
 }
 
+static void held_calls_wait_while_those_ahead_go(void **state)
+{
+    struct pair_call before = {0}, ahead = {.ahead = true}, after = {0};
+    struct mr_session_info info;
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_CLIENT].hold_on_restart = true;
+    pair_start(&p);
+    pair_open(&p);
+    mr_session_info(p.session, &info);
+    assert_false(info.held);
+    p.filter = drop_all;
+    pair_call(&p, &before, MR_OP_ECHO, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    pair_restart_server(&p);
+    p.filter = NULL;
+    pair_run(&p, 500000);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
+    mr_session_info(p.session, &info);
+    assert_true(info.up && info.held);
+    pair_call(&p, &after, MR_OP_ECHO, NULL, 0, UINT64_MAX);
+    pair_call(&p, &ahead, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 100000);
+    assert_int_equal(ahead.ended, 1);
+    assert_int_equal(before.ended + after.ended, 0);
+    assert_int_equal(p.executed, 1);
+    mr_session_release(client(), p.session, p.now_us);
+    mr_session_info(p.session, &info);
+    assert_false(info.held);
+    pair_run(&p, 1000);
+    assert_int_equal(before.ended + after.ended, 2);
+    assert_int_equal(p.executed, 3);
+    mr_session_release(client(), p.session, p.now_us); /* once more: nothing */
+}
+
+static uint8_t order[8];
+static uint32_t order_count;
+
+static void note_op(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    order[order_count++ % 8] = request->message->preamble.op;
+    mr_reply_status(ep, request->ref, MR_OK);
+}
+
+/* Also when the server is lost again before they have been answered. */
+static void those_ahead_stay_ahead_over_another_restart(void **state)
+{
+    struct pair_call ahead[2] = {{.ahead = true}, {.ahead = true}}, last = {0};
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_CLIENT].hold_on_restart = true;
+    p.config[PAIR_CLIENT].window = 1;
+    p.handler = note_op;
+    pair_start(&p);
+    pair_open(&p);
+    p.filter = drop_all;
+    pair_call(&p, &last, MR_OP_ECHO, NULL, 0, UINT64_MAX);
+    pair_call(&p, &ahead[0], MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_call(&p, &ahead[1], MR_OP_LIST, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    for (uint32_t restarts = 1; restarts <= 2; restarts++) {
+        pair_restart_server(&p);
+        p.filter = NULL;
+        for (int turns = 0; turns < 100000 && p.events[MR_SESSION_RESTARTED] < restarts; turns++)
+            pair_run(&p, 10);
+        assert_int_equal(p.events[MR_SESSION_RESTARTED], restarts);
+        if (restarts == 1)
+            p.filter = drop_all;
+    }
+    pair_run(&p, 1000000);
+    assert_int_equal(order_count, 2);
+    mr_session_release(client(), p.session, p.now_us);
+    pair_run(&p, 1000);
+    const uint8_t expected[] = {MR_OP_LOOKUP, MR_OP_LIST, MR_OP_ECHO};
+    assert_int_equal(order_count, 3);
+    assert_memory_equal(order, expected, 3);
+}
+
 static void a_call_that_was_never_sent_whole_is_sent_after_the_restart(void **state)
 {
     static uint8_t data[40000];
@@ -241,6 +319,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stale_cookie_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(restart_repeats_what_can_be_and_ends_the_rest, setup, teardown),
         cmocka_unit_test_setup_teardown(a_numbered_push_outlives_a_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(held_calls_wait_while_those_ahead_go, setup, teardown),
+        cmocka_unit_test_setup_teardown(those_ahead_stay_ahead_over_another_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(a_call_that_was_never_sent_whole_is_sent_after_the_restart, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_forgotten_session_is_made_anew, setup, teardown),

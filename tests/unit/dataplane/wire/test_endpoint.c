@@ -61,6 +61,7 @@ static void configurations_out_of_range_are_refused(void **state)
     REFUSES(c.session_idle_us = 0);
     REFUSES(c.busy_retry_us = 0);
     REFUSES(c.memory = (void *)33);
+    REFUSES(c.hold_on_restart = true); /* and nobody would be told */
 }
 
 static void memory_may_be_the_owners(void **state)
