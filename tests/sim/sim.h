@@ -8,6 +8,7 @@
  *   sim_address.c what servers may send to an address that nobody has proven to be at
  *   sim_server.c  what servers do with requests
  *   sim_client.c  what clients ask for
+ *   sim_record.c  numbered pushes: what servers know of them, over restarts
  *   sim_check.c   the model that all this is checked against
  *
  * docs/testing.md says what is checked, and how a seed that failed is looked into.
@@ -46,6 +47,7 @@ enum sim_event_kind {
     SIM_ARRIVAL, /* a packet, at a node's socket */
     SIM_ANSWER,  /* a request put off is answered, or its answer goes on */
     SIM_CALLS,   /* a client begins calls */
+    SIM_REPLAY,  /* a client brings a push again that its server may have lost */
     SIM_CANCEL,
     SIM_FREE,
     SIM_RESTART,
@@ -114,7 +116,8 @@ struct sim_node {
     /* client */
     struct mr_session *sessions[SIM_SERVERS_MAX];
     uint32_t calls_started, calls_waiting;
-    bool calls_held; /* as many wait as may */
+    uint64_t last_number[SIM_SERVERS_MAX]; /* of its pushes */
+    bool calls_held;                       /* as many wait as may */
     uint32_t moves;
 };
 
@@ -132,10 +135,19 @@ struct sim_call {
     uint64_t started_us, ended_us;
     uint64_t deadline_us; /* by the client's clock */
     struct mr_call *call;
+    /* numbered pushes */
+    uint64_t number;     /* 0: not numbered */
+    bool applied, saved; /* at the server, and in its last checkpoint */
+    bool known_safe;     /* the client knows that it is saved */
+    uint32_t replays;
 };
 
+/* A call whose answer comes later, or in parts. */
 struct sim_later {
     bool used;
+    bool open;           /* the reply was begun */
+    struct mr_tensor to; /* its bytes */
+    uint64_t written;
     uint32_t node, life;
     struct mr_call_ref ref;
     const struct mr_request *request;
@@ -144,7 +156,7 @@ struct sim_later {
 struct sim_work {
     uint32_t calls_per_client, burst_max, waiting_max;
     uint64_t gap_us;
-    uint32_t busy_ppm, later_ppm, cancel_ppm, deadline_ppm;
+    uint32_t busy_ppm, later_ppm, parts_ppm, cancel_ppm, deadline_ppm, number_ppm, save_ppm;
     uint32_t request_bytes_max, reply_bytes_max;
     uint32_t large_ppm;     /* of messages up to the largest */
     uint64_t small_late_us; /* a small call takes no longer, whatever else there is; 0: not checked */
@@ -242,12 +254,26 @@ void sim_answer_later(struct sim *sim, uint32_t index);
 void sim_on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
                   const struct mr_message *reply);
 void sim_client_calls(struct sim *sim, struct sim_node *node);
+void sim_client_replay(struct sim *sim, struct sim_call *c);
+void sim_on_session(void *app, struct mr_session *session, enum mr_session_event event);
 void sim_client_cancel(struct sim *sim, struct sim_call *c);
 void sim_client_free(struct sim *sim, struct sim_call *c);
 void sim_client_crashed(struct sim *sim, struct sim_node *node);
 
+/* ---- sim_record.c ---- */
+bool sim_record_apply(struct sim_call *c); /* false: it was before */
+uint64_t sim_record_floor(const struct sim *sim, uint32_t server, uint32_t client);
+void sim_record_save(struct sim *sim, uint32_t server);
+void sim_record_restore(struct sim *sim, uint32_t server);
+void sim_record_learn(struct sim *sim, const struct sim_call *from, uint64_t floor);
+void sim_record_check(struct sim *sim);
+
 /* ---- sim_check.c ---- */
+bool sim_repeatable(const struct sim_call *c);
 void sim_fill(struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt);
+/* Bytes `from` to `to` of it. */
+void sim_fill_part(struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt, uint64_t from,
+                   uint64_t to);
 bool sim_intact(const struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt);
 /* The call that the request is; NULL: it was damaged. */
 struct sim_call *sim_check_request(struct sim *sim, const struct mr_request *request);

@@ -33,13 +33,19 @@ static uint64_t piece_bytes(uint64_t left, uint64_t place)
     return left < to_end ? left : to_end;
 }
 
-void sim_fill(struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt)
+void sim_fill_part(struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt, uint64_t from,
+                   uint64_t to)
 {
-    uint64_t place = place_of(client, serial, salt);
-    for (uint64_t done = 0, n; done < t->bytes; done += n, place = 0) {
-        n = piece_bytes(t->bytes - done, place);
+    uint64_t place = (place_of(client, serial, salt) + from) % PATTERN_BYTES;
+    for (uint64_t done = from, n; done < to; done += n, place = 0) {
+        n = piece_bytes(to - done, place);
         memcpy((uint8_t *)t->data + done, pattern() + place, n);
     }
+}
+
+void sim_fill(struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt)
+{
+    sim_fill_part(t, client, serial, salt, 0, t->bytes);
 }
 
 bool sim_intact(const struct mr_tensor *t, uint64_t client, uint64_t serial, uint64_t salt)
@@ -51,6 +57,11 @@ bool sim_intact(const struct mr_tensor *t, uint64_t client, uint64_t serial, uin
             return false;
     }
     return true;
+}
+
+bool sim_repeatable(const struct sim_call *c)
+{
+    return c->number != 0 || mr_op_repeatable(c->op);
 }
 
 /* ---- executed ---- */
@@ -65,24 +76,27 @@ struct sim_call *sim_check_request(struct sim *sim, const struct mr_request *req
         return NULL;
     struct sim_call *c = &sim->calls[id[0]][id[1]];
     if (!c->started || c->op != m->preamble.op || c->request_bytes != m->tensors[1].bytes ||
-        c->reply_bytes != id[2] || !sim_intact(&m->tensors[1], id[0], id[1], 1))
+        c->reply_bytes != id[2] || c->number != m->preamble.sequence ||
+        !sim_intact(&m->tensors[1], id[0], id[1], 1))
         return NULL;
     return c;
 }
 
 void sim_check_executed(struct sim *sim, struct sim_call *c, const struct mr_request *request)
 {
+    sim->executions++;
+    if (c->number != 0 && !sim_record_apply(c))
+        return;
     c->executed++;
     c->executed_session = c->session_id == request->ref.session_id ? c->executed_session + 1 : 1;
     c->session_id = request->ref.session_id;
-    sim->executions++;
     sim_note(sim, c->serial, c->executed);
     sim_log(sim, "client %u: call %u (%s) is executed", c->client, c->serial, mr_op_name(c->op));
-    if (!mr_op_repeatable(c->op) && c->executed > 1)
+    if (!sim_repeatable(c) && c->executed > 1)
         sim_fail(sim, "client %u call %u, not repeatable, was executed twice", c->client, c->serial);
     if (c->executed_session > 1)
         sim_fail(sim, "client %u call %u was executed twice in one session", c->client, c->serial);
-    if (c->ended && !c->cancelled && !mr_op_repeatable(c->op) && c->status != MR_UNKNOWN_OUTCOME)
+    if (c->ended && !c->cancelled && !sim_repeatable(c) && c->status != MR_UNKNOWN_OUTCOME)
         sim_fail(sim, "client %u call %u was executed after it ended with %s", c->client, c->serial,
                  mr_status_name(c->status));
 }
@@ -93,6 +107,8 @@ static void check_reply(struct sim *sim, const struct sim_call *c, const struct 
 {
     if (c->executed == 0)
         sim_fail(sim, "client %u call %u has an answer and was never executed", c->client, c->serial);
+    if (c->number != 0)
+        sim_record_learn(sim, c, reply->preamble.sequence);
     if (c->reply_bytes == 0)
         return;
     if (reply->preamble.tensor_count != 2 || reply->tensors[0].bytes != 2 * sizeof(uint64_t) ||
@@ -143,7 +159,7 @@ void sim_check_end(struct sim *sim, const struct sim_call *c, const struct mr_me
             sim_fail(sim, "client %u call %u ended as cancelled, which it was not", c->client, c->serial);
         break;
     case MR_UNKNOWN_OUTCOME:
-        if (mr_op_repeatable(c->op) || (sim->restarts == 0 && !c->has_deadline))
+        if (sim_repeatable(c) || (sim->restarts == 0 && !c->has_deadline))
             sim_fail(sim, "client %u call %u ended with an unknown outcome without a reason", c->client,
                      c->serial);
         break;
@@ -151,7 +167,7 @@ void sim_check_end(struct sim *sim, const struct sim_call *c, const struct mr_me
     case MR_UNREACHABLE:
         if (!c->has_deadline)
             sim_fail(sim, "client %u call %u without a deadline missed it", c->client, c->serial);
-        if (!mr_op_repeatable(c->op) && c->executed > 0)
+        if (!sim_repeatable(c) && c->executed > 0)
             sim_fail(sim, "client %u call %u ended with %s and was executed", c->client, c->serial,
                      mr_status_name(c->status));
         break;
@@ -174,7 +190,7 @@ void sim_check_calls(struct sim *sim)
                 (!answered || c->executed != 1))
                 sim_fail(sim, "client %u call %u: nobody crashed, and it was executed %u times", n, i,
                          c->executed);
-            if (c->ended && !mr_op_repeatable(c->op) && c->executed > 0 &&
+            if (c->ended && !sim_repeatable(c) && c->executed > 0 &&
                 (c->status == MR_DEADLINE_EXCEEDED || c->status == MR_UNREACHABLE))
                 sim_fail(sim, "client %u call %u ended with %s and was executed later", n, i,
                          mr_status_name(c->status));

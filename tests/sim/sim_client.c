@@ -67,20 +67,23 @@ static void draw_call(struct sim *sim, const struct sim_node *node, struct sim_c
     c->request_bytes = some_bytes(sim, sim->work.request_bytes_max);
     c->reply_bytes = sim_chance(rng, 300000) ? 0 : some_bytes(sim, sim->work.reply_bytes_max);
     c->has_deadline = sim_chance(rng, sim->work.deadline_ppm);
+    if (c->op == MR_OP_PUSH_GRAD && sim_chance(rng, sim->work.number_ppm)) {
+        c->number = node->last_number[c->server] + 1;
+        c->has_deadline = false;
+    }
     if (c->has_deadline)
         c->deadline_us = sim_clock_us(node) + sim_between(rng, 100, 2000000);
 }
 
 /* False: there was no memory for it; it is tried again later. */
-static bool begin_call(struct sim *sim, struct sim_node *node)
+static bool send_call(struct sim *sim, struct sim_node *node, struct sim_call *c)
 {
-    struct sim_call *c = &sim->calls[node->index - sim->servers][node->calls_started];
-    draw_call(sim, node, c);
     uint64_t id[4] = {c->client, c->serial, c->reply_bytes, 0};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 4, id), mr_tensor_1d(MR_U8, c->request_bytes, NULL)};
     struct mr_call_options options = {.op = c->op,
                                       .priority = (uint8_t)sim_below(&sim->rng, 8),
                                       .step = c->serial,
+                                      .sequence = c->number,
                                       .deadline_us = c->deadline_us,
                                       .user = c};
     enum mr_status status =
@@ -93,14 +96,25 @@ static bool begin_call(struct sim *sim, struct sim_node *node)
     }
     sim_fill(&tensors[1], c->client, c->serial, 1);
     c->started = true;
-    node->calls_started++;
     node->calls_waiting++;
-    sim->calls_to_start--;
     sim->calls_alive++;
-    sim_log(sim, "client %u: call %u (%s) to server %u, %u bytes for %u", c->client, c->serial,
-            mr_op_name(c->op), c->server, c->request_bytes, c->reply_bytes);
+    sim_log(sim, "client %u: call %u (%s, number %llu) to server %u, %u bytes for %u", c->client, c->serial,
+            mr_op_name(c->op), (unsigned long long)c->number, c->server, c->request_bytes, c->reply_bytes);
     mr_call_send(node->ep, c->call, sim_clock_us(node));
-    if (sim_chance(&sim->rng, sim->work.cancel_ppm))
+    return true;
+}
+
+static bool begin_call(struct sim *sim, struct sim_node *node)
+{
+    struct sim_call *c = &sim->calls[node->index - sim->servers][node->calls_started];
+    draw_call(sim, node, c);
+    if (!send_call(sim, node, c))
+        return false;
+    node->calls_started++;
+    sim->calls_to_start--;
+    if (c->number != 0)
+        node->last_number[c->server] = c->number;
+    else if (sim_chance(&sim->rng, sim->work.cancel_ppm))
         sim_at(sim, sim->now_us + sim_below(&sim->rng, 30000), SIM_CANCEL, c->serial, c);
     return true;
 }
@@ -123,6 +137,39 @@ void sim_client_calls(struct sim *sim, struct sim_node *node)
     node->calls_held = begun && node->calls_waiting >= work->waiting_max;
     if (!node->calls_held)
         schedule(sim, node, begun ? sim_below(&sim->rng, work->gap_us) : 1000);
+}
+
+/* ---- numbered pushes ---- */
+
+void sim_client_replay(struct sim *sim, struct sim_call *c)
+{
+    struct sim_node *node = &sim->nodes[sim->servers + c->client];
+    if (c->life != node->life || c->known_safe || !c->freed)
+        return;
+    c->ended = c->freed = false;
+    c->executed_session = 0;
+    c->started_us = sim->now_us;
+    if (send_call(sim, node, c)) {
+        node->poll_at_us = sim->now_us;
+        c->replays++;
+        return;
+    }
+    c->ended = c->freed = true;
+    sim_at(sim, sim->now_us + 1000, SIM_REPLAY, c->serial, c);
+}
+
+/* What ended and may be lost is brought again; what has not ended the transport brings again by itself. */
+void sim_on_session(void *app, struct mr_session *session, enum mr_session_event event)
+{
+    struct sim_node *node = app;
+    struct sim *sim = node->sim;
+    sim_log(sim, "client %u: session event %u", node->index - sim->servers, (uint32_t)event);
+    for (uint32_t i = 0; event == MR_SESSION_RESTARTED && i < node->calls_started; i++) {
+        struct sim_call *c = &sim->calls[node->index - sim->servers][i];
+        if (c->number != 0 && c->ended && c->life == node->life && node->sessions[c->server] == session &&
+            !c->known_safe)
+            sim_at(sim, sim->now_us + (c->freed ? 0 : 20001), SIM_REPLAY, c->serial, c);
+    }
 }
 
 void sim_client_cancel(struct sim *sim, struct sim_call *c)

@@ -57,6 +57,9 @@ static void draw_work(struct sim *sim)
     w->gap_us = sim_chance(rng, 600000) ? 400 : 50000;
     w->busy_ppm = up_to(sim, 100000, 300000);
     w->later_ppm = up_to(sim, 300000, 500000);
+    w->parts_ppm = up_to(sim, 1000000, 500000);
+    w->number_ppm = up_to(sim, 1000000, 500000);
+    w->save_ppm = up_to(sim, 300000, 700000);
     w->cancel_ppm = up_to(sim, 300000, 300000);
     w->deadline_ppm = sim_chance(rng, 500000) ? (uint32_t)sim_below(rng, 1000001) : 0;
     w->large_ppm = 120000;
@@ -226,6 +229,7 @@ static void draw_node(struct sim *sim, uint32_t index)
     } else {
         sim_address_client(&node->address, place, 0);
         c->on_reply = sim_on_reply;
+        c->on_session = sim_on_session;
         memset(c->client_uuid, 0x10 + (int)place, MR_UUID_BYTES);
         sim_at(sim, SIM_FIRST_US + sim_below(&sim->rng, 5000), SIM_CALLS, index, NULL);
     }

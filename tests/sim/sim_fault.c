@@ -23,8 +23,10 @@ static void restart(struct sim *sim, struct sim_node *node)
         sim_client_crashed(sim, node);
     mr_endpoint_destroy(node->ep);
     node->life++;
-    if (node->is_server)
+    if (node->is_server) {
         node->config.incarnation++;
+        sim_record_restore(sim, node->index);
+    }
     memset(node->cookie_came, 0, sizeof(node->cookie_came));
     memset(node->accepted, 0, sizeof(node->accepted));
     sim_net_close(node);

@@ -123,6 +123,9 @@ static void happen(struct sim *sim, const struct sim_event *event)
     case SIM_CALLS:
         sim_client_calls(sim, &sim->nodes[event->index]);
         break;
+    case SIM_REPLAY:
+        sim_client_replay(sim, event->what);
+        break;
     case SIM_CANCEL:
         sim_client_cancel(sim, event->what);
         break;
@@ -249,12 +252,19 @@ static bool servers_empty(const struct sim *sim)
     return true;
 }
 
+/* An idle client hears of a restart by its keep-alive, and brings again what may be lost. */
+static bool quiet(const struct sim *sim)
+{
+    return servers_empty(sim) && all_over(sim) &&
+           (sim->restarts == 0 || sim->now_us > sim->faults_end_us + 2 * KEEPALIVE_US);
+}
+
 /* Calls have ended. Nothing may be left of them on the clients, nor, after a keep-alive of each session that is in use, on
  * the servers (a client that has moved finds that out by its keep-alives, too); nor of the sessions once they are closed or
  * forgotten. */
 static void check_memory(struct sim *sim)
 {
-    run_until(sim, sim->now_us + (sim->restarts > 0 ? SESSION_US : 4 * KEEPALIVE_US), servers_empty);
+    run_until(sim, sim->now_us + (sim->restarts > 0 ? SESSION_US : 4 * KEEPALIVE_US), quiet);
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
         if (mr_endpoint_memory_used(sim->nodes[i].ep) != 0)
             sim_fail(sim, "node %u still has %zu bytes of messages", i,
@@ -266,6 +276,7 @@ static void check_memory(struct sim *sim)
         if (mr_endpoint_session_count(node->ep) != 0)
             sim_fail(sim, "client %u still has sessions", i - sim->servers);
     }
+    sim_record_check(sim);
     run_until(sim, sim->now_us + SESSION_US, all_forgotten);
     if (!sim->failed && !all_forgotten(sim))
         sim_fail(sim, "a server did not forget its sessions");
