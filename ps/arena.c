@@ -24,8 +24,10 @@ struct ps_arena {
     size_t limit_bytes;
     _Atomic size_t mapped_bytes;
     _Atomic size_t allocated_bytes;
-    void *scratch;
-    size_t scratch_bytes;
+    struct scratch {
+        void *memory;
+        size_t bytes;
+    } scratch[PS_SCRATCH_COUNT];
 };
 
 static void account(_Atomic size_t *counter, size_t add, size_t subtract)
@@ -176,6 +178,23 @@ static void jemalloc_stop(const struct ps_arena *a)
 
 /* ---- the arena ---- */
 
+static bool scratch_start(struct ps_arena *a)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < PS_SCRATCH_COUNT; i++) {
+        a->scratch[i].memory = aligned_alloc(64, PS_ARENA_SCRATCH_BYTES_MIN);
+        a->scratch[i].bytes = PS_ARENA_SCRATCH_BYTES_MIN;
+        good &= a->scratch[i].memory != NULL;
+    }
+    return good;
+}
+
+static void scratch_free(struct ps_arena *a)
+{
+    for (uint32_t i = 0; i < PS_SCRATCH_COUNT; i++)
+        free(a->scratch[i].memory);
+}
+
 struct ps_arena *ps_arena_create(size_t limit_bytes)
 {
     if (limit_bytes < PS_ARENA_LIMIT_BYTES_MIN)
@@ -188,10 +207,8 @@ struct ps_arena *ps_arena_create(size_t limit_bytes)
     a->limit_bytes = limit_bytes;
     a->unit_count = limit_bytes / UNIT;
     a->used = calloc((a->unit_count + 63) / 64, sizeof(*a->used));
-    a->scratch = aligned_alloc(64, PS_ARENA_SCRATCH_BYTES_MIN);
-    if (a->used == NULL || a->scratch == NULL)
+    if (a->used == NULL || !scratch_start(a))
         goto fail;
-    a->scratch_bytes = PS_ARENA_SCRATCH_BYTES_MIN;
     a->reserved_bytes = (a->unit_count + 1) * UNIT;
     a->reserved =
         mmap(NULL, a->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -205,7 +222,7 @@ struct ps_arena *ps_arena_create(size_t limit_bytes)
 fail_mapped:
     munmap(a->reserved, a->reserved_bytes);
 fail:
-    free(a->scratch);
+    scratch_free(a);
     free(a->used);
     free(a);
     return NULL;
@@ -217,7 +234,7 @@ void ps_arena_destroy(struct ps_arena *a)
         return;
     jemalloc_stop(a);
     munmap(a->reserved, a->reserved_bytes);
-    free(a->scratch);
+    scratch_free(a);
     free(a->used);
     free(a);
 }
@@ -263,19 +280,19 @@ size_t ps_arena_limit_bytes(const struct ps_arena *a)
     return a->limit_bytes;
 }
 
-void *ps_arena_scratch(struct ps_arena *a, size_t wanted_bytes, size_t *bytes)
+void *ps_arena_scratch(struct ps_arena *a, enum ps_scratch which, size_t wanted_bytes, size_t *bytes)
 {
-    if (wanted_bytes > a->scratch_bytes) {
+    struct scratch *s = &a->scratch[which];
+    if (wanted_bytes > s->bytes) {
         size_t grown_bytes = (wanted_bytes + 63) / 64 * 64;
-        if (grown_bytes < 2 * a->scratch_bytes)
-            grown_bytes = 2 * a->scratch_bytes;
+        if (grown_bytes < 2 * s->bytes)
+            grown_bytes = 2 * s->bytes;
         void *grown = aligned_alloc(64, grown_bytes);
         if (grown != NULL) {
-            free(a->scratch);
-            a->scratch = grown;
-            a->scratch_bytes = grown_bytes;
+            free(s->memory);
+            *s = (struct scratch){grown, grown_bytes};
         }
     }
-    *bytes = a->scratch_bytes;
-    return a->scratch;
+    *bytes = s->bytes;
+    return s->memory;
 }

@@ -36,8 +36,13 @@ size_t ps_arena_allocated_bytes(const struct ps_arena *a); /* what was asked for
 size_t ps_arena_limit_bytes(const struct ps_arena *a);
 
 /* Working memory for one call, shared by all users of the arena: 64-byte aligned, not zeroed, valid until the next call of
- * this function. Asks for `wanted_bytes`, never fails: *bytes is what there is, at least the smaller of wanted_bytes and
- * PS_ARENA_SCRATCH_BYTES_MIN. From the process's heap, so outside the limit; it only grows. */
-void *ps_arena_scratch(struct ps_arena *a, size_t wanted_bytes, size_t *bytes);
+ * this function for the same one. Asks for `wanted_bytes`, never fails: *bytes is what there is, at least the smaller of
+ * wanted_bytes and PS_ARENA_SCRATCH_BYTES_MIN. From the process's heap, so outside the limit; it only grows. */
+enum ps_scratch {
+    PS_SCRATCH_ONCE,  /* for a call that is done at once */
+    PS_SCRATCH_STEPS, /* for the one call that others come in between of */
+    PS_SCRATCH_COUNT,
+};
+void *ps_arena_scratch(struct ps_arena *a, enum ps_scratch which, size_t wanted_bytes, size_t *bytes);
 
 #endif

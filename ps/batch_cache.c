@@ -8,13 +8,15 @@
 /* Fibonacci hashing: ids are consecutive, their products are not. */
 #define ID_MULTIPLIER UINT64_C(0x9E3779B97F4A7C15)
 
+#define ENTRIES_EXTRA 2u /* not listed: one prepared or pinned, and one on its way to take another's place */
+
 struct ps_batch_cache {
     struct ps_arena *arena;
     struct ps_block_pool pool;
     uint64_t ttl_us;
-    uint32_t count, count_max;
-    uint32_t free_head;      /* entries not in use, chained by `newer` */
-    uint32_t oldest, newest; /* entries in use, in the order of their expiry */
+    uint32_t count, count_max; /* listed */
+    uint32_t free_head;        /* entries not in use, chained by `newer` */
+    uint32_t oldest, newest;   /* entries in use, in the order of their expiry */
     uint32_t index_bits;
     uint32_t *index; /* open addressing by id: entry number, or NONE */
     struct ps_batch *entries;
@@ -27,7 +29,7 @@ struct ps_batch_cache {
 static void free_lists_init(struct ps_batch_cache *c)
 {
     c->free_head = NONE;
-    for (uint32_t i = c->count_max; i-- > 0;) {
+    for (uint32_t i = c->count_max + ENTRIES_EXTRA; i-- > 0;) {
         c->entries[i].newer = c->free_head;
         c->free_head = i;
     }
@@ -45,11 +47,11 @@ struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t co
     c->count_max = count_max;
     c->ttl_us = ttl_us;
     c->oldest = c->newest = NONE;
-    while ((UINT32_C(1) << c->index_bits) < 2 * count_max) {
+    while ((UINT32_C(1) << c->index_bits) < 2 * (count_max + ENTRIES_EXTRA)) {
         c->index_bits++;
     }
     c->index = ps_arena_alloc(arena, sizeof(uint32_t) << c->index_bits, 64);
-    c->entries = ps_arena_alloc(arena, count_max * sizeof(*c->entries), 64);
+    c->entries = ps_arena_alloc(arena, (count_max + ENTRIES_EXTRA) * sizeof(*c->entries), 64);
     c->expired = ps_arena_alloc(arena, PS_EXPIRED_IDS_MAX * sizeof(*c->expired), 64);
     ps_block_pool_init(&c->pool, arena, bytes_max);
     if (c->index == NULL || c->entries == NULL || c->expired == NULL) {
@@ -70,7 +72,7 @@ void ps_batch_cache_destroy(struct ps_batch_cache *c)
     }
     ps_block_pool_drain(&c->pool);
     ps_arena_free(c->arena, c->expired, PS_EXPIRED_IDS_MAX * sizeof(*c->expired), 64);
-    ps_arena_free(c->arena, c->entries, c->count_max * sizeof(*c->entries), 64);
+    ps_arena_free(c->arena, c->entries, (c->count_max + ENTRIES_EXTRA) * sizeof(*c->entries), 64);
     ps_arena_free(c->arena, c->index, sizeof(uint32_t) << c->index_bits, 64);
     ps_arena_free(c->arena, c, sizeof(*c), 64);
 }
@@ -205,41 +207,60 @@ static void forget_expired(struct ps_batch_cache *c, uint64_t id)
     }
 }
 
-enum mr_status ps_batch_add(struct ps_batch_cache *c, uint64_t id, bool read_only,
-                            const struct ps_batch_part *shapes, uint32_t part_count, uint64_t now_us,
-                            struct ps_batch **out)
+enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read_only,
+                                const struct ps_batch_part *shapes, uint32_t part_count,
+                                struct ps_batch **out)
 {
     size_t bytes = batch_bytes(shapes, part_count);
-    struct ps_batch *old = ps_batch_find(c, id);
     if (ps_block_pool_round(bytes) > c->pool.limit_bytes) {
         return MR_TOO_LARGE;
     }
-    if (old == NULL && c->count == c->count_max) {
+    bool is_new = ps_batch_find(c, id) == NULL;
+    if ((is_new && c->count >= c->count_max) || c->free_head == NONE) {
         return MR_BATCH_CACHE_FULL;
     }
     uint8_t *block = ps_block_pool_alloc(&c->pool, bytes);
     if (block == NULL) {
         return c->count > 0 ? MR_BATCH_CACHE_FULL : MR_OUT_OF_MEMORY;
     }
+    struct ps_batch *b = &c->entries[c->free_head];
+    c->free_head = b->newer;
+    b->id = id;
+    b->read_only = read_only;
+    b->is_listed = false;
+    b->pins = 0;
+    b->block = block;
+    b->block_bytes = bytes;
+    lay_out(b, shapes, part_count);
+    *out = b;
+    return MR_OK;
+}
+
+void ps_batch_publish(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now_us)
+{
+    uint32_t entry = (uint32_t)(b - c->entries);
+    struct ps_batch *old = ps_batch_find(c, b->id);
     if (old != NULL) {
         ps_batch_remove(c, old);
     } else if (c->expired_count > 0) {
-        forget_expired(c, id);
+        forget_expired(c, b->id);
     }
-    uint32_t entry = c->free_head;
-    struct ps_batch *b = &c->entries[entry];
-    c->free_head = b->newer;
-    c->index[place_of(c, id)] = entry;
-    b->id = id;
-    b->read_only = read_only;
-    b->block = block;
-    b->block_bytes = bytes;
+    c->index[place_of(c, b->id)] = entry;
+    b->is_listed = true;
     b->expires_us = now_us + c->ttl_us;
-    lay_out(b, shapes, part_count);
     list_append(c, entry);
     c->count++;
-    *out = b;
-    return MR_OK;
+}
+
+enum mr_status ps_batch_add(struct ps_batch_cache *c, uint64_t id, bool read_only,
+                            const struct ps_batch_part *shapes, uint32_t part_count, uint64_t now_us,
+                            struct ps_batch **out)
+{
+    enum mr_status status = ps_batch_prepare(c, id, read_only, shapes, part_count, out);
+    if (status == MR_OK) {
+        ps_batch_publish(c, *out, now_us);
+    }
+    return status;
 }
 
 struct ps_batch_part *ps_batch_part_of(const struct ps_batch *b, uint32_t feature)
@@ -260,16 +281,37 @@ void ps_batch_touch(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now_u
     list_append(c, entry);
 }
 
-void ps_batch_remove(struct ps_batch_cache *c, struct ps_batch *b)
+static void batch_free(struct ps_batch_cache *c, struct ps_batch *b)
 {
-    uint32_t entry = (uint32_t)(b - c->entries);
-    index_remove(c, b->id);
-    list_remove(c, entry);
     ps_block_pool_free(&c->pool, b->block, b->block_bytes);
     b->block = NULL;
     b->newer = c->free_head;
-    c->free_head = entry;
-    c->count--;
+    c->free_head = (uint32_t)(b - c->entries);
+}
+
+void ps_batch_remove(struct ps_batch_cache *c, struct ps_batch *b)
+{
+    if (b->is_listed) {
+        index_remove(c, b->id);
+        list_remove(c, (uint32_t)(b - c->entries));
+        b->is_listed = false;
+        c->count--;
+    }
+    if (b->pins == 0) {
+        batch_free(c, b);
+    }
+}
+
+void ps_batch_pin(struct ps_batch *b)
+{
+    b->pins++;
+}
+
+void ps_batch_unpin(struct ps_batch_cache *c, struct ps_batch *b)
+{
+    if (--b->pins == 0 && !b->is_listed) {
+        batch_free(c, b);
+    }
 }
 
 uint32_t ps_batch_expire(struct ps_batch_cache *c, uint64_t now_us, uint32_t count_max)

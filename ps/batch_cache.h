@@ -32,6 +32,8 @@ struct ps_batch {
     uint32_t part_count;
     struct ps_batch_part *parts;
     /* the cache's own */
+    bool is_listed; /* found by its id */
+    uint32_t pins;
     uint64_t expires_us;
     uint8_t *block;
     size_t block_bytes;
@@ -51,6 +53,17 @@ void ps_batch_cache_destroy(struct ps_batch_cache *c);
 enum mr_status ps_batch_add(struct ps_batch_cache *c, uint64_t id, bool read_only,
                             const struct ps_batch_part *shapes, uint32_t part_count, uint64_t now_us,
                             struct ps_batch **out);
+/* The same in two steps, for a batch that is filled in little by little: it is not found, and takes no other's place, before it
+ * is published. Until then only ps_batch_remove() and ps_batch_publish() may be given it. There is room for one such, or one
+ * pinned and removed, beside a batch that is added. */
+enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read_only,
+                                const struct ps_batch_part *shapes, uint32_t part_count,
+                                struct ps_batch **out);
+void ps_batch_publish(struct ps_batch_cache *c, struct ps_batch *b, uint64_t now_us);
+/* Keeps the batch's memory although it may be removed meanwhile: then it is not found any more, and goes with the last
+ * unpinning. */
+void ps_batch_pin(struct ps_batch *b);
+void ps_batch_unpin(struct ps_batch_cache *c, struct ps_batch *b);
 /* NULL when there is none. */
 struct ps_batch *ps_batch_find(const struct ps_batch_cache *c, uint64_t id);
 /* The part that belongs to a table, or NULL. */
@@ -63,7 +76,7 @@ uint32_t ps_batch_expire(struct ps_batch_cache *c, uint64_t now_us, uint32_t cou
 /* Whether the id is among the PS_EXPIRED_IDS_MAX that expired last (and was not fed again since). */
 bool ps_batch_expired(const struct ps_batch_cache *c, uint64_t id);
 /* Drops and forgets everything. */
-void ps_batch_cache_clear(struct ps_batch_cache *c);
+void ps_batch_cache_clear(struct ps_batch_cache *c); /* none may be pinned or prepared */
 
 uint32_t ps_batch_cache_count(const struct ps_batch_cache *c);
 size_t ps_batch_cache_bytes(const struct ps_batch_cache *c);

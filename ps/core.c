@@ -81,6 +81,7 @@ void ps_core_remove_feature(struct ps_core *core, uint32_t id)
 
 void ps_core_clear(struct ps_core *core)
 {
+    assert(core->long_calls.running == NULL);
     ps_batch_cache_clear(core->batches);
     ps_learnt_clear(core->learnt);
     ps_clients_clear(core->clients);
@@ -151,7 +152,9 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
                                           config->batches_ttl_ms * 1000);
     core->learnt = ps_learnt_create(core->batch_arena);
     core->clients = ps_clients_create(core->batch_arena);
-    if (core->batches == NULL || core->learnt == NULL || core->clients == NULL) {
+    uint32_t calls_max = (uint32_t)config->transport_sessions_max * MR_WINDOW_MAX;
+    if (core->batches == NULL || core->learnt == NULL || core->clients == NULL ||
+        !ps_long_calls_init(&core->long_calls, calls_max)) {
         goto fail;
     }
     return core;
@@ -171,6 +174,7 @@ void ps_core_destroy(struct ps_core *core)
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         ps_core_remove_feature(core, id);
     }
+    ps_long_calls_free(&core->long_calls);
     ps_partials_clear(&core->partials);
     ps_clients_destroy(core->clients);
     ps_learnt_destroy(core->learnt);
@@ -232,6 +236,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
     if (core->answers != NULL) {
         ps_answer_commands(core);
     }
+    more |= ps_long_calls_step(core, now_us);
     if (core->save.writer != NULL) {
         more |= ps_save_step(core, now_us);
     }

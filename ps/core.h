@@ -12,6 +12,7 @@
 #include "ps/batch_cache.h"
 #include "ps/clients.h"
 #include "ps/learnt.h"
+#include "ps/long_call.h"
 #include "ps/node.h"
 #include "ps/partial.h"
 #include "ps/save.h"
@@ -37,6 +38,9 @@
     X(feeds_refused_full, "feeds refused because the batch cache was full")                                  \
     X(requests_refused, "requests answered with an error")                                                   \
     X(requests_held_back, "requests told to try again during a restore or a stop")                           \
+    X(calls_in_slices, "long calls whose turn came: done in slices")                                         \
+    X(slices, "slices done of them")                                                                         \
+    X(calls_between_slices, "small data calls done between two slices of a long one")                        \
     X(batches_learnt, "batches learnt by the state this core holds, those of its checkpoint counted")        \
     X(batches_cached, "batches kept now")                                                                    \
     X(batch_bytes, "bytes of them")                                                                          \
@@ -88,6 +92,7 @@ struct ps_core {
     enum mr_status gate_status;
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
+    struct ps_long_calls long_calls;
     struct ps_command *answers; /* core 0: answers of the control thread that wait for memory */
     uint64_t next_gauge_us;
     struct ps_core_counters counters;

@@ -4,6 +4,7 @@
 #include <semaphore.h>
 #include <stddef.h>
 #include <time.h>
+#include "ps/core.h"
 
 #define POST_RETRY_NS 100000
 
@@ -26,6 +27,7 @@ static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *
 {
     (void)core;
     struct core_task *t = (struct core_task *)(void *)((char *)task - offsetof(struct core_task, task));
+    ps_long_calls_settle(core_app); /* what it does must not fall into the middle of a call */
     t->run(core_app, t->arg);
     sem_post(t->done);
 }

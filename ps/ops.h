@@ -30,6 +30,15 @@ void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr
 void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
+/* Bytes on their way somewhere in steps; what is left of them. */
+struct ps_copy {
+    const uint8_t *from;
+    uint8_t *to;
+    uint64_t bytes;
+};
+/* Copies what the budget has room for, and takes it off; true when nothing is left. */
+bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes);
+
 /* A request on its way through its handler. */
 struct ps_op {
     struct ps_core *core;
@@ -37,6 +46,7 @@ struct ps_op {
     const struct mr_request *request;
     const struct mr_tensor *tensors;
     uint32_t tensor_count;
+    uint64_t now_us;
 };
 struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
@@ -61,12 +71,22 @@ struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id);
 struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id);
 /* A table, or a variable of this core. */
 struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id);
-/* All keys belong to this core. */
-bool ps_check_keys(const struct ps_op *op, const struct ps_feature *table, const uint64_t *keys,
-                   uint32_t key_count);
-/* CSR offsets of `bag_count` bags over key_count keys: from 0, never falling, ending at key_count. */
-bool ps_check_offsets(const struct ps_op *op, const uint32_t *offsets, uint64_t bag_count,
-                      uint32_t key_count);
+/* The keys of a table in a call, and how far their check has come. */
+struct ps_key_list {
+    struct ps_feature *table;
+    const uint64_t *keys;
+    uint32_t key_count;
+    const uint32_t *offsets; /* NULL: no bags */
+    uint32_t bag_count;
+    uint32_t keys_checked, bags_checked;
+};
+/* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */
+bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
+                          struct ps_key_list *out);
+enum ps_check { PS_CHECK_MORE, PS_CHECK_GOOD, PS_CHECK_REFUSED };
+/* All keys belong to this core, and offsets never fall, from 0 to the number of keys: looks at a few more, and takes what that
+ * costs off the budget. Answers the call when it is refused. */
+enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes);
 /* An answer of these tensors is not larger than a message may be. */
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count);
 /* A batch that is kept. */

@@ -1,17 +1,21 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include "ps/ops.h"
 
 #define REFUSAL_BYTES 400
 
 struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
-    return (struct ps_op){.core = core_app,
+    struct ps_core *core = core_app;
+    bool came_now = core->long_calls.turn != request && core->long_calls.running != request;
+    return (struct ps_op){.core = core,
                           .ep = ep,
                           .request = request,
                           .tensors = request->message->tensors,
-                          .tensor_count = request->message->preamble.tensor_count};
+                          .tensor_count = request->message->preamble.tensor_count,
+                          .now_us = came_now ? request->now_us : core->long_calls.now_us};
 }
 
 bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)
@@ -43,6 +47,19 @@ bool ps_check_open(const struct ps_op *op)
     }
     ps_hold_back(op, &core->counters.requests_held_back);
     return false;
+}
+
+bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes)
+{
+    uint64_t bytes = copy->bytes < *budget_bytes ? copy->bytes : *budget_bytes;
+    if (bytes > 0) {
+        memcpy(copy->to, copy->from, bytes);
+    }
+    copy->from += bytes;
+    copy->to += bytes;
+    copy->bytes -= bytes;
+    *budget_bytes -= bytes;
+    return copy->bytes == 0;
 }
 
 uint64_t ps_tensor_u64(const struct mr_tensor *t, uint32_t index)
@@ -119,38 +136,91 @@ struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id)
     return f != NULL && f->table == NULL ? ps_check_variable(op, id) : ps_check_table(op, id);
 }
 
-bool ps_check_keys(const struct ps_op *op, const struct ps_feature *table, const uint64_t *keys,
-                   uint32_t key_count)
+/* ---- keys and their bags ---- */
+
+bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
+                          struct ps_key_list *out)
 {
-    const struct ps_node *node = op->core->node;
-    if (node->core_count == 1) {
+    if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys")) {
+        return false;
+    }
+    out->keys = op->tensors[keys_at].data;
+    out->key_count = op->tensors[keys_at].dims[0];
+    if (offsets_at == 0) {
         return true;
     }
-    for (uint32_t i = 0; i < key_count; i++) {
-        uint32_t partition = mr_partition_of(mr_key_hash(keys[i], table->feature.seed));
+    if (!ps_check_tensor(op, offsets_at, MR_U32, 1, "offsets")) {
+        return false;
+    }
+    const struct mr_tensor *offsets = &op->tensors[offsets_at];
+    if (offsets->dims[0] == 0) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "offsets are empty: one more than there are bags");
+    }
+    out->offsets = offsets->data;
+    out->bag_count = offsets->dims[0] - 1;
+    return true;
+}
+
+static bool check_keys(const struct ps_op *op, const struct ps_key_list *list, uint32_t end)
+{
+    const struct ps_node *node = op->core->node;
+    for (uint32_t i = list->keys_checked; i < end; i++) {
+        uint32_t partition = mr_partition_of(mr_key_hash(list->keys[i], list->table->feature.seed));
         if (node->partition_core[partition] != op->core->index) {
             return ps_refuse(op, MR_INVALID_ARGUMENT,
                              "table %s: key %" PRIu64
                              " belongs to core %u, not to core %u: read the map (node_info) again",
-                             table->feature.name, keys[i], node->partition_core[partition], op->core->index);
+                             list->table->feature.name, list->keys[i], node->partition_core[partition],
+                             op->core->index);
         }
     }
     return true;
 }
 
-bool ps_check_offsets(const struct ps_op *op, const uint32_t *offsets, uint64_t bag_count, uint32_t key_count)
+static bool check_offsets(const struct ps_op *op, const struct ps_key_list *list, uint32_t end)
 {
-    if (offsets[0] != 0 || offsets[bag_count] != key_count) {
+    const uint32_t *offsets = list->offsets;
+    if (offsets[0] != 0 || offsets[list->bag_count] != list->key_count) {
         return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets go from %u to %u, not from 0 to the %u keys",
-                         offsets[0], offsets[bag_count], key_count);
+                         offsets[0], offsets[list->bag_count], list->key_count);
     }
-    for (uint64_t i = 0; i < bag_count; i++) {
+    for (uint32_t i = list->bags_checked; i < end; i++) {
         if (offsets[i] > offsets[i + 1]) {
-            return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets fall from %u to %u behind bag %" PRIu64,
-                             offsets[i], offsets[i + 1], i);
+            return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets fall from %u to %u behind bag %u", offsets[i],
+                             offsets[i + 1], i);
         }
     }
     return true;
+}
+
+/* Of a budget: a hash of a key, two looks at an offset. */
+#define KEY_CHECK_COST_BYTES    16u
+#define OFFSET_CHECK_COST_BYTES 8u
+
+/* How many of `left` the budget has room for. */
+static uint32_t take_from(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t left)
+{
+    uint64_t count = *budget_bytes / cost_bytes;
+    uint32_t taken = count < left ? (uint32_t)count : left;
+    *budget_bytes -= taken * cost_bytes;
+    return taken;
+}
+
+enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes)
+{
+    uint32_t bags_left = list->offsets != NULL ? list->bag_count - list->bags_checked : 0;
+    uint32_t keys_left = op->core->node->core_count > 1 ? list->key_count - list->keys_checked : 0;
+    uint32_t bags = take_from(budget_bytes, OFFSET_CHECK_COST_BYTES, bags_left);
+    if (list->offsets != NULL && !check_offsets(op, list, list->bags_checked + bags)) {
+        return PS_CHECK_REFUSED;
+    }
+    list->bags_checked += bags;
+    uint32_t keys = take_from(budget_bytes, KEY_CHECK_COST_BYTES, keys_left);
+    if (!check_keys(op, list, list->keys_checked + keys)) {
+        return PS_CHECK_REFUSED;
+    }
+    list->keys_checked += keys;
+    return bags < bags_left || keys < keys_left ? PS_CHECK_MORE : PS_CHECK_GOOD;
 }
 
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count)
@@ -177,7 +247,7 @@ struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
 
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes)
 {
-    if (ps_save_has_room(op->core, need_bytes, op->request->now_us)) {
+    if (ps_save_has_room(op->core, need_bytes, op->now_us)) {
         return true;
     }
     ps_hold_back(op, &op->core->counters.pushes_held_back);

@@ -1,50 +1,76 @@
+/* Rows by key: raw ones, or bags. */
 #include "ps/ops.h"
 
-/* Keys given with offsets are bags. */
-static bool check_lookup(const struct ps_op *op, const struct ps_feature *f, struct mr_tensor *reply)
+struct lookup {
+    struct ps_key_list list;
+    struct ps_table_lookup rows;
+    bool is_begun;
+};
+
+static struct mr_tensor reply_of(const struct lookup *call)
 {
-    if (!ps_check_tensor(op, 0, MR_U64, 1, "keys")) {
-        return false;
-    }
-    uint32_t key_count = op->tensors[0].dims[0];
-    uint32_t dim = f->feature.dims[0];
-    *reply = mr_tensor_2d(MR_F32, key_count, dim, NULL);
-    if (op->tensor_count > 1) {
-        if (!ps_check_tensor(op, 1, MR_U32, 1, "offsets")) {
-            return false;
-        }
-        if (op->tensors[1].dims[0] == 0) {
-            return ps_refuse(op, MR_WRONG_SHAPE, "offsets are empty: one more than there are bags");
-        }
-        uint32_t bag_count = op->tensors[1].dims[0] - 1;
-        *reply = mr_tensor_2d(MR_F32, bag_count, dim, NULL);
-        if (!ps_check_offsets(op, op->tensors[1].data, bag_count, key_count)) {
-            return false;
-        }
-    }
-    return ps_check_reply_bytes(op, reply, 1) && ps_check_keys(op, f, op->tensors[0].data, key_count);
+    const struct ps_key_list *list = &call->list;
+    uint32_t count = list->offsets != NULL ? list->bag_count : list->key_count;
+    return mr_tensor_2d(MR_F32, count, list->table->feature.dims[0], NULL);
 }
 
+static enum ps_check begin(const struct ps_op *op, struct lookup *call, uint64_t *budget_bytes)
+{
+    struct ps_key_list *list = &call->list;
+    enum ps_check check = ps_check_key_list(op, list, budget_bytes);
+    if (check != PS_CHECK_GOOD) {
+        return check;
+    }
+    struct mr_tensor reply = reply_of(call);
+    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, &reply, 1)) {
+        mr_reply_busy(op->ep, op->request->ref);
+        return PS_CHECK_REFUSED;
+    }
+    bool read_only = (op->request->message->preamble.flags & MR_FEED_READ_ONLY) != 0;
+    call->rows = (struct ps_table_lookup){.keys = list->keys,
+                                          .key_count = list->key_count,
+                                          .offsets = list->offsets,
+                                          .bag_count = list->bag_count,
+                                          .insert = op->core->freeze == MR_FREEZE_OFF && !read_only,
+                                          .out = reply.data};
+    call->is_begun = true;
+    return check;
+}
+
+static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
+{
+    struct lookup *call = state;
+    struct ps_table *table = call->list.table->table;
+    if (!call->is_begun) {
+        enum ps_check check = begin(op, call, &budget_bytes);
+        if (check != PS_CHECK_GOOD) {
+            return check == PS_CHECK_REFUSED;
+        }
+    }
+    if (!ps_table_lookup_step(table, &call->rows, &budget_bytes)) {
+        return false;
+    }
+    mr_reply_end(op->ep, op->request->ref);
+    return true;
+}
+
+static const struct ps_job job = {.step = step, .state_bytes = sizeof(struct lookup)};
+
+/* Keys given with offsets are bags. */
 void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
-    const struct mr_preamble *preamble = &request->message->preamble;
-    struct mr_tensor reply;
-    struct ps_feature *f;
-    if (!ps_check_open(&op) || (f = ps_check_table(&op, preamble->table)) == NULL ||
-        !check_lookup(&op, f, &reply)) {
+    struct lookup call = {0};
+    if (!ps_check_open(&op) ||
+        (call.list.table = ps_check_table(&op, request->message->preamble.table)) == NULL ||
+        !ps_check_key_tensors(&op, 0, op.tensor_count > 1 ? 1 : 0, &call.list)) {
         return;
     }
-    bool insert = op.core->freeze == MR_FREEZE_OFF && (preamble->flags & MR_FEED_READ_ONLY) == 0;
-    if (!mr_reply_begin(ep, request->ref, MR_OK, &reply, 1)) {
-        mr_reply_busy(ep, request->ref);
+    struct mr_tensor reply = reply_of(&call);
+    if (!ps_check_reply_bytes(&op, &reply, 1) ||
+        ps_defer(&op, ps_table_lookup_cost_bytes(call.list.table->table, call.list.key_count,
+                                                 call.list.bag_count))) {
         return;
     }
-    if (op.tensor_count > 1) {
-        ps_table_lookup_bags(f->table, op.tensors[0].data, op.tensors[1].data, reply.dims[0], insert,
-                             reply.data);
-    } else {
-        ps_table_lookup(f->table, op.tensors[0].data, op.tensors[0].dims[0], insert, reply.data);
-    }
-    mr_reply_end(ep, request->ref);
+    ps_run(&op, &job, &call);
 }

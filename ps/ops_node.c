@@ -1,4 +1,5 @@
 /* What a core tells about itself. Answered whatever the node's state. */
+#include <assert.h>
 #include <string.h>
 #include "ps/ops.h"
 
@@ -16,16 +17,50 @@ void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_req
     mr_reply_end(ep, request->ref);
 }
 
+struct echo {
+    uint32_t tensor_count, at;
+    struct ps_copy copies[MR_TENSORS_MAX];
+};
+
+static bool step_echo(const struct ps_op *op, void *state, uint64_t budget_bytes)
+{
+    struct echo *echo = state;
+    for (; echo->at < echo->tensor_count; echo->at++) {
+        if (!ps_copy_step(&echo->copies[echo->at], &budget_bytes)) {
+            return false;
+        }
+    }
+    mr_reply_end(op->ep, op->request->ref);
+    return true;
+}
+
+static const struct ps_job echo_job = {.step = step_echo, .state_bytes = sizeof(struct echo)};
+static_assert(sizeof(struct echo) <= PS_LONG_STATE_BYTES, "an echo waits in place");
+
 void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct mr_tensor tensors[MR_TENSORS_MAX];
+    struct echo echo;
+    uint64_t bytes = 0;
     memcpy(tensors, op.tensors, op.tensor_count * sizeof(*tensors));
+    for (uint32_t i = 0; i < op.tensor_count; i++) {
+        tensors[i].data = NULL;
+        bytes += tensors[i].bytes;
+    }
+    if (ps_defer(&op, bytes)) {
+        return;
+    }
     if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, op.tensor_count)) {
         mr_reply_busy(ep, request->ref);
         return;
     }
-    mr_reply_end(ep, request->ref);
+    echo.tensor_count = op.tensor_count;
+    echo.at = 0;
+    for (uint32_t i = 0; i < op.tensor_count; i++) {
+        echo.copies[i] = (struct ps_copy){op.tensors[i].data, tensors[i].data, tensors[i].bytes};
+    }
+    ps_run(&op, &echo_job, &echo);
 }
 
 void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)

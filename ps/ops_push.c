@@ -1,6 +1,8 @@
 /* Gradients: by keys, and by batch id. Both read their parts first, check them all, and only then change anything. */
 #include <assert.h>
 #include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
 #include "ps/ops.h"
 
 #define PARTS_MAX (MR_TENSORS_MAX / 2)
@@ -9,17 +11,23 @@
 struct push_part {
     struct ps_feature *feature;
     const float *gradient;
-    /* tables */
-    const uint64_t *keys;
-    uint32_t key_count;
-    const uint32_t *offsets; /* NULL: a gradient per key */
-    uint32_t bag_count;
+    struct ps_key_list list; /* of tables */
 };
 
 struct push {
     uint32_t part_count;
-    struct push_part parts[PARTS_MAX];
+    bool is_begun; /* from then on it has its whole effect */
+    uint32_t at;   /* the part whose keys are checked or applied */
+    bool in_part;  /* `rows` is about it */
+    struct ps_table_push rows;
+    struct ps_batch *batch;            /* pinned; NULL: by keys */
+    struct push_part parts[PARTS_MAX]; /* last: only as many as there are are set */
 };
+
+static void push_init(struct push *push)
+{
+    memset(push, 0, offsetof(struct push, parts));
+}
 
 static bool check_named_once(const struct ps_op *op, const struct push *push, const struct ps_feature *f)
 {
@@ -66,54 +74,108 @@ static bool check_table_gradient(const struct ps_op *op, struct push_part *part,
         return false;
     }
     const struct mr_tensor *gradient = &op->tensors[at + 2];
-    part->key_count = op->tensors[at].dims[0];
-    part->keys = op->tensors[at].data;
+    bool has_bags = op->tensors[at + 1].dims[0] > 0;
+    part->list.table = part->feature;
     part->gradient = gradient->data;
-    uint32_t rows = part->key_count;
-    if (op->tensors[at + 1].dims[0] > 0) {
-        part->offsets = op->tensors[at + 1].data;
-        part->bag_count = rows = op->tensors[at + 1].dims[0] - 1;
-        if (!ps_check_offsets(op, part->offsets, part->bag_count, part->key_count)) {
-            return false;
-        }
+    if (!ps_check_key_tensors(op, at, has_bags ? at + 1 : 0, &part->list)) {
+        return false;
     }
+    uint32_t rows = has_bags ? part->list.bag_count : part->list.key_count;
     if (gradient->dims[1] != table->dims[0]) {
         return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", table->name,
                          table->dims[0], gradient->dims[1]);
     }
     if (gradient->dims[0] != rows) {
         return ps_refuse(op, MR_WRONG_SHAPE, "table %s: %u gradients for %u %s", table->name,
-                         gradient->dims[0], rows, part->offsets != NULL ? "bags" : "keys");
+                         gradient->dims[0], rows, has_bags ? "bags" : "keys");
     }
-    return ps_check_keys(op, part->feature, part->keys, part->key_count);
+    return true;
 }
 
-static bool check_room(const struct ps_op *op, const struct push *push)
+static uint64_t cost_bytes(const struct push *push)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        const struct push_part *part = &push->parts[i];
+        bytes += part->feature->table != NULL
+                     ? ps_table_push_cost_bytes(part->feature->table, part->list.key_count)
+                     : ps_variable_stored_bytes(part->feature->variable);
+    }
+    return bytes;
+}
+
+static bool is_in_slices(const struct ps_op *op)
+{
+    return op->core->long_calls.running == op->request;
+}
+
+/* A checkpoint under way has room for the rows that this push will make it write, and keeps it for them. */
+static bool reserve_room(const struct ps_op *op, struct push *push)
 {
     uint64_t need_bytes = 0;
     for (uint32_t i = 0; i < push->part_count; i++) {
         if (push->parts[i].feature->table != NULL) {
-            need_bytes += ps_save_need_bytes(op->core, push->parts[i].feature, push->parts[i].key_count);
+            need_bytes += ps_save_need_bytes(op->core, push->parts[i].feature, push->parts[i].list.key_count);
         }
     }
-    return ps_check_save_room(op, need_bytes);
+    if (!ps_check_save_room(op, need_bytes)) {
+        return false;
+    }
+    op->core->save.reserved_bytes = is_in_slices(op) ? need_bytes : op->core->save.reserved_bytes;
+    return true;
 }
 
-static void apply(const struct ps_op *op, const struct push *push)
+/* A variable's gradient is applied in one go: it is one row, and its norm may matter. */
+static void apply_variable(const struct ps_op *op, const struct push_part *part, uint64_t *budget_bytes)
 {
-    for (uint32_t i = 0; i < push->part_count; i++) {
-        const struct push_part *part = &push->parts[i];
+    uint64_t bytes = ps_variable_stored_bytes(part->feature->variable);
+    bool applied = ps_variable_push(part->feature->variable, part->gradient);
+    op->core->counters.variable_gradients_skipped += applied ? 0 : 1;
+    *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
+}
+
+static bool apply_table(const struct ps_op *op, struct push *push, uint64_t *budget_bytes)
+{
+    const struct push_part *part = &push->parts[push->at];
+    if (!push->in_part) {
+        push->rows = (struct ps_table_push){.keys = part->list.keys,
+                                            .key_count = part->list.key_count,
+                                            .offsets = part->list.offsets,
+                                            .bag_count = part->list.bag_count,
+                                            .gradients = part->gradient,
+                                            .at_once = !is_in_slices(op)};
+    }
+    push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);
+    return !push->in_part;
+}
+
+/* Applies part after part; true when all are. */
+static bool apply(const struct ps_op *op, struct push *push, uint64_t *budget_bytes)
+{
+    for (; push->at < push->part_count; push->at++) {
+        const struct push_part *part = &push->parts[push->at];
+        if (*budget_bytes == 0) {
+            return false;
+        }
         if (part->feature->variable != NULL) {
-            bool applied = ps_variable_push(part->feature->variable, part->gradient);
-            op->core->counters.variable_gradients_skipped += applied ? 0 : 1;
-        } else if (part->offsets != NULL) {
-            ps_table_push_bags(part->feature->table, part->keys, part->offsets, part->bag_count,
-                               part->gradient);
-        } else {
-            ps_table_push(part->feature->table, part->keys, part->key_count, part->gradient);
+            apply_variable(op, part, budget_bytes);
+        } else if (!apply_table(op, push, budget_bytes)) {
+            return false;
         }
     }
+    if (is_in_slices(op)) {
+        op->core->save.reserved_bytes = 0;
+    }
     ps_note_push(op);
+    return true;
+}
+
+/* What was begun is brought to its end, whether somebody waits for the answer or not. */
+static bool drop_push(const struct ps_op *op, void *state)
+{
+    const struct push *push = state;
+    (void)op;
+    return !push->is_begun;
 }
 
 /* ---- by keys ---- */
@@ -139,22 +201,61 @@ static bool check_push(const struct ps_op *op, struct push *push)
         }
         push->parts[push->part_count++] = part;
     }
-    return check_room(op, push);
+    return true;
 }
+
+/* The parts' keys, and then that the push can be done and answered. */
+static enum ps_check begin_push(const struct ps_op *op, struct push *push, uint64_t *budget_bytes)
+{
+    for (; push->at < push->part_count; push->at++) {
+        struct push_part *part = &push->parts[push->at];
+        enum ps_check check =
+            part->feature->table != NULL ? ps_check_key_list(op, &part->list, budget_bytes) : PS_CHECK_GOOD;
+        if (check != PS_CHECK_GOOD) {
+            return check;
+        }
+    }
+    if (!reserve_room(op, push)) {
+        return PS_CHECK_REFUSED;
+    }
+    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, NULL, 0)) {
+        mr_reply_busy(op->ep, op->request->ref);
+        return PS_CHECK_REFUSED;
+    }
+    push->at = 0;
+    push->is_begun = true;
+    return PS_CHECK_GOOD;
+}
+
+static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes)
+{
+    struct push *push = state;
+    if (!push->is_begun) {
+        enum ps_check check = begin_push(op, push, &budget_bytes);
+        if (check != PS_CHECK_GOOD) {
+            return check == PS_CHECK_REFUSED;
+        }
+    }
+    if (!apply(op, push, &budget_bytes)) {
+        return false;
+    }
+    ps_reply_end(op);
+    return true;
+}
+
+static const struct ps_job push_job = {
+    .step = step_push, .drop = drop_push, .state_bytes = sizeof(struct push)};
+static_assert(sizeof(struct push) <= PS_LONG_STATE_BYTES, "a push waits in place");
 
 void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
-    struct push push = {0};
-    if (!ps_check_open(&op) || !ps_check_not_frozen(&op) || !check_push(&op, &push)) {
-        return;
+    struct push push;
+    push_init(&push);
+    if (ps_check_open(&op) && ps_check_not_frozen(&op) && check_push(&op, &push) &&
+        !ps_defer(&op, cost_bytes(&push))) {
+        ps_run(&op, &push_job, &push);
     }
-    if (!mr_reply_begin(ep, request->ref, MR_OK, NULL, 0)) {
-        mr_reply_busy(ep, request->ref);
-        return;
-    }
-    apply(&op, &push);
-    mr_reply_end(ep, request->ref);
 }
 
 /* ---- by batch ---- */
@@ -171,7 +272,8 @@ static void leave_out_learnt(const struct ps_partial *partial, struct push *push
         }
         if (part.feature->table != NULL) {
             struct ps_batch_part *fed = ps_batch_part_of(batch, part.feature->id);
-            part.key_count = ps_partial_filter(partial, f->seed, fed->keys, fed->offsets, part.bag_count);
+            part.list.key_count =
+                ps_partial_filter(partial, f->seed, fed->keys, fed->offsets, part.list.bag_count);
         }
         push->parts[kept++] = part;
     }
@@ -232,10 +334,10 @@ static bool check_batch_parts(const struct ps_op *op, struct push *push, const s
                              part->feature->feature.name, gradient->dims[0], gradient->dims[1], fed->samples,
                              fed->slots);
         }
-        part->keys = fed->keys;
-        part->key_count = fed->key_count;
-        part->offsets = fed->offsets;
-        part->bag_count = fed->samples * fed->slots;
+        part->list.keys = fed->keys;
+        part->list.key_count = fed->key_count;
+        part->list.offsets = fed->offsets;
+        part->list.bag_count = fed->samples * fed->slots;
     }
     return true;
 }
@@ -266,40 +368,86 @@ static bool begin_answer(const struct ps_op *op, uint32_t applied)
     return true;
 }
 
+/* From here on nobody finds the batch any more. */
+static bool begin_batch(const struct ps_op *op, struct push *push)
+{
+    struct ps_core *core = op->core;
+    uint64_t batch_id = push->batch->id;
+    if (!check_record(op, batch_id) || !reserve_room(op, push) || !begin_answer(op, 1)) {
+        return false;
+    }
+    const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
+    if (partial != NULL) {
+        leave_out_learnt(partial, push, push->batch);
+        ps_partials_remove(&core->partials, batch_id);
+    }
+    ps_batch_pin(push->batch);
+    ps_batch_remove(core->batches, push->batch);
+    push->is_begun = true;
+    return true;
+}
+
+static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_bytes)
+{
+    struct push *push = state;
+    struct ps_core *core = op->core;
+    if (!push->is_begun && !begin_batch(op, push)) {
+        return true;
+    }
+    if (!apply(op, push, &budget_bytes)) {
+        return false;
+    }
+    ps_learnt_add(core->learnt, push->batch->id);
+    core->counters.batches_learnt++;
+    ps_batch_unpin(core->batches, push->batch);
+    ps_reply_end(op);
+    return true;
+}
+
+static const struct ps_job batch_job = {
+    .step = step_batch, .drop = drop_push, .state_bytes = sizeof(struct push)};
+
+/* The push under way learns this batch. */
+static bool is_being_learnt(const struct ps_core *core, uint64_t batch_id)
+{
+    const struct ps_long_calls *l = &core->long_calls;
+    return l->running != NULL && l->job == &batch_job &&
+           ps_tensor_u64(l->running->message->tensors, 0) == batch_id;
+}
+
+static void answer_learnt(const struct ps_op *op, uint64_t batch_id)
+{
+    if (!begin_answer(op, 0)) {
+        return;
+    }
+    op->core->counters.pushes_refused_learnt++;
+    struct ps_batch *again = ps_batch_find(op->core->batches, batch_id);
+    if (again != NULL) {
+        ps_batch_remove(op->core->batches, again);
+    }
+    mr_reply_end(op->ep, op->request->ref);
+}
+
 void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_core *core = op.core;
-    struct push push = {0};
+    struct push push;
+    push_init(&push);
     if (!ps_check_open(&op) || !check_batch_heads(&op, &push)) {
         return;
     }
     uint64_t batch_id = ps_tensor_u64(&op.tensors[0], 0);
+    if (is_being_learnt(core, batch_id)) {
+        (void)ps_defer(&op, UINT64_MAX); /* it will have been learnt then */
+        return;
+    }
     if (ps_learnt_has(core->learnt, batch_id)) {
-        if (begin_answer(&op, 0)) {
-            core->counters.pushes_refused_learnt++;
-            struct ps_batch *again = ps_batch_find(core->batches, batch_id);
-            if (again != NULL) {
-                ps_batch_remove(core->batches, again);
-            }
-            mr_reply_end(ep, request->ref);
-        }
+        answer_learnt(&op, batch_id);
         return;
     }
-    struct ps_batch *batch;
-    if (!ps_check_not_frozen(&op) || (batch = ps_check_batch(&op, batch_id)) == NULL ||
-        !check_batch_parts(&op, &push, batch) || !check_record(&op, batch_id) || !check_room(&op, &push) ||
-        !begin_answer(&op, 1)) {
-        return;
+    if (ps_check_not_frozen(&op) && (push.batch = ps_check_batch(&op, batch_id)) != NULL &&
+        check_batch_parts(&op, &push, push.batch) && !ps_defer(&op, cost_bytes(&push))) {
+        ps_run(&op, &batch_job, &push);
     }
-    const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
-    if (partial != NULL) {
-        leave_out_learnt(partial, &push, batch);
-        ps_partials_remove(&core->partials, batch_id);
-    }
-    apply(&op, &push);
-    ps_learnt_add(core->learnt, batch_id);
-    core->counters.batches_learnt++;
-    ps_batch_remove(core->batches, batch);
-    mr_reply_end(ep, request->ref);
 }

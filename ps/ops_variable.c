@@ -29,6 +29,18 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
     mr_reply_end(ep, request->ref);
 }
 
+static bool step_pull(const struct ps_op *op, void *state, uint64_t budget_bytes)
+{
+    struct ps_copy *copy = state;
+    if (!ps_copy_step(copy, &budget_bytes)) {
+        return false;
+    }
+    mr_reply_end(op->ep, op->request->ref);
+    return true;
+}
+
+static const struct ps_job pull_job = {.step = step_pull, .state_bytes = sizeof(struct ps_copy)};
+
 void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
@@ -51,13 +63,15 @@ void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr
         ps_refuse(&op, MR_TOO_LARGE, "%" PRIu64 " elements are more than fit a message: pull ranges", count);
         return;
     }
-    struct mr_tensor reply = mr_tensor_1d(MR_F32, (uint32_t)count, ps_variable_values(f->variable) + first);
-    if (!ps_check_reply_bytes(&op, &reply, 1)) {
+    struct mr_tensor reply = mr_tensor_1d(MR_F32, (uint32_t)count, NULL);
+    if (!ps_check_reply_bytes(&op, &reply, 1) || ps_defer(&op, reply.bytes)) {
         return;
     }
     if (!mr_reply_begin(ep, request->ref, MR_OK, &reply, 1)) {
         mr_reply_busy(ep, request->ref);
         return;
     }
-    mr_reply_end(ep, request->ref);
+    struct ps_copy copy = {(const uint8_t *)(ps_variable_values(f->variable) + first), reply.data,
+                           reply.bytes};
+    ps_run(&op, &pull_job, &copy);
 }

@@ -162,7 +162,7 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
 enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, uint64_t *bytes)
 {
     struct ps_save *save = &core->save;
-    assert(save->writer == NULL);
+    assert(save->writer == NULL && core->long_calls.running == NULL);
     size_t copy_bytes = 0;
     copy_small(core, NULL, &copy_bytes);
     uint8_t *copy = malloc(copy_bytes + 1);
@@ -229,7 +229,8 @@ uint64_t ps_save_need_bytes(const struct ps_core *core, const struct ps_feature 
 bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us)
 {
     struct ps_save *save = &core->save;
-    if (need_bytes == 0 || ps_writer_free_bytes(save->writer, core->index) >= need_bytes ||
+    if (need_bytes == 0 ||
+        ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + need_bytes ||
         ps_writer_failed(save->writer)) {
         return true;
     }
@@ -248,7 +249,7 @@ static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uin
 {
     const struct ps_save *save = &core->save;
     uint64_t wanted = now_us < save->wanted_until_us ? save->wanted_bytes : 0;
-    return ps_writer_free_bytes(save->writer, core->index) >= wanted + need_bytes;
+    return ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + wanted + need_bytes;
 }
 
 /* One record of the copy; false when there is no room. */

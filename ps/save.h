@@ -40,6 +40,7 @@ struct ps_save {
     uint64_t capacity_bytes; /* free bytes with all buffers empty */
     uint64_t wanted_bytes;   /* room that a push held back waits for */
     uint64_t wanted_until_us;
+    uint64_t reserved_bytes; /* room kept for a push that is done in slices */
 };
 
 /* The cut. MR_OUT_OF_MEMORY: nothing was begun. *bytes = what the core will write, about. */

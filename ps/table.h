@@ -66,6 +66,59 @@ void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count,
 void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
                         const float *gradients /* [bags, dim] */);
 
+/* ---- the same in steps ----
+ * For calls that would hold up others: a step does as much of the work as touches about *budget_bytes of memory (at least one
+ * group of keys; UINT64_MAX: all of it) and takes it off, and any other function of this table may be called between two steps. What the
+ * pointers point to stays the caller's and must stay there. The results are those of the functions above, bit for bit. */
+#define PS_KEY_COST_BYTES 128u /* of a budget, for finding a key's row: about what two cache misses cost */
+
+struct ps_table_lookup {
+    const uint64_t *keys;
+    uint32_t key_count;
+    const uint32_t *offsets; /* NULL: a row per key */
+    uint32_t bag_count;
+    bool insert;
+    float *out;
+    /* so far; zero to begin with */
+    uint32_t keys_done;
+    uint32_t bag;        /* that the next key belongs to, or an earlier one */
+    uint32_t bags_begun; /* set to zeros, or more */
+    uint32_t
+        rows_done; /* rows (or bags) of `out` that will not change any more: all before the first that will */
+};
+/* What the whole lookup costs of a budget. */
+uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count, uint32_t bag_count);
+/* True when it is complete. */
+bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes);
+
+/* Between the first step and the last only one push in steps may be under way on the tables of one arena; pushes at once may
+ * come in between. It cannot fail either, and must be brought to its end once its first step was taken. */
+struct ps_table_push {
+    const uint64_t *keys;
+    uint32_t key_count;
+    const uint32_t *offsets; /* NULL: a gradient per key */
+    uint32_t bag_count;
+    const float *gradients;
+    bool at_once; /* it is done in one step with UINT64_MAX: nothing comes in between */
+    /* the table's own; zero to begin with */
+    uint32_t stage; /* enum push_stage of table_push.c */
+    uint32_t
+        class_bits; /* keys are done by the lowest bits of their hash, if there is no room for all at once */
+    uint64_t class_value;
+    uint32_t position, bag, bag_end; /* within the stage */
+    float divisor;                   /* of that bag */
+    bool averages;                   /* gradients of bags are divided by the bag's divisor */
+    uint32_t *slots;                 /* hash table: number of a distinct key + 1, or 0 */
+    uint32_t slot_mask;
+    uint32_t distinct_count, distinct_max;
+    struct ps_distinct *distinct; /* the keys, and the gradient of each: the caller's, or a sum in `sums` */
+    uint32_t sum_count, sum_max;
+    float *sums;
+    uint32_t skipped;
+};
+uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count);
+bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *budget_bytes);
+
 /* ---- checkpoints: a cut while pushes go on ----
  * Between cut_begin and the last cut_step each row that existed at cut_begin is given to `emit` exactly once, as it was at
  * cut_begin: by the cursor, or, together with the others of its index bucket, just before its first change. Rows made

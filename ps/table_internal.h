@@ -80,6 +80,18 @@ static inline uint32_t ps_group_count(uint32_t key_count)
     return key_count / PS_GROUP_KEYS + (key_count % PS_GROUP_KEYS != 0);
 }
 
+/* How many of up to `left` things the budget of a step has room for, a group at least; what they cost is taken off. */
+static inline uint32_t ps_budget_take(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t left)
+{
+    uint64_t count =
+        *budget_bytes / cost_bytes / PS_GROUP_KEYS * PS_GROUP_KEYS; /* few groups are cut short */
+    count = count < PS_GROUP_KEYS ? PS_GROUP_KEYS : count;
+    uint32_t taken = count < left ? (uint32_t)count : left;
+    uint64_t cost = taken * cost_bytes;
+    *budget_bytes -= cost < *budget_bytes ? cost : *budget_bytes;
+    return taken;
+}
+
 static inline void ps_row_prefetch(const float *row, uint32_t bytes)
 {
     uint32_t lines = (bytes + 63) / 64;

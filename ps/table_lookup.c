@@ -87,31 +87,103 @@ static inline void copy_sink(struct ps_table *t, void *self, uint32_t first, con
     t->kernels->copy_rows((float *)self + (size_t)first * t->dim, rows, count, t->dim);
 }
 
-void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert, float *out)
-{
-    each_row(t, keys, key_count, insert, copy_sink, out);
-}
-
-struct bags {
-    const uint32_t *offsets;
-    float *out;
-    uint32_t bag; /* the one that the next key belongs to, or an earlier one */
-};
-
 static inline void bag_sink(struct ps_table *t, void *self, uint32_t first, const float *const *rows,
                             uint32_t count)
 {
-    struct bags *bags = self;
+    struct ps_table_lookup *l = self;
+    first += l->keys_done;
     uint32_t end = first + count;
     for (uint32_t key = first; key < end;) {
-        while (bags->offsets[bags->bag + 1] <= key)
-            bags->bag++;
-        uint32_t bag_end = bags->offsets[bags->bag + 1];
+        while (l->offsets[l->bag + 1] <= key)
+            l->bag++;
+        uint32_t bag_end = l->offsets[l->bag + 1];
         uint32_t run_end = bag_end < end ? bag_end : end;
-        t->kernels->add_rows(bags->out + (size_t)bags->bag * t->dim, rows + (key - first), run_end - key,
-                             t->dim);
+        t->kernels->add_rows(l->out + (size_t)l->bag * t->dim, rows + (key - first), run_end - key, t->dim);
         key = run_end;
     }
+}
+
+/* ---- steps ---- */
+
+static size_t row_bytes(const struct ps_table *t)
+{
+    return t->dim * sizeof(float);
+}
+
+uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count, uint32_t bag_count)
+{
+    return key_count * (PS_KEY_COST_BYTES + row_bytes(t)) + bag_count * row_bytes(t);
+}
+
+/* The buckets of the next groups come while others use the processor. */
+static void prefetch_next(const struct ps_table *t, const struct ps_table_lookup *l)
+{
+    uint32_t left = l->key_count - l->keys_done;
+    uint32_t count = left < 2 * PS_GROUP_KEYS ? left : 2 * PS_GROUP_KEYS;
+    for (uint32_t i = 0; i < count; i++)
+        __builtin_prefetch(ps_index_home(&t->index, ps_key_hash(l->keys[l->keys_done + i], t->index.seed)), 0,
+                           3);
+}
+
+static void rows_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count)
+{
+    each_row(t, l->keys + l->keys_done, count, l->insert, copy_sink, l->out + (size_t)l->keys_done * t->dim);
+    l->keys_done += count;
+    l->rows_done = l->keys_done;
+}
+
+/* Begins the bags that keys before `keys_end` belong to, and the empty ones between them, `bags_max` at most; returns up to
+ * where that lets the keys go. */
+static uint32_t bags_begin(const struct ps_table *t, struct ps_table_lookup *l, uint32_t keys_end,
+                           uint32_t bags_max)
+{
+    uint32_t first = l->bags_begun, bag = first;
+    while (bag - first < bags_max && (l->offsets[bag] < keys_end || keys_end == l->key_count))
+        bag++;
+    memset(l->out + (size_t)first * t->dim, 0, (bag - first) * row_bytes(t));
+    l->bags_begun = bag;
+    return bag < l->bag_count && l->offsets[bag] < keys_end ? l->offsets[bag] : keys_end;
+}
+
+static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count, uint32_t bags_max)
+{
+    uint32_t keys_end = bags_begin(t, l, l->keys_done + count, bags_max);
+    each_row(t, l->keys + l->keys_done, keys_end - l->keys_done, l->insert, bag_sink, l);
+    l->keys_done = keys_end;
+    for (; l->rows_done < l->bags_begun && l->offsets[l->rows_done + 1] <= keys_end; l->rows_done++) {
+        if (t->feature.pooling == MR_POOL_SUM)
+            continue;
+        float *bag = l->out + (size_t)l->rows_done * t->dim;
+        uint32_t keys = l->offsets[l->rows_done + 1] - l->offsets[l->rows_done];
+        t->kernels->divide(bag, bag, ps_bag_divisor(t, keys), t->dim);
+    }
+}
+
+bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes)
+{
+    uint64_t for_bags_bytes = *budget_bytes;
+    uint32_t count =
+        ps_budget_take(budget_bytes, PS_KEY_COST_BYTES + row_bytes(t), l->key_count - l->keys_done);
+    if (l->offsets == NULL) {
+        rows_step(t, l, count);
+    } else {
+        uint32_t bags_before = l->bags_begun;
+        bags_step(t, l, count, ps_budget_take(&for_bags_bytes, row_bytes(t), l->bag_count - bags_before));
+        uint64_t cost_bytes = (l->bags_begun - bags_before) * row_bytes(t);
+        *budget_bytes -= cost_bytes < *budget_bytes ? cost_bytes : *budget_bytes;
+    }
+    bool whole = l->keys_done == l->key_count && (l->offsets == NULL || l->bags_begun == l->bag_count);
+    if (!whole)
+        prefetch_next(t, l);
+    return whole;
+}
+
+/* ---- at once ---- */
+
+void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert, float *out)
+{
+    struct ps_table_lookup l = {.keys = keys, .key_count = key_count, .insert = insert, .out = out};
+    rows_step(t, &l, key_count);
 }
 
 void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets,
@@ -119,13 +191,11 @@ void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32
 {
     if (bag_count == 0)
         return;
-    memset(out, 0, (size_t)bag_count * t->dim * sizeof(float));
-    struct bags bags = {.offsets = offsets, .out = out};
-    each_row(t, keys, offsets[bag_count], insert, bag_sink, &bags);
-    if (t->feature.pooling == MR_POOL_SUM)
-        return;
-    for (uint32_t b = 0; b < bag_count; b++) {
-        float *bag = out + (size_t)b * t->dim;
-        t->kernels->divide(bag, bag, ps_bag_divisor(t, offsets[b + 1] - offsets[b]), t->dim);
-    }
+    struct ps_table_lookup l = {.keys = keys,
+                                .key_count = offsets[bag_count],
+                                .offsets = offsets,
+                                .bag_count = bag_count,
+                                .insert = insert,
+                                .out = out};
+    bags_step(t, &l, l.key_count, bag_count);
 }

@@ -14,30 +14,11 @@
 #define SLOTS_PER_KEY                                                                                        \
     4u /* at least, and less than twice that: a probe that meets another key costs a mispredicted branch */
 
-/* Which keys: those whose hash has `value` in the lowest `bits` bits. */
-struct hash_class {
-    uint32_t bits;
-    uint64_t value;
-};
+/* A push goes through its keys once, or, class by class, several times: those whose hash has class_value in the lowest
+ * class_bits bits are brought together, then applied. */
+enum push_stage { PUSH_NEW, PUSH_CLEAR, PUSH_COLLECT, PUSH_APPLY, PUSH_DONE };
 
-struct push {
-    /* what to do */
-    const uint64_t *keys;
-    uint32_t key_count;
-    const uint32_t *offsets; /* NULL: a gradient per key */
-    const float *gradients;
-    bool averages; /* gradients of bags are divided by the bag's divisor */
-    /* the distinct keys, and the gradient of each: the caller's, or a sum in `sums` */
-    uint32_t *slots; /* hash table: number of a distinct key + 1, or 0 */
-    uint32_t slot_mask;
-    uint32_t distinct_count, distinct_max;
-    struct distinct *distinct;
-    uint32_t sum_count, sum_max;
-    float *sums;
-    uint32_t skipped;
-};
-
-struct distinct {
+struct ps_distinct {
     uint64_t hash;
     uint64_t key;
     const float *gradient;
@@ -53,32 +34,34 @@ static uint32_t slots_for(size_t keys)
 
 /* Lay the arrays out in scratch memory. A sum is needed per key that is there twice, or per key when gradients are
  * divided on the way. */
-static void push_layout(struct push *p, const struct ps_table *t)
+static void push_layout(struct ps_table_push *p, const struct ps_table *t)
 {
     size_t row_bytes = t->dim * sizeof(float);
     size_t keys_per_sum = p->averages ? 1 : 2;
     /* a key's share: its entry, its slots, its part of a sum; and for rounding one more sum and the least slots */
     size_t key_bytes =
-        sizeof(struct distinct) + 2 * SLOTS_PER_KEY * sizeof(uint32_t) + row_bytes / keys_per_sum;
+        sizeof(struct ps_distinct) + 2 * SLOTS_PER_KEY * sizeof(uint32_t) + row_bytes / keys_per_sum;
     size_t fixed_bytes = row_bytes + SLOTS_MIN * sizeof(uint32_t);
     size_t wanted = p->key_count * key_bytes + fixed_bytes, bytes;
-    uint8_t *scratch = ps_arena_scratch(t->arena, wanted, &bytes);
+    uint8_t *scratch =
+        ps_arena_scratch(t->arena, p->at_once ? PS_SCRATCH_ONCE : PS_SCRATCH_STEPS, wanted, &bytes);
     size_t keys = bytes >= wanted ? p->key_count : (bytes - fixed_bytes) / key_bytes;
     p->distinct_max = (uint32_t)keys;
     p->sum_max = (uint32_t)(keys / keys_per_sum + 1);
     p->slot_mask = slots_for(keys) - 1;
-    p->distinct = (struct distinct *)(void *)scratch;
+    p->distinct = (struct ps_distinct *)(void *)scratch;
     p->sums = (float *)(void *)(p->distinct + keys);
     p->slots = (uint32_t *)(void *)(p->sums + (size_t)p->sum_max * t->dim);
 }
 
-static bool is_sum(const struct push *p, const struct ps_table *t, const float *gradient)
+static bool is_sum(const struct ps_table_push *p, const struct ps_table *t, const float *gradient)
 {
     return gradient >= p->sums && gradient < p->sums + (size_t)p->sum_max * t->dim;
 }
 
 /* A new sum that starts as gradient / divisor; NULL when there is no room. */
-static float *sum_start(struct push *p, const struct ps_table *t, const float *gradient, float divisor)
+static float *sum_start(struct ps_table_push *p, const struct ps_table *t, const float *gradient,
+                        float divisor)
 {
     if (p->sum_count == p->sum_max)
         return NULL;
@@ -88,8 +71,9 @@ static float *sum_start(struct push *p, const struct ps_table *t, const float *g
 }
 
 /* The key has been met before in this push. A gradient with NaN or Inf is left out of the sum. */
-static __attribute__((noinline)) bool add_repeated(struct push *p, const struct ps_table *t,
-                                                   struct distinct *d, const float *gradient, float divisor)
+static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, const struct ps_table *t,
+                                                   struct ps_distinct *d, const float *gradient,
+                                                   float divisor)
 {
     const struct ps_kernels *k = t->kernels;
     if (!is_sum(p, t, d->gradient)) {
@@ -115,12 +99,12 @@ static __attribute__((noinline)) bool add_repeated(struct push *p, const struct 
     return true;
 }
 
-static inline uint32_t slot_of(const struct push *p, uint64_t hash)
+static inline uint32_t slot_of(const struct ps_table_push *p, uint64_t hash)
 {
     return (uint32_t)(hash >> SPLIT_BITS_MAX) & p->slot_mask;
 }
 
-static inline bool add_first(struct push *p, const struct ps_table *t, uint32_t *slot, uint64_t key,
+static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, uint32_t *slot, uint64_t key,
                              uint64_t hash, const float *gradient, float divisor)
 {
     if (p->averages) {
@@ -134,14 +118,14 @@ static inline bool add_first(struct push *p, const struct ps_table *t, uint32_t 
     }
     if (p->distinct_count == p->distinct_max)
         return false;
-    p->distinct[p->distinct_count] = (struct distinct){hash, key, gradient};
+    p->distinct[p->distinct_count] = (struct ps_distinct){hash, key, gradient};
     *slot = ++p->distinct_count;
     return true;
 }
 
 /* False when there is no room. */
-static inline bool add_gradient(struct push *p, const struct ps_table *t, uint64_t key, uint64_t hash,
-                                const float *gradient, float divisor)
+static inline bool add_gradient(struct ps_table_push *p, const struct ps_table *t, uint64_t key,
+                                uint64_t hash, const float *gradient, float divisor)
 {
     uint32_t at = slot_of(p, hash);
     for (;; at = (at + 1) & p->slot_mask) { /* most slots are free */
@@ -153,27 +137,20 @@ static inline bool add_gradient(struct push *p, const struct ps_table *t, uint64
     }
 }
 
-/* The bag that the keys have come to. */
-struct bag_cursor {
-    uint32_t bag;
-    uint32_t end; /* first key behind it */
-    float divisor;
-};
-
-static inline void bag_advance(const struct push *p, const struct ps_table *t, uint32_t key,
-                               struct bag_cursor *c)
+/* On to the bag that this key belongs to. */
+static inline void bag_advance(struct ps_table_push *p, const struct ps_table *t, uint32_t key)
 {
-    while (p->offsets[c->bag + 1] <= key)
-        c->bag++;
-    c->end = p->offsets[c->bag + 1];
-    c->divisor = ps_bag_divisor(t, c->end - p->offsets[c->bag]);
+    while (p->offsets[p->bag + 1] <= key)
+        p->bag++;
+    p->bag_end = p->offsets[p->bag + 1];
+    p->divisor = ps_bag_divisor(t, p->bag_end - p->offsets[p->bag]);
 }
 
 /* Keys [first, first + count): false when there is no room. */
-static inline bool group_collect(struct push *p, const struct ps_table *t, struct hash_class class,
-                                 struct bag_cursor *c, uint32_t first, uint32_t count)
+static inline bool group_collect(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
+                                 uint32_t count)
 {
-    uint64_t class_mask = ((uint64_t)1 << class.bits) - 1;
+    uint64_t class_mask = ((uint64_t)1 << p->class_bits) - 1;
     uint64_t hashes[PS_GROUP_KEYS];
     for (uint32_t i = 0; i < count; i++) {
         hashes[i] = ps_key_hash(p->keys[first + i], t->index.seed);
@@ -183,27 +160,15 @@ static inline bool group_collect(struct push *p, const struct ps_table *t, struc
         uint32_t key = first + i;
         size_t gradient = key;
         if (p->offsets != NULL) {
-            if (key >= c->end)
-                bag_advance(p, t, key, c);
-            gradient = c->bag;
+            if (key >= p->bag_end)
+                bag_advance(p, t, key);
+            gradient = p->bag;
         }
-        if ((hashes[i] & class_mask) != class.value)
+        if ((hashes[i] & class_mask) != p->class_value)
             continue;
-        if (!add_gradient(p, t, p->keys[key], hashes[i], p->gradients + gradient * t->dim, c->divisor))
+        if (!add_gradient(p, t, p->keys[key], hashes[i], p->gradients + gradient * t->dim, p->divisor))
             return false;
     }
-    return true;
-}
-
-/* Brings the keys of a class together; false when there is no room. The table is not touched. */
-static bool class_collect(struct push *p, const struct ps_table *t, struct hash_class class)
-{
-    struct bag_cursor c = {.divisor = 1.0f};
-    p->distinct_count = p->sum_count = p->skipped = 0;
-    memset(p->slots, 0, ((size_t)p->slot_mask + 1) * sizeof(*p->slots));
-    for (uint32_t first = 0; first < p->key_count; first += PS_GROUP_KEYS)
-        if (!group_collect(p, t, class, &c, first, ps_group_size(p->key_count, first)))
-            return false;
     return true;
 }
 
@@ -214,12 +179,12 @@ struct row_group {
     const float *gradients[PS_GROUP_KEYS];
 };
 
-static inline void group_find(const struct push *p, struct ps_table *t, const struct ps_group *g,
+static inline void group_find(const struct ps_table_push *p, struct ps_table *t, const struct ps_group *g,
                               uint32_t first, uint32_t count, struct row_group *out)
 {
     out->count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const struct distinct *d = &p->distinct[first + i];
+        const struct ps_distinct *d = &p->distinct[first + i];
         struct ps_place place = ps_index_find_from(&t->index, g->homes[i], d->key, d->hash);
         if (__builtin_expect(place.bucket == NULL, 0))
             continue;
@@ -232,21 +197,21 @@ static inline void group_find(const struct push *p, struct ps_table *t, const st
     }
 }
 
-/* Runs the optimizer over the keys collected, in three stages of groups like a lookup. */
-static void class_apply(struct push *p, struct ps_table *t)
+/* Runs the optimizer over distinct keys [first, first + count), in three stages of groups like a lookup. */
+static void range_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
 {
     struct ps_group groups[2];
     struct row_group rows[2];
-    uint32_t found = 0, changed = 0, group_count = ps_group_count(p->distinct_count);
+    uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 2; step++) {
         if (step < group_count) {
-            uint32_t first = step * PS_GROUP_KEYS, count = ps_group_size(p->distinct_count, first);
-            for (uint32_t i = 0; i < count; i++)
-                ps_group_seek(t, &groups[step % 2], i, p->distinct[first + i].hash);
+            uint32_t at = step * PS_GROUP_KEYS, size = ps_group_size(count, at);
+            for (uint32_t i = 0; i < size; i++)
+                ps_group_seek(t, &groups[step % 2], i, p->distinct[first + at + i].hash);
         }
         if (step >= 1 && step - 1 < group_count) {
-            uint32_t first = (step - 1) * PS_GROUP_KEYS;
-            group_find(p, t, &groups[(step - 1) % 2], first, ps_group_size(p->distinct_count, first),
+            uint32_t at = (step - 1) * PS_GROUP_KEYS;
+            group_find(p, t, &groups[(step - 1) % 2], first + at, ps_group_size(count, at),
                        &rows[(step - 1) % 2]);
         }
         if (step >= 2) {
@@ -256,42 +221,133 @@ static void class_apply(struct push *p, struct ps_table *t)
         }
     }
     t->counters.updates += changed;
-    t->counters.gradients_skipped += p->skipped + (found - changed);
-    t->counters.gradients_without_row += p->distinct_count - found;
+    t->counters.gradients_skipped += found - changed;
+    t->counters.gradients_without_row += count - found;
 }
 
-static void push_class(struct push *p, struct ps_table *t, struct hash_class class)
+/* ---- steps ---- */
+
+static uint64_t collect_cost_bytes(const struct ps_table *t)
 {
-    if (class_collect(p, t, class)) {
-        class_apply(p, t);
-        return;
+    return (PS_KEY_COST_BYTES + t->dim * sizeof(float)) / 2;
+}
+
+static uint64_t apply_cost_bytes(const struct ps_table *t)
+{
+    return PS_KEY_COST_BYTES + t->dim * sizeof(float) + t->stored_row_bytes;
+}
+
+uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count)
+{
+    return key_count * (collect_cost_bytes(t) + apply_cost_bytes(t));
+}
+
+static void stage_begin(struct ps_table_push *p, enum push_stage stage)
+{
+    p->stage = stage;
+    p->position = p->bag = p->bag_end = 0;
+    p->divisor = 1.0f;
+}
+
+/* Of filling with zeros, per slot: it goes at many times the speed of what costs are counted by. */
+#define CLEAR_COST_BYTES 1u
+
+static void clear_step(struct ps_table_push *p, uint64_t *budget_bytes)
+{
+    uint32_t count = ps_budget_take(budget_bytes, CLEAR_COST_BYTES, p->slot_mask + 1 - p->position);
+    memset(p->slots + p->position, 0, count * sizeof(*p->slots));
+    p->position += count;
+    if (p->position == p->slot_mask + 1) {
+        p->distinct_count = p->sum_count = p->skipped = 0;
+        stage_begin(p, PUSH_COLLECT);
     }
-    assert(class.bits < SPLIT_BITS_MAX);
-    push_class(p, t, (struct hash_class){class.bits + 1, class.value});
-    push_class(p, t, (struct hash_class){class.bits + 1, class.value | (uint64_t)1 << class.bits});
+}
+
+/* Brings keys together; the table is not touched. Without room, half the class first. */
+static void collect_step(struct ps_table_push *p, const struct ps_table *t, uint64_t *budget_bytes)
+{
+    uint32_t end =
+        p->position + ps_budget_take(budget_bytes, collect_cost_bytes(t), p->key_count - p->position);
+    for (; p->position < end; p->position += ps_group_size(end, p->position)) {
+        if (!group_collect(p, t, p->position, ps_group_size(end, p->position))) {
+            assert(p->class_bits < SPLIT_BITS_MAX);
+            p->class_bits++;
+            stage_begin(p, PUSH_CLEAR);
+            return;
+        }
+    }
+    if (p->position == p->key_count)
+        stage_begin(p, PUSH_APPLY);
+}
+
+/* The class is through: to the other half of what it is half of, or of what that is half of, ... */
+static void class_advance(struct ps_table_push *p)
+{
+    while (p->class_bits > 0) {
+        uint64_t top = (uint64_t)1 << (p->class_bits - 1);
+        p->class_value ^= top;
+        if ((p->class_value & top) != 0) {
+            stage_begin(p, PUSH_CLEAR);
+            return;
+        }
+        p->class_bits--;
+    }
+    stage_begin(p, PUSH_DONE);
+}
+
+static void apply_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budget_bytes)
+{
+    uint32_t count = ps_budget_take(budget_bytes, apply_cost_bytes(t), p->distinct_count - p->position);
+    range_apply(p, t, p->position, count);
+    p->position += count;
+    if (p->position == p->distinct_count) {
+        t->counters.gradients_skipped += p->skipped;
+        class_advance(p);
+    }
+}
+
+bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *budget_bytes)
+{
+    if (p->stage == PUSH_NEW) {
+        if (p->key_count == 0)
+            return true;
+        p->averages = p->offsets != NULL && t->feature.pooling != MR_POOL_SUM;
+        push_layout(p, t);
+        stage_begin(p, PUSH_CLEAR);
+    }
+    while (*budget_bytes > 0 && p->stage != PUSH_DONE) {
+        if (p->stage == PUSH_CLEAR)
+            clear_step(p, budget_bytes);
+        else if (p->stage == PUSH_COLLECT)
+            collect_step(p, t, budget_bytes);
+        else
+            apply_step(p, t, budget_bytes);
+    }
+    if (p->stage == PUSH_DONE)
+        t->counters.keys_pushed += p->key_count;
+    return p->stage == PUSH_DONE;
+}
+
+static void push_at_once(struct ps_table *t, struct ps_table_push *p)
+{
+    uint64_t budget_bytes = UINT64_MAX;
+    p->at_once = true;
+    (void)ps_table_push_step(t, p, &budget_bytes);
 }
 
 void ps_table_push(struct ps_table *t, const uint64_t *keys, uint32_t key_count, const float *gradients)
 {
-    if (key_count == 0)
-        return;
-    struct push p = {.keys = keys, .key_count = key_count, .gradients = gradients};
-    push_layout(&p, t);
-    push_class(&p, t, (struct hash_class){0, 0});
-    t->counters.keys_pushed += key_count;
+    struct ps_table_push p = {.keys = keys, .key_count = key_count, .gradients = gradients};
+    push_at_once(t, &p);
 }
 
 void ps_table_push_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
                         const float *gradients)
 {
-    if (bag_count == 0 || offsets[bag_count] == 0)
-        return;
-    struct push p = {.keys = keys,
-                     .key_count = offsets[bag_count],
-                     .offsets = offsets,
-                     .gradients = gradients,
-                     .averages = t->feature.pooling != MR_POOL_SUM};
-    push_layout(&p, t);
-    push_class(&p, t, (struct hash_class){0, 0});
-    t->counters.keys_pushed += p.key_count;
+    struct ps_table_push p = {.keys = keys,
+                              .key_count = bag_count > 0 ? offsets[bag_count] : 0,
+                              .offsets = offsets,
+                              .bag_count = bag_count,
+                              .gradients = gradients};
+    push_at_once(t, &p);
 }

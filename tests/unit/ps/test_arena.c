@@ -143,14 +143,14 @@ static void test_scratch_grows_and_is_kept(void **state)
 {
     struct ps_arena *a = ps_arena_create(LIMIT);
     size_t bytes = 0;
-    void *p = ps_arena_scratch(a, 1, &bytes);
+    void *p = ps_arena_scratch(a, PS_SCRATCH_ONCE, 1, &bytes);
     assert_int_equal(bytes, PS_ARENA_SCRATCH_BYTES_MIN);
     assert_int_equal((uintptr_t)p % 64, 0);
-    p = ps_arena_scratch(a, 3 * PS_ARENA_SCRATCH_BYTES_MIN + 1, &bytes);
+    p = ps_arena_scratch(a, PS_SCRATCH_ONCE, 3 * PS_ARENA_SCRATCH_BYTES_MIN + 1, &bytes);
     assert_true(bytes > 3 * PS_ARENA_SCRATCH_BYTES_MIN);
     memset(p, 1, bytes);
     size_t again = 0;
-    assert_ptr_equal(ps_arena_scratch(a, 100, &again), p);
+    assert_ptr_equal(ps_arena_scratch(a, PS_SCRATCH_ONCE, 100, &again), p);
     assert_int_equal(again, bytes);
     ps_arena_destroy(a);
 }
@@ -161,7 +161,7 @@ static void test_scratch_that_cannot_be_had_leaves_what_there_is(void **state)
     size_t bytes = 0;
     heap_is_short = true;
     assert_null(ps_arena_create(LIMIT));
-    void *p = ps_arena_scratch(a, 2 * PS_ARENA_SCRATCH_BYTES_MIN, &bytes);
+    void *p = ps_arena_scratch(a, PS_SCRATCH_ONCE, 2 * PS_ARENA_SCRATCH_BYTES_MIN, &bytes);
     heap_is_short = false;
     assert_non_null(p);
     assert_int_equal(bytes, PS_ARENA_SCRATCH_BYTES_MIN);
