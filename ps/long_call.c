@@ -49,12 +49,10 @@ void ps_run(const struct ps_op *op, const struct ps_job *job, void *state)
     l->job = job;
 }
 
-void ps_reply_end(const struct ps_op *op)
+void ps_reply_advance(const struct ps_op *op, const void *end)
 {
-    if (mr_call_ref_alive(op->ep, op->request->ref)) {
-        mr_reply_end(op->ep, op->request->ref);
-    } else {
-        mr_reply_busy(op->ep, op->request->ref);
+    if (op->core->long_calls.running == op->request) {
+        mr_reply_advance(op->ep, op->request->ref, end);
     }
 }
 
@@ -95,7 +93,7 @@ static bool is_through(struct ps_core *core, uint64_t budget_bytes)
     struct ps_op op = ps_op_of(core, core->ep, l->running);
     if (!mr_call_ref_alive(core->ep, l->running->ref) &&
         (l->job->drop == NULL || l->job->drop(&op, l->state))) {
-        mr_reply_busy(core->ep, l->running->ref);
+        mr_reply_end(core->ep, l->running->ref); /* gives back what the call held */
         return true;
     }
     return l->job->step(&op, l->state, budget_bytes);

@@ -56,8 +56,8 @@ void ps_long_calls_free(struct ps_long_calls *l);
 bool ps_defer(const struct ps_op *op, uint64_t cost_bytes);
 /* Does the call: at once, or from now on in slices if its turn has come. `state` is copied. */
 void ps_run(const struct ps_op *op, const struct ps_job *job, void *state);
-/* Ends the answer that was begun, or gives back what a call held whose session has gone meanwhile. */
-void ps_reply_end(const struct ps_op *op);
+/* Everything of the reply before `end` is final: a call in slices lets it be sent already. */
+void ps_reply_advance(const struct ps_op *op, const void *end);
 
 /* One slice; true when there is more to do. */
 bool ps_long_calls_step(struct ps_core *core, uint64_t now_us);

@@ -244,6 +244,7 @@ static bool lookup_step(const struct ps_op *op, void *state, uint64_t budget_byt
 {
     struct batch_lookup *call = state;
     if (!ps_copy_step(&call->copy, &budget_bytes)) {
+        ps_reply_advance(op, call->copy.to);
         return false;
     }
     mr_reply_end(op->ep, op->request->ref);

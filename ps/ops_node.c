@@ -27,6 +27,7 @@ static bool step_echo(const struct ps_op *op, void *state, uint64_t budget_bytes
     struct echo *echo = state;
     for (; echo->at < echo->tensor_count; echo->at++) {
         if (!ps_copy_step(&echo->copies[echo->at], &budget_bytes)) {
+            ps_reply_advance(op, echo->copies[echo->at].to);
             return false;
         }
     }

@@ -239,7 +239,7 @@ static bool step_push(const struct ps_op *op, void *state, uint64_t budget_bytes
     if (!apply(op, push, &budget_bytes)) {
         return false;
     }
-    ps_reply_end(op);
+    mr_reply_end(op->ep, op->request->ref);
     return true;
 }
 
@@ -400,7 +400,7 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
     ps_learnt_add(core->learnt, push->batch->id);
     core->counters.batches_learnt++;
     ps_batch_unpin(core->batches, push->batch);
-    ps_reply_end(op);
+    mr_reply_end(op->ep, op->request->ref);
     return true;
 }
 

@@ -33,6 +33,7 @@ static bool step_pull(const struct ps_op *op, void *state, uint64_t budget_bytes
 {
     struct ps_copy *copy = state;
     if (!ps_copy_step(copy, &budget_bytes)) {
+        ps_reply_advance(op, copy->to);
         return false;
     }
     mr_reply_end(op->ep, op->request->ref);
