@@ -36,6 +36,7 @@ struct dp_core {
     struct queue in;
     struct dp_task *tasks[TASKS_MAX]; /* under in.lock */
     uint32_t task_count;
+    _Atomic uint32_t posted_count, begun_count; /* tasks, ever */
     bool stop, started;
     struct datagram *open;
     struct {
@@ -226,6 +227,7 @@ static void *run_core(void *arg)
     bool more = false;
     while (take_work(core, !more, &datagrams, tasks, &task_count)) {
         for (uint32_t i = 0; i < task_count; i++) {
+            core->begun_count++;
             tasks[i]->run(tasks[i], core->app, core);
         }
         struct mr_address from = {.port = 9};
@@ -398,6 +400,7 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
     bool room = core->task_count < TASKS_MAX;
     if (room) {
         core->tasks[core->task_count++] = task;
+        core->posted_count++;
         pthread_cond_signal(&core->in.filled);
     }
     pthread_mutex_unlock(&core->in.lock);
@@ -427,8 +430,14 @@ void dp_core_each_counter(const struct dp_core *core,
 
 /* ---- holding a core ---- */
 
+struct dp_core *fake_dp_core(uint32_t core)
+{
+    return &the_dp->cores[core];
+}
+
 static sem_t releases[DP_CORES_MAX];
 static _Atomic bool is_held[DP_CORES_MAX];
+static _Atomic uint32_t hold_count[DP_CORES_MAX];
 static pthread_once_t releases_once = PTHREAD_ONCE_INIT;
 
 static void make_releases(void)
@@ -443,6 +452,7 @@ static void wait_for_release(struct dp_task *task, void *core_app, struct dp_cor
     (void)core_app;
     free(task);
     is_held[core->index] = true;
+    hold_count[core->index]++;
     while (sem_wait(&releases[core->index]) != 0) {
     }
     is_held[core->index] = false;
@@ -471,13 +481,20 @@ void fake_dp_wait_held(uint32_t core)
     }
 }
 
+void fake_dp_turn(uint32_t core)
+{
+    uint32_t before = hold_count[core];
+    fake_dp_hold(core);
+    fake_dp_release(core);
+    while (hold_count[core] == before) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+}
+
 void fake_dp_wait_posted(uint32_t core, uint32_t count)
 {
-    struct dp_core *c = &the_dp->cores[core];
-    for (uint32_t waiting = 0; waiting < count;) {
-        pthread_mutex_lock(&c->in.lock);
-        waiting = c->task_count;
-        pthread_mutex_unlock(&c->in.lock);
+    const struct dp_core *c = &the_dp->cores[core];
+    while (c->posted_count - c->begun_count < count) {
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
 }

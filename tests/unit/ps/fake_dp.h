@@ -15,11 +15,16 @@ void fake_dp_client_tx_end(void *self, uint32_t bytes);
 /* Gives every datagram that came from a core to `ep`; false when there was none. */
 bool fake_dp_client_receive(struct mr_endpoint *ep);
 
+/* For looking into a core that stands still. */
+struct dp_core *fake_dp_core(uint32_t core);
 /* Stops a core in its next turn, behind the tasks that were posted before. Holds nest: each ends with a release. */
 void fake_dp_hold(uint32_t core);
 void fake_dp_release(uint32_t core);
 /* Waits until it stands still. */
 void fake_dp_wait_held(uint32_t core);
+/* Lets a core that stands still go through one turn, and stops it at the beginning of the next, before it looks at what it has
+ * taken in by then. */
+void fake_dp_turn(uint32_t core);
 /* Waits until `count` tasks wait for a core that is held. */
 void fake_dp_wait_posted(uint32_t core, uint32_t count);
 

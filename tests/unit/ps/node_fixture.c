@@ -15,36 +15,38 @@
     60000000 /* a call that takes this long has failed; nothing waits for it in a good run */
 #define FIXTURE_IO_MIB 64
 
-static struct node_reply last_reply;
-static bool is_answered;
+static struct node_call last;
+static uint32_t answer_count;
 
-static void free_reply(void)
+void node_call_end(struct node_call *call)
 {
-    for (uint32_t i = 0; i < last_reply.tensor_count; i++) {
-        free(last_reply.tensors[i].data);
+    for (uint32_t i = 0; i < call->reply.tensor_count; i++) {
+        free(call->reply.tensors[i].data);
     }
-    memset(&last_reply, 0, sizeof(last_reply));
+    memset(call, 0, sizeof(*call));
 }
 
 static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply)
 {
     struct node_fixture *n = app;
-    (void)user;
-    last_reply.status = status;
+    struct node_call *mine = user;
+    struct node_reply *out = &mine->reply;
+    out->status = status;
     if (reply != NULL && status != MR_OK && reply->preamble.tensor_count == 1) {
-        snprintf(last_reply.text, sizeof(last_reply.text), "%.*s", (int)reply->tensors[0].bytes,
+        snprintf(out->text, sizeof(out->text), "%.*s", (int)reply->tensors[0].bytes,
                  (const char *)reply->tensors[0].data);
     } else if (reply != NULL && status == MR_OK) {
-        last_reply.tensor_count = reply->preamble.tensor_count;
-        assert_in_range(last_reply.tensor_count, 0, NODE_REPLY_TENSORS_MAX);
-        for (uint32_t i = 0; i < last_reply.tensor_count; i++) {
-            last_reply.tensors[i] = reply->tensors[i];
-            last_reply.tensors[i].data = malloc(reply->tensors[i].bytes + 1);
-            memcpy(last_reply.tensors[i].data, reply->tensors[i].data, reply->tensors[i].bytes);
+        out->tensor_count = reply->preamble.tensor_count;
+        assert_in_range(out->tensor_count, 0, NODE_REPLY_TENSORS_MAX);
+        for (uint32_t i = 0; i < out->tensor_count; i++) {
+            out->tensors[i] = reply->tensors[i];
+            out->tensors[i].data = malloc(reply->tensors[i].bytes + 1);
+            memcpy(out->tensors[i].data, reply->tensors[i].data, reply->tensors[i].bytes);
         }
     }
-    is_answered = true;
+    mine->is_answered = true;
+    mine->order = ++answer_count;
     mr_call_free(n->client, call);
 }
 
@@ -67,8 +69,7 @@ static void connect_client(struct node_fixture *n)
     memset(config.client_uuid, 7, sizeof(config.client_uuid));
     assert_int_equal(mr_endpoint_create(&config, &n->client), MR_OK);
     for (uint32_t i = 0; i < n->core_count; i++) {
-        struct mr_address to = fake_dp_address(i);
-        assert_int_equal(mr_session_open(n->client, &to, (uint16_t)i, NULL, &n->sessions[i]), MR_OK);
+        node_join(n, i);
     }
 }
 
@@ -132,7 +133,7 @@ int node_teardown(void **state)
     if (n->server != NULL) {
         node_stop(n);
     }
-    free_reply();
+    node_call_end(&last);
     snprintf(command, sizeof(command), "rm -rf %s", n->directory);
     int status = system(command);
     free(n);
@@ -141,30 +142,62 @@ int node_teardown(void **state)
 
 /* ---- calls ---- */
 
-static void begin(struct node_fixture *n, uint32_t core, const struct mr_call_options *options,
-                  const struct mr_tensor *tensors, uint32_t tensor_count)
+void node_post(struct node_fixture *n, uint32_t core, struct node_call *call,
+               const struct mr_call_options *options, const struct mr_tensor *tensors, uint32_t tensor_count)
 {
     struct mr_tensor copies[MR_TENSORS_MAX];
-    struct mr_call *call;
-    free_reply();
-    is_answered = false;
+    struct mr_call_options mine = *options;
+    struct mr_call *handle;
+    node_call_end(call);
+    mine.user = call;
     if (tensor_count > 0) {
         memcpy(copies, tensors, tensor_count * sizeof(*tensors));
     }
-    assert_int_equal(mr_call_begin(n->client, n->sessions[core], options, copies, tensor_count, &call),
+    assert_int_equal(mr_call_begin(n->client, n->sessions[core], &mine, copies, tensor_count, &handle),
                      MR_OK);
-    mr_call_send(n->client, call, dp_now_us());
+    mr_call_send(n->client, handle, dp_now_us());
+    mr_endpoint_poll(n->client, dp_now_us(), 64);
+}
+
+void node_look(struct node_fixture *n)
+{
+    do {
+        mr_endpoint_poll(n->client, dp_now_us(), 64);
+    } while (fake_dp_client_receive(n->client));
     mr_endpoint_flush(n->client, dp_now_us());
 }
 
-const struct node_reply *node_end(struct node_fixture *n)
+const struct node_reply *node_wait(struct node_fixture *n, struct node_call *call)
 {
-    while (!is_answered) {
+    while (!call->is_answered) {
         mr_endpoint_poll(n->client, dp_now_us(), 64);
         fake_dp_client_receive(n->client);
     }
     mr_endpoint_flush(n->client, dp_now_us());
-    return &last_reply;
+    return &call->reply;
+}
+
+void node_leave(struct node_fixture *n, uint32_t core)
+{
+    mr_session_close(n->client, n->sessions[core], dp_now_us());
+    mr_endpoint_flush(n->client, dp_now_us());
+}
+
+void node_join(struct node_fixture *n, uint32_t core)
+{
+    struct mr_address to = fake_dp_address(core);
+    assert_int_equal(mr_session_open(n->client, &to, (uint16_t)core, NULL, &n->sessions[core]), MR_OK);
+}
+
+static void begin(struct node_fixture *n, uint32_t core, const struct mr_call_options *options,
+                  const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    node_post(n, core, &last, options, tensors, tensor_count);
+}
+
+const struct node_reply *node_end(struct node_fixture *n)
+{
+    return node_wait(n, &last);
 }
 
 void node_begin(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,

@@ -46,6 +46,21 @@ const struct node_reply *node_call(struct node_fixture *n, uint32_t core, uint8_
 const struct node_reply *node_call_step(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
                                         uint64_t step, uint16_t flags, const struct mr_tensor *tensors,
                                         uint32_t tensor_count);
+/* One of several calls under way. */
+struct node_call {
+    struct node_reply reply;
+    bool is_answered;
+    uint32_t order; /* in which the answers came, from 1 */
+};
+void node_post(struct node_fixture *n, uint32_t core, struct node_call *call,
+               const struct mr_call_options *options, const struct mr_tensor *tensors, uint32_t tensor_count);
+/* Takes in what has come by now. */
+void node_look(struct node_fixture *n);
+const struct node_reply *node_wait(struct node_fixture *n, struct node_call *call);
+void node_call_end(struct node_call *call); /* frees the answer's tensors */
+/* The client leaves a core, and all its calls there end; and comes back. */
+void node_leave(struct node_fixture *n, uint32_t core);
+void node_join(struct node_fixture *n, uint32_t core);
 /* The same in two halves: other things can be done while it is under way. One at a time. */
 void node_begin(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
                 const struct mr_tensor *tensors, uint32_t tensor_count);

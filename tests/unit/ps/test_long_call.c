@@ -1,0 +1,590 @@
+/* Calls in slices. The core goes turn by turn, so that each test knows what has been done when. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "fake_dp.h"
+#include "node_fixture.h"
+
+enum { KEYS = 3000 }; /* of NODE_DIM: several slices */
+
+#define NEVER_US UINT64_MAX
+
+static uint64_t keys[KEYS];
+static float gradients[KEYS * NODE_DIM];
+
+static uint32_t make_table(struct node_fixture *n)
+{
+    struct mr_feature f = node_table("emb", 1);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        keys[i] = i;
+    }
+    for (uint32_t i = 0; i < KEYS * NODE_DIM; i++) {
+        gradients[i] = 1;
+    }
+    return node_create(n, &f);
+}
+
+/* Makes the rows, in calls that are small. */
+static void make_rows(struct node_fixture *n, uint32_t table)
+{
+    for (uint32_t i = 0; i < KEYS; i += 100) {
+        struct mr_tensor t = mr_tensor_1d(MR_U64, 100, keys + i);
+        node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
+    }
+}
+
+static void post_lookup(struct node_fixture *n, struct node_call *call, uint32_t table, uint32_t key_count)
+{
+    struct mr_call_options options = {.op = MR_OP_LOOKUP, .table = (uint16_t)table, .deadline_us = NEVER_US};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, key_count, keys);
+    node_post(n, 0, call, &options, &t, 1);
+}
+
+static void post_push(struct node_fixture *n, struct node_call *call, uint32_t table, uint32_t key_count,
+                      uint64_t deadline_us)
+{
+    uint32_t head[2] = {table, 0};
+    struct mr_call_options options = {.op = MR_OP_PUSH_GRAD, .step = 1, .deadline_us = deadline_us};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, key_count, keys),
+                                   mr_tensor_1d(MR_U32, 0, NULL),
+                                   mr_tensor_2d(MR_F32, key_count, NODE_DIM, gradients)};
+    node_post(n, 0, call, &options, tensors, 4);
+}
+
+static void post_feed(struct node_fixture *n, struct node_call *call, uint32_t table, uint64_t batch_id,
+                      uint32_t key_count, uint32_t flags)
+{
+    static uint32_t offsets[KEYS + 1];
+    uint32_t head[4] = {table, key_count, 1, flags};
+    for (uint32_t i = 0; i <= key_count; i++) {
+        offsets[i] = i;
+    }
+    struct mr_call_options options = {.op = MR_OP_FEED_SAMPLE, .deadline_us = NEVER_US};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 4, head),
+                                   mr_tensor_1d(MR_U64, key_count, keys),
+                                   mr_tensor_1d(MR_U32, key_count + 1, offsets)};
+    node_post(n, 0, call, &options, tensors, 4);
+}
+
+static void post_push_batch(struct node_fixture *n, struct node_call *call, uint64_t batch_id, uint32_t table,
+                            uint32_t samples)
+{
+    uint32_t head[2] = {table, 0};
+    struct mr_call_options options = {.op = MR_OP_PUSH_GRAD_BATCH, .step = 1, .deadline_us = NEVER_US};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 2, head),
+                                   mr_tensor_3d(MR_F32, samples, 1, NODE_DIM, gradients)};
+    node_post(n, 0, call, &options, tensors, 3);
+}
+
+static void post_id(struct node_fixture *n, struct node_call *call, uint8_t op, uint32_t table, uint64_t id)
+{
+    struct mr_call_options options = {.op = op, .table = (uint16_t)table, .deadline_us = NEVER_US};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &id);
+    node_post(n, 0, call, &options, &t, 1);
+}
+
+static void post_text(struct node_fixture *n, struct node_call *call, uint8_t op, uint64_t id)
+{
+    struct mr_call_options options = {.op = op, .deadline_us = NEVER_US};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 1, &id)};
+    node_post(n, 0, call, &options, tensors, op == MR_OP_SAVE ? 1 : 2);
+}
+
+static void post_freeze(struct node_fixture *n, struct node_call *call, uint32_t level)
+{
+    struct mr_call_options options = {.op = MR_OP_FREEZE, .deadline_us = NEVER_US};
+    struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
+    node_post(n, 0, call, &options, &t, 1);
+}
+
+static void hold(void)
+{
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+}
+
+/* What was posted to a core that is held is taken in, and `count` slices are done of it. */
+static void slices(uint32_t count)
+{
+    for (uint32_t i = 0; i <= count; i++) {
+        fake_dp_turn(0);
+    }
+}
+
+static void end_all(struct node_call *calls, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        node_call_end(&calls[i]);
+    }
+}
+
+/* ---- what comes in between ---- */
+
+static void small_calls_go_before(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[4] = {0};
+    uint32_t table = make_table(n);
+    hold();
+    post_lookup(n, &calls[0], table, KEYS);
+    post_lookup(n, &calls[1], table, 5);
+    slices(1);
+    node_look(n);
+    assert_true(calls[1].is_answered);
+    assert_false(calls[0].is_answered);
+    post_lookup(n, &calls[2], table, 6);
+    post_push(n, &calls[3], table, 7, NEVER_US);
+    slices(1);
+    node_look(n);
+    assert_true(calls[2].is_answered && calls[3].is_answered);
+    assert_false(calls[0].is_answered);
+    fake_dp_release(0);
+    const struct node_reply *reply = node_wait(n, &calls[0]);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[0].dims[0], KEYS);
+    const float *rows = reply->tensors[0].data;
+    assert_float_equal(rows[0], 1, 0); /* looked up before the push */
+    assert_float_equal(rows[KEYS * NODE_DIM - 1], 1, 0);
+    assert_float_equal(node_value(n, table, 0), 0, 0);
+    assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 1);
+    assert_in_range(node_counter(n, 0, "ps.slices"), 4, 20);
+    assert_int_equal(node_counter(n, 0, "ps.calls_between_slices"), 2);
+    end_all(calls, 4);
+}
+
+static void a_reply_is_sent_as_it_grows(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call call = {0};
+    uint32_t table = make_table(n);
+    node_leave(n, 0); /* nobody takes the replies up: what was sent can be counted */
+    node_join(n, 0);
+    node_value(n, table, 0);
+    uint64_t before = mr_endpoint_counters(n->client)->rx_packets;
+    hold();
+    post_lookup(n, &call, table, KEYS);
+    slices(3);
+    node_look(n);
+    assert_false(call.is_answered);
+    assert_true(mr_endpoint_counters(n->client)->rx_packets > before);
+    fake_dp_release(0);
+    node_check(node_wait(n, &call), MR_OK, NULL);
+    node_call_end(&call);
+}
+
+static void long_calls_go_one_after_the_other(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[3] = {0};
+    uint32_t table = make_table(n);
+    make_rows(n, table);
+    hold();
+    post_push(n, &calls[0], table, KEYS, NEVER_US);
+    post_lookup(n, &calls[1], table, KEYS);
+    post_push(n, &calls[2], table, KEYS, NEVER_US);
+    fake_dp_release(0);
+    const struct node_reply *reply = node_wait(n, &calls[1]);
+    node_check(reply, MR_OK, NULL);
+    for (uint32_t i = 0; i < KEYS * NODE_DIM; i++) {
+        assert_float_equal(((const float *)reply->tensors[0].data)[i], 0, 0);
+    }
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    node_check(node_wait(n, &calls[2]), MR_OK, NULL);
+    assert_true(calls[0].order < calls[1].order && calls[1].order < calls[2].order);
+    assert_float_equal(node_value(n, table, KEYS - 1), -1, 0);
+    end_all(calls, 3);
+}
+
+static void what_is_wrong_is_refused_whole(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n), head[2] = {table, 0};
+    static uint32_t offsets[KEYS + 1];
+    make_rows(n, table);
+    for (uint32_t i = 0; i <= KEYS; i++) {
+        offsets[i] = i == KEYS - 1 ? KEYS - 3 : i; /* falls at its end */
+    }
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, KEYS, keys),
+                                   mr_tensor_1d(MR_U32, KEYS + 1, offsets),
+                                   mr_tensor_2d(MR_F32, KEYS, NODE_DIM, gradients)};
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_INVALID_ARGUMENT, "offsets fall");
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, tensors + 1, 2), MR_INVALID_ARGUMENT,
+               "offsets fall");
+    assert_float_equal(node_value(n, table, 0), 1, 0);
+    assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 2);
+}
+
+static void keys_of_another_core_are_found_among_many(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n), count = 0, other = 0;
+    static uint64_t mine[4 * KEYS];
+    for (uint64_t key = 0; count < KEYS; key++) {
+        if (node_core_of_key(n, key, 0) == 0) {
+            mine[count++] = key;
+        } else {
+            other = (uint32_t)key;
+        }
+    }
+    struct mr_tensor t = mr_tensor_1d(MR_U64, KEYS, mine);
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
+    mine[KEYS - 1] = other;
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_INVALID_ARGUMENT, "belongs to core");
+}
+
+static void large_echoes_and_variables_come_whole(void **state)
+{
+    struct node_fixture *n = *state;
+    enum { COUNT = 100000 };
+    struct mr_feature v = node_variable("dense", COUNT);
+    uint32_t variable = node_create(n, &v);
+    float *values = malloc(COUNT * sizeof(float));
+    uint64_t range[2] = {0, COUNT}, first = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        values[i] = (float)i;
+    }
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, COUNT, values)};
+    node_check(node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, tensors, 2), MR_OK, NULL);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_ECHO, 0, tensors, 2);
+    node_check(reply, MR_OK, NULL);
+    assert_memory_equal(reply->tensors[1].data, values, COUNT * sizeof(float));
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
+    reply = node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_memory_equal(reply->tensors[0].data, values, COUNT * sizeof(float));
+    assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 2);
+    free(values);
+}
+
+/* ---- batches ---- */
+
+static void a_batch_is_there_once_it_is_whole(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[3] = {0};
+    uint32_t table = make_table(n);
+    hold();
+    post_feed(n, &calls[0], table, 8, KEYS, 0);
+    slices(1);
+    post_id(n, &calls[1], MR_OP_LOOKUP_BATCH, table, 8);
+    slices(1);
+    node_look(n);
+    assert_true(calls[1].is_answered);
+    node_check(&calls[1].reply, MR_UNKNOWN_BATCH, NULL);
+    fake_dp_release(0);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    post_id(n, &calls[1], MR_OP_LOOKUP_BATCH, table, 8);
+    const struct node_reply *reply = node_wait(n, &calls[1]);
+    node_check(reply, MR_OK, NULL);
+    for (uint32_t i = 0; i < KEYS * NODE_DIM; i++) {
+        assert_float_equal(((const float *)reply->tensors[0].data)[i], 1, 0);
+    }
+    end_all(calls, 3);
+}
+
+static void a_batch_under_a_push_is_nobody_elses(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[5] = {0};
+    struct mr_feature v = node_variable("bias", NODE_DIM);
+    uint32_t table = make_table(n), variable = node_create(n, &v);
+    post_feed(n, &calls[0], table, 8, KEYS, 0);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    hold();
+    post_push_batch(n, &calls[0], 8, table, KEYS);
+    slices(2);
+    post_id(n, &calls[1], MR_OP_FORGET_BATCH, 0, 8);
+    post_feed(n, &calls[2], table, 8, 4, 0); /* takes the place of what is being learnt */
+    uint64_t id = 8;
+    uint32_t head[2] = {variable, 0};
+    struct mr_call_options options = {.op = MR_OP_PUSH_GRAD_BATCH, .deadline_us = NEVER_US};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 2, head),
+                                   mr_tensor_1d(MR_F32, NODE_DIM, gradients)};
+    node_post(n, 0, &calls[3], &options, tensors, 3); /* small, but of the same batch */
+    slices(1);
+    node_look(n);
+    assert_false(calls[0].is_answered || calls[3].is_answered);
+    assert_true(calls[1].is_answered && calls[2].is_answered);
+    fake_dp_release(0);
+    const struct node_reply *reply = node_wait(n, &calls[0]);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(*(const uint32_t *)reply->tensors[0].data, 1);
+    reply = node_wait(n, &calls[3]);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(*(const uint32_t *)reply->tensors[0].data, 0);
+    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
+    for (uint64_t key = 0; key < KEYS; key += 499) {
+        assert_float_equal(node_value(n, table, key), 0, 0);
+    }
+    end_all(calls, 5);
+}
+
+static void a_batch_may_be_forgotten_while_it_is_read(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[4] = {0};
+    struct mr_feature wide = node_table("wide", 2);
+    wide.dims[0] = 256;
+    uint32_t table = node_create(n, &wide), small = make_table(n);
+    post_feed(n, &calls[0], table, 8, 400, 0);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    hold();
+    post_id(n, &calls[0], MR_OP_LOOKUP_BATCH, table, 8);
+    slices(2);
+    post_id(n, &calls[1], MR_OP_FORGET_BATCH, 0, 8);
+    post_feed(n, &calls[2], small, 8, 4, 0);
+    slices(1);
+    post_id(n, &calls[3], MR_OP_LOOKUP_BATCH, small, 8);
+    slices(1);
+    node_look(n);
+    assert_false(calls[0].is_answered);
+    node_check(&calls[3].reply, MR_OK, NULL);
+    fake_dp_release(0);
+    const struct node_reply *reply = node_wait(n, &calls[0]);
+    node_check(reply, MR_OK, NULL);
+    for (uint32_t i = 0; i < 400 * 256; i++) {
+        assert_float_equal(((const float *)reply->tensors[0].data)[i], 2, 0);
+    }
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 1);
+    post_id(n, &calls[1], MR_OP_FORGET_BATCH, 0, 8);
+    node_check(node_wait(n, &calls[1]), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
+    end_all(calls, 4);
+}
+
+/* ---- sessions that end ---- */
+
+static void check_nothing_is_held(struct node_fixture *n)
+{
+    hold();
+    size_t used = mr_endpoint_memory_used(dp_core_endpoint(fake_dp_core(0)));
+    fake_dp_release(0);
+    assert_in_range(used, 0, 16384); /* of small answers that are not acknowledged yet */
+    assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
+}
+
+static void a_push_that_was_begun_survives_its_session(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[2] = {0};
+    uint32_t table = make_table(n);
+    make_rows(n, table);
+    hold();
+    post_push(n, &calls[0], table, KEYS, NEVER_US);
+    post_push(n, &calls[1], table, KEYS, NEVER_US);
+    slices(3);
+    node_leave(n, 0);
+    assert_true(calls[0].is_answered && calls[1].is_answered);
+    fake_dp_release(0);
+    node_join(n, 0);
+    while (node_counter(n, 0, "ps.pushes_applied") == 0) {
+    }
+    check_nothing_is_held(n);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 1); /* the other was not begun */
+    for (uint64_t key = 0; key < KEYS; key += 499) {
+        assert_float_equal(node_value(n, table, key), 0, 0);
+    }
+    end_all(calls, 2);
+}
+
+static void lookups_and_feeds_end_with_their_session(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[3] = {0};
+    uint32_t table = make_table(n);
+    post_feed(n, &calls[0], table, 9, KEYS, MR_FEED_READ_ONLY);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    hold();
+    post_feed(n, &calls[0], table, 8, KEYS, 0);
+    slices(2);
+    node_leave(n, 0);
+    fake_dp_release(0);
+    node_join(n, 0);
+    node_value(n, table, 0);
+    hold();
+    post_lookup(n, &calls[1], table, KEYS);
+    slices(2);
+    node_leave(n, 0);
+    fake_dp_release(0);
+    node_join(n, 0);
+    node_value(n, table, 0);
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 1);
+    post_id(n, &calls[0], MR_OP_FORGET_BATCH, 0, 9);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    check_nothing_is_held(n);
+    end_all(calls, 3);
+}
+
+static void a_call_whose_deadline_has_passed_is_not_begun(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[2] = {0};
+    uint32_t table = make_table(n);
+    make_rows(n, table);
+    hold();
+    post_lookup(n, &calls[0], table, KEYS);
+    post_push(n, &calls[1], table, KEYS, dp_now_us() + 20000);
+    slices(1);
+    node_wait(n, &calls[1]); /* its client gives it up, the core holding still */
+    nanosleep(&(struct timespec){.tv_nsec = 40000000}, NULL);
+    fake_dp_release(0);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 0), 1, 0);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 0);
+    end_all(calls, 2);
+}
+
+/* ---- what the control thread does ---- */
+
+static void a_cut_waits_for_the_push_under_way(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[3] = {0};
+    uint32_t table = make_table(n);
+    make_rows(n, table);
+    hold();
+    post_push(n, &calls[0], table, KEYS, NEVER_US);
+    post_text(n, &calls[1], MR_OP_SAVE, 0);
+    post_push(n, &calls[2], table, KEYS, NEVER_US); /* waits, and is not in the checkpoint */
+    slices(4);                                      /* the push is about to change rows */
+    fake_dp_wait_posted(0, 1);                      /* the cut */
+    fake_dp_release(0);
+    for (uint32_t i = 0; i < 3; i++) {
+        node_check(node_wait(n, &calls[i]), MR_OK, NULL);
+    }
+    uint64_t id = *(const uint64_t *)calls[1].reply.tensors[0].data;
+    assert_float_equal(node_value(n, table, 0), -1, 0);
+    while (node_restore(n, id)->status == MR_CHECKPOINT_RUNNING) {
+    }
+    for (uint64_t key = 0; key < KEYS; key++) {
+        assert_float_equal(node_value(n, table, key), 0, 0);
+    }
+    end_all(calls, 3);
+}
+
+/* Pushes go on while a checkpoint is written: each hands over the rows it changes, in slices, and small ones in between. */
+static void a_checkpoint_holds_the_rows_as_of_its_cut(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[8] = {0};
+    uint32_t table = make_table(n);
+    make_rows(n, table);
+    hold();
+    post_text(n, &calls[0], MR_OP_SAVE, 0);
+    fake_dp_turn(0);
+    fake_dp_turn(0);
+    for (uint32_t i = 1; i < 8; i++) {
+        post_push(n, &calls[i], table, i % 2 == 1 ? KEYS : 50, NEVER_US);
+    }
+    fake_dp_wait_posted(0, 1); /* the cut, in the same turn as the pushes */
+    fake_dp_release(0);
+    for (uint32_t i = 0; i < 8; i++) {
+        node_check(node_wait(n, &calls[i]), MR_OK, NULL);
+    }
+    uint64_t id = *(const uint64_t *)calls[0].reply.tensors[0].data;
+    assert_float_equal(node_value(n, table, 0), -6, 0);
+    assert_float_equal(node_value(n, table, KEYS - 1), -3, 0);
+    while (node_restore(n, id)->status == MR_CHECKPOINT_RUNNING) {
+    }
+    for (uint64_t key = 0; key < KEYS; key++) {
+        assert_float_equal(node_value(n, table, key), 1, 0);
+    }
+    end_all(calls, 8);
+}
+
+static void a_freeze_falls_between_calls(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[3] = {0};
+    uint32_t table = make_table(n);
+    hold();
+    post_lookup(n, &calls[0], table, KEYS);
+    post_freeze(n, &calls[1], MR_FREEZE_ALL);
+    post_push(n, &calls[2], table, KEYS, NEVER_US);
+    slices(2);
+    fake_dp_wait_posted(0, 1);
+    fake_dp_release(0);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    node_check(node_wait(n, &calls[1]), MR_OK, NULL);
+    node_check(node_wait(n, &calls[2]), MR_FROZEN, NULL);
+    assert_int_equal(node_counter(n, 0, "table.rows"), KEYS); /* all, not those before the freeze */
+    end_all(calls, 3);
+}
+
+static void a_restore_falls_between_calls(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[3] = {0};
+    uint32_t table = make_table(n);
+    make_rows(n, table);
+    uint64_t id = node_save(n);
+    post_push(n, &calls[0], table, KEYS, NEVER_US);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    hold();
+    post_lookup(n, &calls[0], table, KEYS);
+    post_text(n, &calls[1], MR_OP_RESTORE, id);
+    post_lookup(n, &calls[2], table, KEYS);
+    slices(2);
+    fake_dp_wait_posted(0, 1);
+    fake_dp_release(0);
+    const struct node_reply *before = node_wait(n, &calls[0]), *after = node_wait(n, &calls[2]);
+    node_check(node_wait(n, &calls[1]), MR_OK, NULL);
+    node_check(before, MR_OK, NULL);
+    node_check(after, MR_OK, NULL);
+    for (uint32_t i = 0; i < KEYS * NODE_DIM; i++) {
+        assert_float_equal(((const float *)before->tensors[0].data)[i], 0, 0);
+        assert_float_equal(((const float *)after->tensors[0].data)[i], 1, 0);
+    }
+    end_all(calls, 3);
+}
+
+static void a_node_stops_in_the_middle(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[4] = {0};
+    uint32_t table = make_table(n);
+    make_rows(n, table);
+    hold();
+    post_feed(n, &calls[0], table, 8, KEYS, 0);
+    post_push(n, &calls[1], table, KEYS, NEVER_US);
+    post_lookup(n, &calls[2], table, KEYS);
+    slices(2);
+    fake_dp_release(0);
+    node_stop(n);
+    node_start(n, 1);
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
+    end_all(calls, 4);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(small_calls_go_before),
+        TEST(a_reply_is_sent_as_it_grows),
+        TEST(long_calls_go_one_after_the_other),
+        TEST(what_is_wrong_is_refused_whole),
+        cmocka_unit_test_setup_teardown(keys_of_another_core_are_found_among_many, node_setup_3_cores,
+                                        node_teardown),
+        TEST(large_echoes_and_variables_come_whole),
+        TEST(a_batch_is_there_once_it_is_whole),
+        TEST(a_batch_under_a_push_is_nobody_elses),
+        TEST(a_batch_may_be_forgotten_while_it_is_read),
+        TEST(a_push_that_was_begun_survives_its_session),
+        TEST(lookups_and_feeds_end_with_their_session),
+        TEST(a_call_whose_deadline_has_passed_is_not_begun),
+        TEST(a_cut_waits_for_the_push_under_way),
+        TEST(a_checkpoint_holds_the_rows_as_of_its_cut),
+        TEST(a_freeze_falls_between_calls),
+        TEST(a_restore_falls_between_calls),
+        TEST(a_node_stops_in_the_middle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
