@@ -26,6 +26,8 @@ struct mr_client {
     uint32_t deadline_ms;
     uint32_t busy_poll_us;
     bool has_progress_thread;
+    bool replay; /* keep pushes for a server that restarts */
+    uint64_t replay_bytes;
     pthread_t progress_thread;
 
     pthread_mutex_t lock; /* of everything below, and of all futures and calls */

@@ -8,6 +8,7 @@
 #include "trainer_client/clock.h"
 #include "trainer_client/future.h"
 #include "trainer_client/node.h"
+#include "trainer_client/resend.h"
 
 #define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
 /* A silence that is no chance: a first probe and two more, at the longest pause there is between them, less some. */
@@ -32,6 +33,7 @@ static void on_session(void *app, struct mr_session *session, enum mr_session_ev
         link->refused = false;
         watch_offload_anew(link);
         mrc_node_session_up(link->client, link, &info);
+        mrc_resend_session_up(link, &info, event == MR_SESSION_RESTARTED);
     }
 }
 
@@ -55,6 +57,7 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     ec.psk_count = config->has_psk ? 1 : 0;
     memcpy(ec.client_uuid, config->client_uuid, MR_UUID_BYTES);
     ec.sessions_max = 2;
+    ec.hold_on_restart = true;
     ec.calls_max = MRC_CALLS_MAX;
     ec.udp_bytes_max = link->socket.udp_bytes_max;
     ec.receive_window_bytes = link->socket.receive_window_bytes;
@@ -74,6 +77,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
         goto no_memory;
     link->client = client;
     link->core = core;
+    mrc_resend_init(link);
     link->address = *address;
     link->socket.fd = -1;
     link->offload_wanted = config->offload;
@@ -135,6 +139,7 @@ void mrc_link_destroy(struct mrc_link *link)
     if (link == NULL)
         return;
     mr_endpoint_destroy(link->ep);
+    mrc_resend_fini(link);
     mrc_udp_sender_destroy(link->sender);
     mrc_udp_receiver_destroy(link->receiver);
     mrc_udp_close(&link->socket);

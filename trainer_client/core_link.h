@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
 #include "trainer_client/address.h"
+#include "trainer_client/replay.h"
 #include "trainer_client/udp_receive.h"
 #include "trainer_client/udp_send.h"
 #include "trainer_client/udp_socket.h"
@@ -41,6 +42,11 @@ struct mrc_link {
     uint64_t request_bytes; /* of calls begun and not ended */
     uint32_t calls_pending; /* begun and not ended */
     uint32_t calls_held;    /* ended and not freed: views that the caller holds */
+    uint32_t incarnation;   /* of the server, as this link has seen it last */
+    struct mrc_replay own;  /* its pushes */
+    struct mr_link resends; /* those that are under way again */
+    uint64_t resend_us;     /* when there is something to be sent again */
+    bool held;              /* the server restarted: only calls that are ahead of the others go out */
     bool up;                /* has been accepted at least once */
     bool refused;           /* the peer's machine said lately that nobody listens there */
     bool blocked;           /* the socket's buffer is full: it is watched for room */

@@ -9,6 +9,7 @@
 #include "trainer_client/outcome.h"
 #include "trainer_client/reply.h"
 #include "trainer_client/request.h"
+#include "trainer_client/resend.h"
 
 #define PRIORITY_MAX          7u
 #define COPY_LOCKED_BYTES_MAX 16384u /* more is copied into the request without the lock */
@@ -73,9 +74,12 @@ void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
 
 enum mr_status mrc_future_begin(struct mr_future *f)
 {
-    pthread_mutex_lock(&f->client->lock);
-    enum mr_status status = mrc_request_begin_waiting(f);
+    enum mr_status status = mrc_resend_prepare(f);
 
+    if (status != MR_OK)
+        return status;
+    pthread_mutex_lock(&f->client->lock);
+    status = mrc_request_begin_waiting(f);
     pthread_mutex_unlock(&f->client->lock);
     if (status == MR_OK)
         mrc_request_copy(f);
@@ -169,9 +173,12 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     if (status == MR_DEADLINE_EXCEEDED && reply == NULL &&
         mrc_link_was_silent(part->link, f->sent_us, mrc_now_us()))
         part->status = MR_UNREACHABLE;
+    part->replied = reply != NULL;
+    part->sequence = reply != NULL ? reply->preamble.sequence : 0;
     if (reply != NULL && reply->preamble.tensor_count > 0)
         keep_answers(part, reply);
     mrc_request_ended(part);
+    mrc_resend_ended(part, reply);
     if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
         mrc_link_delivered(part->link);
     part->link->calls_held++;
@@ -223,11 +230,13 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
     struct mr_client *client = f->client;
     enum mr_status status;
 
-    if (!f->begun && mrc_request_bytes(f) > COPY_LOCKED_BYTES_MAX) {
+    if (!f->begun &&
+        (mrc_request_bytes(f) > COPY_LOCKED_BYTES_MAX || mrc_resend_numbers(client, f->options.op))) {
         status = mrc_future_begin(f);
         if (status != MR_OK)
             goto failed;
     }
+    mrc_resend_copy(f);
     pthread_mutex_lock(&client->lock);
     if (!f->begun) {
         status = mrc_request_begin_waiting(f);
@@ -269,6 +278,7 @@ static void free_calls(struct mr_future *f)
 
 static void free_memory(struct mr_future *f)
 {
+    mrc_resend_free(f);
     for (uint32_t i = 0; i < f->part_count; i++) {
         if (f->parts[i].answers != f->parts[i].few)
             free(f->parts[i].answers);

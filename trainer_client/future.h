@@ -25,7 +25,11 @@ struct mrc_part {
     struct mr_tensor *tensors; /* of the request: `data` is copied, NULL = room to be filled in */
     const void **sources;      /* where they are copied from */
     struct mr_call *call;      /* NULL once freed or handed to a reply */
+    struct mrc_push *push;     /* of a numbered call, until it ends */
     uint32_t request_bytes;
+    bool replied;              /* by the server; otherwise the call ended here */
+    bool kept;                 /* nobody answered, and it will be sent again */
+    uint64_t sequence;         /* of the reply */
     enum mr_status status;     /* once ended */
     struct mr_tensor *answers; /* of the reply: views that are valid as long as `call`, or into `copy` */
     void *copy;

@@ -93,6 +93,7 @@ static void ask(struct mr_client *client)
         return;
     }
     f->on_end = info_came;
+    f->options.ahead = true; /* a held session is released once the map is known */
     if (mrc_future_send_locked(f) != MR_OK) {
         mrc_future_free_locked(f);
         ask_later(node);

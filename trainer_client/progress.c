@@ -9,6 +9,7 @@
 #include "trainer_client/clock.h"
 #include "trainer_client/core_link.h"
 #include "trainer_client/node.h"
+#include "trainer_client/resend.h"
 
 #define SPIN_ROUND_US 1000u /* timers are looked after at least this often while spinning */
 #define SLEEP_MAX_US  1000000u
@@ -72,7 +73,9 @@ void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
 
 uint64_t mrc_progress_next_us(const struct mr_client *client)
 {
-    uint64_t next = mrc_node_next_us(client);
+    uint64_t next = mrc_node_next_us(client), resend = mrc_resend_next_us(client);
+
+    next = resend < next ? resend : next;
 
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
@@ -126,6 +129,7 @@ static void process_links(struct mr_client *client)
     for (uint32_t i = 0; i < links; i++)
         mrc_link_process(client->links[i], now_us);
     mrc_node_look_after(client);
+    mrc_resend_look_after(client);
     for (uint32_t i = 0; i < client->link_count; i++)
         mrc_link_poll(client->links[i], now_us);
 }

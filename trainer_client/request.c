@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 #include "trainer_client/last_error.h"
+#include "trainer_client/resend.h"
 
 static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
 {
@@ -16,20 +17,25 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
     for (uint32_t t = 0; t < part->tensor_count; t++)
         part->tensors[t].data = NULL;
     part->request_bytes = mr_message_bytes(part->tensors, part->tensor_count);
-    if (part->request_bytes > 0 && !mrc_link_has_room(link, part->request_bytes))
+    if (!f->options.ahead && part->request_bytes > 0 && !mrc_link_has_room(link, part->request_bytes))
         return MR_NO_MEMORY;
+    enum mr_status status = mrc_resend_begin(f, part, link);
 
-    enum mr_status status =
+    if (status != MR_OK)
+        return status;
+    part->link = link;
+    status =
         mr_call_begin(link->ep, link->session, &f->options, part->tensors, part->tensor_count, &part->call);
 
     if (status == MR_OK) {
-        part->link = link;
         link->calls_pending++;
         link->request_bytes += part->request_bytes;
         client->calls_held++;
-    } else if (status != MR_NO_MEMORY) {
-        mrc_error_line("%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
+        return MR_OK;
     }
+    mrc_resend_undo(part);
+    if (status != MR_NO_MEMORY)
+        mrc_error_line("%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
     return status;
 }
 
@@ -47,6 +53,7 @@ void mrc_request_undo(struct mr_future *f)
 
         if (part->call == NULL)
             continue;
+        mrc_resend_undo(part);
         mrc_request_ended(part);
         /* Counts as no room made for others: two calls that never fit at once would wake each other for ever. */
         mr_call_free(part->link->ep, part->call);
@@ -94,7 +101,7 @@ enum mr_status mrc_request_begin_waiting(struct mr_future *f)
 
         if (status != MR_NO_MEMORY)
             return status;
-        if (mrc_client_calls_pending(client) == 0)
+        if (mrc_client_calls_pending(client) == 0 && !mrc_resend_pending(client))
             return mrc_error(
                 MR_NO_MEMORY,
                 "%s: %s: the request does not fit into the memory for messages, memory_bytes = %u",

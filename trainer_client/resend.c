@@ -1,0 +1,274 @@
+#include "trainer_client/resend.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include "trainer_client/clock.h"
+#include "trainer_client/last_error.h"
+#include "trainer_client/request.h"
+
+#define NUMBER_MASK ((UINT64_C(1) << MRC_NUMBER_BITS) - 1)
+
+/* A repetition that is under way. */
+struct resend {
+    struct mr_link link; /* of mrc_link.resends */
+    struct mr_future *future;
+    struct mrc_replay *lane;
+    struct mrc_push *push;
+};
+
+void mrc_resend_init(struct mrc_link *link)
+{
+    mrc_replay_init(&link->own, 0, link->client->replay_bytes);
+    mr_list_init(&link->resends);
+    link->resend_us = MRC_NEVER_US;
+}
+
+void mrc_resend_fini(struct mrc_link *link)
+{
+    mrc_replay_fini(&link->own);
+}
+
+/* ---- the caller's own pushes ---- */
+
+bool mrc_resend_numbers(const struct mr_client *client, uint32_t op)
+{
+    return client->replay && (op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH);
+}
+
+enum mr_status mrc_resend_prepare(struct mr_future *f)
+{
+    if (!mrc_resend_numbers(f->client, f->options.op))
+        return MR_OK;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_part *part = &f->parts[i];
+
+        part->push = mrc_push_new(f->options.op, f->options.table, f->options.priority, f->options.step,
+                                  part->tensors, part->tensor_count);
+        if (part->push == NULL)
+            return mrc_error(MR_NO_MEMORY, "%s: no memory to keep a copy of the request for a replay",
+                             mr_op_name(f->options.op));
+    }
+    return MR_OK;
+}
+
+void mrc_resend_free(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        mrc_push_free(f->parts[i].push);
+        f->parts[i].push = NULL;
+    }
+}
+
+static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_loss *loss, uint64_t step)
+{
+    if (loss->refused != MR_OK)
+        return mrc_error(
+            MR_UNKNOWN_OUTCOME,
+            "%s: the server restarted and refused %" PRIu64 " pushes of steps %" PRIu64 "..%" PRIu64
+            " when they were sent again: %s. Save after creating features; this push "
+            "of step %" PRIu64 " was not sent",
+            link->name, loss->pushes, loss->from_step, loss->to_step, mr_status_text(loss->refused), step);
+    return mrc_error(MR_UNKNOWN_OUTCOME,
+                     "%s: the server restarted from a checkpoint that may lack up to %" PRIu64
+                     " pushes of steps %" PRIu64 "..%" PRIu64 ", and they are no longer in the replay buffer "
+                     "of %" PRIu64 " bytes: raise replay_bytes, or save more often. This push of step "
+                     "%" PRIu64 " was not sent",
+                     link->name, loss->pushes, loss->from_step, loss->to_step, link->own.bytes_max, step);
+}
+
+static uint16_t lane_of(const struct mr_client *client, uint16_t core)
+{
+    return (uint16_t)(client->node.core_count << 8 | core);
+}
+
+enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link)
+{
+    if (part->push == NULL)
+        return MR_OK;
+    struct mrc_loss loss = mrc_replay_take_loss(&link->own);
+
+    if (loss.pushes > 0)
+        return tell_loss(link, &loss, f->options.step);
+    if (link->own.next == 1)
+        link->own.lane = lane_of(f->client, link->core);
+    if (!mrc_replay_add(&link->own, part->push))
+        return MR_NO_MEMORY;
+    f->options.sequence = mrc_replay_sequence(&link->own, part->push);
+    return MR_OK;
+}
+
+void mrc_resend_undo(struct mrc_part *part)
+{
+    if (part->push != NULL && part->push->state != MRC_PUSH_NEW)
+        mrc_replay_undo(&part->link->own, part->push);
+}
+
+void mrc_resend_copy(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mrc_part *part = &f->parts[i];
+
+        for (uint32_t t = 0; part->push != NULL && t < part->tensor_count; t++) {
+            if (part->tensors[t].bytes > 0)
+                memcpy(part->push->tensors[t].data, part->tensors[t].data, part->tensors[t].bytes);
+        }
+    }
+}
+
+/* Nobody answered: the caller is told so, and the push stays, to be applied once all the same. A link that was closed keeps
+ * nothing. */
+void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
+{
+    struct mrc_replay *lane = &part->link->own;
+    struct mrc_push *push = part->push;
+
+    if (push == NULL)
+        return;
+    part->push = NULL;
+    if (reply != NULL || part->link->session == NULL) {
+        uint64_t durable = reply == NULL ? 0 : reply->preamble.sequence & NUMBER_MASK;
+
+        mrc_replay_answered(lane, push, part->status, durable, mrc_now_us());
+        return;
+    }
+    part->status = MR_UNKNOWN_OUTCOME;
+    part->kept = true;
+    mrc_replay_unanswered(lane, push);
+}
+
+bool mrc_resend_pending(const struct mr_client *client)
+{
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        const struct mrc_replay *own = &client->links[i]->own;
+
+        if (!mr_list_empty(&own->asked) || !mrc_replay_caught_up(own))
+            return true;
+    }
+    return false;
+}
+
+/* ---- again ---- */
+
+static void resend_ended(struct mr_future *f)
+{
+    struct resend *resend = f->context;
+    const struct mrc_part *part = &f->parts[0];
+
+    mr_list_remove(&resend->link);
+    if (part->replied)
+        mrc_replay_answered(resend->lane, resend->push, part->status, part->sequence & NUMBER_MASK,
+                            mrc_now_us());
+    else
+        mrc_replay_unanswered(resend->lane, resend->push);
+    mrc_future_free_locked(f);
+}
+
+static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mrc_push *push)
+{
+    struct mr_options options = {.step = push->step, .priority = push->priority};
+    struct mr_future *f;
+
+    if (mrc_future_new(link->client, &options, push->op, push->table, 1, push->tensor_count,
+                       sizeof(struct resend), &f) != MR_OK)
+        return false;
+    for (uint32_t t = 0; t < push->tensor_count; t++)
+        mrc_part_add(f, 0, push->tensors[t]);
+    struct resend *resend = f->context;
+
+    *resend = (struct resend){.future = f, .lane = lane, .push = push};
+    f->parts[0].core = link->core;
+    f->options.deadline_us = MRC_NEVER_US;
+    f->options.sequence = mrc_replay_sequence(lane, push);
+    f->options.ahead = true;
+    f->on_end = resend_ended;
+    if (mrc_future_send_locked(f) != MR_OK) {
+        mrc_future_free_locked(f);
+        return false;
+    }
+    mr_list_append(&link->resends, &resend->link);
+    return true;
+}
+
+/* What the server has not got, or may not have got, of this lane. False: there is no room for more now. */
+static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint64_t now_us)
+{
+    struct mrc_push *push;
+
+    while ((push = mrc_replay_next(lane, now_us)) != NULL) {
+        if (!send_again(link, lane, push)) {
+            mrc_replay_unanswered(lane, push);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The node has told the map that it works by since this link's core restarted. */
+static bool map_is_known(const struct mrc_link *link)
+{
+    const struct mrc_node *node = &link->client->node;
+
+    return !node->stale && !node->asking && node->incarnation == link->incarnation;
+}
+
+static void look_after(struct mrc_link *link, uint64_t now_us)
+{
+    struct mr_session_info info;
+
+    link->resend_us = MRC_NEVER_US;
+    if (link->session == NULL)
+        return;
+    mr_session_info(link->session, &info);
+    if (!info.up || (link->held && !map_is_known(link)))
+        return;
+    bool room = send_due(link, &link->own, now_us);
+
+    link->resend_us = room ? mrc_replay_next_us(&link->own) : now_us + MRC_REPLAY_PAUSE_US;
+    if (link->held && mrc_replay_caught_up(&link->own)) {
+        link->held = false;
+        mr_session_release(link->ep, link->session, now_us);
+        link->unsent = true;
+    }
+}
+
+void mrc_resend_look_after(struct mr_client *client)
+{
+    uint64_t now_us = mrc_now_us();
+
+    for (uint32_t i = 0; i < client->link_count; i++)
+        look_after(client->links[i], now_us);
+}
+
+uint64_t mrc_resend_next_us(const struct mr_client *client)
+{
+    uint64_t next_us = MRC_NEVER_US;
+
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        if (client->links[i]->resend_us < next_us)
+            next_us = client->links[i]->resend_us;
+    }
+    return next_us;
+}
+
+/* ---- restarts ---- */
+
+static void stop_resends(struct mrc_link *link)
+{
+    while (!mr_list_empty(&link->resends)) {
+        const struct resend *resend = MR_CONTAINER(link->resends.next, struct resend, link);
+
+        mr_call_cancel(link->ep, resend->future->parts[0].call);
+    }
+}
+
+void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *info, bool again)
+{
+    bool restarted = again && info->incarnation != link->incarnation;
+
+    link->incarnation = info->incarnation;
+    link->held = info->held;
+    if (!restarted)
+        return;
+    stop_resends(link);
+    mrc_replay_restart(&link->own);
+}
