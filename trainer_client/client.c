@@ -7,6 +7,7 @@
 #include "dataplane/wire/key_file.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/last_error.h"
+#include "trainer_client/resend.h"
 
 static uint32_t or_default(uint32_t value, uint32_t default_value)
 {
@@ -37,6 +38,42 @@ static enum mr_status read_key(const struct mr_client_options *options, struct m
     return mr_key_file_read(path, config->psk, error, error_bytes);
 }
 
+/* The environment says "on", or "off" whatever the program asks for. */
+static enum mr_status read_replay(const struct mr_client_options *options, struct mr_client *client,
+                                  char *error, size_t error_bytes)
+{
+    const char *word = getenv("MILLRACE_REPLAY");
+    bool on = word != NULL && strcmp(word, "on") == 0, off = word != NULL && strcmp(word, "off") == 0;
+
+    if (word != NULL && word[0] != '\0' && !on && !off) {
+        snprintf(error, error_bytes, "$MILLRACE_REPLAY is \"%s\"; it takes on or off", word);
+        return MR_INVALID_ARGUMENT;
+    }
+    client->replay = on || (options->replay && !off);
+    client->replay_bytes = or_default(options->replay_bytes, MRC_REPLAY_BYTES_DEFAULT);
+    client->link_config.replay = client->replay;
+    return MR_OK;
+}
+
+/* Numbers of pushes begin at 1 with every process, so that one that begins again must not be taken for the one before. */
+static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid[MR_UUID_BYTES], char *error,
+                                     size_t error_bytes)
+{
+    uint32_t from = 0;
+
+    if (text != NULL) {
+        if (!parse_uuid(text, uuid)) {
+            snprintf(error, error_bytes, "mr_client_create: client_id must be %u hex digits",
+                     2 * MR_UUID_BYTES);
+            return MR_INVALID_ARGUMENT;
+        }
+        from = replay ? MR_UUID_BYTES / 2 : MR_UUID_BYTES;
+    }
+    size_t left = MR_UUID_BYTES - from;
+
+    return left == 0 || getrandom(uuid + from, left, 0) == (ssize_t)left ? MR_OK : MR_INTERNAL;
+}
+
 static enum mr_status read_options(const struct mr_client_options *options, struct mr_client *client,
                                    char *error, size_t error_bytes)
 {
@@ -53,15 +90,12 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
     config->socket.buffer_bytes = options->receive_buffer_bytes;
     config->socket.udp_bytes_max = options->udp_bytes_max;
     config->offload = !options->no_offload && (gso == NULL || strcmp(gso, "0") != 0);
-    if (options->client_id == NULL) {
-        if (getrandom(config->client_uuid, MR_UUID_BYTES, 0) != MR_UUID_BYTES)
-            return MR_INTERNAL;
-    } else if (!parse_uuid(options->client_id, config->client_uuid)) {
-        snprintf(error, error_bytes, "mr_client_create: client_id must be %u hex digits", 2 * MR_UUID_BYTES);
-        return MR_INVALID_ARGUMENT;
-    }
-    enum mr_status status = read_key(options, config, error, error_bytes);
+    enum mr_status status = read_replay(options, client, error, error_bytes);
 
+    if (status == MR_OK)
+        status = read_client_id(options->client_id, client->replay, config->client_uuid, error, error_bytes);
+    if (status == MR_OK)
+        status = read_key(options, config, error, error_bytes);
     if (status != MR_OK)
         return status;
     status = mrc_address_resolve(options->server, false, &client->address, error, error_bytes);
@@ -252,6 +286,18 @@ uint32_t mr_client_incarnation(const struct mr_client *client)
 
     pthread_mutex_unlock(&c->lock);
     return incarnation;
+}
+
+void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info)
+{
+    struct mr_client *c = (struct mr_client *)client;
+
+    *info = (struct mr_replay_info){.on = false};
+    if (c == NULL)
+        return;
+    pthread_mutex_lock(&c->lock);
+    mrc_resend_info(c, info);
+    pthread_mutex_unlock(&c->lock);
 }
 
 int mr_client_fd(const struct mr_client *client)

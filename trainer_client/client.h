@@ -17,6 +17,7 @@
 #define MRC_CONNECT_MS_DEFAULT   10000u
 #define MRC_MEMORY_BYTES_DEFAULT (64u << 20)
 #define MRC_BUSY_POLL_US_DEFAULT 50u
+#define MRC_REPLAY_BYTES_DEFAULT (64u << 20)
 
 struct mr_client {
     /* set at creation */

@@ -58,10 +58,11 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     memcpy(ec.client_uuid, config->client_uuid, MR_UUID_BYTES);
     ec.sessions_max = 2;
     ec.hold_on_restart = true;
-    ec.calls_max = MRC_CALLS_MAX;
+    ec.calls_max = MRC_CALLS_MAX + MRC_CALLS_AHEAD;
     ec.udp_bytes_max = link->socket.udp_bytes_max;
     ec.receive_window_bytes = link->socket.receive_window_bytes;
-    ec.memory_bytes = config->memory_bytes;
+    /* What is sent again must find room while the caller's own requests wait for it. */
+    ec.memory_bytes = config->replay ? 2 * (size_t)config->memory_bytes : config->memory_bytes;
     return mr_endpoint_create(&ec, &link->ep);
 }
 
@@ -148,6 +149,8 @@ void mrc_link_destroy(struct mrc_link *link)
 
 bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes)
 {
+    if (link->calls_pending + link->calls_held >= MRC_CALLS_MAX)
+        return false;
     return link->calls_pending == 0 || link->request_bytes + request_bytes <= link->memory_bytes / 4;
 }
 

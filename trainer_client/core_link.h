@@ -14,6 +14,7 @@
 
 #define MRC_LINK_NAME_BYTES (MRC_ADDRESS_TEXT_BYTES + 16u)
 #define MRC_CALLS_MAX       4096u /* begun and not freed, per link */
+#define MRC_CALLS_AHEAD     128u  /* more of them, for the library's own */
 
 struct mr_client;
 
@@ -24,6 +25,7 @@ struct mrc_link_config {
     uint8_t client_uuid[MR_UUID_BYTES];
     uint8_t psk[MR_PSK_BYTES];
     bool has_psk;
+    bool replay;
 };
 
 struct mrc_link {
@@ -37,8 +39,8 @@ struct mrc_link {
     struct mr_endpoint *ep;
     struct mr_session *session; /* NULL once closed */
     uint64_t opened_us;
-    uint64_t next_us; /* when mrc_link_poll() is due */
-    uint64_t memory_bytes;
+    uint64_t next_us;       /* when mrc_link_poll() is due */
+    uint64_t memory_bytes;  /* for the caller's messages */
     uint64_t request_bytes; /* of calls begun and not ended */
     uint32_t calls_pending; /* begun and not ended */
     uint32_t calls_held;    /* ended and not freed: views that the caller holds */

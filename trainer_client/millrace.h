@@ -42,16 +42,26 @@ struct mr_reply;  /* tensors that came back */
 struct mr_client_options {
     const char
         *server; /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required */
-    const char *key_file;  /* pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key */
-    const char *client_id; /* 32 hex digits that name this client across restarts. NULL: random */
-    uint32_t deadline_ms;  /* default of every call; 0 = 10000 */
-    uint32_t connect_ms;   /* mr_client_create waits this long for the server; 0 = 10000 */
+    const char *key_file; /* pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key */
+    const char *
+        client_id; /* 32 hex digits that name this client across restarts. NULL: random. One process at a time:
+                              of two with the same, each takes the server's session from the other, and their calls fail
+                              and say so */
+    uint32_t deadline_ms; /* default of every call; 0 = 10000 */
+    uint32_t connect_ms;  /* mr_client_create waits this long for the server; 0 = 10000 */
     uint32_t
         receive_buffer_bytes; /* socket buffer asked for, per core; 0 = 4 MiB, cut to what the system allows */
     uint32_t memory_bytes;    /* for requests and replies, per core; 0 = 64 MiB */
     uint32_t udp_bytes_max;   /* largest UDP payload; 0 = from the route's MTU */
     uint32_t
         busy_poll_us; /* a waiting call spins this long before it sleeps; UINT32_MAX = always spin; 0 = 50 */
+    /* Keep a copy of each gradient push until it is in a checkpoint on disk, and give a server that was restarted from a
+     * checkpoint what it lacks, before anything else: each push is applied once. docs/replay.md. Also $MILLRACE_REPLAY:
+     * "on", or "off" whatever this says. The pushes of a process end with it: with `replay` a process that begins again is
+     * another client to the server, also under the same client_id */
+    bool replay;
+    uint32_t
+        replay_bytes; /* for those copies, per core; 0 = 64 MiB. When it is full the oldest that were answered go */
     bool progress_thread; /* a thread of the library's own keeps calls going while the caller computes */
     bool
         no_offload; /* never hand the kernel runs of datagrams to cut up (UDP_SEGMENT); also $MILLRACE_GSO=0. The
@@ -77,6 +87,19 @@ MR_API int mr_client_fd(const struct mr_client *client);
 MR_API uint32_t mr_client_progress(struct mr_client *client);
 /* Milliseconds after which mr_client_progress() should be called even if the descriptor is quiet; -1 = no need. */
 MR_API int mr_client_timeout_ms(const struct mr_client *client);
+
+struct mr_replay_info {
+    bool on;
+    bool replaying; /* a server restarted, and has not got all of it again */
+    uint64_t kept;  /* pushes, counted per core */
+    uint64_t kept_bytes;
+    uint64_t oldest_step; /* of those kept; 0 when there are none */
+    uint64_t replayed;    /* pushes sent again, and taken or known by the server, since the start */
+    uint64_t given_up;    /* for want of room, before they were known to be on disk */
+    uint64_t
+        dropped; /* refused by the restarted server; batches that the hub hands out again are among them */
+};
+MR_API void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info);
 
 struct mr_options {
     uint32_t deadline_ms;      /* 0 = the client's default */
@@ -131,7 +154,9 @@ MR_API enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_o
                                      uint32_t table, const uint64_t *keys, const uint32_t *offsets,
                                      uint32_t bag_count, struct mr_reply **reply);
 /* gradients: [key_count, dim]. Repeated keys are summed, then the optimizer runs once per key. Applied at most once;
- * MR_UNKNOWN_OUTCOME when the server was lost before it answered. */
+ * MR_UNKNOWN_OUTCOME, with the step, when the server was lost before it answered. With `replay` it is applied once all the
+ * same, and must not be pushed again, unless mr_last_error() says that it was not sent: this tells, once, that pushes of
+ * earlier steps are lost. */
 MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_options *options,
                                         uint32_t table, const uint64_t *keys, uint32_t key_count,
                                         uint32_t dim, const float *gradients);

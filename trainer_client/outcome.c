@@ -1,5 +1,6 @@
 #include "trainer_client/outcome.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "trainer_client/clock.h"
@@ -58,6 +59,27 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
     }
 }
 
+static enum mr_status partly_applied(const struct mr_future *f, const struct mrc_part *failed,
+                                     const char *text, uint32_t good)
+{
+    return mrc_error(MR_UNKNOWN_OUTCOME,
+                     "%s: %s: %s: %s; %u of %u cores have applied the call of step %" PRIu64,
+                     failed->link->name, mr_op_name(f->options.op), mr_status_name(failed->status), text,
+                     good, f->part_count, f->options.step);
+}
+
+/* What cannot be known is told with the step. */
+static enum mr_status told(const struct mr_future *f, const struct mrc_part *failed, const char *text)
+{
+    char step[96] = "";
+
+    if (failed->status == MR_UNKNOWN_OUTCOME)
+        snprintf(step, sizeof step, "; step %" PRIu64 "%s", f->options.step,
+                 failed->kept ? ", kept to be sent again: it must not be pushed again" : "");
+    return mrc_error(failed->status, "%s: %s: %s: %s%s", failed->link->name, mr_op_name(f->options.op),
+                     mr_status_name(failed->status), text, step);
+}
+
 enum mr_status mrc_outcome(struct mr_future *f)
 {
     const struct mrc_part *failed = NULL;
@@ -76,14 +98,10 @@ enum mr_status mrc_outcome(struct mr_future *f)
     if (failed == NULL)
         return MR_OK;
 
-    const char *op = mr_op_name(f->options.op);
-
     describe(failed, text);
-    if (good > 0 && !mr_op_repeatable(f->options.op))
-        return mrc_error(MR_UNKNOWN_OUTCOME, "%s: %s: %s: %s; %u of %u cores have applied the call",
-                         failed->link->name, op, mr_status_name(failed->status), text, good, f->part_count);
-    return mrc_error(failed->status, "%s: %s: %s: %s", failed->link->name, op, mr_status_name(failed->status),
-                     text);
+    return good > 0 && !mr_op_repeatable(f->options.op) && !failed->kept
+               ? partly_applied(f, failed, text, good)
+               : told(f, failed, text);
 }
 
 const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, uint32_t t,

@@ -239,6 +239,27 @@ void mrc_resend_look_after(struct mr_client *client)
         look_after(client->links[i], now_us);
 }
 
+void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info)
+{
+    info->on = client->replay;
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        const struct mrc_link *link = client->links[i];
+        const struct mrc_replay *own = &link->own;
+
+        info->replaying |= link->held || !mrc_replay_caught_up(own);
+        info->kept += own->count;
+        info->kept_bytes += own->bytes;
+        info->replayed += own->replayed;
+        info->given_up += own->given_up;
+        info->dropped += own->dropped;
+        if (mr_list_empty(&own->kept))
+            continue;
+        uint64_t step = MR_CONTAINER(own->kept.next, struct mrc_push, kept)->step;
+
+        info->oldest_step = info->oldest_step == 0 || step < info->oldest_step ? step : info->oldest_step;
+    }
+}
+
 uint64_t mrc_resend_next_us(const struct mr_client *client)
 {
     uint64_t next_us = MRC_NEVER_US;

@@ -41,6 +41,8 @@ void mrc_resend_look_after(struct mr_client *client);
 /* When mrc_resend_look_after() has something to do by itself. */
 uint64_t mrc_resend_next_us(const struct mr_client *client);
 
+void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info);
+
 /* Of a link: as it is created and destroyed. */
 void mrc_resend_init(struct mrc_link *link);
 void mrc_resend_fini(struct mrc_link *link);
