@@ -149,7 +149,8 @@ void mrc_link_destroy(struct mrc_link *link)
 
 bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes)
 {
-    if (link->calls_pending + link->calls_held >= MRC_CALLS_MAX)
+    if (link->calls_pending + link->calls_held >= MRC_CALLS_MAX ||
+        (link->client->replay && request_bytes > link->memory_bytes / 2))
         return false;
     return link->calls_pending == 0 || link->request_bytes + request_bytes <= link->memory_bytes / 4;
 }
@@ -158,6 +159,22 @@ bool mrc_link_is_short(const struct mrc_link *link)
 {
     return link->calls_held >= MRC_CALLS_MAX / 2 ||
            mr_endpoint_memory_used(link->ep) > link->memory_bytes / 2;
+}
+
+#define CONTESTED_US  10000000u
+#define CONTESTED_MIN 3u
+
+void mrc_link_was_forgotten(struct mrc_link *link, uint64_t now_us)
+{
+    if (now_us - link->forgotten_us > CONTESTED_US)
+        link->forgotten = 0;
+    link->forgotten++;
+    link->forgotten_us = now_us;
+}
+
+bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us)
+{
+    return link->forgotten >= CONTESTED_MIN && now_us - link->forgotten_us <= CONTESTED_US;
 }
 
 bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us)

@@ -49,6 +49,8 @@ struct mrc_link {
     struct mr_link resends; /* those that are under way again */
     uint64_t resend_us;     /* when there is something to be sent again */
     bool held;              /* the server restarted: only calls that are ahead of the others go out */
+    uint32_t forgotten;     /* times, see mrc_link_was_forgotten() ... */
+    uint64_t forgotten_us;  /* ... and the last of them */
     bool up;                /* has been accepted at least once */
     bool refused;           /* the peer's machine said lately that nobody listens there */
     bool blocked;           /* the socket's buffer is full: it is watched for room */
@@ -77,6 +79,10 @@ bool mrc_link_is_short(const struct mrc_link *link);
  * them, and losses later on have other reasons. Until that is known, having to send again gives the runs up. */
 void mrc_link_delivered(struct mrc_link *link);
 
+/* The server, the same as before, did not know the session any more. When that comes again and again, another process takes
+ * the session away: one with the same client_id. */
+void mrc_link_was_forgotten(struct mrc_link *link, uint64_t now_us);
+bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us);
 /* Whether a call that ended at its deadline met with silence: nothing was heard since it was handed over at `sent_us`, for
  * so long that a server which is there would have answered a probe. */
 bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us);

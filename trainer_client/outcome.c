@@ -72,12 +72,21 @@ static enum mr_status partly_applied(const struct mr_future *f, const struct mrc
 static enum mr_status told(const struct mr_future *f, const struct mrc_part *failed, const char *text)
 {
     char step[96] = "";
+    struct mr_client *client = f->client;
 
+    pthread_mutex_lock(&client->lock);
+    bool contested = !failed->replied && mrc_link_is_contested(failed->link, mrc_now_us());
+
+    pthread_mutex_unlock(&client->lock);
     if (failed->status == MR_UNKNOWN_OUTCOME)
         snprintf(step, sizeof step, "; step %" PRIu64 "%s", f->options.step,
                  failed->kept ? ", kept to be sent again: it must not be pushed again" : "");
-    return mrc_error(failed->status, "%s: %s: %s: %s%s", failed->link->name, mr_op_name(f->options.op),
-                     mr_status_name(failed->status), text, step);
+    return mrc_error(
+        failed->status, "%s: %s: %s: %s%s%s", failed->link->name, mr_op_name(f->options.op),
+        mr_status_name(failed->status), text, step,
+        contested
+            ? "; the server loses this session again and again: does another process use the same client_id?"
+            : "");
 }
 
 enum mr_status mrc_outcome(struct mr_future *f)

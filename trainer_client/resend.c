@@ -288,6 +288,8 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *
 
     link->incarnation = info->incarnation;
     link->held = info->held;
+    if (again && !restarted)
+        mrc_link_was_forgotten(link, mrc_now_us());
     if (!restarted)
         return;
     stop_resends(link);

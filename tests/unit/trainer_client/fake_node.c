@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <setjmp.h>
 #include <cmocka.h>
 #include "trainer_client/socket_server.h"
@@ -64,6 +65,10 @@ static void *serve(void *arg)
 
     while (!atomic_load(&node->thread->stop)) {
         /* With several cores none may sleep while another has work. */
+        if (atomic_load(&node->save_wanted)) {
+            fake_record_save(node);
+            atomic_store(&node->save_wanted, false);
+        }
         for (uint32_t i = 0; i < node->core_count; i++)
             mrc_socket_server_run(node->cores[i].server, i + 1 == node->core_count ? 1 : 0);
     }
@@ -88,7 +93,13 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
     node->key_file = key_file;
     node->mute = mute;
     node->features = calloc(FAKE_FEATURES_MAX, sizeof *node->features);
-    assert_non_null(node->features);
+    node->saved = calloc(FAKE_FEATURES_MAX, sizeof *node->saved);
+    node->saved_lanes = calloc(FAKE_LANES_MAX, sizeof *node->saved_lanes);
+    assert_true(node->features != NULL && node->saved != NULL && node->saved_lanes != NULL);
+    for (uint32_t i = 0; i < FAKE_CORES_MAX; i++) {
+        node->cores[i].lanes = calloc(FAKE_LANES_MAX, sizeof *node->cores[i].lanes);
+        assert_non_null(node->cores[i].lanes);
+    }
     for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
         open = open_cores(node, 0);
     assert_true(open);
@@ -116,8 +127,16 @@ void fake_node_kill(struct fake_node *node)
 
 void fake_node_restart(struct fake_node *node)
 {
+    fake_node_restart_with(node, node->core_count);
+}
+
+void fake_node_restart_with(struct fake_node *node, uint32_t core_count)
+{
     bool open = false;
 
+    if (node->forgetful)
+        fake_record_restore(node);
+    node->core_count = core_count;
     node->incarnation++;
     for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
         open = open_cores(node, node->base_port);
@@ -125,10 +144,21 @@ void fake_node_restart(struct fake_node *node)
     start_thread(node);
 }
 
+void fake_node_save(struct fake_node *node)
+{
+    atomic_store(&node->save_wanted, true);
+    while (node->thread != NULL && atomic_load(&node->save_wanted))
+        usleep(100);
+}
+
 void fake_node_destroy(struct fake_node *node)
 {
     fake_node_kill(node);
+    for (uint32_t i = 0; i < FAKE_CORES_MAX; i++)
+        free(node->cores[i].lanes);
     free(node->features);
+    free(node->saved);
+    free(node->saved_lanes);
     free(node);
 }
 

@@ -17,6 +17,8 @@
 #define FAKE_ELEMENTS_MAX 16u
 #define FAKE_BATCHES_MAX  8u
 #define FAKE_STREAM_WORDS 4u
+#define FAKE_LANES_MAX    16u
+#define FAKE_NUMBERS_MAX  4096u
 
 struct fake_row {
     uint64_t key;
@@ -38,6 +40,15 @@ struct fake_batch {
     uint32_t *offsets;
 };
 
+/* Which of one client's numbered pushes of a lane a core has applied. */
+struct fake_lane {
+    bool used;
+    uint8_t uuid[MR_UUID_BYTES];
+    uint16_t lane;
+    bool has[FAKE_NUMBERS_MAX];
+    uint64_t durable; /* all up to it are in the checkpoint */
+};
+
 struct fake_core {
     uint16_t index;
     struct fake_node *node;
@@ -45,7 +56,8 @@ struct fake_core {
     struct fake_batch batches[FAKE_BATCHES_MAX];
     uint64_t learnt_watermark;
     uint64_t learnt[FAKE_STREAM_WORDS];
-    atomic_ullong requests; /* taken since the first start */
+    struct fake_lane *lanes; /* [FAKE_LANES_MAX] */
+    atomic_ullong requests;  /* taken since the first start */
 };
 
 /* What the node's thread does not touch is set before it starts. */
@@ -54,8 +66,16 @@ struct fake_node {
     uint16_t base_port;
     uint32_t incarnation;
     const char *key_file;
-    bool mute;       /* take ECHO and PUSH_GRAD and never answer them */
-    uint32_t freeze; /* as set by FREEZE */
+    bool mute;             /* take ECHO and PUSH_GRAD and never answer them */
+    atomic_bool dumb;      /* apply PUSH_GRAD and never answer it */
+    atomic_ullong applied; /* pushes, without those that were known */
+    atomic_ullong known;   /* pushes that had been applied before */
+    bool forgetful;        /* a restart goes back to the last fake_node_save() */
+    atomic_bool save_wanted;
+    struct fake_feature *saved; /* [FAKE_FEATURES_MAX] */
+    uint32_t saved_feature_count;
+    struct fake_lane *saved_lanes; /* [FAKE_LANES_MAX], of all cores */
+    uint32_t freeze;               /* as set by FREEZE */
     uint64_t checkpoint_id;
     uint32_t feature_count;
     struct fake_feature *features; /* [FAKE_FEATURES_MAX]; the number of the i-th is i + 1 */
@@ -71,6 +91,10 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
 void fake_node_kill(struct fake_node *node);
 /* After a kill: again on the same ports, as the next incarnation. Batches are gone. */
 void fake_node_restart(struct fake_node *node);
+/* As fake_node_restart(), with another number of cores. */
+void fake_node_restart_with(struct fake_node *node, uint32_t core_count);
+/* A checkpoint of features and of what was pushed; a node that is forgetful comes back as it was then. */
+void fake_node_save(struct fake_node *node);
 void fake_node_destroy(struct fake_node *node);
 /* "127.0.0.1:PORT"; valid until the next call. */
 const char *fake_node_address(const struct fake_node *node);
@@ -78,6 +102,13 @@ const char *fake_node_address(const struct fake_node *node);
 uint16_t fake_owner(const struct fake_node *node, uint32_t partition);
 /* A row's value before anything is pushed. */
 float fake_initial(uint64_t key, uint32_t d);
+/* fake_record.c: the record of numbered pushes, and checkpoints. By the node's thread, or while there is none. */
+bool fake_record_has(struct fake_core *core, const struct mr_request *request);
+void fake_record_add(struct fake_core *core, const struct mr_request *request);
+/* Tells in the answer what is durable. */
+void fake_record_tell(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *request);
+void fake_record_save(struct fake_node *node);
+void fake_record_restore(struct fake_node *node);
 /* fake_ops.c */
 void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 void fake_core_forget(struct fake_core *core);

@@ -208,6 +208,12 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     struct fake_feature *table = find(core->node, id, MR_TABLE),
                         *variable = find(core->node, id, MR_VARIABLE);
 
+    fake_record_tell(core, ep, r);
+    if (fake_record_has(core, r)) {
+        atomic_fetch_add(&core->node->known, 1);
+        mr_reply_status(ep, r->ref, MR_OK);
+        return;
+    }
     if (core->node->freeze == MR_FREEZE_ALL && core->index > 0) {
         mr_reply_status(ep, r->ref, MR_FROZEN);
         return;
@@ -229,7 +235,12 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
             return;
         apply(table, t[1].data, t[1].dims[0], t[2].dims[0] == 0 ? NULL : t[2].data, t[3].dims[0], t[3].data);
     }
-    mr_reply_status(ep, r->ref, MR_OK);
+    atomic_fetch_add(&core->node->applied, 1);
+    fake_record_add(core, r);
+    if (atomic_load(&core->node->dumb))
+        (void)mr_reply_later(ep, r);
+    else
+        mr_reply_status(ep, r->ref, MR_OK);
 }
 
 static struct fake_batch *find_batch(struct fake_core *core, uint64_t id, bool make)
@@ -314,7 +325,8 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
     uint32_t applied = 0;
     struct mr_tensor out = mr_tensor_1d(MR_U32, 1, &applied);
 
-    if ((core->learnt[sequence / 64] >> (sequence % 64) & 1) != 0) {
+    fake_record_tell(core, ep, r);
+    if (fake_record_has(core, r) || (core->learnt[sequence / 64] >> (sequence % 64) & 1) != 0) {
         reply(ep, r, &out, 1);
         return;
     }
@@ -335,6 +347,7 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
         }
     }
     core->learnt[sequence / 64] |= UINT64_C(1) << (sequence % 64);
+    fake_record_add(core, r);
     applied = 1;
     reply(ep, r, &out, 1);
 }

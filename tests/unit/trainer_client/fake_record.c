@@ -1,0 +1,91 @@
+/* The fake node's memory of numbered pushes, and its checkpoints. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/packet.h"
+#include "tests/unit/trainer_client/fake_node.h"
+
+#define NUMBER_BITS 48
+
+static uint16_t lane_of(const struct fake_core *core, uint64_t sequence)
+{
+    uint16_t lane = (uint16_t)(sequence >> NUMBER_BITS);
+
+    return lane != 0 ? lane : (uint16_t)(core->node->core_count << 8 | core->index);
+}
+
+static uint64_t number_of(const struct mr_request *request)
+{
+    return request->message->preamble.sequence & ((UINT64_C(1) << NUMBER_BITS) - 1);
+}
+
+static struct fake_lane *find(struct fake_lane *lanes, const uint8_t *uuid, uint16_t lane)
+{
+    for (uint32_t i = 0; i < FAKE_LANES_MAX; i++) {
+        struct fake_lane *l = &lanes[i];
+
+        if (l->used && l->lane == lane && memcmp(l->uuid, uuid, MR_UUID_BYTES) == 0)
+            return l;
+        if (!l->used) {
+            *l = (struct fake_lane){.used = true, .lane = lane};
+            memcpy(l->uuid, uuid, MR_UUID_BYTES);
+            return l;
+        }
+    }
+    abort();
+}
+
+static struct fake_lane *lane_for(struct fake_core *core, const struct mr_request *request)
+{
+    return find(core->lanes, request->client_uuid, lane_of(core, request->message->preamble.sequence));
+}
+
+bool fake_record_has(struct fake_core *core, const struct mr_request *request)
+{
+    uint64_t number = number_of(request);
+
+    return number != 0 && lane_for(core, request)->has[number % FAKE_NUMBERS_MAX];
+}
+
+void fake_record_add(struct fake_core *core, const struct mr_request *request)
+{
+    uint64_t number = number_of(request);
+
+    if (number != 0)
+        lane_for(core, request)->has[number % FAKE_NUMBERS_MAX] = true;
+}
+
+void fake_record_tell(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    if (number_of(request) != 0)
+        mr_reply_set_sequence(ep, request->ref, lane_for(core, request)->durable);
+}
+
+static void note_durable(struct fake_lane *lane)
+{
+    lane->durable = 0;
+    while (lane->durable + 1 < FAKE_NUMBERS_MAX && lane->has[lane->durable + 1])
+        lane->durable++;
+}
+
+void fake_record_save(struct fake_node *node)
+{
+    memcpy(node->saved, node->features, FAKE_FEATURES_MAX * sizeof *node->saved);
+    node->saved_feature_count = node->feature_count;
+    memset(node->saved_lanes, 0, FAKE_LANES_MAX * sizeof *node->saved_lanes);
+    for (uint32_t c = 0; c < node->core_count; c++) {
+        for (uint32_t i = 0; i < FAKE_LANES_MAX && node->cores[c].lanes[i].used; i++) {
+            struct fake_lane *lane = &node->cores[c].lanes[i];
+
+            note_durable(lane);
+            *find(node->saved_lanes, lane->uuid, lane->lane) = *lane;
+        }
+    }
+}
+
+void fake_record_restore(struct fake_node *node)
+{
+    memcpy(node->features, node->saved, FAKE_FEATURES_MAX * sizeof *node->saved);
+    node->feature_count = node->saved_feature_count;
+    for (uint32_t c = 0; c < FAKE_CORES_MAX; c++)
+        memcpy(node->cores[c].lanes, node->saved_lanes, FAKE_LANES_MAX * sizeof *node->saved_lanes);
+}
