@@ -105,8 +105,9 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
     s->peer.segment_bytes = s->udp_bytes_max - MR_HEADER_BYTES;
     s->peer.window = min_u32(hello->window, ep->config.window);
     s->grant_bytes = mr_window_clamp(hello->receive_buffer_bytes, s->peer.segment_bytes);
-    s->peer.flight_limit_bytes =
+    s->flight_max_bytes =
         hello->receive_buffer_bytes > s->grant_bytes ? hello->receive_buffer_bytes : s->grant_bytes;
+    s->peer.flight_limit_bytes = s->flight_max_bytes;
     s->peer.session_id = mr_endpoint_random(ep) << (SESSION_INDEX_BITS + MR_CORE_BITS) |
                          (uint64_t)index << MR_CORE_BITS | ep->config.core;
     mr_session_key(&ep->auth[auth_index], s->peer.session_id, s->peer.incarnation, &s->peer.key);

@@ -65,6 +65,31 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
     finish(ep, call, call->reply, call->incoming.message_bytes);
 }
 
+/* The server has the request whole: nothing of it is in flight any more. */
+static void request_arrived(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_ack all = {.received_bytes = call->request_bytes, .grant_bytes = call->request_bytes};
+    if (call->request_bytes > call->session->peer.segment_bytes)
+        (void)mr_sending_report(ep, &call->sending, &all, 0);
+    call->server_has = true;
+}
+
+/* What there is to be said about a reply that is not whole, if it is time to. */
+static void report_progress(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_incoming *in = &call->incoming;
+    struct mr_session *s = call->session;
+    uint32_t window_bytes = mr_window_clamp(s->replies.bytes, in->segment_bytes);
+    in->window_bytes = window_bytes;
+    if (mr_incoming_gap_certain(in) && ep->now_us - call->asked_again_us >= s->rtt.smoothed_us) {
+        call->asked_again_us = ep->now_us;
+        mr_flow_reply_segments(ep, s, 0, mr_incoming_missing(in));
+        send_report(ep, call, MR_PACKET_RESEND);
+    } else if (mr_incoming_report_due(in, s->receiving)) {
+        send_report(ep, call, MR_PACKET_ACK);
+    }
+}
+
 static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
 {
     struct mr_incoming *in = &call->incoming;
@@ -76,6 +101,7 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
         mr_incoming_init(in, call->reply, fragment->message_bytes, s->peer.segment_bytes,
                          ep->config.receive_window_bytes);
         s->receiving++;
+        request_arrived(ep, call);
     }
     enum mr_segment_result result = MR_SEGMENT_RANGE;
     if (fragment->message_bytes == in->message_bytes)
@@ -88,15 +114,12 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
         ep->counters.segments_repeated++;
         return;
     }
+    mr_flow_reply_segments(ep, s, 1, 0);
     progress(ep, call);
-    if (mr_incoming_whole(in)) {
+    if (mr_incoming_whole(in))
         receiving_complete(ep, call);
-    } else if (mr_incoming_gap_certain(in) && ep->now_us - call->asked_again_us >= s->rtt.smoothed_us) {
-        call->asked_again_us = ep->now_us;
-        send_report(ep, call, MR_PACKET_RESEND);
-    } else if (mr_incoming_report_due(in, s->receiving)) {
-        send_report(ep, call, MR_PACKET_ACK);
-    }
+    else
+        report_progress(ep, call);
 }
 
 struct visit {
@@ -152,12 +175,18 @@ static void on_request_report(struct mr_endpoint *ep, struct mr_call *call, cons
     }
     bool may_mark = ep->now_us - call->asked_again_us >= s->rtt.smoothed_us;
     uint32_t losses_from = !may_mark ? 0 : call->probes > 0 ? 1 : MR_REORDER_SEGMENTS;
+    uint32_t marked = mr_outgoing_resends(out), probes = call->probes;
     if (!mr_sending_report(ep, &call->sending, ack, losses_from)) {
         ep->counters.drop_range++;
         return;
     }
-    if (may_mark && mr_outgoing_resends(out))
+    uint32_t lost = mr_outgoing_resends(out) > marked ? mr_outgoing_resends(out) - marked : 0;
+    if (may_mark && mr_outgoing_resends(out) > 0)
         call->asked_again_us = ep->now_us;
+    mr_flow_request_segments(ep, s, (out->acked_bytes - before) / out->segment_bytes, lost);
+    if (probes >= MR_LOSS_PERSISTENT && lost > MR_LOSS_SEGMENTS &&
+        2 * lost * out->segment_bytes >= mr_outgoing_flight_bytes(out))
+        mr_flow_request_lost(ep, s);
     if (out->acked_bytes > before)
         progress(ep, call);
     call->server_has |= out->acked_bytes == call->request_bytes;
@@ -173,6 +202,8 @@ static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr
             mr_call_release_slot(ep, call); /* cannot become whole any more */
     } else if (call->state != MR_CALL_SENDING) {
         ep->counters.drop_stale++;
+    } else if (call->reply != NULL) {
+        return; /* its reply is on the way, and the server at work on it */
     } else if (call->request_bytes <= call->session->peer.segment_bytes) {
         call->server_has = server_has;
     } else {

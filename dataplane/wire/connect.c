@@ -142,7 +142,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->peer.segment_bytes = accept->udp_bytes_max - MR_HEADER_BYTES;
     s->peer.window = accept->window;
     s->grant_bytes = mr_window_clamp(accept->grant_bytes, s->peer.segment_bytes);
-    s->peer.flight_limit_bytes = s->grant_bytes;
+    mr_flow_begin(ep, s);
     s->core_count = accept->core_count;
     s->arrived_core = accept->arrived_core;
     s->map_version = accept->map_version;

@@ -9,6 +9,7 @@
  *   reply.c      serving side: replies out, kept until they are acknowledged
  *   call.c       calling side: the life of a call
  *   call_io.c    calling side: its packets in, its timers
+ *   flow.c       calling side: how much of its requests, and of their replies, may be in flight
  */
 #ifndef MR_ENDPOINT_INTERNAL_H
 #define MR_ENDPOINT_INTERNAL_H
@@ -20,6 +21,7 @@
 #include "dataplane/wire/rtt.h"
 #include "dataplane/wire/segment.h"
 #include "dataplane/wire/timer_wheel.h"
+#include "dataplane/wire/window.h"
 
 #define MR_PRIORITIES          8u
 #define MR_QUEUE_AHEAD         MR_PRIORITIES /* the queue of calls that go before all priorities */
@@ -56,6 +58,8 @@ struct mr_peer {
     uint32_t segment_bytes;
     uint32_t window;
     uint32_t flight_bytes, flight_limit_bytes; /* of large messages towards the peer */
+    uint32_t
+        ask_bytes; /* calling: it is asked what it has each so many bytes; 0 = it tells often enough by itself */
     bool serving;
 };
 
@@ -65,6 +69,7 @@ struct mr_sending {
     struct mr_outgoing out;
     struct mr_peer *peer;
     uint64_t call_id;
+    uint32_t unasked_bytes; /* sent since the receiver was last asked what it has */
 };
 
 /* ---- serving ---- */
@@ -108,9 +113,10 @@ struct mr_served {
     struct mr_peer peer;
     struct mr_timer timer;
     uint64_t boot_nonce, client_nonce;
-    uint32_t grant_bytes; /* of a reply that may be sent before the first ACK */
-    uint32_t receiving;   /* slots in that state */
-    uint32_t next;        /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
+    uint32_t grant_bytes;      /* of a reply that may be sent before the first ACK */
+    uint32_t flight_max_bytes; /* of all replies: what the client's buffer takes */
+    uint32_t receiving;        /* slots in that state */
+    uint32_t next;             /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
     uint16_t udp_bytes_max;
     uint8_t auth_index;
     bool used;
@@ -128,6 +134,9 @@ struct mr_session {
     struct mr_peer peer;
     struct mr_timer timer; /* handshake, else keep-alive */
     struct mr_rtt rtt;
+    struct mr_base_delay base_delay;
+    struct mr_window requests, replies;
+    uint32_t told_window_bytes; /* of replies: what the server knows */
     struct mr_endpoint *ep;
     void *user;
     struct mr_link queue[MR_QUEUES]; /* calls that wait for a slot */
@@ -336,6 +345,22 @@ void mr_session_sample_rtt(struct mr_endpoint *ep, struct mr_session *session,
                            const struct mr_packet *packet);
 /* The slot's reply has come, and the server keeps it until told so. */
 void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *session, uint32_t slot);
+
+/* Say that the calls in these slots are over, and how much of replies may be in flight. */
+void mr_session_ack_slots(struct mr_endpoint *ep, struct mr_session *session, uint64_t slots);
+
+/* ---- flow.c ---- */
+
+/* The session has been accepted: nothing is known of its path. */
+void mr_flow_begin(struct mr_endpoint *ep, struct mr_session *session);
+void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_session *session, uint32_t rtt_us);
+/* So many segments have arrived for the first time, so many others turn out to be lost. */
+void mr_flow_request_segments(struct mr_endpoint *ep, struct mr_session *session, uint32_t arrived,
+                              uint32_t lost);
+void mr_flow_reply_segments(struct mr_endpoint *ep, struct mr_session *session, uint32_t arrived,
+                            uint32_t lost);
+/* Most of what was in flight is lost, and probes in a row with it. */
+void mr_flow_request_lost(struct mr_endpoint *ep, struct mr_session *session);
 
 /* ---- connect.c ---- */
 

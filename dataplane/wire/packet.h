@@ -89,7 +89,7 @@ static_assert(sizeof(struct mr_frame) == 16, "frame size");
  *
  * ACK with MR_FLAG_REPLY and call id 0 is about the session: of the calls below the id whose low half stands in
  * received_bytes and whose high half stands in grant_bytes, those in the slots of sack[0] are over, and the server may
- * give back what it keeps of them. */
+ * give back what it keeps of them. sack[1]: so many bytes of all replies may be in flight from now on; 0 = as before. */
 struct mr_ack {
     uint32_t received_bytes; /* all bytes below this have arrived */
     uint32_t grant_bytes;    /* the sender may send bytes below this */

@@ -89,6 +89,7 @@ static bool sending_begin(struct mr_endpoint *ep, struct mr_served *served, stru
     mr_list_init(&sending->link);
     sending->peer = &served->peer;
     sending->call_id = slot->call_id;
+    sending->unasked_bytes = 0;
     mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, served->peer.segment_bytes,
                      served->grant_bytes);
     mr_outgoing_set_ready(&sending->out, 0);
@@ -290,9 +291,25 @@ void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr
     }
 }
 
+/* How much of all replies together may be in flight now; 0: nothing is said about it. */
+static void set_flight_limit(struct mr_endpoint *ep, struct mr_served *served, uint64_t bytes)
+{
+    struct mr_peer *peer = &served->peer;
+    uint64_t least_bytes = MR_WINDOW_SEGMENTS_MIN * peer->segment_bytes;
+    if (bytes == 0)
+        return;
+    if (bytes < least_bytes)
+        bytes = least_bytes;
+    bool grows = bytes > peer->flight_limit_bytes;
+    peer->flight_limit_bytes = bytes < served->flight_max_bytes ? (uint32_t)bytes : served->flight_max_bytes;
+    if (grows)
+        mr_list_splice(&ep->senders, &peer->parked);
+}
+
 /* The calls below `before_id` in these slots are over for the client. */
 static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_ack *ack)
 {
+    set_flight_limit(ep, served, ack->sack[1]);
     uint64_t before_id = ack->received_bytes | (uint64_t)ack->grant_bytes << 32;
     for (uint32_t i = 0; i < served->peer.window; i++) {
         struct mr_slot *slot = &served->slots[i];

@@ -11,11 +11,8 @@ void mr_rtt_sample(struct mr_rtt *rtt, uint32_t sample_us)
     if (rtt->smoothed_us == 0) {
         rtt->smoothed_us = sample_us;
         rtt->variation_us = sample_us / 2;
-        rtt->min_us = sample_us;
         return;
     }
-    if (sample_us < rtt->min_us)
-        rtt->min_us = sample_us;
     uint32_t off = sample_us > rtt->smoothed_us ? sample_us - rtt->smoothed_us : rtt->smoothed_us - sample_us;
     rtt->variation_us = (3 * rtt->variation_us + off) / 4;
     rtt->smoothed_us = (7 * rtt->smoothed_us + sample_us + 4) / 8;

@@ -12,7 +12,6 @@
 struct mr_rtt {
     uint32_t smoothed_us; /* 0 = no sample yet */
     uint32_t variation_us;
-    uint32_t min_us;
 };
 
 /* One measured round trip; one above MR_RTT_SAMPLE_MAX_US is an echo of something else and is ignored. */

@@ -114,6 +114,14 @@ bool mr_incoming_report_due(const struct mr_incoming *in, uint32_t sharing)
     return in->received_bytes - in->reported_bytes >= (step > in->segment_bytes ? step : in->segment_bytes);
 }
 
+uint32_t mr_incoming_missing(const struct mr_incoming *in)
+{
+    for (uint32_t i = MR_SACK_WORDS; i-- > 0;)
+        if (in->sack[i] != 0)
+            return 64 * i + 65 - (uint32_t)__builtin_clzll(in->sack[i]) - in->gap_segments;
+    return 0;
+}
+
 void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack)
 {
     uint32_t target = grant_target(in);
@@ -201,9 +209,12 @@ void mr_outgoing_probe(struct mr_outgoing *out)
         bit_set(out->resend, last);
 }
 
-bool mr_outgoing_resends(const struct mr_outgoing *out)
+uint32_t mr_outgoing_resends(const struct mr_outgoing *out)
 {
-    return bits_any(out->resend);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < MR_SACK_WORDS; i++)
+        n += (uint32_t)__builtin_popcountll(out->resend[i]);
+    return n;
 }
 
 bool mr_outgoing_ready(const struct mr_outgoing *out, uint32_t room_bytes)

@@ -57,6 +57,8 @@ static inline bool mr_incoming_gap_certain(const struct mr_incoming *in)
 {
     return in->gap_segments >= MR_REORDER_SEGMENTS;
 }
+/* Segments below the last one that arrived which have not. */
+uint32_t mr_incoming_missing(const struct mr_incoming *in);
 /* Fill in what the sender is to be told, and note that it was. */
 void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack);
 
@@ -88,8 +90,8 @@ bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint3
 /* Mark the first segment not known to have arrived, and the last one sent, to be sent again: if only they were lost that
  * heals it, if more was, the answer tells. Nothing when all that was sent has arrived. */
 void mr_outgoing_probe(struct mr_outgoing *out);
-/* Something is marked to be sent again. */
-bool mr_outgoing_resends(const struct mr_outgoing *out);
+/* So many segments are marked to be sent again. */
+uint32_t mr_outgoing_resends(const struct mr_outgoing *out);
 /* There is something that may be sent, with `room_bytes` more in flight. */
 bool mr_outgoing_ready(const struct mr_outgoing *out, uint32_t room_bytes);
 /* Take the next segment to send; what was lost first. False when not ready. */

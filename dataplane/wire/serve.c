@@ -128,6 +128,9 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served,
     served->receiving--;
     if (execute(ep, served, slot, bytes, message_bytes, first_us))
         mr_buddy_free(ep->memory, bytes);
+    if (slot->state ==
+        MR_SLOT_EXECUTING) /* the answer comes later: what is in flight of the request counts no more */
+        (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, message_bytes);
 }
 
 static void send_report(struct mr_endpoint *ep, const struct mr_served *served, const struct mr_slot *slot)

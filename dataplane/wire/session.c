@@ -49,15 +49,15 @@ void mr_session_arm(struct mr_endpoint *ep, struct mr_session *s)
     mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, at_us);
 }
 
-static void send_slots_ack(struct mr_endpoint *ep, struct mr_session *s, uint64_t slots)
+void mr_session_ack_slots(struct mr_endpoint *ep, struct mr_session *s, uint64_t slots)
 {
     struct mr_ack ack = {
         .received_bytes = (uint32_t)s->next_call_id,
         .grant_bytes = (uint32_t)(s->next_call_id >> 32),
-        .sack = {slots & ~s->busy_slots},
+        .sack = {slots & ~s->busy_slots, s->replies.bytes},
     };
-    if (ack.sack[0] != 0)
-        (void)mr_transmit_control(ep, &s->peer, MR_PACKET_ACK, MR_FLAG_REPLY, 0, &ack, sizeof(ack));
+    s->told_window_bytes = s->replies.bytes;
+    (void)mr_transmit_control(ep, &s->peer, MR_PACKET_ACK, MR_FLAG_REPLY, 0, &ack, sizeof(ack));
 }
 
 void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *s, uint32_t slot)
@@ -72,7 +72,8 @@ void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *s, uint32_
 
 static void ack_slots(struct mr_endpoint *ep, struct mr_session *s)
 {
-    send_slots_ack(ep, s, s->unacked_slots);
+    if ((s->unacked_slots & ~s->busy_slots) != 0)
+        mr_session_ack_slots(ep, s, s->unacked_slots);
     if (s->acked_once) {
         s->unacked_slots = 0;
         s->unacked_at_us = 0;
@@ -87,7 +88,7 @@ static void keep_alive(struct mr_endpoint *ep, struct mr_session *s)
     if (!s->confirmed || ep->now_us - s->peer.heard_us >= MR_KEEPALIVE_US / 2)
         (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
     if (s->confirmed)
-        send_slots_ack(ep, s, ~UINT64_C(0));
+        mr_session_ack_slots(ep, s, ~UINT64_C(0));
     s->keepalive_at_us = ep->now_us + (s->confirmed ? MR_KEEPALIVE_US : MR_CONFIRM_US);
     /* The last one had no answer: perhaps we have another address now, under which the server does not know us. */
     if (s->confirmed && ep->now_us - s->peer.heard_us >= 2 * MR_KEEPALIVE_US)
@@ -102,7 +103,9 @@ void mr_session_tell(struct mr_endpoint *ep, struct mr_session *s, enum mr_sessi
 
 void mr_session_sample_rtt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_packet *packet)
 {
-    mr_rtt_sample(&s->rtt, (uint32_t)ep->now_us - packet->header.clock_us);
+    uint32_t rtt_us = (uint32_t)ep->now_us - packet->header.clock_us;
+    mr_rtt_sample(&s->rtt, rtt_us);
+    mr_flow_round_trip(ep, s, rtt_us);
 }
 
 void mr_session_timer(struct mr_endpoint *ep, struct mr_session *s)

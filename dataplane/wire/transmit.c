@@ -251,6 +251,19 @@ void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)
     sending->out.sent_bytes = sending->out.acked_bytes;
 }
 
+/* The last of what was lost asks what is missing now. And if the window is shorter than what the server goes by, it has to
+ * be asked for its reports: each quarter of a window, and with the last segment that fits in. */
+static bool asks(const struct mr_sending *sending, const struct mr_segment *segment)
+{
+    const struct mr_peer *peer = sending->peer;
+    if (peer->serving)
+        return false;
+    if (segment->again)
+        return mr_outgoing_resends(&sending->out) == 0;
+    return peer->ask_bytes > 0 && (sending->unasked_bytes + segment->bytes >= peer->ask_bytes ||
+                                   peer->flight_bytes + 2 * segment->bytes > peer->flight_limit_bytes);
+}
+
 /* One turn of one message. False: the port has no room. */
 static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t *budget)
 {
@@ -261,14 +274,16 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, uint32
         if (!mr_outgoing_next(out, flight_room(sending), &segment))
             return true;
         uint16_t flags = peer->serving ? MR_FLAG_REPLY : 0;
-        if (segment.again && !peer->serving && !mr_outgoing_resends(out))
-            flags |= MR_FLAG_PROBE; /* the last of what was lost asks what is missing now */
+        bool probe = asks(sending, &segment);
+        if (probe)
+            flags |= MR_FLAG_PROBE;
         if (!mr_transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes,
                                  &segment)) {
             mr_outgoing_undo(out, &segment);
             return false;
         }
         --*budget;
+        sending->unasked_bytes = probe ? 0 : sending->unasked_bytes + segment.bytes;
         if (segment.again)
             ep->counters.segments_resent++;
         else

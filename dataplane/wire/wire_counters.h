@@ -15,6 +15,8 @@
     X(tx_no_room, "times the port had no room for a packet")                                                 \
     X(segments_resent, "segments sent again")                                                                \
     X(segments_repeated, "segments received again")                                                          \
+    X(window_delays, "times a congestion window shrank because packets queued up")                           \
+    X(window_losses, "times a congestion window shrank because packets were lost")                           \
     X(probes, "probe time-outs")                                                                             \
     X(calls_served, "requests handed to a handler")                                                          \
     X(calls_replayed, "repeated requests answered with the kept answer")                                     \

@@ -1,0 +1,115 @@
+#include "dataplane/wire/window.h"
+
+#include <string.h>
+
+/* Share of the excess delay that is taken off: 4/5, as Swift's beta. */
+#define DECREASE_NUMERATOR   4u
+#define DECREASE_DENOMINATOR 5u
+#define DECREASE_MOST        2u /* not below 1/2 at once */
+
+uint32_t mr_base_delay_sample(struct mr_base_delay *base, uint64_t now_us, uint32_t rtt_us)
+{
+    uint64_t interval = now_us / MR_BASE_INTERVAL_US;
+    uint64_t passed = interval - base->interval;
+    uint32_t *least = &base->least_us[interval % MR_BASE_INTERVALS];
+    if (passed >= MR_BASE_INTERVALS)
+        memset(base->least_us, 0, sizeof(base->least_us));
+    for (uint64_t i = 1; i <= passed && i < MR_BASE_INTERVALS; i++)
+        base->least_us[(base->interval + i) % MR_BASE_INTERVALS] = 0;
+    base->interval = interval;
+    if (*least == 0 || rtt_us < *least)
+        *least = rtt_us;
+    if (passed > 0 || rtt_us < base->base_us) {
+        base->base_us = *least;
+        for (uint32_t i = 0; i < MR_BASE_INTERVALS; i++)
+            if (base->least_us[i] != 0 && base->least_us[i] < base->base_us)
+                base->base_us = base->least_us[i];
+    }
+    return rtt_us - base->base_us;
+}
+
+void mr_window_init(struct mr_window *w, uint32_t max_bytes, uint32_t segment_bytes)
+{
+    uint32_t least_bytes = MR_WINDOW_SEGMENTS_LEAST * segment_bytes;
+    memset(w, 0, sizeof(*w));
+    w->segment_bytes = segment_bytes;
+    w->max_bytes = max_bytes > least_bytes ? max_bytes : least_bytes;
+    w->bytes = w->max_bytes;
+}
+
+static bool shrink(struct mr_window *w, uint64_t now_us, uint32_t round_us, uint64_t by_bytes)
+{
+    uint32_t least_bytes = MR_WINDOW_SEGMENTS_LEAST * w->segment_bytes;
+    w->calm = 0;
+    w->segments = 0;
+    w->lost = 0;
+    if (now_us < w->no_decrease_before_us || w->bytes == least_bytes)
+        return false;
+    w->no_decrease_before_us = now_us + round_us;
+    uint32_t room_bytes = w->bytes - least_bytes;
+    w->bytes -= by_bytes < room_bytes ? (uint32_t)by_bytes : room_bytes;
+    return true;
+}
+
+static void grow(struct mr_window *w)
+{
+    w->calm++;
+    uint64_t step_bytes = (uint64_t)w->calm * w->segment_bytes;
+    uint32_t room_bytes = w->max_bytes - w->bytes;
+    w->bytes += step_bytes < room_bytes ? (uint32_t)step_bytes : room_bytes;
+}
+
+static bool judge(struct mr_window *w, uint64_t now_us, uint32_t round_us)
+{
+    uint32_t queue_us = w->queue_us;
+    if (queue_us <= MR_QUEUE_TARGET_US) {
+        grow(w);
+        return false;
+    }
+    uint64_t by_bytes = (uint64_t)w->bytes * DECREASE_NUMERATOR * (queue_us - MR_QUEUE_TARGET_US) /
+                        ((uint64_t)DECREASE_DENOMINATOR * queue_us);
+    uint64_t most_bytes = w->bytes / DECREASE_MOST;
+    return shrink(w, now_us, round_us, by_bytes < most_bytes ? by_bytes : most_bytes);
+}
+
+/* A round is as much longer than a round trip as the target is: what stays longer than that is a standing queue. */
+static uint32_t round_us_of(uint32_t rtt_us)
+{
+    return rtt_us + MR_QUEUE_TARGET_US;
+}
+
+bool mr_window_delay(struct mr_window *w, uint64_t now_us, uint32_t rtt_us, uint32_t queue_us)
+{
+    uint32_t round_us = round_us_of(rtt_us);
+    bool shrank = false;
+    if (now_us - w->used_us >= MR_WINDOW_FORGET_US)
+        mr_window_init(w, w->max_bytes, w->segment_bytes);
+    else if (w->round_ends_us > now_us)
+        queue_us = queue_us < w->queue_us ? queue_us : w->queue_us;
+    else
+        shrank = judge(w, now_us, round_us);
+    if (w->round_ends_us <= now_us)
+        w->round_ends_us = now_us + round_us;
+    w->queue_us = queue_us;
+    w->used_us = now_us;
+    return shrank;
+}
+
+bool mr_window_segments(struct mr_window *w, uint64_t now_us, uint32_t rtt_us, uint32_t arrived,
+                        uint32_t lost)
+{
+    w->segments += arrived + lost;
+    w->lost += lost;
+    if (lost > 0 && w->lost > MR_LOSS_SEGMENTS && w->lost > w->segments / MR_LOSS_SHARE)
+        return shrink(w, now_us, round_us_of(rtt_us), w->bytes / DECREASE_MOST);
+    if (w->segments >= MR_LOSS_SEGMENTS_JUDGED) {
+        w->segments = 0;
+        w->lost = 0;
+    }
+    return false;
+}
+
+bool mr_window_collapse(struct mr_window *w)
+{
+    return shrink(w, w->no_decrease_before_us, 0, w->bytes);
+}

@@ -1,0 +1,245 @@
+/* Windows at work, over a link of limited speed and a switch with a buffer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair.h"
+
+#define PULL_BYTES 851968u /* 13312 rows of 16 floats */
+#define SESSIONS   8u
+
+static struct pair p;
+
+static struct link {
+    uint32_t bits_per_us;      /* 1000 = 1 Gb/s; 0 = no limit */
+    uint32_t buffer_bytes;     /* the switch's */
+    uint64_t busy_until_us[2]; /* by sender; in 1/1000 us */
+    uint64_t queue_us, queue_max_us;
+    uint32_t carried, dropped;
+    bool cut[2]; /* from this side nothing gets through */
+} link;
+
+static enum pair_verdict through_the_link(struct pair *pair, enum pair_side from, uint32_t n,
+                                          struct pair_packet *packet)
+{
+    if (link.cut[from])
+        return PAIR_DROP;
+    if (link.bits_per_us == 0)
+        return PAIR_PASS;
+    uint64_t *until = &link.busy_until_us[from], now = pair->now_us * 1000;
+    uint64_t start = *until > now ? *until : now;
+    uint64_t wait_us = (start - now) / 1000;
+    if (wait_us * link.bits_per_us / 8 > link.buffer_bytes) {
+        link.dropped++;
+        return PAIR_DROP;
+    }
+    link.carried++;
+    link.queue_us = wait_us;
+    link.queue_max_us = wait_us > link.queue_max_us ? wait_us : link.queue_max_us;
+    *until = start + (uint64_t)packet->bytes * 8000 / link.bits_per_us;
+    pair->late_us = (*until - now) / 1000;
+    return PAIR_LATE;
+}
+
+static int setup(void **state)
+{
+    memset(&link, 0, sizeof(link));
+    link.buffer_bytes = UINT32_MAX;
+    pair_init(&p);
+    p.config[PAIR_SERVER].sessions_max = p.config[PAIR_CLIENT].sessions_max = SESSIONS;
+    p.config[PAIR_SERVER].memory_bytes = p.config[PAIR_CLIENT].memory_bytes = 256u << 20;
+    p.filter = through_the_link;
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+static const struct mr_wire_counters *counters(void)
+{
+    return mr_endpoint_counters(p.ends[PAIR_CLIENT].ep);
+}
+
+static void pull(struct pair_call *c, uint32_t bytes)
+{
+    p.reply_bytes = bytes;
+    pair_call(&p, c, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+}
+
+static void push(struct pair_call *c, uint32_t bytes)
+{
+    static uint8_t data[16u << 20];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, data);
+    pair_call(&p, c, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
+}
+
+static uint64_t until_ended(const struct pair_call *c)
+{
+    uint64_t start_us = p.now_us;
+    while (c->ended == 0 && p.now_us - start_us < 10000000)
+        pair_run(&p, 10);
+    assert_int_equal(c->ended, 1);
+    assert_int_equal(c->status, MR_OK);
+    return p.now_us - start_us;
+}
+
+/* What the first window covers needs one round trip, each further one some more; nothing of that is new. */
+static void an_idle_network_is_used_as_without_a_window(void **state)
+{
+    struct pair_call a = {0}, b = {0}, c = {0};
+    link.bits_per_us = 10000;
+    pull(&a, PULL_BYTES);
+    uint64_t us = until_ended(&a);
+    assert_in_range(us, PULL_BYTES * 8 / 10000, PULL_BYTES * 8 / 10000 * 11 / 10);
+    pull(&b, 16u << 20);
+    us = until_ended(&b);
+    assert_true(us < (16u << 20) * UINT64_C(8) / 10000 * 11 / 10);
+    push(&c, 8u << 20);
+    us = until_ended(&c);
+    assert_true(us < (8u << 20) * UINT64_C(8) / 10000 * 11 / 10);
+    assert_int_equal(counters()->window_delays + counters()->window_losses, 0);
+    assert_int_equal(counters()->segments_repeated + counters()->segments_resent, 0);
+}
+
+/* 256 KiB through 1 Gb/s queue up for 2 ms. */
+static void a_slow_link_is_filled_and_its_queue_kept_short(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct pair_call c = {0};
+        link.bits_per_us = 1000;
+        link.queue_max_us = 0;
+        i == 0 ? pull(&c, 16u << 20) : push(&c, 16u << 20);
+        pair_run(&p, 40000);
+        assert_true(link.queue_max_us > 1500);
+        assert_true(counters()->window_delays > 0);
+        link.queue_max_us = 0;
+        uint64_t us = until_ended(&c) + 40000;
+        assert_true(link.queue_max_us < 3 * MR_QUEUE_TARGET_US);
+        assert_true(us < (16u << 20) * UINT64_C(8) / 1000 * 105 / 100);
+        assert_int_equal(counters()->segments_resent, 0);
+    }
+}
+
+/* Eight pulls at once want eight times what the switch can hold. */
+static void many_pulls_at_once_fit_into_the_switch(void **state)
+{
+    struct pair_call calls[SESSIONS] = {0};
+    struct mr_session *sessions[SESSIONS] = {p.session};
+    for (uint32_t i = 1; i < SESSIONS; i++) {
+        pair_open(&p);
+        sessions[i] = p.session;
+    }
+    link.bits_per_us = 1000;
+    link.buffer_bytes = 300000;
+    uint32_t dropped[2];
+    for (uint32_t round = 0; round < 2; round++) {
+        memset(calls, 0, sizeof(calls));
+        link.dropped = 0;
+        for (uint32_t i = 0; i < SESSIONS; i++) {
+            p.session = sessions[i];
+            pull(&calls[i], 4u << 20);
+        }
+        uint64_t start_us = p.now_us;
+        for (uint32_t i = 0; i < SESSIONS; i++)
+            if (calls[i].ended == 0)
+                (void)until_ended(&calls[i]);
+        assert_true(p.now_us - start_us < (4u << 20) * UINT64_C(8) * SESSIONS / 1000 * 115 / 100);
+        dropped[round] = link.dropped;
+    }
+    assert_true(dropped[0] > 0);
+    assert_true(dropped[1] * 10 < dropped[0]); /* what was learnt is kept */
+}
+
+static void a_sleeping_client_is_soon_as_fast_again(void **state)
+{
+    struct pair_call c = {0};
+    link.bits_per_us = 10000;
+    pull(&c, 32u << 20);
+    pair_run(&p, 1000);
+    for (int i = 0; i < 3; i++) {
+        p.now_us += 5000; /* nobody is polled */
+        pair_run(&p, 2000);
+        assert_true(p.session->replies.bytes >= p.session->replies.max_bytes / 2);
+        pair_run(&p, 3000);
+    }
+    assert_true(counters()->window_delays <= 3);
+    (void)until_ended(&c);
+    assert_int_equal(p.session->replies.bytes, p.session->replies.max_bytes);
+}
+
+static void a_request_into_the_void_starts_again_from_the_least(void **state)
+{
+    struct pair_call c = {0};
+    link.bits_per_us = 10000;
+    push(&c, 4u << 20);
+    pair_run(&p, 500);
+    link.cut[PAIR_CLIENT] = true;
+    pair_run(&p, 100000);
+    link.cut[PAIR_CLIENT] = false;
+    uint32_t least = p.session->requests.bytes;
+    while (c.ended == 0 && p.now_us < 10000000) {
+        pair_run(&p, 10);
+        least = p.session->requests.bytes < least ? p.session->requests.bytes : least;
+    }
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(least, MR_WINDOW_SEGMENTS_LEAST * p.session->peer.segment_bytes);
+}
+
+static void the_server_keeps_to_what_the_client_says(void **state)
+{
+    struct mr_endpoint *server = p.ends[PAIR_SERVER].ep, *client = p.ends[PAIR_CLIENT].ep;
+    struct mr_peer *peer = &server->served[0].peer;
+    uint32_t all = peer->flight_limit_bytes;
+    static const uint32_t says[] = {20000, 1, 0, 100000, UINT32_MAX};
+    uint32_t least = MR_WINDOW_SEGMENTS_MIN * peer->segment_bytes;
+    const uint32_t then[] = {20000, least, least, 100000, all};
+    for (uint32_t i = 0; i < sizeof(says) / sizeof(says[0]); i++) {
+        struct pair_call c = {0};
+        p.session->replies.bytes = says[i];
+        mr_session_ack_slots(client, p.session, 0);
+        pair_run(&p, 100);
+        assert_int_equal(peer->flight_limit_bytes, then[i]);
+        mr_flow_begin(client, p.session);
+        pull(&c, 100000);
+        (void)until_ended(&c);
+    }
+}
+
+/* The server is long at work on them; they must not hold up the next. */
+static void requests_that_have_arrived_are_not_in_flight(void **state)
+{
+    struct pair_call c = {0};
+    static uint8_t data[200000];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
+    pair_call(&p, &c, MR_OP_SAVE, &tensor, 1, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(p.later_count, 1);
+    assert_int_equal(p.session->peer.flight_bytes, 0);
+    assert_true(c.call->server_has);
+    mr_reply_status(p.ends[PAIR_SERVER].ep, p.later[0], MR_OK);
+    pair_run(&p, 1000);
+    assert_int_equal(c.ended, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_idle_network_is_used_as_without_a_window, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_slow_link_is_filled_and_its_queue_kept_short, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_pulls_at_once_fit_into_the_switch, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_sleeping_client_is_soon_as_fast_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_request_into_the_void_starts_again_from_the_least, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_server_keeps_to_what_the_client_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_that_have_arrived_are_not_in_flight, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/window.h"
+
+#define SEGMENT  1000u
+#define MOST     256000u
+#define LEAST    (MR_WINDOW_SEGMENTS_LEAST * SEGMENT)
+#define RTT_US   100u
+#define ROUND_US (RTT_US + MR_QUEUE_TARGET_US)
+
+static struct mr_window w;
+static uint64_t now_us;
+
+static int setup(void **state)
+{
+    mr_window_init(&w, MOST, SEGMENT);
+    now_us = 1000000;
+    return 0;
+}
+
+/* One round trip with samples between `least_us` and twice that. Returns how often the window shrank. */
+static uint32_t round_trip(uint32_t least_us)
+{
+    uint32_t shrank = 0;
+    for (uint32_t i = 0; i < 10; i++) {
+        shrank += mr_window_delay(&w, now_us, RTT_US, i == 5 ? least_us : 2 * least_us);
+        now_us += ROUND_US / 10;
+    }
+    return shrank;
+}
+
+static void starts_with_all(void **state)
+{
+    assert_int_equal(w.bytes, MOST);
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(round_trip(10), 0);
+    assert_int_equal(w.bytes, MOST);
+    mr_window_init(&w, 1, SEGMENT);
+    assert_int_equal(w.bytes, LEAST);
+}
+
+static void a_queue_at_the_target_is_well(void **state)
+{
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(round_trip(MR_QUEUE_TARGET_US), 0);
+    assert_int_equal(w.bytes, MOST);
+}
+
+static void shrinks_by_how_far_the_delay_is_over(void **state)
+{
+    round_trip(MR_QUEUE_TARGET_US * 5 / 4); /* the excess is a fifth of the delay: 4/5 of that go */
+    assert_int_equal(round_trip(0), 1);
+    assert_int_equal(w.bytes, MOST - MOST * 4 / 25);
+}
+
+static void never_by_more_than_half_nor_more_often_than_once_a_round(void **state)
+{
+    uint32_t before = w.bytes, shrank = 0;
+    round_trip(100 * MR_QUEUE_TARGET_US);
+    while (w.bytes > LEAST) {
+        assert_int_equal(round_trip(100 * MR_QUEUE_TARGET_US), 1);
+        assert_true(w.bytes >= before / 2);
+        before = w.bytes;
+        shrank++;
+    }
+    assert_int_equal(shrank, 6);
+    assert_int_equal(round_trip(100 * MR_QUEUE_TARGET_US), 0); /* the least is the least */
+    assert_int_equal(w.bytes, LEAST);
+}
+
+static void one_packet_that_was_quick_shows_that_there_is_no_queue(void **state)
+{
+    for (uint32_t i = 0; i < 1000; i++)
+        mr_window_delay(&w, now_us += ROUND_US / 10, RTT_US, i % 8 == 0 ? 20 : 10000);
+    assert_int_equal(w.bytes, MOST);
+}
+
+/* Its packets waited for 50 ms, and it takes them all at once. */
+static void a_process_that_was_asleep_halves_at_most_once(void **state)
+{
+    round_trip(10);
+    now_us += 50000;
+    uint32_t shrank = 0;
+    for (uint32_t i = 0; i < 500; i++)
+        shrank += mr_window_delay(&w, now_us, RTT_US, 50000);
+    now_us += ROUND_US;
+    shrank += round_trip(10);
+    assert_true(shrank <= 1);
+    assert_true(w.bytes >= MOST / 2);
+    for (uint32_t i = 0; i < 16; i++)
+        round_trip(10);
+    assert_int_equal(w.bytes, MOST); /* and is back within some milliseconds */
+}
+
+static void grows_faster_the_longer_it_is_calm(void **state)
+{
+    (void)mr_window_collapse(&w);
+    assert_int_equal(w.bytes, LEAST);
+    for (uint32_t i = 0; i < 3; i++)
+        round_trip(10);
+    assert_int_equal(w.bytes, LEAST + (1 + 2 + 3) * SEGMENT);
+    uint32_t rounds = 3;
+    for (; w.bytes < MOST; rounds++)
+        round_trip(10);
+    assert_in_range(rounds, 20, 24);
+}
+
+static void a_hundredth_lost_is_bad_luck(void **state)
+{
+    for (uint32_t i = 0; i < 100000; i++)
+        mr_window_segments(&w, now_us += 10, RTT_US, 99, 1);
+    assert_int_equal(w.bytes, MOST);
+}
+
+static void a_tenth_lost_is_a_full_buffer(void **state)
+{
+    uint32_t shrank = 0;
+    for (uint32_t i = 0; i < 5; i++)
+        shrank += mr_window_segments(&w, now_us, RTT_US, 9, 1);
+    assert_int_equal(shrank, 1);
+    assert_int_equal(w.bytes, MOST / 2);
+    for (uint32_t i = 0; i < 100; i++)
+        shrank += mr_window_segments(&w, now_us + ROUND_US - 1, RTT_US, 9, 1);
+    assert_int_equal(shrank, 1); /* once a round trip */
+    now_us += ROUND_US;
+    for (uint32_t i = 0; i < 5; i++)
+        shrank += mr_window_segments(&w, now_us, RTT_US, 9, 1);
+    assert_int_equal(shrank, 2);
+}
+
+static void what_is_long_past_is_forgotten(void **state)
+{
+    round_trip(10);
+    (void)mr_window_collapse(&w);
+    now_us += MR_WINDOW_FORGET_US;
+    mr_window_delay(&w, now_us, RTT_US, 10000);
+    assert_int_equal(w.bytes, MOST);
+}
+
+static void the_base_is_the_least_of_ten_minutes(void **state)
+{
+    struct mr_base_delay base = {0};
+    uint64_t minute_us = MR_BASE_INTERVAL_US;
+    assert_int_equal(mr_base_delay_sample(&base, 100 * minute_us, 50), 0);
+    assert_int_equal(mr_base_delay_sample(&base, 100 * minute_us, 30), 0);
+    assert_int_equal(mr_base_delay_sample(&base, 100 * minute_us, 70), 40);
+    for (uint32_t i = 1; i < 10; i++)
+        assert_int_equal(mr_base_delay_sample(&base, (100 + i) * minute_us, 1000 + i), 970 + i);
+    assert_int_equal(mr_base_delay_sample(&base, 110 * minute_us, 1100), 99); /* 1001 is the least now */
+    assert_int_equal(mr_base_delay_sample(&base, 117 * minute_us, 1100), 92); /* 1008 */
+    assert_int_equal(mr_base_delay_sample(&base, 500 * minute_us, 9000), 0);
+    assert_int_equal(mr_base_delay_sample(&base, 500 * minute_us, 9001), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(starts_with_all, setup),
+        cmocka_unit_test_setup(a_queue_at_the_target_is_well, setup),
+        cmocka_unit_test_setup(shrinks_by_how_far_the_delay_is_over, setup),
+        cmocka_unit_test_setup(never_by_more_than_half_nor_more_often_than_once_a_round, setup),
+        cmocka_unit_test_setup(one_packet_that_was_quick_shows_that_there_is_no_queue, setup),
+        cmocka_unit_test_setup(a_process_that_was_asleep_halves_at_most_once, setup),
+        cmocka_unit_test_setup(grows_faster_the_longer_it_is_calm, setup),
+        cmocka_unit_test_setup(a_hundredth_lost_is_bad_luck, setup),
+        cmocka_unit_test_setup(a_tenth_lost_is_a_full_buffer, setup),
+        cmocka_unit_test_setup(what_is_long_past_is_forgotten, setup),
+        cmocka_unit_test(the_base_is_the_least_of_ten_minutes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
