@@ -314,7 +314,7 @@ uint32_t dp_frame_put_ipv6(uint8_t *bytes, const uint8_t *source, const uint8_t 
 }
 
 void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8_t *bytes,
-                    uint32_t payload_bytes, bool offload)
+                    uint32_t payload_bytes, enum dp_checksums checksums)
 {
     struct dp_path path;
     uint16_t udp_bytes = (uint16_t)(DP_UDP_BYTES + payload_bytes);
@@ -326,7 +326,7 @@ void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8
         bytes += dp_frame_put_ether(net, bytes, path.peer_mac, path.tci, DP_ETHERTYPE_IPV4);
         uint8_t *ip = bytes;
         bytes += dp_frame_put_ipv4(bytes, source, to->ip + 12, DP_PROTOCOL_UDP, udp_bytes);
-        if (offload)
+        if (checksums == DP_CHECKSUMS_BY_CARD)
             dp_put16(ip + 10, 0);
         pseudo = dp_checksum_pseudo4(source, to->ip + 12, DP_PROTOCOL_UDP, udp_bytes);
     } else {
@@ -338,7 +338,9 @@ void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8
     dp_put16(bytes + 2, to->port);
     dp_put16(bytes + 4, udp_bytes);
     dp_put16(bytes + 6, 0);
-    if (offload) {
+    if (checksums == DP_CHECKSUMS_NO_UDP && path.local == DP_LOCAL_IPV4)
+        return;
+    if (checksums == DP_CHECKSUMS_BY_CARD) {
         uint16_t partial = dp_checksum_fold(pseudo);
 
         memcpy(bytes + 6, &partial, sizeof(partial));

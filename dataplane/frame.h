@@ -67,10 +67,17 @@ void dp_path_set(struct mr_address *address, const struct dp_path *path);
 /* Bytes of all headers in front of a datagram to `to`; at most DP_HEADERS_BYTES_MAX. */
 uint32_t dp_frame_header_bytes(const struct mr_address *to);
 
-/* Writes the headers of a datagram whose `payload_bytes` bytes lie already behind them. With `offload` the IPv4 header
- * checksum is left 0 and the UDP checksum holds the pseudo header's sum, as network cards want it. */
+/* Who writes the checksums of what is sent. */
+enum dp_checksums {
+    DP_CHECKSUMS_HERE, /* both, in software */
+    DP_CHECKSUMS_BY_CARD, /* IPv4's is left 0 and UDP's holds the pseudo header's sum, as network cards want it */
+    DP_CHECKSUMS_NO_UDP, /* IPv4's here; UDP over IPv4 goes without (RFC 768: zero), over IPv6 it may not (RFC 8200, 8.1) */
+};
+
+/* Writes the headers of a datagram whose `payload_bytes` bytes lie already behind them, and best have just been written: with
+ * checksums made here they are read once more. */
 void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8_t *bytes,
-                    uint32_t payload_bytes, bool offload);
+                    uint32_t payload_bytes, enum dp_checksums checksums);
 
 /* Ethernet and VLAN header of an answer to `peer_mac`; returns its length. */
 uint32_t dp_frame_put_ether(const struct dp_net *net, uint8_t *bytes, const uint8_t *peer_mac, uint16_t tci,

@@ -285,11 +285,16 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
     if (port->queue_count > most)
         port->queue_count = most;
     choose_rss(port, &info, &conf);
+    /* Shared memory damages nothing on its way, and each packet carries a tag. */
+    if (port->driver == DP_DRIVER_MEMIF)
+        port->checksums = DP_CHECKSUMS_NO_UDP;
     if (port->driver == DP_DRIVER_PCI) {
         uint64_t tx_wanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
 
-        port->offload = (info.tx_offload_capa & tx_wanted) == tx_wanted;
-        conf.txmode.offloads = port->offload ? tx_wanted : 0;
+        if ((info.tx_offload_capa & tx_wanted) == tx_wanted) {
+            port->checksums = DP_CHECKSUMS_BY_CARD;
+            conf.txmode.offloads = tx_wanted;
+        }
         conf.rxmode.offloads =
             info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
         conf.rxmode.mtu = net->mtu;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <rte_mbuf.h>
+#include "dataplane/frame.h"
 #include "dataplane/net.h"
 #include "dataplane/steering.h"
 
@@ -18,7 +19,7 @@ struct dp_port {
     uint16_t id;
     uint16_t queue_count; /* receive and transmit queues, always as many of each */
     enum dp_driver driver;
-    bool offload; /* the card writes the checksums of what is sent */
+    enum dp_checksums checksums; /* of what is sent */
     /* The kernel moves the packets, in part on this CPU (ksoftirqd): a core that finds nothing must let it run, or the
      * packets it waits for wait for it. */
     bool kernel_driven;

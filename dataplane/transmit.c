@@ -114,10 +114,11 @@ void dp_transmit_end(void *arg, uint32_t bytes)
     if (bytes == 0)
         return;
     uint32_t frame_bytes = dp_frame_header_bytes(&core->tx_open_to) + bytes;
-    dp_frame_build(&dp->net, &core->tx_open_to, rte_pktmbuf_mtod(packet, uint8_t *), bytes, dp->port.offload);
+    dp_frame_build(&dp->net, &core->tx_open_to, rte_pktmbuf_mtod(packet, uint8_t *), bytes,
+                   dp->port.checksums);
     packet->data_len = (uint16_t)frame_bytes;
     packet->pkt_len = frame_bytes;
-    if (dp->port.offload)
+    if (dp->port.checksums == DP_CHECKSUMS_BY_CARD)
         request_offload(packet, &core->tx_open_to);
     core->tx_open = NULL;
     core->tx[core->tx_count++] = packet;

@@ -74,7 +74,8 @@ static void tx_end(void *self, uint32_t bytes)
 
     if (bytes == 0)
         return;
-    dp_frame_build(&client->net, &client->open_to, rte_pktmbuf_mtod(client->open, uint8_t *), bytes, false);
+    dp_frame_build(&client->net, &client->open_to, rte_pktmbuf_mtod(client->open, uint8_t *), bytes,
+                   client->port.checksums);
     send_open(client, dp_frame_header_bytes(&client->open_to) + bytes);
 }
 

@@ -80,7 +80,7 @@ static void send_datagram(struct server *server, const struct mr_address *to, co
         memcpy(frame + header_bytes, copy, bytes);
     else
         memset(frame + header_bytes, 0x5a, bytes);
-    dp_frame_build(&server->net, to, frame, bytes, server->port.offload);
+    dp_frame_build(&server->net, to, frame, bytes, server->port.checksums);
     queue(server, packet, header_bytes + bytes);
 }
 

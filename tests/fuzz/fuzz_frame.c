@@ -63,7 +63,7 @@ static void check_datagram(const struct dp_net *net, const struct dp_frame *fram
     uint32_t header_bytes = dp_frame_header_bytes(&from);
     FUZZ_ASSERT(header_bytes <= DP_HEADERS_BYTES_MAX);
     memcpy(answer + header_bytes, frame->payload, bytes);
-    dp_frame_build(net, &from, answer, bytes, false);
+    dp_frame_build(net, &from, answer, bytes, DP_CHECKSUMS_HERE);
     FUZZ_ASSERT(dp_frame_parse(&sender, answer, header_bytes + bytes, unchecked, &back) == DP_FRAME_UDP);
     FUZZ_ASSERT(back.payload_bytes == bytes && memcmp(back.payload, frame->payload, bytes) == 0);
     FUZZ_ASSERT(back.source_port == frame->destination_port);

@@ -7,7 +7,7 @@
 
 #define ECHO_CORES_MAX 8
 #define ECHO_READY_MS  30000
-#define ECHO_LINE      1024
+#define ECHO_LINE      4096
 
 struct echo_fixture {
     struct netns net;

@@ -66,7 +66,7 @@ void netns_give_to_client(const struct netns *net, const char *interface);
 struct netns_process {
     pid_t pid;
     int out; /* its stdout */
-    char line[512];
+    char line[2048];
     size_t line_bytes;
 };
 

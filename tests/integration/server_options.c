@@ -22,6 +22,12 @@ static enum dp_driver parse_driver(const char *text)
     exit(2);
 }
 
+static void set_fault(struct dp_config *config, uint32_t *rate, unsigned long number)
+{
+    config->fault.direction = DP_FAULT_BOTH;
+    *rate = (uint32_t)number;
+}
+
 static bool set_option(struct dp_config *config, const char *key, const char *value)
 {
     unsigned long number = strtoul(value, NULL, 10);
@@ -48,6 +54,10 @@ static bool set_option(struct dp_config *config, const char *key, const char *va
         config->hugepage_memory_mib = (uint32_t)number;
     else if (strcmp(key, "--hugepages") == 0)
         config->hugepages = atoi(value);
+    else if (strcmp(key, "--fault-loss-ppm") == 0)
+        set_fault(config, &config->fault.rates.loss_ppm, number);
+    else if (strcmp(key, "--fault-corrupt-ppm") == 0)
+        set_fault(config, &config->fault.rates.corrupt_ppm, number);
     else if (strcmp(key, "--idle-us") == 0) {
         config->poll_mode = DP_POLL_ADAPTIVE;
         config->adaptive_idle_us = (uint32_t)number;

@@ -10,32 +10,54 @@
 
 static const char *load_path;
 
-static void serves_over_memif(void **state)
+/* The load ends badly when one of its calls does. */
+static void run_load(struct echo_fixture *f, const char *faults)
 {
     struct netns_process load;
-    char arguments[160], socket[96];
-    struct echo_fixture f;
+    char arguments[192], socket[96];
 
-    netns_create(&f.net, &(struct netns_options){.no_veth = true});
-    snprintf(socket, sizeof(socket), "%s/memif.sock", f.net.directory);
-    snprintf(arguments, sizeof(arguments), "--driver memif --device %s --idle-us 0", socket);
-    echo_fixture_spawn(&f, arguments);
-    assert_non_null(strstr(f.server.line, "driver=memif"));
+    netns_create(&f->net, &(struct netns_options){.no_veth = true});
+    snprintf(socket, sizeof(socket), "%s/memif.sock", f->net.directory);
+    snprintf(arguments, sizeof(arguments), "--driver memif --device %s --idle-us 0 %s", socket, faults);
+    echo_fixture_spawn(f, arguments);
+    assert_non_null(strstr(f->server.line, "driver=memif"));
     char server[] = NETNS_SERVER_IPV4 ":7700";
     char *argv[] = {(char *)load_path, "--socket", socket,      "--server", server,
                     "--only",          "echo",     "--seconds", "1",        NULL};
-    netns_spawn(&f.net, NETNS_CLIENT, argv, &load);
+    netns_spawn(&f->net, NETNS_CLIENT, argv, &load);
     assert_true(netns_wait_line(&load, "memif_echo", ECHO_READY_MS));
     assert_int_equal(netns_end(&load, 0), 0);
-    echo_fixture_stop(&f, 1);
+    echo_fixture_stop(f, 1);
+}
+
+static void serves_over_memif(void **state)
+{
+    struct echo_fixture f;
+
+    run_load(&f, "");
     assert_int_equal(echo_fixture_counter(&f, 0, "wire.sessions_accepted"), 4);
     assert_true(echo_fixture_counter(&f, 0, "wire.calls_served") > 4);
     assert_int_equal(echo_fixture_counter(&f, 0, "port.rx_malformed"), 0);
 }
 
+/* Packets go without a UDP checksum here: what is damaged is found by its tag. */
+static void damage_over_memif_is_found_by_the_tag(void **state)
+{
+    struct echo_fixture f;
+
+    run_load(&f, "--fault-loss-ppm 5000 --fault-corrupt-ppm 20000");
+    assert_true(echo_fixture_counter(&f, 0, "port.fault_lost") > 0);
+    assert_true(echo_fixture_counter(&f, 0, "port.fault_corrupted") > 0);
+    assert_true(echo_fixture_counter(&f, 0, "wire.drop_tag") > 0);
+    assert_true(echo_fixture_counter(&f, 0, "wire.calls_served") > 4);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(serves_over_memif)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(serves_over_memif),
+        cmocka_unit_test(damage_over_memif_is_found_by_the_tag),
+    };
 
     if (argc != 3) {
         fprintf(stderr, "usage: test_memif <path of echo_server> <path of memif_load>\n");

@@ -57,7 +57,7 @@ static inline size_t datagram_make(uint8_t *frame, const struct dp_net *server, 
     uint32_t header_bytes = dp_frame_header_bytes(&to);
 
     memcpy(frame + header_bytes, payload, payload_bytes);
-    dp_frame_build(&client, &to, frame, payload_bytes, false);
+    dp_frame_build(&client, &to, frame, payload_bytes, DP_CHECKSUMS_HERE);
     return header_bytes + payload_bytes;
 }
 

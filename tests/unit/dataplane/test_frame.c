@@ -52,7 +52,7 @@ static void the_sender_can_be_answered_without_a_gateway(void **state)
         assert_int_equal(from.port, CLIENT_PORT);
         uint32_t header_bytes = dp_frame_header_bytes(&from);
         memcpy(answer + header_bytes, text, 6);
-        dp_frame_build(&server, &from, answer, 6, false);
+        dp_frame_build(&server, &from, answer, 6, DP_CHECKSUMS_HERE);
         assert_memory_equal(answer, client.mac, 6);
         assert_int_equal(parse(&client, answer, header_bytes + 6, &back), DP_FRAME_UDP);
         assert_memory_equal(back.payload, text, 6);
@@ -276,7 +276,7 @@ static void a_partial_checksum_is_taken_where_it_is_expected_only(void **state)
         uint32_t header_bytes = dp_frame_header_bytes(&to);
 
         memcpy(bytes + header_bytes, text, TEXT_BYTES);
-        dp_frame_build(&client, &to, bytes, TEXT_BYTES, true);
+        dp_frame_build(&client, &to, bytes, TEXT_BYTES, DP_CHECKSUMS_BY_CARD);
         struct dp_checked ip_only = {.ip = true};
         struct dp_frame frame;
         server.partial_checksums = false;
@@ -304,6 +304,33 @@ static void what_the_port_has_checked_is_not_checked_again(void **state)
                      DP_FRAME_UDP);
     assert_int_equal(dp_frame_parse(&server, bytes, n, (struct dp_checked){.udp = true}, &frame),
                      DP_FRAME_CHECKSUM);
+}
+
+/* RFC 768: no checksum. RFC 8200, section 8.1: IPv6 must have one. */
+static void without_udp_checksums_ipv6_keeps_them(void **state)
+{
+    struct dp_net server = server_make(), client = host_make(2, 0);
+    uint8_t bytes[FRAME_BYTES_MAX], answer[FRAME_BYTES_MAX];
+    struct dp_frame frame, back;
+    struct mr_address from;
+
+    client.udp_port = CLIENT_PORT;
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = datagram_make(bytes, &server, locals[i], SERVER_PORT, text, TEXT_BYTES);
+
+        assert_int_equal(parse(&server, bytes, n, &frame), DP_FRAME_UDP);
+        dp_frame_sender(&frame, &from);
+        uint32_t header_bytes = dp_frame_header_bytes(&from);
+        memcpy(answer + header_bytes, text, TEXT_BYTES);
+        dp_frame_build(&server, &from, answer, TEXT_BYTES, DP_CHECKSUMS_NO_UDP);
+        assert_int_equal(dp_get16(answer + header_bytes - 2) == 0, locals[i] == DP_LOCAL_IPV4);
+        assert_int_equal(parse(&client, answer, header_bytes + TEXT_BYTES, &back), DP_FRAME_UDP);
+        answer[header_bytes]++; /* damage: the tag's business without a checksum */
+        assert_int_equal(parse(&client, answer, header_bytes + TEXT_BYTES, &back),
+                         locals[i] == DP_LOCAL_IPV4 ? DP_FRAME_UDP : DP_FRAME_CHECKSUM);
+        answer[DP_ETHER_BYTES + 8] ^= 0x15; /* IPv4's header has a checksum in any case */
+        assert_int_equal(parse(&client, answer, header_bytes + TEXT_BYTES, &back), DP_FRAME_CHECKSUM);
+    }
 }
 
 static void a_source_port_of_zero_cannot_be_answered(void **state)
@@ -334,6 +361,7 @@ int main(void)
         cmocka_unit_test(a_missing_udp_checksum_is_allowed_in_ipv4_only),
         cmocka_unit_test(a_partial_checksum_is_taken_where_it_is_expected_only),
         cmocka_unit_test(what_the_port_has_checked_is_not_checked_again),
+        cmocka_unit_test(without_udp_checksums_ipv6_keeps_them),
         cmocka_unit_test(a_source_port_of_zero_cannot_be_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
