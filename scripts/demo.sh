@@ -206,7 +206,7 @@ start_trainer() {
         exec 3>"$work/trainer$number.log"
         set -- --quiet "$@"
     fi
-    ip netns exec "$client_ns" "$fm" train "${plan[@]}" --ledger "$@" >"$work/trainer$number.json" 2>&3 3>&- &
+    ip netns exec "$client_ns" "$fm" train "${plan[@]}" --replay on --ledger "$@" >"$work/trainer$number.json" 2>&3 3>&- &
     exec 3>&-
     trainer_pids+=($!)
     pids+=($!)
@@ -262,7 +262,7 @@ train_through_a_crash() {
 }
 
 check_and_report() {
-    local auc logloss lost twice rate base
+    local auc logloss lost twice rate base replayed
     run_fm wait wait
     run_fm record record
     run_fm evaluate evaluate
@@ -272,7 +272,8 @@ check_and_report() {
     alive "$hub_pid" || fail "the hub ended"
     alive "$server_pid" || fail "the server ended"
 
-    say "$(field wait handed_again) batches were handed out again; the server's record holds $(field record learnt) of $(field record batches)"
+    replayed=$(($(field trainer1 pushes_replayed) + $(field trainer2 pushes_replayed)))
+    say "$replayed pushes were replayed, $(field wait handed_again) batches were handed out again; the server's record holds $(field record learnt) of $(field record batches)"
     [ "$(field wait handed_again)" -gt 0 ] || fail "no batch was handed out again: the crash tested nothing"
     [ "$lost $twice" = "0 0" ] || fail "pushes_lost=$lost pushes_twice=$twice"
     if [ -z "$data_argument" ]; then

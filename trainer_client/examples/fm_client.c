@@ -7,6 +7,7 @@
 
 #define CALL_DEADLINE_MS 5000u
 #define CONNECT_MS       1000u
+#define REPLAY_BYTES     (256u << 20) /* some thousand pushes */
 #define PAUSE_US         20000u
 #define START_MS         600000u /* the hub may read a large file through first */
 
@@ -71,12 +72,14 @@ bool fm_may_go_on(struct fm_client *c, enum mr_status status, const char *what)
     return true;
 }
 
-static bool connect_to(struct fm_client *c, const char *address, struct mr_client **client)
+static bool connect_to(struct fm_client *c, const char *address, bool replay, struct mr_client **client)
 {
     const struct mr_client_options options = {.server = address,
                                               .key_file = c->options->key_file,
                                               .connect_ms = CONNECT_MS,
-                                              .deadline_ms = CALL_DEADLINE_MS};
+                                              .deadline_ms = CALL_DEADLINE_MS,
+                                              .replay = replay,
+                                              .replay_bytes = REPLAY_BYTES};
     char error[400];
     for (;;) {
         enum mr_status status = mr_client_create(&options, client, error, sizeof error);
@@ -95,7 +98,7 @@ static bool connect_to(struct fm_client *c, const char *address, struct mr_clien
 bool fm_connect_hub(struct fm_client *c, const struct fm_options *options)
 {
     *c = (struct fm_client){.options = options, .progress_us = fm_now_us()};
-    if (!connect_to(c, options->hub, &c->hub)) {
+    if (!connect_to(c, options->hub, false, &c->hub)) {
         return false;
     }
     c->progress_us = fm_now_us();
@@ -107,7 +110,7 @@ bool fm_connect(struct fm_client *c, const struct fm_options *options)
     if (!fm_connect_hub(c, options)) {
         return false;
     }
-    if (!connect_to(c, options->server, &c->server)) {
+    if (!connect_to(c, options->server, options->replay, &c->server)) {
         mr_client_destroy(c->hub);
         return false;
     }

@@ -45,6 +45,8 @@ static const char usage[] =
     "  --pipeline N           batches under way at a time, 1..16 (default 2)\n"
     "  --save-every N         start a checkpoint every N batches of this trainer (default 0: never)\n"
     "  --give-up S            seconds without any progress after which to end with an error (default 60)\n"
+    "  --replay on|off        keep pushes until they are on disk, and send a restarted server what it lacks "
+    "(default off)\n"
     "  --ledger               let each batch count itself in a variable, for `fm record`\n"
     "  --until-learnt N       for `fm wait`\n"
     "  --quiet                no progress line\n";
@@ -83,6 +85,14 @@ static double number(const char *option, const char *text, double low, double hi
     return value;
 }
 
+static bool on_or_off(const char *option, const char *text)
+{
+    if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0) {
+        refuse(option, text, "on or off");
+    }
+    return strcmp(text, "on") == 0;
+}
+
 enum option_code {
     HUB = 256,
     SERVER,
@@ -104,6 +114,7 @@ enum option_code {
     PIPELINE,
     SAVE_EVERY,
     GIVE_UP,
+    REPLAY,
     LEDGER,
     UNTIL_LEARNT,
     QUIET,
@@ -132,6 +143,7 @@ static const struct option long_options[] = {
     {"pipeline", required_argument, NULL, PIPELINE},
     {"save-every", required_argument, NULL, SAVE_EVERY},
     {"give-up", required_argument, NULL, GIVE_UP},
+    {"replay", required_argument, NULL, REPLAY},
     {"ledger", no_argument, NULL, LEDGER},
     {"until-learnt", required_argument, NULL, UNTIL_LEARNT},
     {"quiet", no_argument, NULL, QUIET},
@@ -218,6 +230,9 @@ static void parse_rest(int code, const char *name, const char *text, struct fm_o
         break;
     case GIVE_UP:
         o->give_up_s = (uint32_t)integer(name, text, 1, 86400);
+        break;
+    case REPLAY:
+        o->replay = on_or_off(name, text);
         break;
     case LEDGER:
         o->ledger = true;

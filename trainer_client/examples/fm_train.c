@@ -179,13 +179,15 @@ static void print_result(const struct trainer *t)
     const struct fm_client *c = &t->client;
     double seconds = (double)(fm_now_us() - t->begun_us) / 1e6, away = (double)c->away_us / 1e6;
     double training = seconds > away ? seconds - away : seconds;
+    struct mr_replay_info replay;
+    mr_client_replay_info(c->server, &replay);
     printf("{\"samples\": %" PRIu64 ", \"seconds\": %.3f, \"seconds_away\": %.3f, \"samples_per_s\": %.0f, "
            "\"logloss\": %.4f, \"pushes_applied\": %" PRIu64 ", \"pushes_refused\": %" PRIu64
-           ", \"batches_dropped\": %" PRIu64 ", \"batches\": %" PRIu64 ", \"stream\": %u, \"keys\": %" PRIu64
-           ", \"broken_lines\": %" PRIu64 "}\n",
+           ", \"pushes_replayed\": %" PRIu64 ", \"batches_dropped\": %" PRIu64 ", \"batches\": %" PRIu64
+           ", \"stream\": %u, \"keys\": %" PRIu64 ", \"broken_lines\": %" PRIu64 "}\n",
            t->samples, seconds, away, training > 0 ? (double)t->samples / training : 0.0,
            t->step > 0 && t->samples > 0 ? t->loss / (double)t->samples : 0.0, t->applied, t->refused,
-           t->dropped, c->info.batches, c->info.stream, c->info.keys, c->info.broken_lines);
+           replay.replayed, t->dropped, c->info.batches, c->info.stream, c->info.keys, c->info.broken_lines);
 }
 
 int fm_train(const struct fm_options *options)
