@@ -1,0 +1,262 @@
+/* Records of numbered pushes by client and lane: what is told of a push, what a checkpoint makes durable, who is forgotten. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/mr_feature.h"
+#include "ps/pushes.h"
+
+#define MIB  (UINT64_C(1) << 20)
+#define LANE 0x0100 /* the only core's */
+
+static struct ps_arena *arena;
+
+static int make(void **state)
+{
+    arena = ps_arena_create(16 * MIB);
+    *state = ps_pushes_create(arena);
+    return *state == NULL;
+}
+
+static int destroy(void **state)
+{
+    ps_pushes_destroy(*state);
+    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+static const uint8_t a[MR_UUID_BYTES] = {1}, b[MR_UUID_BYTES] = {2};
+
+static void uuid_of(uint64_t number, uint8_t uuid[MR_UUID_BYTES])
+{
+    uint64_t halves[2] = {number * UINT64_C(0x9E3779B97F4A7C15), ~number * UINT64_C(0xC2B2AE3D27D4EB4F)};
+    memcpy(uuid, halves, MR_UUID_BYTES);
+}
+
+static enum ps_push_state look_up(struct ps_pushes *p, const uint8_t *uuid, uint16_t lane, uint64_t number)
+{
+    return ps_pushes_look_up(p, &(struct ps_push_id){uuid, lane, number});
+}
+
+/* From its start to its end; how many others were given up. */
+static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint16_t lane, uint64_t number)
+{
+    const struct ps_push_id id = {uuid, lane, number};
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
+    ps_pushes_start(p, &id);
+    return ps_pushes_finish(p, &id);
+}
+
+static void each_client_and_lane_has_its_own(void **state)
+{
+    struct ps_pushes *p = *state;
+    push(p, a, LANE, 1);
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, LANE, 2), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, LANE + 0x100, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
+    assert_int_equal(push(p, a, LANE, 5000), 5000 - MR_PUSH_WINDOW - 1);
+    ps_pushes_clear(p);
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_NEW);
+}
+
+static void a_push_under_way_is_not_begun_again(void **state)
+{
+    struct ps_pushes *p = *state;
+    const struct ps_push_id first = {a, LANE, 1}, second = {a, LANE, 2};
+    assert_int_equal(ps_pushes_look_up(p, &first), PS_PUSH_NEW);
+    ps_pushes_start(p, &first);
+    assert_int_equal(ps_pushes_look_up(p, &first), PS_PUSH_WAITS);
+    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
+    assert_int_equal(ps_pushes_look_up(p, &second), PS_PUSH_NEW);
+    ps_pushes_start(p, &second);
+    assert_int_equal(look_up(p, a, LANE, MR_PUSH_WINDOW), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, LANE, MR_PUSH_WINDOW + 1), PS_PUSH_WAITS); /* it would give up the first */
+    ps_pushes_finish(p, &first);
+    assert_int_equal(ps_pushes_look_up(p, &first), PS_PUSH_APPLIED);
+    assert_int_equal(ps_pushes_look_up(p, &second), PS_PUSH_WAITS);
+    ps_pushes_finish(p, &second);
+    assert_int_equal(look_up(p, a, LANE, MR_PUSH_WINDOW + 1), PS_PUSH_NEW);
+}
+
+static void as_many_run_as_there_is_room_for(void **state)
+{
+    struct ps_pushes *p = *state;
+    for (uint64_t n = 1; n <= PS_PUSH_RUNNING_MAX; n++) {
+        assert_int_equal(look_up(p, a, LANE, n), PS_PUSH_NEW);
+        ps_pushes_start(p, &(struct ps_push_id){a, LANE, n});
+    }
+    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_WAITS);
+    for (uint64_t n = PS_PUSH_RUNNING_MAX; n >= 1; n--) {
+        ps_pushes_finish(p, &(struct ps_push_id){a, LANE, n});
+    }
+    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, LANE, PS_PUSH_RUNNING_MAX), PS_PUSH_APPLIED);
+}
+
+static void what_was_cleared_under_way_is_not_marked(void **state)
+{
+    struct ps_pushes *p = *state;
+    const struct ps_push_id id = {a, LANE, 1};
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
+    ps_pushes_start(p, &id);
+    ps_pushes_clear(p);
+    assert_int_equal(ps_pushes_finish(p, &id), 0);
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
+    assert_int_equal(ps_pushes_finish(p, &id), 0); /* it was not begun since */
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
+}
+
+static void only_a_published_cut_is_durable(void **state)
+{
+    struct ps_pushes *p = *state;
+    push(p, a, LANE, 1);
+    push(p, a, LANE, 2);
+    push(p, a, LANE, 4);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
+    ps_pushes_cut(p);
+    push(p, a, LANE, 3);
+    push(p, b, LANE, 1);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
+    ps_pushes_published(p);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 2);
+    assert_int_equal(ps_pushes_durable(p, b, LANE), 0); /* came behind the cut */
+    ps_pushes_cut(p);                                   /* this one fails, the next does not */
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 2);
+    push(p, a, LANE, 5);
+    ps_pushes_cut(p);
+    ps_pushes_published(p);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 5);
+    assert_int_equal(ps_pushes_durable(p, b, LANE), 1);
+}
+
+static void lists_what_is_worth_keeping(void **state)
+{
+    struct ps_pushes *p = *state;
+    uint32_t count = 0;
+    push(p, a, LANE, 1);
+    push(p, b, LANE, 2); /* a floor of 0, and a bit */
+    look_up(p, a, LANE + 0x100, 1);
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+        const struct ps_push_lane *lane = ps_pushes_at(p, i);
+        count += lane != NULL;
+        assert_true(lane == NULL || lane->lane == LANE);
+    }
+    assert_int_equal(count, 2);
+}
+
+static void load(struct ps_pushes *p, uint16_t partition, uint16_t partition_end, uint64_t floor,
+                 uint64_t bits)
+{
+    struct ps_push_lane piece = {.lane = LANE, .partition = partition, .partition_end = partition_end};
+    memcpy(piece.uuid, a, MR_UUID_BYTES);
+    ps_push_window_load(&piece.window, floor, &bits, 1);
+    assert_int_equal(ps_pushes_load(p, &piece), MR_OK);
+}
+
+static void a_loaded_lane_goes_on_where_it_was(void **state)
+{
+    struct ps_pushes *p = *state;
+    load(p, 0, MR_PARTITION_COUNT, 10, 2);
+    assert_int_equal(look_up(p, a, LANE, 10), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, LANE, 11), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, LANE, 12), PS_PUSH_APPLIED);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
+    push(p, a, LANE, 11);
+    ps_pushes_published(p);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 10);
+}
+
+static void pieces_of_a_lane_are_told_apart(void **state)
+{
+    struct ps_pushes *p = *state;
+    const struct ps_push_id id = {a, LANE, 12};
+    load(p, 0, 100, 10, 2);
+    load(p, 100, MR_PARTITION_COUNT, 9, 0);
+    ps_pushes_published(p);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 9);
+    assert_int_equal(look_up(p, a, LANE, 9), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, LANE, 11), PS_PUSH_NEW);
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_PARTLY);
+    assert_true(ps_pushes_has(p, &id, 0));
+    assert_true(ps_pushes_has(p, &id, 99));
+    assert_false(ps_pushes_has(p, &id, 100));
+    assert_false(ps_pushes_has(p, &id, MR_PARTITION_COUNT - 1));
+    ps_pushes_start(p, &id);
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_WAITS);
+    assert_int_equal(look_up(p, a, LANE, 12 + MR_PUSH_WINDOW), PS_PUSH_WAITS);
+    assert_int_equal(ps_pushes_finish(p, &id), 0);
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_APPLIED);
+    assert_int_equal(push(p, a, LANE, 11 + MR_PUSH_WINDOW), 2); /* 10 and 11 of the second piece */
+}
+
+static void forgets_the_silent_first(void **state)
+{
+    struct ps_pushes *p = *state;
+    uint8_t uuid[MR_UUID_BYTES];
+    uint64_t number = 0;
+    push(p, b, LANE, 1);
+    for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) {
+        uuid_of(i, uuid);
+        push(p, uuid, LANE, 1);
+        if (i % 16 == 0) {
+            push(p, a, LANE, ++number);
+        }
+    }
+    assert_int_equal(look_up(p, a, LANE, number), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, uuid, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
+}
+
+/* What is under way keeps its record, however many others come. */
+static void forgets_nobody_who_is_under_way(void **state)
+{
+    struct ps_pushes *p = *state;
+    uint8_t uuid[MR_UUID_BYTES];
+    const struct ps_push_id id = {a, LANE, 1};
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
+    ps_pushes_start(p, &id);
+    for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) {
+        uuid_of(i, uuid);
+        push(p, uuid, LANE, 1);
+    }
+    ps_pushes_finish(p, &id);
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_APPLIED);
+}
+
+static void says_when_memory_is_short(void **state)
+{
+    struct ps_pushes *p = *state;
+    while (ps_arena_alloc(arena, sizeof(struct ps_push_lane), 8) != NULL) {
+    }
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_NO_MEMORY);
+    assert_int_equal(ps_pushes_load(p, &(struct ps_push_lane){.lane = LANE}), MR_OUT_OF_MEMORY);
+}
+
+static int destroy_full(void **state)
+{
+    ps_pushes_destroy(*state);
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
+    const struct CMUnitTest tests[] = {
+        TEST(each_client_and_lane_has_its_own),
+        TEST(a_push_under_way_is_not_begun_again),
+        TEST(as_many_run_as_there_is_room_for),
+        TEST(what_was_cleared_under_way_is_not_marked),
+        TEST(only_a_published_cut_is_durable),
+        TEST(lists_what_is_worth_keeping),
+        TEST(a_loaded_lane_goes_on_where_it_was),
+        TEST(pieces_of_a_lane_are_told_apart),
+        TEST(forgets_the_silent_first),
+        TEST(forgets_nobody_who_is_under_way),
+        cmocka_unit_test_setup_teardown(says_when_memory_is_short, make, destroy_full),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
