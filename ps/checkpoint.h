@@ -27,6 +27,8 @@ enum ps_record_kind {
     PS_RECORD_VARIABLE = 2, /* feature, byte offset in the stored bytes, bytes */
     PS_RECORD_STREAM = 3,   /* learnt batches of one stream: u64 stream, watermark, bitmap words.. */
     PS_RECORD_CLIENT = 4,   /* client uuid[16], u64 last push step */
+    PS_RECORD_PUSHES =
+        5, /* numbered pushes of one client and lane: struct ps_stored_pushes; since version 2 */
 };
 struct ps_record {
     uint32_t kind;
@@ -35,6 +37,16 @@ struct ps_record {
     uint32_t row_bytes; /* PS_RECORD_ROWS */
     uint64_t offset;    /* PS_RECORD_VARIABLE */
     uint64_t bytes;     /* of what follows, before padding to 8 */
+};
+
+/* What is known of a lane's pushes (ps/pushes.h), for the keys in a range of partitions. */
+struct ps_stored_pushes {
+    uint8_t uuid[16];
+    uint16_t lane;
+    uint16_t partition, partition_end; /* partition .. partition_end - 1 */
+    uint16_t reserved;                 /* zero */
+    uint64_t floor;                    /* all up to it were applied, or will never be */
+    uint64_t words[]; /* bit i: floor + 1 + i was applied; at most 16, up to the last bit set */
 };
 
 /* ---- writing ---- */

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "dataplane/wire/push_number.h"
+
 #define PUBLISHED_PREFIX "ckpt-"
 #define TEMPORARY_PREFIX ".tmp-ckpt-"
 #define CLIENT_BYTES     (MR_UUID_BYTES + sizeof(uint64_t))
@@ -33,6 +35,11 @@ const char *ps_record_check(const struct ps_record *record)
     case PS_RECORD_CLIENT:
         if (record->bytes != CLIENT_BYTES)
             return "a record of a client has a wrong length";
+        return NULL;
+    case PS_RECORD_PUSHES:
+        if (record->bytes < sizeof(struct ps_stored_pushes) || record->bytes % sizeof(uint64_t) != 0 ||
+            record->bytes > sizeof(struct ps_stored_pushes) + MR_PUSH_WINDOW / 8)
+            return "a record of numbered pushes has a wrong length";
         return NULL;
     default:
         return "a record is of an unknown kind";
@@ -78,12 +85,13 @@ static const char *block_check_records(const uint8_t *payload, uint32_t payload_
     return at == payload_bytes ? NULL : "its payload goes on behind its records";
 }
 
-const char *ps_block_check(const uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number)
+const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core,
+                           uint32_t number)
 {
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
     if (header->magic != PS_BLOCK_MAGIC)
         return "it is no checkpoint block";
-    if (header->version != PS_FORMAT_VERSION)
+    if (header->version != version)
         return "it is of another format version";
     struct ps_hash hash = block_hash(block);
     if (hash.low != header->hash.low || hash.high != header->hash.high)

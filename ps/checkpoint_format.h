@@ -12,7 +12,8 @@
 #include "ps/checkpoint.h"
 #include "ps/checkpoint_store.h"
 
-#define PS_FORMAT_VERSION    1u
+#define PS_FORMAT_VERSION    2u          /* of what is written */
+#define PS_FORMAT_VERSION_1  1u          /* the same without records of numbered pushes; is read as well */
 #define PS_BLOCK_MAGIC       0x4B43524Du /* "MRCK" */
 #define PS_BLOCKS_MAX        (1u << 24)  /* per file: 16 TiB */
 #define PS_CHECKPOINT_ID_MAX INT64_MAX   /* JSON integers are signed; 0 is no id */
@@ -38,6 +39,7 @@ static_assert(offsetof(struct ps_block_header, hash) == 8, "the hash covers what
 static_assert(offsetof(struct ps_block_header, checkpoint_id) == 24, "hashed from here");
 static_assert(offsetof(struct ps_block_header, payload_bytes) == 40, "payload_bytes");
 static_assert(sizeof(struct ps_record) == 32, "record header size");
+static_assert(sizeof(struct ps_stored_pushes) == 32, "size of a record of pushes without its words");
 
 #define PS_PAYLOAD_BYTES (PS_BLOCK_BYTES - (uint32_t)sizeof(struct ps_block_header))
 
@@ -52,8 +54,10 @@ const char *ps_record_check(const struct ps_record *record);
 /* Fill in the header's fixed fields and the hash; payload_bytes and record_count are there already. Zeroes the rest of the
  * block first. */
 void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number);
-/* NULL when the block is the one expected and every record in it is well-formed, else what is wrong. 8-byte aligned. */
-const char *ps_block_check(const uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number);
+/* NULL when the block is the one expected and every record in it is well-formed, else what is wrong. `version` is that of its
+ * MANIFEST. 8-byte aligned. */
+const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core,
+                           uint32_t number);
 
 /* Path names. False when the path would not fit in PS_PATH_BYTES. */
 void ps_file_name(uint32_t core, char out[PS_FILE_NAME_BYTES]);

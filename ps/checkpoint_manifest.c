@@ -82,7 +82,7 @@ char *ps_manifest_print(const struct ps_manifest *m)
     for (uint32_t i = 0; i < m->file_count; i++)
         bad |= json_array_append_new(files, file_json(&m->files[i], i));
     json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:o, s:o}", "format", FORMAT_NAME, "version",
-                             (json_int_t)PS_FORMAT_VERSION, "id", (json_int_t)m->id, "incarnation",
+                             (json_int_t)m->version, "id", (json_int_t)m->id, "incarnation",
                              (json_int_t)m->incarnation, "features", features, "files", files);
     char *text = NULL;
     if (root && !bad) {
@@ -291,7 +291,7 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
     }
     if (strcmp(parse_string(&p, root, "format"), FORMAT_NAME) != 0)
         refuse(&p, "\"format\" must be \"%s\"", FORMAT_NAME);
-    (void)parse_integer(&p, root, "version", PS_FORMAT_VERSION, PS_FORMAT_VERSION);
+    m.version = (uint32_t)parse_integer(&p, root, "version", PS_FORMAT_VERSION_1, PS_FORMAT_VERSION);
     parse_own_hash(&p, root);
     if (!p.bad) {
         m.id = parse_integer(&p, root, "id", 1, (uint64_t)PS_CHECKPOINT_ID_MAX);

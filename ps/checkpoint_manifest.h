@@ -22,6 +22,7 @@ struct ps_manifest_file {
 };
 
 struct ps_manifest {
+    uint32_t version; /* of the format */
     uint64_t id;
     uint32_t incarnation;
     uint32_t feature_count;

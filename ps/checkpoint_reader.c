@@ -86,7 +86,7 @@ static enum mr_status next_block(struct ps_reader *r, struct file_scan *scan, ui
         ps_store_read_all(r->store, scan->file, r->block, PS_BLOCK_BYTES, (uint64_t)number * PS_BLOCK_BYTES);
     if (error != 0)
         return fail(text, "read", scan->path, error);
-    const char *wrong = ps_block_check(r->block, r->manifest.id, core, number);
+    const char *wrong = ps_block_check(r->block, r->manifest.version, r->manifest.id, core, number);
     if (!wrong)
         wrong = ps_manifest_block_check(&r->manifest, r->block);
     if (wrong) {

@@ -404,6 +404,7 @@ enum mr_status ps_writer_start_on(const struct ps_store *store, const char *dire
     w->buffers_per_core = buffers_per_core;
     w->start_us = now_us();
     w->attempt.store = store;
+    w->attempt.manifest.version = PS_FORMAT_VERSION;
     w->attempt.manifest.id = id;
     w->attempt.manifest.incarnation = incarnation;
     w->attempt.manifest.file_count = core_count;

@@ -85,6 +85,7 @@ void ps_core_clear(struct ps_core *core)
     ps_batch_cache_clear(core->batches);
     ps_learnt_clear(core->learnt);
     ps_clients_clear(core->clients);
+    ps_pushes_clear(core->pushes);
     ps_partials_clear(&core->partials);
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         ps_core_remove_feature(core, id);
@@ -152,8 +153,9 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
                                           config->batches_ttl_ms * 1000);
     core->learnt = ps_learnt_create(core->batch_arena);
     core->clients = ps_clients_create(core->batch_arena);
+    core->pushes = ps_pushes_create(core->batch_arena);
     uint32_t calls_max = (uint32_t)config->transport_sessions_max * MR_WINDOW_MAX;
-    if (core->batches == NULL || core->learnt == NULL || core->clients == NULL ||
+    if (core->batches == NULL || core->learnt == NULL || core->clients == NULL || core->pushes == NULL ||
         !ps_long_calls_init(&core->long_calls, calls_max)) {
         goto fail;
     }
@@ -176,6 +178,7 @@ void ps_core_destroy(struct ps_core *core)
     }
     ps_long_calls_free(&core->long_calls);
     ps_partials_clear(&core->partials);
+    ps_pushes_destroy(core->pushes);
     ps_clients_destroy(core->clients);
     ps_learnt_destroy(core->learnt);
     ps_batch_cache_destroy(core->batches);

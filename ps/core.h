@@ -15,13 +15,14 @@
 #include "ps/long_call.h"
 #include "ps/node.h"
 #include "ps/partial.h"
+#include "ps/pushes.h"
 #include "ps/save.h"
 #include "ps/table.h"
 #include "ps/variable.h"
 
 #define PS_CORE_TEXT_BYTES 256
 #define PS_RECORD_MIB                                                                                        \
-    16 /* of memory.limit_mib per core: learnt batches, clients, entries of the batch cache */
+    16 /* of memory.limit_mib per core: learnt batches, clients and their pushes, entries of the batch cache */
 #define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
 #define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per turn, so that a turn stays short */
 
@@ -30,6 +31,9 @@
     X(pushes_applied, "pushes applied since the start: by batch, by key, and of variables")                  \
     X(pushes_refused_learnt, "pushes of batches learnt before, which changed nothing")                       \
     X(pushes_held_back, "pushes told to try again because a checkpoint's buffers were full")                 \
+    X(pushes_repeated, "numbered pushes applied before, which changed nothing")                              \
+    X(pushes_skipped, "numbered pushes given up because their client went on too far without them")          \
+    X(pushes_waiting, "numbered pushes told to try again because they were just being applied")              \
     X(variable_gradients_skipped, "variable gradients skipped because they held NaN or Inf")                 \
     X(batches_fed, "batches fed")                                                                            \
     X(batches_looked_up, "lookups by batch")                                                                 \
@@ -87,7 +91,8 @@ struct ps_core {
     struct ps_learnt *learnt;
     struct ps_partials partials;
     struct ps_clients *clients;
-    uint32_t freeze; /* enum mr_freeze */
+    struct ps_pushes *pushes; /* numbered ones */
+    uint32_t freeze;          /* enum mr_freeze */
     enum ps_gate gate;
     enum mr_status gate_status;
     char gate_text[PS_CORE_TEXT_BYTES];

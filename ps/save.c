@@ -100,6 +100,42 @@ static void copy_client(const struct ps_core *core, const struct ps_client *clie
     }
 }
 
+static void copy_pushes(const struct ps_core *core, const struct ps_push_lane *piece, uint8_t *out,
+                        size_t *at)
+{
+    struct ps_stored_pushes stored = {.lane = piece->lane,
+                                      .partition = piece->partition,
+                                      .partition_end = piece->partition_end,
+                                      .floor = piece->window.floor};
+    uint64_t words[PS_PUSH_WINDOW_WORDS];
+    uint32_t word_count = ps_push_window_store(&piece->window, words);
+    struct ps_record record = {.kind = PS_RECORD_PUSHES,
+                               .feature = core->index,
+                               .count = core->node->core_count,
+                               .bytes = sizeof(stored) + word_count * sizeof(*words)};
+    uint8_t *to = add_record(out, at, &record);
+    if (to != NULL) {
+        memcpy(stored.uuid, piece->uuid, MR_UUID_BYTES);
+        memcpy(to, &stored, sizeof(stored));
+        memcpy(to + sizeof(stored), words, word_count * sizeof(*words));
+    }
+}
+
+static void copy_clients(const struct ps_core *core, uint8_t *out, size_t *at)
+{
+    for (uint32_t i = 0; i < PS_CLIENTS_MAX; i++) {
+        if (ps_clients_at(core->clients, i)->used != 0) {
+            copy_client(core, ps_clients_at(core->clients, i), out, at);
+        }
+    }
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+        for (const struct ps_push_lane *piece = ps_pushes_at(core->pushes, i); piece != NULL;
+             piece = piece->next) {
+            copy_pushes(core, piece, out, at);
+        }
+    }
+}
+
 /* Bytes of the copy; writes it when `out` is given. False when memory is short. */
 static bool copy_small(const struct ps_core *core, uint8_t *out, size_t *copy_bytes)
 {
@@ -117,11 +153,7 @@ static bool copy_small(const struct ps_core *core, uint8_t *out, size_t *copy_by
     for (uint32_t i = 0; i < core->partials.count; i++) {
         copy_partial(core, &core->partials.entries[i], out, &at);
     }
-    for (uint32_t i = 0; i < PS_CLIENTS_MAX; i++) {
-        if (ps_clients_at(core->clients, i)->used != 0) {
-            copy_client(core, ps_clients_at(core->clients, i), out, &at);
-        }
-    }
+    copy_clients(core, out, &at);
     *copy_bytes = at;
     return true;
 }
@@ -175,6 +207,7 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, uin
                              .copy_bytes = copy_bytes,
                              .next_feature = 1,
                              .capacity_bytes = ps_writer_free_bytes(writer, core->index)};
+    ps_pushes_cut(core->pushes);
     *bytes = copy_bytes;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         struct ps_feature *f = core->features[id];

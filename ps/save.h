@@ -1,12 +1,12 @@
 /* One core's part of a checkpoint: what goes into it, and at which pace.
  *
- * At the cut the core copies what is small (variables, learnt streams, clients) and begins a cut of every table, all in
+ * At the cut the core copies what is small (variables, learnt streams, clients and their pushes) and begins a cut of every table, all in
  * one task on its own thread: a push is either in the cut with its learnt record, or neither is. Afterwards a cursor
  * writes out the copy and the tables a little per turn of the poll loop, while pushes go on; each hands over the old rows of
  * the buckets it is about to change, for which there must be room in the writer's buffers first.
  *
- * Records: rows and variables as ps/checkpoint.h has them. PS_RECORD_STREAM and PS_RECORD_CLIENT name the core they come
- * from: `feature` = core, `count` = cores of the node. A stream's `row_bytes` is an enum ps_stream_record, `offset` how many
+ * Records: rows and variables as ps/checkpoint.h has them. PS_RECORD_STREAM, PS_RECORD_CLIENT and PS_RECORD_PUSHES name the
+ * core they come from: `feature` = core, `count` = cores of the node. A stream's `row_bytes` is an enum ps_stream_record, `offset` how many
  * batches were added to it.
  */
 #ifndef PS_SAVE_H

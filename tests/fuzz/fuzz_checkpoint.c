@@ -113,8 +113,12 @@ static char *manifest_for(const uint8_t *block)
     struct mr_feature features[2] = {feature("t", MR_TABLE), feature("v", MR_VARIABLE)};
     uint32_t ids[2] = {TABLE_ID, VARIABLE_ID};
     XXH128_hash_t hash = XXH3_128bits(&header->hash, sizeof header->hash);
-    struct ps_manifest m = {
-        .id = ID, .feature_count = 2, .features = features, .feature_ids = ids, .file_count = 1};
+    struct ps_manifest m = {.version = PS_FORMAT_VERSION,
+                            .id = ID,
+                            .feature_count = 2,
+                            .features = features,
+                            .feature_ids = ids,
+                            .file_count = 1};
     m.files[0] = (struct ps_manifest_file){.blocks = 1,
                                            .payload_bytes = header->payload_bytes,
                                            .records = header->record_count,

@@ -50,7 +50,7 @@ static void test_sealed_block_verifies(void **state)
 {
     (void)state;
     uint8_t *block = sealed_block();
-    assert_null(ps_block_check(block, ID, CORE, NUM));
+    assert_null(ps_block_check(block, PS_FORMAT_VERSION, ID, CORE, NUM));
     for (size_t i = sizeof(struct ps_block_header) + ps_record_space(24); i < PS_BLOCK_BYTES; i++)
         assert_int_equal(block[i], 0);
     free(block);
@@ -63,11 +63,11 @@ static void test_each_flipped_byte_is_found(void **state)
     /* All of header and records, then samples of the zeros behind them. */
     for (size_t i = 0; i < PS_BLOCK_BYTES; i += i < 256 ? 1 : 65521) {
         block[i] ^= 0x10;
-        assert_non_null(ps_block_check(block, ID, CORE, NUM));
+        assert_non_null(ps_block_check(block, PS_FORMAT_VERSION, ID, CORE, NUM));
         block[i] ^= 0x10;
     }
     block[PS_BLOCK_BYTES - 1] ^= 1;
-    assert_non_null(ps_block_check(block, ID, CORE, NUM));
+    assert_non_null(ps_block_check(block, PS_FORMAT_VERSION, ID, CORE, NUM));
     free(block);
 }
 
@@ -75,9 +75,10 @@ static void test_a_block_in_another_place_is_refused(void **state)
 {
     (void)state;
     uint8_t *block = sealed_block();
-    assert_non_null(ps_block_check(block, ID + 1, CORE, NUM));
-    assert_non_null(ps_block_check(block, ID, CORE + 1, NUM));
-    assert_non_null(ps_block_check(block, ID, CORE, NUM + 1));
+    assert_non_null(ps_block_check(block, PS_FORMAT_VERSION_1, ID, CORE, NUM)); /* its manifest is older */
+    assert_non_null(ps_block_check(block, PS_FORMAT_VERSION, ID + 1, CORE, NUM));
+    assert_non_null(ps_block_check(block, PS_FORMAT_VERSION, ID, CORE + 1, NUM));
+    assert_non_null(ps_block_check(block, PS_FORMAT_VERSION, ID, CORE, NUM + 1));
     free(block);
 }
 
@@ -89,7 +90,7 @@ static void check_forged(uint32_t payload_bytes, uint32_t record_count, struct p
     header_of(block)->record_count = record_count;
     memcpy(block + sizeof(struct ps_block_header), &record, sizeof record);
     rehash(block);
-    assert_non_null(ps_block_check(block, ID, CORE, NUM));
+    assert_non_null(ps_block_check(block, PS_FORMAT_VERSION, ID, CORE, NUM));
     free(block);
 }
 
@@ -143,6 +144,17 @@ static void test_record_sizes(void **state)
     assert_non_null(ps_record_check(&stream));
     stream.bytes = 8;
     assert_non_null(ps_record_check(&stream));
+
+    struct ps_record pushes = {.kind = PS_RECORD_PUSHES, .bytes = 32};
+    assert_null(ps_record_check(&pushes));
+    pushes.bytes = 160;
+    assert_null(ps_record_check(&pushes));
+    pushes.bytes = 168;
+    assert_non_null(ps_record_check(&pushes));
+    pushes.bytes = 36;
+    assert_non_null(ps_record_check(&pushes));
+    pushes.bytes = 24;
+    assert_non_null(ps_record_check(&pushes));
 }
 
 static void test_names(void **state)

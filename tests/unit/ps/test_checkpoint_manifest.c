@@ -18,7 +18,8 @@ static uint32_t ids[2];
 static struct ps_manifest example(void)
 {
     fixture_features(features, ids);
-    struct ps_manifest m = {.id = 12,
+    struct ps_manifest m = {.version = PS_FORMAT_VERSION,
+                            .id = 12,
                             .incarnation = UINT32_MAX,
                             .feature_count = 2,
                             .features = features,
@@ -51,6 +52,7 @@ static void test_comes_back_as_it_was(void **state)
     char *text = ps_manifest_print(&m), why[PS_TEXT_BYTES];
     assert_non_null(text);
     assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_int_equal(back.version, PS_FORMAT_VERSION);
     assert_int_equal(back.id, m.id);
     assert_int_equal(back.incarnation, m.incarnation);
     assert_int_equal(back.feature_count, 2);
@@ -139,7 +141,8 @@ static void test_wrong_fields_are_named(void **state)
     (void)state;
     check_refused("", "format", json_string("tar"), "format");
     check_refused("", "format", NULL, "format");
-    check_refused("", "version", json_integer(2), "version");
+    check_refused("", "version", json_integer(PS_FORMAT_VERSION + 1), "version");
+    check_refused("", "version", json_integer(0), "version");
     check_refused("", "id", json_integer(0), "id");
     check_refused("", "id", json_integer(-3), "id");
     check_refused("", "id", json_real(3.0), "id");
