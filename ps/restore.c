@@ -5,6 +5,7 @@
 #include <string.h>
 #include "ps/core.h"
 #include "ps/learnt_merge.h"
+#include "ps/push_merge.h"
 
 #define CHUNK_BYTES (4u << 20) /* records that the cores look through at a time */
 
@@ -14,6 +15,7 @@ struct loader {
     uint8_t *chunk; /* records: header, bytes, padding to 8 */
     size_t chunk_bytes;
     struct ps_learnt_merge *learnt;
+    struct ps_push_merge *pushes;
     /* what each core says of the chunk */
     enum mr_status status[DP_CORES_MAX];
     char text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
@@ -120,10 +122,12 @@ static void check_whole(struct ps_core *core, void *arg)
     }
 }
 
-static void load_learnt(struct ps_core *core, void *arg)
+static void load_records(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    l->status[core->index] = ps_learnt_merge_load(l->learnt, core, l->text[core->index]);
+    char *text = l->text[core->index];
+    enum mr_status status = ps_learnt_merge_load(l->learnt, core, text);
+    l->status[core->index] = status == MR_OK ? ps_push_merge_load(l->pushes, core, text) : status;
 }
 
 /* ---- on the control thread ---- */
@@ -161,6 +165,9 @@ static enum mr_status visit_record(void *arg, const struct ps_record *record, co
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
         return ps_learnt_merge_add(l->learnt, record, bytes, v->text);
     }
+    if (record->kind == PS_RECORD_PUSHES) {
+        return ps_push_merge_add(l->pushes, record, bytes, v->text);
+    }
     if (l->chunk_bytes + space > CHUNK_BYTES) {
         enum mr_status status = flush_chunk(l, v->text);
         if (status != MR_OK) {
@@ -186,7 +193,8 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _
     l->progress = progress;
     l->chunk = malloc(CHUNK_BYTES);
     l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);
-    if (l->chunk == NULL || l->learnt == NULL) {
+    l->pushes = ps_push_merge_create(ps_reader_core_count(reader), node->core_count);
+    if (l->chunk == NULL || l->learnt == NULL || l->pushes == NULL) {
         goto out;
     }
     struct visit v = {.loader = l, .text = text};
@@ -202,9 +210,13 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _
         status = ps_learnt_merge_finish(l->learnt, text);
     }
     if (status == MR_OK) {
-        status = run(l, load_learnt, text);
+        status = ps_push_merge_finish(l->pushes, text);
+    }
+    if (status == MR_OK) {
+        status = run(l, load_records, text);
     }
 out:
+    ps_push_merge_destroy(l->pushes);
     ps_learnt_merge_destroy(l->learnt);
     free(l->chunk);
     free(l);

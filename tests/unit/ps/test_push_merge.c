@@ -1,0 +1,234 @@
+/* Numbered pushes from many cores' records to others': who holds what afterwards, and records that are out of range. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ps/push_merge.h"
+#include "ps/restore.h"
+
+struct fixture {
+    struct ps_config config;
+    struct ps_node node;
+    struct ps_core *core;
+    struct ps_push_merge *merge;
+    uint32_t saved_cores;
+};
+
+static char text[PS_RESTORE_TEXT_BYTES];
+static const uint8_t uuid[MR_UUID_BYTES] = {'a'};
+
+/* What `saved_cores` cores wrote is to go to core `core` of `cores`. */
+static void begin(struct fixture *f, uint32_t saved_cores, uint32_t cores, uint32_t core)
+{
+    memset(f, 0, sizeof(*f));
+    ps_config_default(&f->config);
+    f->config.memory_limit_mib = 64 * cores;
+    f->config.batches_memory_mib = 16;
+    f->node.config = &f->config;
+    ps_node_map_partitions(&f->node, cores);
+    f->core = ps_core_create(&f->node, core);
+    f->saved_cores = saved_cores;
+    f->merge = ps_push_merge_create(saved_cores, cores);
+    assert_non_null(f->core);
+    assert_non_null(f->merge);
+}
+
+static void end(struct fixture *f)
+{
+    ps_push_merge_destroy(f->merge);
+    ps_core_destroy(f->core);
+}
+
+struct stored {
+    struct ps_stored_pushes head;
+    uint64_t word;
+};
+
+static enum mr_status add(struct fixture *f, uint32_t core, uint32_t words, struct ps_stored_pushes head,
+                          uint64_t word)
+{
+    struct stored stored = {.head = head, .word = word};
+    struct ps_record record = {.kind = PS_RECORD_PUSHES,
+                               .feature = core,
+                               .count = f->saved_cores,
+                               .bytes = sizeof(head) + words * sizeof(word)};
+    memcpy(stored.head.uuid, uuid, MR_UUID_BYTES);
+    return ps_push_merge_add(f->merge, &record, (const uint8_t *)&stored, text);
+}
+
+/* Core `core` has applied all up to `floor`, and floor + 1 + i where bit i is set. */
+static void add_whole(struct fixture *f, uint32_t core, uint16_t lane, uint64_t floor, uint64_t bits)
+{
+    struct ps_stored_pushes head = {.lane = lane, .partition_end = MR_PARTITION_COUNT, .floor = floor};
+    assert_int_equal(add(f, core, bits != 0, head, bits), MR_OK);
+}
+
+static void load(struct fixture *f)
+{
+    assert_int_equal(ps_push_merge_finish(f->merge, text), MR_OK);
+    assert_int_equal(ps_push_merge_load(f->merge, f->core, text), MR_OK);
+}
+
+static enum ps_push_state state_of(struct fixture *f, uint16_t lane, uint64_t number)
+{
+    return ps_pushes_look_up(f->core->pushes, &(struct ps_push_id){uuid, lane, number});
+}
+
+static bool has(struct fixture *f, uint16_t lane, uint64_t number, uint32_t partition)
+{
+    return ps_pushes_has(f->core->pushes, &(struct ps_push_id){uuid, lane, number}, partition);
+}
+
+static uint16_t lane_of(uint32_t cores, uint32_t core)
+{
+    return mr_push_lane_of(cores, core);
+}
+
+static void the_same_number_of_cores_takes_its_own(void **state)
+{
+    struct fixture f;
+    (void)state;
+    begin(&f, 2, 2, 1);
+    add_whole(&f, 0, lane_of(2, 0), 7, 0);
+    add_whole(&f, 1, lane_of(2, 1), 5, 2);
+    add_whole(&f, 1, lane_of(3, 2), 9, 0);
+    load(&f);
+    assert_int_equal(state_of(&f, lane_of(2, 0), 1), PS_PUSH_NEW);
+    assert_int_equal(state_of(&f, lane_of(2, 1), 5), PS_PUSH_APPLIED);
+    assert_int_equal(state_of(&f, lane_of(2, 1), 6), PS_PUSH_NEW);
+    assert_int_equal(state_of(&f, lane_of(2, 1), 7), PS_PUSH_APPLIED);
+    assert_int_equal(state_of(&f, lane_of(3, 2), 9), PS_PUSH_APPLIED);
+    ps_pushes_published(f.core->pushes);
+    assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, lane_of(2, 1)), 5);
+    end(&f);
+}
+
+/* Two cores become three: core 1 of three has partitions of both. */
+static void another_number_gets_the_lanes_whose_keys_it_may_have(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (uint32_t core = 0; core < 3; core++) {
+        begin(&f, 2, 3, core);
+        add_whole(&f, 0, lane_of(2, 0), 7, 4);
+        add_whole(&f, 1, lane_of(2, 1), 5, 0);
+        load(&f);
+        assert_int_equal(state_of(&f, lane_of(2, 0), 10), core < 2 ? PS_PUSH_APPLIED : PS_PUSH_NEW);
+        assert_int_equal(state_of(&f, lane_of(2, 0), 8), PS_PUSH_NEW);
+        assert_int_equal(state_of(&f, lane_of(2, 1), 5), core > 0 ? PS_PUSH_APPLIED : PS_PUSH_NEW);
+        end(&f);
+    }
+}
+
+/* Of the only core's lane, the first of three cores has applied 8 and the second has not; the third never saw it. */
+static void what_some_have_applied_comes_in_pieces(void **state)
+{
+    struct fixture f;
+    uint16_t lane = lane_of(1, 0);
+    (void)state;
+    begin(&f, 3, 1, 0);
+    add_whole(&f, 0, lane, 8, 0);
+    add_whole(&f, 1, lane, 7, 2);
+    load(&f);
+    assert_int_equal(state_of(&f, lane, 7), PS_PUSH_PARTLY);
+    assert_int_equal(state_of(&f, lane, 8), PS_PUSH_PARTLY);
+    assert_int_equal(state_of(&f, lane, 9), PS_PUSH_PARTLY);
+    assert_int_equal(state_of(&f, lane, 10), PS_PUSH_NEW);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        uint32_t core = p * 3 / MR_PARTITION_COUNT;
+        assert_int_equal(has(&f, lane, 7, p), core < 2);
+        assert_int_equal(has(&f, lane, 8, p), core == 0);
+        assert_int_equal(has(&f, lane, 9, p), core == 1);
+    }
+    ps_pushes_published(f.core->pushes);
+    assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, lane), 0);
+    end(&f);
+}
+
+static void equal_pieces_are_joined(void **state)
+{
+    struct fixture f;
+    uint16_t lane = lane_of(1, 0);
+    uint32_t pieces = 0;
+    (void)state;
+    begin(&f, 3, 2, 0);
+    add_whole(&f, 0, lane, 8, 2);
+    add_whole(&f, 1, lane, 8, 2);
+    add_whole(&f, 2, lane, 3, 0); /* core 0 of two has none of its partitions */
+    load(&f);
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+        for (const struct ps_push_lane *at = ps_pushes_at(f.core->pushes, i); at != NULL; at = at->next) {
+            pieces++;
+            assert_int_equal(at->partition, 0);
+            assert_int_equal(at->partition_end, MR_PARTITION_COUNT);
+            assert_int_equal(at->window.floor, 8);
+        }
+    }
+    assert_int_equal(pieces, 1);
+    end(&f);
+}
+
+/* Pieces that were saved are cut at the new cores' borders. */
+static void pieces_go_on_in_pieces(void **state)
+{
+    struct fixture f;
+    uint16_t lane = lane_of(1, 0);
+    (void)state;
+    begin(&f, 2, 3, 0); /* partitions 0..1365 */
+    struct ps_stored_pushes head = {.lane = lane, .partition_end = 1000, .floor = 5};
+    assert_int_equal(add(&f, 0, 0, head, 0), MR_OK);
+    head = (struct ps_stored_pushes){
+        .lane = lane, .partition = 1000, .partition_end = MR_PARTITION_COUNT, .floor = 4};
+    assert_int_equal(add(&f, 0, 0, head, 0), MR_OK);
+    add_whole(&f, 1, lane, 3, 0);
+    load(&f);
+    assert_int_equal(state_of(&f, lane, 4), PS_PUSH_APPLIED);
+    assert_int_equal(state_of(&f, lane, 5), PS_PUSH_PARTLY);
+    assert_true(has(&f, lane, 5, 999));
+    assert_false(has(&f, lane, 5, 1000));
+    end(&f);
+}
+
+static void records_out_of_range_are_refused(void **state)
+{
+    const struct ps_stored_pushes good = {.lane = lane_of(1, 0), .partition_end = MR_PARTITION_COUNT};
+    struct ps_stored_pushes bad[6] = {good, good, good, good, good, good};
+    struct fixture f;
+    (void)state;
+    bad[0].lane = 0;
+    bad[1].lane = (MR_CORE_MAX + 1) << 8;
+    bad[2].partition = MR_PARTITION_COUNT;
+    bad[3].partition_end = MR_PARTITION_COUNT + 1;
+    bad[4].reserved = 1;
+    bad[5].floor = MR_PUSH_NUMBER_MAX + 1;
+    begin(&f, 2, 1, 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(add(&f, 0, 0, bad[i], 0), MR_CHECKPOINT_CORRUPT);
+    }
+    assert_int_equal(add(&f, 2, 0, good, 0), MR_CHECKPOINT_CORRUPT); /* no such core */
+    assert_int_equal(add(&f, 0, 0, good, 0), MR_OK);
+    assert_int_equal(ps_push_merge_finish(f.merge, text), MR_OK);
+    assert_int_equal(add(&f, 0, 0, good, 0), MR_OK); /* the same once more */
+    assert_int_equal(ps_push_merge_finish(f.merge, text), MR_CHECKPOINT_CORRUPT);
+    end(&f);
+    begin(&f, 2, 1, 0);
+    bad[0] = good;
+    bad[0].partition_end--; /* a partition is missing */
+    assert_int_equal(add(&f, 0, 0, bad[0], 0), MR_OK);
+    assert_int_equal(ps_push_merge_finish(f.merge, text), MR_CHECKPOINT_CORRUPT);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_number_of_cores_takes_its_own),
+        cmocka_unit_test(another_number_gets_the_lanes_whose_keys_it_may_have),
+        cmocka_unit_test(what_some_have_applied_comes_in_pieces),
+        cmocka_unit_test(equal_pieces_are_joined),
+        cmocka_unit_test(pieces_go_on_in_pieces),
+        cmocka_unit_test(records_out_of_range_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
