@@ -73,6 +73,8 @@ void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status,
  * `text` says so, refuses data calls. */
 enum mr_status ps_control_restore(struct ps_control *c, const char *directory, uint64_t id,
                                   uint64_t *restored_id, char *text);
+/* What the last cut or restore holds is in a checkpoint that a start would load: clients may forget the pushes in it. */
+void ps_control_durable(struct ps_control *c);
 /* Begins a save. */
 enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint64_t *id, char *text);
 /* Waits for the save under way to end; what became of it. MR_OK when there is none. */

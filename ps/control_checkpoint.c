@@ -131,6 +131,17 @@ enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint
     return MR_OK;
 }
 
+static void published_on_core(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_pushes_published(core->pushes);
+}
+
+void ps_control_durable(struct ps_control *c)
+{
+    ps_node_each_core(c->node, published_on_core, NULL);
+}
+
 /* The writer has published or failed: take it apart. */
 static void end_save(struct ps_control *c, const struct ps_writer_status *status)
 {
@@ -152,6 +163,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
                (unsigned long long)(status->bytes_written >> 20),
                (unsigned long long)(status->duration_us / 1000));
         if (strcmp(c->save_directory, c->node->config->checkpoint_directory) == 0) {
+            ps_control_durable(c);
             ps_checkpoint_retain(c->save_directory, (uint32_t)c->node->config->checkpoint_keep);
         }
     } else {

@@ -99,6 +99,23 @@ bool ps_check_not_frozen(const struct ps_op *op);
 /* Records an applied push: counters, the client's last step. */
 void ps_note_push(const struct ps_op *op);
 
+/* Numbered pushes (ps/ops_number.c). A push without a number passes these, and they change nothing. */
+
+/* The push is still to be applied. Otherwise it is answered: OK when it was applied before, BUSY while it is being applied.
+ * Comes right behind ps_check_open(): what was applied is answered so, whatever has changed since. Makes the room that the
+ * mark takes, and lets the answer tell what is durable. *partly: for some partitions it was applied before. */
+bool ps_check_push(const struct ps_op *op, bool *partly);
+/* The same for pushes whose batch tells whether they were applied: those are not answered. */
+bool ps_check_push_of_batch(const struct ps_op *op);
+/* Around the change, when nothing can stand against it any more: what comes in between finds the push under way, and no cut
+ * may come in between. The end marks it as applied. The op may be built anew from the request that mr_reply_later() keeps. */
+void ps_push_begin(const struct ps_op *op);
+void ps_push_end(const struct ps_op *op);
+/* Of a push applied in part: whether a partition has it; takes the keys of such partitions, and their gradients, out of the
+ * list. The request's own arrays are rewritten. */
+bool ps_push_has(const struct ps_op *op, uint32_t partition);
+void ps_push_filter(const struct ps_op *op, struct ps_key_list *list, float *gradients);
+
 /* The u64 or u32 at the start of a checked tensor. */
 uint64_t ps_tensor_u64(const struct mr_tensor *t, uint32_t index);
 uint32_t ps_tensor_u32(const struct mr_tensor *t, uint32_t index);

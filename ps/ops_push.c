@@ -17,6 +17,7 @@ struct push_part {
 struct push {
     uint32_t part_count;
     bool is_begun; /* from then on it has its whole effect */
+    bool partly;   /* some partitions have it already, under its number */
     uint32_t at;   /* the part whose keys are checked or applied */
     bool in_part;  /* `rows` is about it */
     struct ps_table_push rows;
@@ -134,6 +135,14 @@ static void apply_variable(const struct ps_op *op, const struct push_part *part,
     *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
 }
 
+/* Of a numbered push by keys: rows that were looked up before a restart, and are in no checkpoint, are as they were then, since
+ * a row's first values follow from its key. */
+static bool makes_rows(const struct ps_op *op)
+{
+    const struct mr_preamble *preamble = &op->request->message->preamble;
+    return preamble->sequence != 0 && preamble->op == MR_OP_PUSH_GRAD && op->core->freeze == MR_FREEZE_OFF;
+}
+
 static bool apply_table(const struct ps_op *op, struct push *push, uint64_t *budget_bytes)
 {
     const struct push_part *part = &push->parts[push->at];
@@ -143,7 +152,8 @@ static bool apply_table(const struct ps_op *op, struct push *push, uint64_t *bud
                                             .offsets = part->list.offsets,
                                             .bag_count = part->list.bag_count,
                                             .gradients = part->gradient,
-                                            .at_once = !is_in_slices(op)};
+                                            .at_once = !is_in_slices(op),
+                                            .insert = makes_rows(op)};
     }
     push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);
     return !push->in_part;
@@ -167,6 +177,7 @@ static bool apply(const struct ps_op *op, struct push *push, uint64_t *budget_by
         op->core->save.reserved_bytes = 0;
     }
     ps_note_push(op);
+    ps_push_end(op);
     return true;
 }
 
@@ -204,6 +215,24 @@ static bool check_push(const struct ps_op *op, struct push *push)
     return true;
 }
 
+/* Leaves out what was applied under this number before. The request's own arrays are rewritten. */
+static void leave_out_applied(const struct ps_op *op, struct push *push)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        struct push_part part = push->parts[i];
+        const struct mr_feature *f = &part.feature->feature;
+        if (part.feature->variable != NULL && ps_push_has(op, mr_variable_partition(f->name))) {
+            continue;
+        }
+        if (part.feature->table != NULL) {
+            ps_push_filter(op, &part.list, (float *)part.gradient);
+        }
+        push->parts[kept++] = part;
+    }
+    push->part_count = kept;
+}
+
 /* The parts' keys, and then that the push can be done and answered. */
 static enum ps_check begin_push(const struct ps_op *op, struct push *push, uint64_t *budget_bytes)
 {
@@ -215,13 +244,18 @@ static enum ps_check begin_push(const struct ps_op *op, struct push *push, uint6
             return check;
         }
     }
-    if (!reserve_room(op, push)) {
+    /* Small calls may have come in between. */
+    if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !reserve_room(op, push)) {
         return PS_CHECK_REFUSED;
     }
     if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, NULL, 0)) {
         mr_reply_busy(op->ep, op->request->ref);
         return PS_CHECK_REFUSED;
     }
+    if (push->partly) {
+        leave_out_applied(op, push);
+    }
+    ps_push_begin(op);
     push->at = 0;
     push->is_begun = true;
     return PS_CHECK_GOOD;
@@ -252,8 +286,8 @@ void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_req
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct push push;
     push_init(&push);
-    if (ps_check_open(&op) && ps_check_not_frozen(&op) && check_push(&op, &push) &&
-        !ps_defer(&op, cost_bytes(&push))) {
+    if (ps_check_open(&op) && ps_check_push(&op, &push.partly) && ps_check_not_frozen(&op) &&
+        check_push(&op, &push) && !ps_defer(&op, cost_bytes(&push))) {
         ps_run(&op, &push_job, &push);
     }
 }
@@ -383,6 +417,7 @@ static bool begin_batch(const struct ps_op *op, struct push *push)
     }
     ps_batch_pin(push->batch);
     ps_batch_remove(core->batches, push->batch);
+    ps_push_begin(op);
     push->is_begun = true;
     return true;
 }
@@ -425,6 +460,8 @@ static void answer_learnt(const struct ps_op *op, uint64_t batch_id)
     if (again != NULL) {
         ps_batch_remove(op->core->batches, again);
     }
+    ps_push_begin(op);
+    ps_push_end(op);
     mr_reply_end(op->ep, op->request->ref);
 }
 
@@ -434,7 +471,7 @@ void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct 
     struct ps_core *core = op.core;
     struct push push;
     push_init(&push);
-    if (!ps_check_open(&op) || !check_batch_heads(&op, &push)) {
+    if (!ps_check_open(&op) || !ps_check_push_of_batch(&op) || !check_batch_heads(&op, &push)) {
         return;
     }
     uint64_t batch_id = ps_tensor_u64(&op.tensors[0], 0);

@@ -5,7 +5,8 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_feature *f;
-    if (!ps_check_open(&op) || !ps_check_not_frozen(&op) ||
+    bool partly;
+    if (!ps_check_open(&op) || !ps_check_push(&op, &partly) || !ps_check_not_frozen(&op) ||
         (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
         !ps_check_vector(&op, 0, MR_U64, 1, "first element") ||
         !ps_check_tensor(&op, 1, MR_F32, 1, "values")) {
@@ -24,8 +25,12 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
         mr_reply_busy(ep, request->ref);
         return;
     }
-    ps_variable_set(f->variable, first, op.tensors[1].data, count);
+    ps_push_begin(&op);
+    if (!partly || !ps_push_has(&op, mr_variable_partition(f->feature.name))) {
+        ps_variable_set(f->variable, first, op.tensors[1].data, count);
+    }
     ps_note_push(&op);
+    ps_push_end(&op);
     mr_reply_end(ep, request->ref);
 }
 

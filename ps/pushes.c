@@ -180,8 +180,10 @@ bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint3
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id)
 {
     struct ps_push_lane *lane = find(p, id->uuid, id->lane);
-    assert(lane != NULL && p->running_count < PS_PUSH_RUNNING_MAX);
-    p->running[p->running_count++] = (struct running){lane, id->number};
+    assert(lane != NULL);
+    if (p->running_count < PS_PUSH_RUNNING_MAX) { /* else it was applied before, and is marked */
+        p->running[p->running_count++] = (struct running){lane, id->number};
+    }
 }
 
 static uint64_t mark(struct ps_push_lane *lane, uint64_t number)

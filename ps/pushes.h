@@ -59,8 +59,8 @@ void ps_pushes_clear(struct ps_pushes *p);
 enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_id *id);
 /* Whether it was applied to the keys of a partition. */
 bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint32_t partition);
-/* A push that was looked up as new or partly applied is applied from now on, until it is finished: by then all of its changes
- * are made. No cut may fall in between. */
+/* A push that was looked up, and need not wait, is applied from now on, until it is finished: by then all of its changes are
+ * made. No cut may fall in between. */
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id);
 /* Returns how many others were given up, see ps/push_window.h. Nothing is marked when the record was cleared meanwhile. */
 uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id);

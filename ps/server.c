@@ -155,8 +155,10 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
             error, DP_ERROR_BYTES,
             "checkpoint.restore = %s: %s: %.300s; --restore ID takes another, --restore none starts empty",
             config->checkpoint_restore, mr_status_text(status), text);
+        return status;
     }
-    return status;
+    ps_control_durable(server->node.control);
+    return MR_OK;
 }
 
 static void take_apart(struct ps_server *server)

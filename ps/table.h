@@ -100,6 +100,7 @@ struct ps_table_push {
     uint32_t bag_count;
     const float *gradients;
     bool at_once; /* it is done in one step with UINT64_MAX: nothing comes in between */
+    bool insert;  /* keys without a row get one first, as in a lookup */
     /* the table's own; zero to begin with */
     uint32_t stage; /* enum push_stage of table_push.c */
     uint32_t

@@ -179,15 +179,34 @@ struct row_group {
     const float *gradients[PS_GROUP_KEYS];
 };
 
-static inline void group_find(const struct ps_table_push *p, struct ps_table *t, const struct ps_group *g,
-                              uint32_t first, uint32_t count, struct row_group *out)
+/* When a partition grows for it, its buckets are elsewhere. */
+static __attribute__((cold, noinline)) struct ps_place
+place_of_new_row(struct ps_table *t, struct ps_group *groups, const struct ps_distinct *d)
+{
+    size_t index_bytes = t->index.bytes;
+    if (ps_table_row_create(t, d->key, d->hash) == NULL)
+        return (struct ps_place){.bucket = NULL};
+    for (uint32_t i = 0; i < 2 * PS_GROUP_KEYS && t->index.bytes != index_bytes; i++) {
+        struct ps_group *g = &groups[i / PS_GROUP_KEYS];
+        g->homes[i % PS_GROUP_KEYS] = ps_index_home(&t->index, g->hashes[i % PS_GROUP_KEYS]);
+    }
+    return ps_index_find(&t->index, d->key, d->hash);
+}
+
+/* Keys [first, first + count), which are groups[which]. */
+static inline void group_find(const struct ps_table_push *p, struct ps_table *t, struct ps_group *groups,
+                              uint32_t which, uint32_t first, uint32_t count, struct row_group *out)
 {
     out->count = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct ps_distinct *d = &p->distinct[first + i];
-        struct ps_place place = ps_index_find_from(&t->index, g->homes[i], d->key, d->hash);
-        if (__builtin_expect(place.bucket == NULL, 0))
-            continue;
+        struct ps_place place = ps_index_find_from(&t->index, groups[which].homes[i], d->key, d->hash);
+        if (__builtin_expect(place.bucket == NULL, 0)) {
+            if (p->insert)
+                place = place_of_new_row(t, groups, d);
+            if (place.bucket == NULL)
+                continue;
+        }
         if (__builtin_expect(t->cut_running, 0))
             ps_table_cut_before_change(t, place);
         float *row = ps_table_row(t, place);
@@ -200,7 +219,7 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
 /* Runs the optimizer over distinct keys [first, first + count), in three stages of groups like a lookup. */
 static void range_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
 {
-    struct ps_group groups[2];
+    struct ps_group groups[2] = {0};
     struct row_group rows[2];
     uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 2; step++) {
@@ -211,7 +230,7 @@ static void range_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fi
         }
         if (step >= 1 && step - 1 < group_count) {
             uint32_t at = (step - 1) * PS_GROUP_KEYS;
-            group_find(p, t, &groups[(step - 1) % 2], first + at, ps_group_size(count, at),
+            group_find(p, t, groups, (step - 1) % 2, first + at, ps_group_size(count, at),
                        &rows[(step - 1) % 2]);
         }
         if (step >= 2) {

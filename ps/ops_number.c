@@ -1,0 +1,144 @@
+/* Numbered pushes: each is applied once, however often it is sent. docs/protocol.md, section 9, numbered pushes. */
+#include <string.h>
+#include "ps/ops.h"
+
+static uint64_t sequence_of(const struct ps_op *op)
+{
+    return op->request->message->preamble.sequence;
+}
+
+static struct ps_push_id id_of(const struct ps_op *op)
+{
+    uint16_t lane = mr_push_lane(sequence_of(op));
+    return (struct ps_push_id){
+        .uuid = op->request->client_uuid,
+        .lane = lane != 0 ? lane : mr_push_lane_of(op->core->node->core_count, op->core->index),
+        .number = mr_push_number(sequence_of(op))};
+}
+
+/* A lane of this map is its core's alone; lanes of other maps are everybody's. */
+static bool check_number(const struct ps_op *op, const struct ps_push_id *id)
+{
+    uint32_t cores = mr_push_lane_cores(id->lane), core = mr_push_lane_core(id->lane);
+    if (id->number == 0) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "push number 0: a client's pushes are numbered from 1");
+    }
+    if (!mr_push_lane_is_valid(id->lane)) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: there is no such core", core,
+                         cores);
+    }
+    if (cores == op->core->node->core_count && core != op->core->index) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: this is core %u", core, cores,
+                         op->core->index);
+    }
+    return true;
+}
+
+/* What is known of a push that has a number. PS_PUSH_WAITS: it has been answered. */
+static enum ps_push_state look_up(const struct ps_op *op)
+{
+    struct ps_core *core = op->core;
+    struct ps_push_id id = id_of(op);
+    if (!check_number(op, &id)) {
+        return PS_PUSH_WAITS;
+    }
+    enum ps_push_state state = ps_pushes_look_up(core->pushes, &id);
+    if (state == PS_PUSH_NO_MEMORY) {
+        ps_refuse(op, MR_OUT_OF_MEMORY, "no memory for the record of pushes: raise batches.memory_mib");
+        return PS_PUSH_WAITS;
+    }
+    uint64_t durable = ps_pushes_durable(core->pushes, id.uuid, id.lane);
+    mr_reply_set_sequence(op->ep, op->request->ref, mr_push_sequence(mr_push_lane(sequence_of(op)), durable));
+    if (state == PS_PUSH_WAITS) {
+        ps_hold_back(op, &core->counters.pushes_waiting);
+    }
+    return state;
+}
+
+bool ps_check_push(const struct ps_op *op, bool *partly)
+{
+    *partly = false;
+    if (sequence_of(op) == 0) {
+        return true;
+    }
+    enum ps_push_state state = look_up(op);
+    if (state == PS_PUSH_APPLIED) {
+        op->core->counters.pushes_repeated++;
+        mr_reply_status(op->ep, op->request->ref, MR_OK);
+        return false;
+    }
+    *partly = state == PS_PUSH_PARTLY;
+    return state != PS_PUSH_WAITS;
+}
+
+bool ps_check_push_of_batch(const struct ps_op *op)
+{
+    return sequence_of(op) == 0 || look_up(op) != PS_PUSH_WAITS;
+}
+
+void ps_push_begin(const struct ps_op *op)
+{
+    struct ps_push_id id = id_of(op);
+    if (sequence_of(op) != 0) {
+        ps_pushes_start(op->core->pushes, &id);
+    }
+}
+
+void ps_push_end(const struct ps_op *op)
+{
+    struct ps_push_id id = id_of(op);
+    if (sequence_of(op) != 0) {
+        op->core->counters.pushes_skipped += ps_pushes_finish(op->core->pushes, &id);
+    }
+}
+
+/* ---- partly applied ---- */
+
+bool ps_push_has(const struct ps_op *op, uint32_t partition)
+{
+    struct ps_push_id id = id_of(op);
+    return ps_pushes_has(op->core->pushes, &id, partition);
+}
+
+static bool has_key(const struct ps_op *op, const struct ps_key_list *list, uint32_t i)
+{
+    return ps_push_has(op, mr_partition_of(mr_key_hash(list->keys[i], list->table->feature.seed)));
+}
+
+static uint32_t filter_keys(const struct ps_op *op, const struct ps_key_list *list, uint64_t *keys,
+                            float *gradients)
+{
+    uint32_t kept = 0, dim = list->table->feature.dims[0];
+    for (uint32_t i = 0; i < list->key_count; i++) {
+        if (!has_key(op, list, i)) {
+            keys[kept] = keys[i];
+            memmove(gradients + (size_t)kept * dim, gradients + (size_t)i * dim, dim * sizeof(*gradients));
+            kept++;
+        }
+    }
+    return kept;
+}
+
+static uint32_t filter_bags(const struct ps_op *op, const struct ps_key_list *list, uint64_t *keys,
+                            uint32_t *offsets)
+{
+    uint32_t kept = 0, begin = offsets[0];
+    for (uint32_t bag = 0; bag < list->bag_count; bag++) {
+        uint32_t end = offsets[bag + 1];
+        for (uint32_t i = begin; i < end; i++) {
+            if (!has_key(op, list, i)) {
+                keys[kept++] = keys[i];
+            }
+        }
+        begin = end;
+        offsets[bag + 1] = kept;
+    }
+    return kept;
+}
+
+void ps_push_filter(const struct ps_op *op, struct ps_key_list *list, float *gradients)
+{
+    list->key_count = list->offsets != NULL
+                          ? filter_bags(op, list, (uint64_t *)list->keys, (uint32_t *)list->offsets)
+                          : filter_keys(op, list, (uint64_t *)list->keys, gradients);
+}
