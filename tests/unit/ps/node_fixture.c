@@ -33,6 +33,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     struct node_call *mine = user;
     struct node_reply *out = &mine->reply;
     out->status = status;
+    out->sequence = reply != NULL ? reply->preamble.sequence : 0;
     if (reply != NULL && status != MR_OK && reply->preamble.tensor_count == 1) {
         snprintf(out->text, sizeof(out->text), "%.*s", (int)reply->tensors[0].bytes,
                  (const char *)reply->tensors[0].data);
@@ -150,6 +151,7 @@ void node_post(struct node_fixture *n, uint32_t core, struct node_call *call,
     struct mr_call *handle;
     node_call_end(call);
     mine.user = call;
+    mine.sequence = n->sequence;
     if (tensor_count > 0) {
         memcpy(copies, tensors, tensor_count * sizeof(*tensors));
     }

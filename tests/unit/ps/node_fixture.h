@@ -21,11 +21,13 @@ struct node_fixture {
     struct mr_endpoint *client;
     uint32_t core_count;
     struct mr_session *sessions[DP_CORES_MAX];
+    uint64_t sequence; /* that calls carry from now on; 0 = none */
 };
 
 /* An answer; tensors' data are copies, freed by the next call. */
 struct node_reply {
     enum mr_status status;
+    uint64_t sequence;
     char text[512]; /* of an error */
     uint32_t tensor_count;
     struct mr_tensor tensors[NODE_REPLY_TENSORS_MAX];

@@ -1,0 +1,244 @@
+/* Numbered pushes to a node: applied once, refused without a mark, and what the answers say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/push_number.h"
+#include "node_fixture.h"
+
+#define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
+
+static uint32_t make_table(struct node_fixture *n)
+{
+    struct mr_feature f = node_table("emb", 100);
+    return node_create(n, &f);
+}
+
+/* A gradient of 1 for one key, under a number. */
+static const struct node_reply *push(struct node_fixture *n, uint64_t sequence, uint32_t table, uint64_t key)
+{
+    static const float ones[NODE_DIM] = {1, 1, 1, 1};
+    uint32_t head[2] = {table, 0};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, 1, &key),
+                                   mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 1, NODE_DIM, ones)};
+    n->sequence = sequence;
+    const struct node_reply *reply =
+        node_call_step(n, node_core_of_key(n, key, 0), MR_OP_PUSH_GRAD, 0, sequence, 0, tensors, 4);
+    n->sequence = 0;
+    return reply;
+}
+
+static const struct node_reply *push_nothing(struct node_fixture *n, uint32_t core, uint64_t sequence)
+{
+    n->sequence = sequence;
+    const struct node_reply *reply = node_call(n, core, MR_OP_PUSH_GRAD, 0, NULL, 0);
+    n->sequence = 0;
+    return reply;
+}
+
+static void applies_a_number_once(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(push(n, 3, table, 5), MR_OK, NULL);
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(push(n, 3, table, 5), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 5), 98, 0);
+    node_check(push(n, 2, table, 5), MR_OK, NULL);
+    node_check(push(n, mr_push_sequence(mr_push_lane_of(1, 0), 2), table, 5), MR_OK,
+               NULL); /* the same lane */
+    assert_float_equal(node_value(n, table, 5), 97, 0);
+    node_check(push(n, 0, table, 5), MR_OK, NULL); /* without a number as ever */
+    node_check(push(n, 0, table, 5), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 5), 95, 0);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 5);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_repeated"), 3);
+    assert_int_equal(node_counter(n, 0, "ps.last_step"), 3);
+}
+
+static void a_number_far_ahead_gives_up_what_is_missing(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    node_check(push(n, 2, table, 5), MR_OK, NULL);
+    node_check(push(n, 3 + MR_PUSH_WINDOW, table, 5), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_skipped"), 2); /* 1 and 3 */
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(push(n, 4, table, 5), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 5), 97, 0);
+}
+
+/* What was applied is answered so, whatever the node thinks of it now. */
+static void what_was_applied_is_ok_even_when_it_would_be_refused(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n), level = MR_FREEZE_ALL;
+    struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    node_check(push(n, 2, table, 5), MR_FROZEN, "all");
+    level = MR_FREEZE_OFF;
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
+    node_check(push(n, 2, table, 5), MR_OK, NULL); /* the refusal did not mark it */
+    assert_float_equal(node_value(n, table, 5), 98, 0);
+}
+
+static void a_refused_push_is_not_marked(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    node_check(push(n, 1, 99, 5), MR_UNKNOWN_TABLE, "99");
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 5), 99, 0);
+}
+
+static void numbers_that_make_no_sense_are_refused(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    uint64_t key = 5;
+    uint32_t core = node_core_of_key(n, key, 0), other = (core + 1) % 3;
+    node_check(push(n, mr_push_sequence(mr_push_lane_of(2, 0), 0), table, key), MR_INVALID_ARGUMENT,
+               "numbered from 1");
+    node_check(push(n, mr_push_sequence(mr_push_lane_of(2, 2), 1), table, key), MR_INVALID_ARGUMENT,
+               "core 2 of 2");
+    node_check(push(n, mr_push_sequence(mr_push_lane_of(MR_CORE_MAX + 1, 0), 1), table, key),
+               MR_INVALID_ARGUMENT, "no such core");
+    node_check(push(n, mr_push_sequence(mr_push_lane_of(3, other), 1), table, key), MR_INVALID_ARGUMENT,
+               "this is core");
+    node_check(push(n, mr_push_sequence(mr_push_lane_of(2, 1), 1), table, key), MR_OK, NULL);
+    node_check(push(n, mr_push_sequence(mr_push_lane_of(3, core), 1), table, key), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, key), 98, 0);
+}
+
+/* A row that no lookup has made since the start. */
+static void a_numbered_push_makes_rows(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n), level = MR_FREEZE_ADMIT;
+    struct mr_tensor t = mr_tensor_1d(MR_U32, 1, &level);
+    node_check(push(n, 0, table, 5), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "table.gradients_without_row"), 1);
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 5), 99, 0);
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &t, 1), MR_OK, NULL);
+    node_check(push(n, 2, table, 6), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 6), 100, 0);
+}
+
+static void a_variable_is_set_once(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature v = node_variable("bias", 1);
+    uint32_t variable = node_create(n, &v), head[2] = {variable, 0};
+    uint64_t first = 0, range[2] = {0, 0};
+    float ten = 10, one = 1;
+    struct mr_tensor set[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, 1, &ten)};
+    struct mr_tensor gradient[2] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_F32, 1, &one)};
+    struct mr_tensor all = mr_tensor_1d(MR_U64, 2, range);
+    for (uint32_t i = 0; i < 2; i++) { /* the second time changes nothing */
+        n->sequence = 1;
+        node_check(node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, set, 2), MR_OK, NULL);
+        n->sequence = 2;
+        node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, gradient, 2), MR_OK, NULL);
+    }
+    n->sequence = 0;
+    const struct node_reply *reply = node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable, &all, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_float_equal(*(const float *)reply->tensors[0].data, 9, 0);
+}
+
+static uint64_t durable(struct node_fixture *n, uint64_t sequence)
+{
+    const struct node_reply *reply = push_nothing(n, 0, sequence);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(mr_push_lane(reply->sequence), mr_push_lane(sequence));
+    return mr_push_number(reply->sequence);
+}
+
+/* The batch's record decides; the number is marked with its outcome. */
+static void a_push_by_batch_is_marked_too(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    const uint64_t key = 5;
+    node_feed(n, BATCH(0), table, &key, 1);
+    n->sequence = 1;
+    assert_int_equal(node_push_batch(n, 0, BATCH(0), table, 1, 1), 1);
+    assert_int_equal(node_push_batch(n, 0, BATCH(0), table, 1, 1), 0);
+    n->sequence = 2; /* somebody else has learnt it */
+    assert_int_equal(node_push_batch(n, 0, BATCH(0), table, 1, 1), 0);
+    float gradient[NODE_DIM] = {1, 1, 1, 1};
+    uint64_t unknown = BATCH(1);
+    uint32_t head[2] = {table, 0};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &unknown), mr_tensor_1d(MR_U32, 2, head),
+                                   mr_tensor_3d(MR_F32, 1, 1, NODE_DIM, gradient)};
+    n->sequence = 3;
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 3), MR_UNKNOWN_BATCH, "number 1");
+    n->sequence = 0;
+    assert_float_equal(node_value(n, table, key), 99, 0);
+    node_save(n);
+    assert_int_equal(durable(n, 2), 2);
+    node_check(push(n, 3, table, key), MR_OK, NULL); /* was not marked */
+    assert_float_equal(node_value(n, table, key), 98, 0);
+}
+
+static void only_a_checkpoint_that_a_start_finds_is_durable(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    char elsewhere[80];
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    assert_int_equal(push(n, 2, table, 5)->sequence, 0);
+    assert_int_equal(durable(n, 2), 0);
+    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", n->directory);
+    struct mr_tensor t = mr_tensor_1d(MR_U8, (uint32_t)strlen(elsewhere), elsewhere);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_OK, NULL);
+    while (*(const uint64_t *)node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data != 0) {
+    }
+    assert_int_equal(durable(n, 2), 0);
+    node_save(n);
+    const struct node_reply *reply = push(n, 3, table, 5);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->sequence, 2);
+    assert_int_equal(push(n, 4, 99, 5)->sequence, 2); /* a refusal tells it, too */
+    assert_int_equal(durable(n, mr_push_sequence(mr_push_lane_of(1, 0), 3)), 2);
+    assert_int_equal(durable(n, mr_push_sequence(mr_push_lane_of(2, 0), 1)), 0); /* another lane */
+}
+
+/* A gap, as of a push without effect, is filled by one without tensors. */
+static void an_empty_push_marks_its_number(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    node_check(push(n, 2, table, 5), MR_OK, NULL);
+    node_save(n);
+    assert_int_equal(durable(n, 2), 0);
+    assert_int_equal(durable(n, 1), 0);
+    node_save(n);
+    assert_int_equal(durable(n, 2), 2);
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 5), 99, 0);
+}
+
+int main(void)
+{
+#define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+#define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
+    const struct CMUnitTest tests[] = {
+        ON_1_CORE(applies_a_number_once),
+        ON_1_CORE(a_number_far_ahead_gives_up_what_is_missing),
+        ON_1_CORE(what_was_applied_is_ok_even_when_it_would_be_refused),
+        ON_1_CORE(a_refused_push_is_not_marked),
+        ON_3_CORES(numbers_that_make_no_sense_are_refused),
+        ON_1_CORE(a_numbered_push_makes_rows),
+        ON_1_CORE(a_variable_is_set_once),
+        ON_1_CORE(a_push_by_batch_is_marked_too),
+        ON_1_CORE(only_a_checkpoint_that_a_start_finds_is_durable),
+        ON_1_CORE(an_empty_push_marks_its_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,386 @@
+/* Pushes sent again after a restart: each is applied once, onto however many cores, also where a checkpoint was made in the
+ * middle of it. And a checkpoint from before pushes were numbered. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "dataplane/wire/push_number.h"
+#include "fake_dp.h"
+#include "node_fixture.h"
+#include "ps/checkpoint.h"
+
+#define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
+#define KEYS            24u
+
+static uint64_t keys[KEYS];
+
+static uint32_t make_table(struct node_fixture *n)
+{
+    struct mr_feature f = node_table("emb", 100);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        keys[i] = 1000 + i;
+    }
+    return node_create(n, &f);
+}
+
+static uint32_t core_of(uint32_t cores, uint64_t key)
+{
+    return mr_partition_of(mr_key_hash(key, 0)) * cores / MR_PARTITION_COUNT;
+}
+
+static float table_of_ones[KEYS * NODE_DIM];
+
+/* Push `number` of core `old` of `cores`: a gradient of 1 for all of its keys, to core `to` of now its share. In bags when the
+ * number is even. Of all it has the same content, whenever it is sent. */
+static void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint32_t old, uint64_t number,
+                    uint32_t to)
+{
+    uint64_t mine[KEYS];
+    uint32_t offsets[KEYS + 1] = {0}, head[2] = {table, 0}, count = 0;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        if (core_of(cores, keys[i]) == old && core_of(n->core_count, keys[i]) == to) {
+            mine[count++] = keys[i];
+            offsets[count] = count;
+        }
+        table_of_ones[i * NODE_DIM] = 1;
+    }
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, count, mine),
+                                   number % 2 == 0 ? mr_tensor_1d(MR_U32, count + 1, offsets)
+                                                   : mr_tensor_1d(MR_U32, 0, NULL),
+                                   mr_tensor_2d(MR_F32, count, NODE_DIM, table_of_ones)};
+    n->sequence = mr_push_sequence(cores == n->core_count ? 0 : mr_push_lane_of(cores, old), number);
+    node_check(node_call_step(n, to, MR_OP_PUSH_GRAD, 0, number, 0, tensors, count > 0 ? 4 : 0), MR_OK, NULL);
+    n->sequence = 0;
+}
+
+/* Whether a core of now may own keys of core `old` of `cores`. */
+static bool meets(const struct node_fixture *n, uint32_t cores, uint32_t old, uint32_t to)
+{
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        if (p * cores / MR_PARTITION_COUNT == old && p * n->core_count / MR_PARTITION_COUNT == to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The push of every core of a map of `cores`. */
+static void push_all(struct node_fixture *n, uint32_t table, uint32_t cores, uint64_t number)
+{
+    for (uint32_t old = 0; old < cores; old++) {
+        for (uint32_t to = 0; to < n->core_count; to++) {
+            if (meets(n, cores, old, to)) {
+                push_to(n, table, cores, old, number, to);
+            }
+        }
+    }
+}
+
+static void check_values(struct node_fixture *n, uint32_t table, float expected)
+{
+    for (uint32_t i = 0; i < KEYS; i++) {
+        float value = node_value(n, table, keys[i]);
+        if (value != expected) {
+            fail_msg("key %u is %g, not %g", (unsigned)keys[i], (double)value, (double)expected);
+        }
+    }
+}
+
+/* Pushes 1 to 4, a checkpoint that has 1, 2 and 4, then 3 and 5; all of them again on another number of cores. */
+static void are_applied_once(struct node_fixture *n, uint32_t from, uint32_t to)
+{
+    node_restart(n, from);
+    uint32_t table = make_table(n);
+    push_all(n, table, from, 1);
+    push_all(n, table, from, 2);
+    push_all(n, table, from, 4);
+    node_save(n);
+    push_all(n, table, from, 3);
+    push_all(n, table, from, 5);
+    check_values(n, table, 95);
+    node_restart(n, to);
+    check_values(n, table, 97);
+    for (uint32_t again = 0; again < 2; again++) {
+        for (uint64_t number = 1; number <= 5; number++) {
+            push_all(n, table, from, number);
+        }
+        check_values(n, table, 95);
+    }
+    push_all(n, table, from, 6);
+    check_values(n, table, 94);
+}
+
+static void on_1_core(void **state)
+{
+    are_applied_once(*state, 1, 1);
+}
+
+static void on_3_cores(void **state)
+{
+    are_applied_once(*state, 3, 3);
+}
+
+static void from_1_core_to_3(void **state)
+{
+    are_applied_once(*state, 1, 3);
+}
+
+static void from_3_cores_to_2(void **state)
+{
+    are_applied_once(*state, 3, 2);
+}
+
+static void from_2_cores_to_5(void **state)
+{
+    are_applied_once(*state, 2, 5);
+}
+
+/* The second checkpoint finds an old lane's push on the last of the cores only, and one on the first only. */
+static void a_checkpoint_in_the_middle(struct node_fixture *n, uint32_t from, uint32_t through, uint32_t to)
+{
+    node_restart(n, from);
+    uint32_t table = make_table(n), last = through - 1;
+    push_all(n, table, from, 1);
+    node_save(n);
+    node_restart(n, through);
+    for (uint32_t old = 0; old < from; old++) {
+        if (meets(n, from, old, last)) {
+            push_to(n, table, from, old, 2, last);
+        }
+        if (meets(n, from, old, 0)) {
+            push_to(n, table, from, old, 3, 0);
+        }
+    }
+    node_save(n);
+    for (uint64_t number = 2; number <= 3; number++) {
+        push_all(n, table, from, number);
+    }
+    check_values(n, table, 97);
+    node_restart(n, to);
+    node_save(n); /* and once more in pieces */
+    node_restart(n, to);
+    for (uint64_t number = 1; number <= 4; number++) {
+        push_all(n, table, from, number);
+        push_all(n, table, from, number);
+    }
+    check_values(n, table, 96);
+}
+
+static void in_the_middle_from_1_through_3_to_2(void **state)
+{
+    a_checkpoint_in_the_middle(*state, 1, 3, 2);
+}
+
+static void in_the_middle_from_2_through_3_to_2(void **state)
+{
+    a_checkpoint_in_the_middle(*state, 2, 3, 2);
+}
+
+static void in_the_middle_from_3_through_5_to_1(void **state)
+{
+    a_checkpoint_in_the_middle(*state, 3, 5, 1);
+}
+
+/* A variable and a key that some partitions' pieces have, in one push. */
+static void parts_of_a_push_are_left_out(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature v = node_variable("bias", 1);
+    uint32_t table = make_table(n), variable = node_create(n, &v);
+    uint32_t heads[2][2] = {{table, 0}, {variable, 0}};
+    float one = 1, ones[NODE_DIM] = {1, 1, 1, 1};
+    uint64_t range[2] = {0, 0}, key = keys[0];
+    node_save(n);
+    node_restart(n, 3);
+    n->sequence = mr_push_sequence(mr_push_lane_of(1, 0), 1);
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 2, heads[1]), mr_tensor_1d(MR_F32, 1, &one)};
+    node_check(node_call(n, node_core_of_variable(n, "bias"), MR_OP_PUSH_GRAD, 0, t, 2), MR_OK, NULL);
+    n->sequence = 0;
+    while (node_core_of_key(n, key, 0) == node_core_of_variable(n, "bias")) {
+        key++;
+    }
+    node_save(n);
+    node_restart(n, 1);
+    struct mr_tensor tensors[6] = {mr_tensor_1d(MR_U32, 2, heads[0]), mr_tensor_1d(MR_U64, 1, &key),
+                                   mr_tensor_1d(MR_U32, 0, NULL),     mr_tensor_2d(MR_F32, 1, NODE_DIM, ones),
+                                   mr_tensor_1d(MR_U32, 2, heads[1]), mr_tensor_1d(MR_F32, 1, &one)};
+    n->sequence = 1;
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 6), MR_OK, NULL);
+    n->sequence = 0;
+    assert_float_equal(node_value(n, table, key), 99, 0);
+    struct mr_tensor all = mr_tensor_1d(MR_U64, 2, range);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable, &all, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_float_equal(*(const float *)reply->tensors[0].data, -1, 0);
+}
+
+/* ---- what is durable ---- */
+
+static uint64_t durable_on(struct node_fixture *n, uint32_t core, uint64_t number)
+{
+    n->sequence = number;
+    const struct node_reply *reply = node_call(n, core, MR_OP_PUSH_GRAD, 0, NULL, 0);
+    n->sequence = 0;
+    node_check(reply, MR_OK, NULL);
+    return reply->sequence;
+}
+
+static uint64_t durable(struct node_fixture *n, uint64_t number)
+{
+    return durable_on(n, 0, number);
+}
+
+static void a_start_knows_what_is_durable(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    push_all(n, table, 1, 1);
+    push_all(n, table, 1, 2);
+    node_save(n);
+    push_all(n, table, 1, 3);
+    node_restart(n, 1);
+    assert_int_equal(durable(n, 2), 2);
+    push_all(n, table, 1, 3);
+    node_check(node_restore(n, 1), MR_OK, NULL); /* by call: everything is taken back */
+    check_values(n, table, 98);
+    assert_int_equal(durable(n, 2), 0);
+    push_all(n, table, 1, 3);
+    check_values(n, table, 97);
+    node_save(n);
+    assert_int_equal(durable(n, 3), 3);
+}
+
+/* It cannot be published under a name that is taken. */
+static void a_save_that_fails_makes_nothing_durable(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    char path[300];
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    const uint64_t *view;
+    push_all(n, table, 3, 1);
+    node_save(n);
+    push_all(n, table, 3, 2);
+    fake_dp_hold(2);
+    fake_dp_wait_held(2);
+    node_begin(n, 0, MR_OP_SAVE, 0, &t, 1);
+    fake_dp_wait_posted(2, 1); /* the cut */
+    fake_dp_hold(2);           /* right behind it: core 2 writes nothing, so the save cannot end */
+    fake_dp_release(2);
+    node_check(node_end(n), MR_OK, NULL);
+    assert_int_equal(durable(n, 2), 1);
+    snprintf(path, sizeof(path), "%s/ckpt-2", n->config.checkpoint_directory);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof(path), "%s/ckpt-2/file", n->config.checkpoint_directory);
+    int fd = creat(path, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    fake_dp_release(2);
+    do {
+        view = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
+    } while (view[0] != 0);
+    assert_int_equal(view[6], MR_IO_ERROR);
+    for (uint32_t core = 0; core < 3; core++) {
+        assert_int_equal(durable_on(n, core, 2), 1);
+    }
+}
+
+/* ---- a checkpoint of format version 1 ---- */
+
+#define BLOCK_BYTES (1 << 20)
+
+/* The files are kept without the zeros at their end. */
+static void copy_old(const struct node_fixture *n, const char *name, bool is_blocks)
+{
+    static char bytes[BLOCK_BYTES];
+    char path[400];
+    snprintf(path, sizeof(path), CHECKPOINT_V1 "/%s", name);
+    FILE *from = fopen(path, "rb");
+    assert_non_null(from);
+    memset(bytes, 0, sizeof(bytes));
+    size_t count = fread(bytes, 1, sizeof(bytes), from);
+    fclose(from);
+    snprintf(path, sizeof(path), "%s/ckpt-1/%s", n->config.checkpoint_directory, name);
+    FILE *to = fopen(path, "wb");
+    assert_non_null(to);
+    assert_int_equal(fwrite(bytes, 1, is_blocks ? sizeof(bytes) : count, to),
+                     is_blocks ? sizeof(bytes) : count);
+    fclose(to);
+}
+
+/* Two cores wrote it: keys 1000..1007 of table emb from 100, batches 0 on both and 1 on core 0 only, bias 1, 2, 3. */
+static void restore_old(struct node_fixture *n, uint32_t cores)
+{
+    char path[300];
+    node_stop(n);
+    snprintf(path, sizeof(path), "%s/ckpt-1", n->config.checkpoint_directory);
+    assert_int_equal(mkdir(path, 0700), 0);
+    copy_old(n, "MANIFEST", false);
+    copy_old(n, "core-000.mrc", true);
+    copy_old(n, "core-001.mrc", true);
+    node_start(n, cores);
+}
+
+static void check_old(struct node_fixture *n, uint32_t cores)
+{
+    uint64_t range[2] = {0, 0};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
+    const float bias[3] = {1, 2, 3};
+    restore_old(n, cores);
+    uint32_t table = make_table(n);
+    for (uint64_t key = 1000; key < 1008; key++) {
+        assert_float_equal(node_value(n, table, key), core_of(2, key) == 0 ? 98 : 99, 0);
+    }
+    const struct node_reply *reply =
+        node_call(n, node_core_of_variable(n, "bias"), MR_OP_VARIABLE_PULL, 2, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_memory_equal(reply->tensors[0].data, bias, sizeof(bias));
+    node_feed(n, BATCH(0), table, keys, 8);
+    for (uint32_t core = 0; core < cores; core++) {
+        assert_int_equal(node_push_batch(n, core, BATCH(0), table, 8, 1), 0);
+    }
+    struct mr_session_info info;
+    mr_session_info(n->sessions[0], &info);
+    assert_true(info.last_push_step > 0);
+    push_all(n, table, cores, 1);
+    assert_float_equal(node_value(n, table, 1004), 97, 0);
+    assert_int_equal(node_save(n), 2);
+}
+
+static void an_older_checkpoint_is_read_on_as_many_cores(void **state)
+{
+    check_old(*state, 2);
+}
+
+static void an_older_checkpoint_is_read_on_3_cores(void **state)
+{
+    check_old(*state, 3);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(on_1_core),
+        TEST(on_3_cores),
+        TEST(from_1_core_to_3),
+        TEST(from_3_cores_to_2),
+        TEST(from_2_cores_to_5),
+        TEST(in_the_middle_from_1_through_3_to_2),
+        TEST(in_the_middle_from_2_through_3_to_2),
+        TEST(in_the_middle_from_3_through_5_to_1),
+        TEST(parts_of_a_push_are_left_out),
+        TEST(a_start_knows_what_is_durable),
+        cmocka_unit_test_setup_teardown(a_save_that_fails_makes_nothing_durable, node_setup_3_cores,
+                                        node_teardown),
+        TEST(an_older_checkpoint_is_read_on_as_many_cores),
+        TEST(an_older_checkpoint_is_read_on_3_cores),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
