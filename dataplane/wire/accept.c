@@ -121,8 +121,8 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
 
 /* ---- HELLO ---- */
 
-static struct mr_packet_header answer_header(const struct mr_endpoint *ep, const struct mr_packet *packet,
-                                             enum mr_packet_type type, uint16_t payload_bytes)
+struct mr_packet_header mr_answer_header(const struct mr_endpoint *ep, const struct mr_packet *packet,
+                                         enum mr_packet_type type, uint16_t payload_bytes)
 {
     return (struct mr_packet_header){
         .magic = MR_MAGIC,
@@ -140,13 +140,14 @@ static void send_retry(struct mr_endpoint *ep, const struct mr_packet *packet, c
 {
     struct mr_retry retry;
     mr_cookie_make(ep->cookie_secret, packet->from->ip, packet->from->port, hello, ep->now_us, retry.cookie);
-    struct mr_packet_header header = answer_header(ep, packet, MR_PACKET_RETRY, sizeof(retry));
+    struct mr_packet_header header = mr_answer_header(ep, packet, MR_PACKET_RETRY, sizeof(retry));
     (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &retry);
 }
 
-static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, struct mr_served *s)
+/* Under the HELLO's key, which may be another than the session still has. */
+static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, const struct mr_auth *auth,
+                        const struct mr_served *s)
 {
-    const struct mr_auth *auth = &ep->auth[s->auth_index];
     struct mr_accept accept = {
         .session_id = s->peer.session_id,
         .client_nonce = s->client_nonce,
@@ -161,7 +162,7 @@ static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, 
         .arrived_core = ep->arrived_core,
     };
     mr_accept_prove(auth, s->client_uuid, s->boot_nonce, &accept);
-    struct mr_packet_header header = answer_header(ep, packet, MR_PACKET_ACCEPT, sizeof(accept));
+    struct mr_packet_header header = mr_answer_header(ep, packet, MR_PACKET_ACCEPT, sizeof(accept));
     (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &accept);
 }
 
@@ -229,27 +230,10 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
         mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + MR_UNCONFIRMED_US);
     }
     s->peer.address = *packet->from; /* proven by the cookie; a client may have moved */
-    send_accept(ep, packet, s);
+    send_accept(ep, packet, auth, s);
 }
 
 /* ---- packets of sessions ---- */
-
-/* Says that nothing is known of the session. A hint without proof: the client looks for itself with a HELLO. */
-static void send_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
-{
-    uint64_t interval = ep->now_us / MR_RESET_INTERVAL_US;
-    if (interval != ep->reset_interval) {
-        ep->reset_interval = interval;
-        ep->resets_in_interval = 0;
-    }
-    if (ep->resets_in_interval >= MR_RESETS_PER_INTERVAL)
-        return;
-    ep->resets_in_interval++;
-    struct mr_packet_header header = answer_header(ep, packet, MR_PACKET_RESET, 0);
-    header.session_id = packet->header.session_id;
-    if (mr_transmit(ep, packet->from, &ep->auth[0].hello_key, &header, NULL))
-        ep->counters.resets_sent++;
-}
 
 /* The first packet under the session's key: whoever sent the HELLO is there now. Sessions of the same client from before
  * its restart are over. */
@@ -275,15 +259,15 @@ struct mr_served *mr_served_find(struct mr_endpoint *ep, const struct mr_packet 
     if (s == NULL || !s->used || s->peer.session_id != header->session_id) {
         ep->counters.drop_session++;
         if (header->type != MR_PACKET_BYE)
-            send_reset(ep, packet);
-        return NULL;
-    }
-    if (!mr_packet_verify(packet, &s->peer.key)) {
-        ep->counters.drop_tag++;
+            mr_keys_unknown_session(ep, packet);
         return NULL;
     }
     if (!mr_address_equal(&s->peer.address, packet->from) || header->incarnation != ep->config.incarnation) {
         ep->counters.drop_session++;
+        return NULL;
+    }
+    if (!mr_keys_served_verify(ep, s, packet)) {
+        ep->counters.drop_tag++;
         return NULL;
     }
     s->peer.address = *packet->from; /* the way back may have changed */

@@ -150,6 +150,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->unacked_slots = 0;
     s->unacked_at_us = 0;
     s->confirmed = false;
+    s->has_previous_key = false;
     mr_session_key(&ep->auth[0], accept->session_id, accept->incarnation, &s->peer.key);
     mr_session_enter(ep, s);
 }
@@ -209,7 +210,7 @@ static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_session++;
         return;
     }
-    if (!mr_packet_verify(packet, &ep->auth[0].hello_key)) {
+    if (!mr_keys_session_verify(s, packet)) {
         ep->counters.drop_tag++;
         return;
     }

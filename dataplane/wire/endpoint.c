@@ -97,16 +97,6 @@ static bool create_memory(struct mr_endpoint *ep)
     return ep->memory != NULL && ep->scratch != NULL;
 }
 
-static void create_auth(struct mr_endpoint *ep)
-{
-    const struct mr_endpoint_config *c = &ep->config;
-    ep->auth_count = c->psk_count > 0 ? c->psk_count : 1;
-    for (uint32_t i = 0; i < ep->auth_count; i++)
-        mr_auth_init(&ep->auth[i], c->psk_count > 0 ? c->psk[i] : NULL);
-    c->io.random(c->io.self, ep->cookie_secret, sizeof(ep->cookie_secret));
-    c->io.random(c->io.self, &ep->boot_nonce, sizeof(ep->boot_nonce));
-}
-
 enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struct mr_endpoint **out)
 {
     if (!config_valid(config))
@@ -128,7 +118,9 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
         mr_endpoint_destroy(ep);
         return MR_NO_MEMORY;
     }
-    create_auth(ep);
+    mr_keys_init(ep);
+    config->io.random(config->io.self, ep->cookie_secret, sizeof(ep->cookie_secret));
+    config->io.random(config->io.self, &ep->boot_nonce, sizeof(ep->boot_nonce));
     *out = ep;
     return MR_OK;
 }

@@ -150,6 +150,13 @@ uint32_t mr_endpoint_session_count(const struct mr_endpoint *ep);
 void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
                                     uint64_t (*hook)(void *app, const uint8_t *client_uuid));
 
+/* Use these keys from now on, at most MR_PSK_MAX; 0: none, as in the configuration. Sessions and calls go on. The serving
+ * side accepts each of them, and answers a session under the one that its client uses. The calling side goes over to the
+ * first at once: if the server does not have it yet, the session is away until it does. Whoever has none of the server's
+ * keys gets no answer any more, and his sessions are forgotten like silent ones. */
+void mr_endpoint_set_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES], uint32_t count,
+                          uint64_t now_us);
+
 /* ---- serving side: answers ---- */
 
 /* Room for a reply with these tensors. Tensors with data are copied in; for the others `data` is set to where the

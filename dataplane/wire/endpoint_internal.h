@@ -6,6 +6,7 @@
  *   session.c    calling side: sessions opened, found, kept alive, closed
  *   connect.c    calling side: HELLO to ACCEPT, lost and restarted servers
  *   serve.c      serving side: requests in, slots
+ *   keys.c       the keys in use, their rotation, packets under another key than expected
  *   reply.c      serving side: replies out, kept until they are acknowledged
  *   call.c       calling side: the life of a call
  *   call_io.c    calling side: its packets in, its timers
@@ -23,24 +24,25 @@
 #include "dataplane/wire/timer_wheel.h"
 #include "dataplane/wire/window.h"
 
-#define MR_PRIORITIES          8u
-#define MR_QUEUE_AHEAD         MR_PRIORITIES /* the queue of calls that go before all priorities */
-#define MR_QUEUES              (MR_PRIORITIES + 1u)
-#define MR_SESSIONS_LIMIT      65536u   /* a session id holds 16 bits of index */
-#define MR_UNCONFIRMED_US      5000000u /* an accepted session must be used within this */
-#define MR_AWAY_US             1000000u /* calls pending and silence for so long: the server is away */
-#define MR_KEEPALIVE_US        10000000u
-#define MR_CONFIRM_US          50000u /* between pings until the server has answered under the session's key */
-#define MR_SLOTS_ACK_US        20000u /* small replies are acknowledged together, this long after the first */
-#define MR_SLOTS_ACK_AGAIN_US  200000u
-#define MR_HELLO_RETRY_US      10000u /* first; doubles up to MR_PTO_MAX_US */
-#define MR_HELLO_COOKIE_TRIES  3u     /* then the cookie may be stale: start again without */
-#define MR_SENDER_BURST        4u     /* segments of one message in its turn */
-#define MR_RESETS_PER_INTERVAL 64u
-#define MR_RESET_INTERVAL_US   10000u
-#define MR_BUSY_BACKOFF_MAX    6u /* doublings of busy_retry_us */
-#define MR_DEAD_SESSIONS       4u /* ids of ended sessions, whose late ACCEPTs are not believed */
-#define MR_LOSS_PROBES         2u /* probes in a row after which a peer that has less than it said is believed */
+#define MR_PRIORITIES            8u
+#define MR_QUEUE_AHEAD           MR_PRIORITIES /* the queue of calls that go before all priorities */
+#define MR_QUEUES                (MR_PRIORITIES + 1u)
+#define MR_SESSIONS_LIMIT        65536u   /* a session id holds 16 bits of index */
+#define MR_UNCONFIRMED_US        5000000u /* an accepted session must be used within this */
+#define MR_AWAY_US               1000000u /* calls pending and silence for so long: the server is away */
+#define MR_KEEPALIVE_US          10000000u
+#define MR_CONFIRM_US            50000u /* between pings until the server has answered under the session's key */
+#define MR_SLOTS_ACK_US          20000u /* small replies are acknowledged together, this long after the first */
+#define MR_SLOTS_ACK_AGAIN_US    200000u
+#define MR_HELLO_RETRY_US        10000u /* first; doubles up to MR_PTO_MAX_US */
+#define MR_HELLO_COOKIE_TRIES    3u     /* then the cookie may be stale: start again without */
+#define MR_SENDER_BURST          4u     /* segments of one message in its turn */
+#define MR_BUDGET_INTERVAL_US    10000u
+#define MR_RESETS_PER_INTERVAL   64u
+#define MR_VERIFIES_PER_INTERVAL 128u /* of packets under no known key: about 2 us each */
+#define MR_BUSY_BACKOFF_MAX      6u   /* doublings of busy_retry_us */
+#define MR_DEAD_SESSIONS         4u   /* ids of ended sessions, whose late ACCEPTs are not believed */
+#define MR_LOSS_PROBES           2u /* probes in a row after which a peer that has less than it said is believed */
 
 enum mr_timer_kind { MR_TIMER_SERVED, MR_TIMER_SESSION, MR_TIMER_CALL };
 
@@ -164,6 +166,8 @@ struct mr_session {
     bool held;         /* made anew, and not released by its user */
     bool used, established, confirmed, away, closing;
     bool acked_once; /* the slots' acknowledgement is to be repeated, in case it was lost */
+    bool has_previous_key;
+    struct mr_tag_key previous_key; /* good until something comes under the new one */
     uint8_t cookie[MR_COOKIE_BYTES];
     struct mr_call *slots[MR_WINDOW_MAX];
 };
@@ -214,10 +218,11 @@ struct mr_endpoint {
     uint64_t now_us; /* of the last call that told it */
     uint64_t random_state;
     uint64_t boot_nonce;
-    struct mr_link dirty;   /* peers */
-    struct mr_link senders; /* large messages that may send, in turn */
-    uint64_t reset_interval;
+    struct mr_link dirty;     /* peers */
+    struct mr_link senders;   /* large messages that may send, in turn */
+    uint64_t budget_interval; /* of the two that follow */
     uint32_t resets_in_interval;
+    uint32_t verifies_in_interval;
     uint16_t arrived_core; /* of the datagram being received */
     uint32_t auth_count;
     uint32_t session_count;
@@ -306,10 +311,24 @@ void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget);
 /* ---- accept.c ---- */
 
 void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet);
-/* The session a packet to the serving side belongs to, verified; NULL: counted, and answered with a RESET if it is unknown. */
+/* The head of an answer to a packet of no session, or of none that is known. */
+struct mr_packet_header mr_answer_header(const struct mr_endpoint *ep, const struct mr_packet *packet,
+                                         enum mr_packet_type type, uint16_t payload_bytes);
+/* The session a packet to the serving side belongs to, verified; NULL: counted, and perhaps answered with a RESET. */
 struct mr_served *mr_served_find(struct mr_endpoint *ep, const struct mr_packet *packet);
 void mr_served_drop(struct mr_endpoint *ep, struct mr_served *served);
 void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served);
+
+/* ---- keys.c ---- */
+
+/* Take over the configured keys; no copy of them stays in the configuration. */
+void mr_keys_init(struct mr_endpoint *ep);
+/* Whether the packet is under the session's key, or its client has gone over to another of ours: then the session has. */
+bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet);
+/* Nothing is known of the session. If the packet proves that somebody with a key of ours made it, say so with a RESET, under
+ * that same session's key. A hint: the client looks for itself with a HELLO. */
+void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *packet);
+bool mr_keys_session_verify(struct mr_session *session, const struct mr_packet *packet);
 
 /* ---- serve.c ---- */
 

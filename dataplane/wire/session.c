@@ -131,13 +131,13 @@ struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packe
         ep->counters.drop_session++;
         return NULL;
     }
-    if (!mr_packet_verify(packet, &s->peer.key)) {
+    if (!mr_keys_session_verify(s, packet)) {
         ep->counters.drop_tag++;
         return NULL;
     }
     mr_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
-    s->confirmed = true;
+    s->confirmed |= !s->has_previous_key; /* one under the key that was left says nothing of the new one */
     if (s->away) {
         s->away = false;
         mr_connect_end(ep, s);

@@ -30,6 +30,8 @@
     X(sessions_refused, "sessions refused because the table of sessions is full")                            \
     X(sessions_restarted, "sessions made again with a restarted peer")                                       \
     X(resets_sent, "RESETs sent")                                                                            \
+    X(resets_unproven, "packets of unknown sessions under no key of ours: got no RESET")                     \
+    X(resets_skipped, "packets of unknown sessions beyond what is looked at at once: got no RESET")          \
     X(resets_received, "RESETs received")                                                                    \
     MR_DROP_LIST(X)
 

@@ -89,6 +89,9 @@ class Client:
         self.socket.connect(("127.0.0.1", port))
         self.socket.settimeout(ANSWER_S)
 
+    def session_key(self, session):
+        return keyed_hash("mr2 session key", self.psk, struct.pack("<QI", session, self.incarnation), 16)
+
     def send(self, kind, flags=0, payload=b"", call=0, message_bytes=0, offset=0, key=None, session=None):
         header = struct.pack(HEADER, 0x524D, VERSION, kind, flags, len(payload), self.session if session is None else session,
                              call, message_bytes, offset, self.incarnation, int(time.monotonic() * 1e6) & 0xFFFFFFFF)
@@ -124,7 +127,7 @@ class Client:
         assert nonce == self.nonce and (udp_bytes, window, core, cores, arrived, zero) == (1232, 4, 0, 1, 0, 0)
         assert incarnation in (0, self.incarnation) and session & 255 == core
         self.session, self.segment = session, udp_bytes - 48
-        self.key = keyed_hash("mr2 session key", self.psk, struct.pack("<QI", session, self.incarnation), 16)
+        self.key = self.session_key(session)
         return cookie
 
 
@@ -215,8 +218,11 @@ def ping(client):
 
 
 def expect_reset(client, session):
-    client.send(DATA, payload=empty_request(HEARTBEAT), call=9, message_bytes=32, session=session)
-    answer = client.receive(client.hello_key)
+    """Section 3: for a packet that was made with the key, and under that session's key."""
+    client.send(DATA, payload=empty_request(HEARTBEAT), call=9, message_bytes=32, session=session, key=bytes(16))
+    key = client.session_key(session)
+    client.send(DATA, payload=empty_request(HEARTBEAT), call=9, message_bytes=32, session=session, key=key)
+    answer = client.receive(key)
     assert answer.type == RESET and answer.session == session
 
 

@@ -281,17 +281,25 @@ static void resets_are_short_and_limited(void **state)
                                  .version = MR_PROTOCOL_VERSION,
                                  .type = MR_PACKET_DATA,
                                  .payload_bytes = 1000,
-                                 .session_id = 12345,
-                                 .call_id = 1};
+                                 .session_id = 0x123400,
+                                 .call_id = 1,
+                                 .incarnation = 6};
+    struct mr_auth auth;
+    struct mr_tag_key key;
+    mr_auth_init(&auth, p.config[PAIR_SERVER].psk[0]);
+    mr_session_key(&auth, h.session_id, h.incarnation, &key);
     memcpy(packet, &h, sizeof(h));
+    mr_tag_write(&key, packet, sizeof(packet));
     uint32_t sent = p.ends[PAIR_SERVER].sent;
     for (int i = 0; i < 1000; i++)
         pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
     assert_int_equal(p.ends[PAIR_SERVER].sent - sent, 64);
     assert_int_equal(served()->resets_sent, 64);
+    assert_int_equal(served()->resets_skipped, 1000 - 64);
     h.type = MR_PACKET_BYE;
     h.payload_bytes = 0;
     memcpy(packet, &h, sizeof(h));
+    mr_tag_write(&key, packet, MR_HEADER_BYTES);
     p.now_us += 100000;
     pair_inject(&p, PAIR_SERVER, packet, MR_HEADER_BYTES);
     assert_int_equal(served()->resets_sent, 64);

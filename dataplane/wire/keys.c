@@ -1,0 +1,147 @@
+/* Both sides: the pre-shared keys in use, their rotation, and packets whose key is not the one expected.
+ *
+ * A session's key follows from a pre-shared key and from what stands in the header, so either side can tell at any time
+ * whether a packet is under another of its keys. That makes rotation a matter of one packet: the calling side goes on under
+ * its new first key, the serving side follows, and session and calls stay as they are. */
+#include <assert.h>
+#include <string.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+
+static void install(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES], uint32_t count)
+{
+    assert(count <= MR_PSK_MAX);
+    ep->auth_count = count > 0 ? count : 1;
+    for (uint32_t i = 0; i < ep->auth_count; i++)
+        mr_auth_init(&ep->auth[i], count > 0 ? psks[i] : NULL);
+}
+
+void mr_keys_init(struct mr_endpoint *ep)
+{
+    install(ep, ep->config.psk, ep->config.psk_count);
+    explicit_bzero(ep->config.psk, sizeof(ep->config.psk));
+}
+
+/* ---- packets under another key ---- */
+
+/* What follows is costly, and anybody can cause it: only so much per interval. */
+static bool take(struct mr_endpoint *ep, uint32_t *spent, uint32_t limit)
+{
+    uint64_t interval = ep->now_us / MR_BUDGET_INTERVAL_US;
+    if (interval != ep->budget_interval) {
+        ep->budget_interval = interval;
+        ep->resets_in_interval = 0;
+        ep->verifies_in_interval = 0;
+    }
+    if (*spent >= limit)
+        return false;
+    ++*spent;
+    return true;
+}
+
+/* The key of the packet's session under any of ours but `except`; MR_PSK_MAX: under none, nothing is written. */
+static uint32_t find_key(const struct mr_endpoint *ep, const struct mr_packet *packet, uint32_t except,
+                         struct mr_tag_key *out)
+{
+    struct mr_tag_key key;
+    for (uint32_t i = 0; i < ep->auth_count; i++) {
+        if (i == except)
+            continue;
+        mr_session_key(&ep->auth[i], packet->header.session_id, packet->header.incarnation, &key);
+        if (mr_packet_verify(packet, &key)) {
+            *out = key;
+            return i;
+        }
+    }
+    return MR_PSK_MAX;
+}
+
+bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet)
+{
+    if (mr_packet_verify(packet, &served->peer.key))
+        return true;
+    if (ep->auth_count < 2 || !take(ep, &ep->verifies_in_interval, MR_VERIFIES_PER_INTERVAL))
+        return false;
+    uint32_t index = find_key(ep, packet, served->auth_index, &served->peer.key);
+    if (index == MR_PSK_MAX)
+        return false;
+    served->auth_index = (uint8_t)index; /* its client has gone over to that key */
+    return true;
+}
+
+void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *packet)
+{
+    struct mr_tag_key key;
+    if ((packet->header.session_id & ((1u << MR_CORE_BITS) - 1)) != ep->config.core)
+        return;
+    if (!take(ep, &ep->verifies_in_interval, MR_VERIFIES_PER_INTERVAL)) {
+        ep->counters.resets_skipped++;
+        return;
+    }
+    if (find_key(ep, packet, MR_PSK_MAX, &key) == MR_PSK_MAX) {
+        ep->counters.resets_unproven++;
+        return;
+    }
+    if (!take(ep, &ep->resets_in_interval, MR_RESETS_PER_INTERVAL)) {
+        ep->counters.resets_skipped++;
+        return;
+    }
+    struct mr_packet_header header = mr_answer_header(ep, packet, MR_PACKET_RESET, 0);
+    header.session_id = packet->header.session_id;
+    if (mr_transmit(ep, packet->from, &key, &header, NULL))
+        ep->counters.resets_sent++;
+}
+
+bool mr_keys_session_verify(struct mr_session *s, const struct mr_packet *packet)
+{
+    if (mr_packet_verify(packet, &s->peer.key)) {
+        s->has_previous_key = false;
+        return true;
+    }
+    return s->has_previous_key && mr_packet_verify(packet, &s->previous_key);
+}
+
+/* ---- rotation ---- */
+
+static uint32_t index_of(const struct mr_endpoint *ep, const struct mr_auth *auth)
+{
+    for (uint32_t i = 0; i < ep->auth_count; i++)
+        if (memcmp(ep->auth[i].psk, auth->psk, MR_PSK_BYTES) == 0)
+            return i;
+    return MR_PSK_MAX;
+}
+
+/* One whose key is gone waits under the first: if its client goes over, nothing is lost; if not, it is heard no more. */
+static void rekey_served(struct mr_endpoint *ep, struct mr_served *served, const struct mr_auth *old)
+{
+    uint32_t index = index_of(ep, old);
+    served->auth_index = (uint8_t)(index < MR_PSK_MAX ? index : 0);
+    mr_session_key(&ep->auth[served->auth_index], served->peer.session_id, served->peer.incarnation,
+                   &served->peer.key);
+}
+
+static void rekey_session(struct mr_endpoint *ep, struct mr_session *s, const struct mr_auth *old)
+{
+    s->has_previous_key = index_of(ep, old) < MR_PSK_MAX;
+    s->previous_key = s->peer.key;
+    s->confirmed = false;
+    mr_session_key(&ep->auth[0], s->peer.session_id, s->peer.incarnation, &s->peer.key);
+    mr_connect_begin(ep, s);
+}
+
+void mr_endpoint_set_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES], uint32_t count,
+                          uint64_t now_us)
+{
+    struct mr_auth old[MR_PSK_MAX];
+    memcpy(old, ep->auth, sizeof(old));
+    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    install(ep, psks, count);
+    for (uint32_t i = 0; ep->served != NULL && i < ep->config.sessions_max; i++)
+        if (ep->served[i].used)
+            rekey_served(ep, &ep->served[i], &old[ep->served[i].auth_index]);
+    bool other_first = memcmp(old[0].psk, ep->auth[0].psk, MR_PSK_BYTES) != 0;
+    for (uint32_t i = 0; other_first && ep->sessions != NULL && i < ep->config.sessions_max; i++)
+        if (ep->sessions[i].used && ep->sessions[i].established)
+            rekey_session(ep, &ep->sessions[i], &old[0]);
+    explicit_bzero(old, sizeof(old));
+}

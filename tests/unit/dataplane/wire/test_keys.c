@@ -1,0 +1,303 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair.h"
+
+static struct pair p;
+static uint8_t keys[3][MR_PSK_BYTES]; /* old, new, another */
+enum { OLD, NEW, OTHER };
+
+static struct mr_endpoint *server(void)
+{
+    return p.ends[PAIR_SERVER].ep;
+}
+
+static struct mr_endpoint *client(void)
+{
+    return p.ends[PAIR_CLIENT].ep;
+}
+
+static const struct mr_wire_counters *served(void)
+{
+    return mr_endpoint_counters(server());
+}
+
+static int setup(void **state)
+{
+    pair_init(&p);
+    for (int i = 0; i < 3; i++)
+        memset(keys[i], 0x5a + i, MR_PSK_BYTES); /* the pair begins with the first */
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+static void set_keys(enum pair_side side, int first, int second)
+{
+    uint8_t psks[2][MR_PSK_BYTES];
+    memcpy(psks[0], keys[first], MR_PSK_BYTES);
+    if (second >= 0)
+        memcpy(psks[1], keys[second], MR_PSK_BYTES);
+    mr_endpoint_set_keys(p.ends[side].ep, psks, second >= 0 ? 2 : 1, p.now_us);
+}
+
+/* ---- packets of unknown sessions ---- */
+
+static uint8_t packet[MR_HEADER_BYTES + 100];
+
+static void make_packet(uint8_t type, uint64_t session_id, uint32_t incarnation, const uint8_t *psk)
+{
+    struct mr_packet_header h = {.magic = MR_MAGIC,
+                                 .version = MR_PROTOCOL_VERSION,
+                                 .type = type,
+                                 .payload_bytes = type == MR_PACKET_DATA ? 100 : 0,
+                                 .session_id = session_id,
+                                 .call_id = 1,
+                                 .message_bytes = 100,
+                                 .incarnation = incarnation};
+    struct mr_auth auth;
+    struct mr_tag_key key;
+    mr_auth_init(&auth, psk);
+    mr_session_key(&auth, session_id, incarnation, &key);
+    memset(packet, 0, sizeof(packet));
+    memcpy(packet, &h, sizeof(h));
+    mr_tag_write(&key, packet, MR_HEADER_BYTES + h.payload_bytes);
+}
+
+static void only_whoever_has_a_key_gets_a_reset(void **state)
+{
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    make_packet(MR_PACKET_DATA, 0x123400, 3, keys[OTHER]);
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    make_packet(MR_PACKET_DATA, 0x123400, 3, keys[OLD]);
+    packet[MR_HEADER_BYTES + 99] ^= 1;
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
+    assert_int_equal(served()->resets_unproven, 2);
+    packet[MR_HEADER_BYTES + 99] ^= 1;
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent + 1);
+    assert_int_equal(served()->resets_sent, 1);
+    set_keys(PAIR_SERVER, NEW, OLD); /* the second key is as good */
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    assert_int_equal(served()->resets_sent, 2);
+    make_packet(MR_PACKET_DATA, 0x123401, 3, keys[OLD]); /* of another core: not even looked at */
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    make_packet(MR_PACKET_BYE, 0x123400, 3, keys[OLD]);
+    pair_inject(&p, PAIR_SERVER, packet, MR_HEADER_BYTES);
+    assert_int_equal(served()->resets_sent, 2);
+    assert_int_equal(served()->resets_unproven, 2);
+    assert_int_equal(served()->drop_session, 6);
+}
+
+static void forged_ones_cost_a_bounded_number_of_looks(void **state)
+{
+    make_packet(MR_PACKET_DATA, 0x123400, 3, keys[OTHER]);
+    for (int i = 0; i < 1000; i++)
+        pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    assert_int_equal(served()->resets_unproven, MR_VERIFIES_PER_INTERVAL);
+    assert_int_equal(served()->resets_skipped, 1000 - MR_VERIFIES_PER_INTERVAL);
+    p.now_us += MR_BUDGET_INTERVAL_US;
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    assert_int_equal(served()->resets_unproven, MR_VERIFIES_PER_INTERVAL + 1);
+}
+
+static void a_client_believes_a_reset_under_its_sessions_key_only(void **state)
+{
+    struct mr_auth auth;
+    mr_auth_init(&auth, keys[OLD]);
+    uint64_t id = p.session->peer.session_id;
+    make_packet(MR_PACKET_RESET, id, 7, keys[OTHER]);
+    pair_inject(&p, PAIR_CLIENT, packet, MR_HEADER_BYTES);
+    mr_tag_write(&auth.hello_key, packet, MR_HEADER_BYTES);
+    pair_inject(&p, PAIR_CLIENT, packet, MR_HEADER_BYTES);
+    assert_int_equal(mr_endpoint_counters(client())->drop_tag, 2);
+    assert_int_equal(mr_endpoint_counters(client())->resets_received, 0);
+    make_packet(MR_PACKET_RESET, id, 7, keys[OLD]);
+    pair_inject(&p, PAIR_CLIENT, packet, MR_HEADER_BYTES);
+    assert_int_equal(mr_endpoint_counters(client())->resets_received, 1);
+}
+
+/* ---- rotation ---- */
+
+static void call_is_answered(void)
+{
+    struct pair_call c = {0};
+    uint32_t executed = p.executed;
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 500000);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_OK);
+    assert_int_equal(p.executed, executed + 1);
+}
+
+static void nothing_was_lost(uint64_t session_id)
+{
+    assert_true(p.session->peer.session_id == session_id);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 0);
+    assert_int_equal(served()->sessions_accepted, 1);
+    assert_int_equal(mr_endpoint_session_count(server()), 1);
+}
+
+/* Both, then the clients, then the new one alone: a call that runs all the while gets its answer, and so do new ones. */
+static void keys_are_rotated_under_a_session(void **state)
+{
+    struct pair_call save = {0};
+    uint64_t id = p.session->peer.session_id;
+    pair_call(&p, &save, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    set_keys(PAIR_SERVER, OLD, NEW);
+    call_is_answered();
+    set_keys(PAIR_CLIENT, NEW, -1);
+    call_is_answered();
+    set_keys(PAIR_SERVER, NEW, -1);
+    call_is_answered();
+    mr_reply_status(server(), p.later[0], MR_OK);
+    pair_run(&p, 100000);
+    assert_int_equal(save.ended, 1);
+    assert_int_equal(save.status, MR_OK);
+    nothing_was_lost(id);
+}
+
+/* The same at every point of a transfer each way. */
+static void keys_are_rotated_under_large_messages(void **state)
+{
+    static uint8_t data[200000];
+    for (uint64_t at_us = 0; at_us < 400; at_us += 7) {
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
+        struct pair_call echo = {0};
+        pair_stop(&p);
+        (void)setup(state);
+        uint64_t id = p.session->peer.session_id;
+        pair_call(&p, &echo, MR_OP_ECHO, &tensor, 1, UINT64_MAX);
+        pair_run(&p, at_us);
+        set_keys(PAIR_SERVER, OLD, NEW);
+        pair_run(&p, 5);
+        set_keys(PAIR_CLIENT, NEW, OLD);
+        pair_run(&p, 1000000);
+        assert_int_equal(echo.ended, 1);
+        assert_int_equal(echo.status, MR_OK);
+        assert_int_equal(p.executed, 1);
+        assert_int_equal(p.session->confirmed, true);
+        set_keys(PAIR_SERVER, NEW, -1);
+        call_is_answered();
+        nothing_was_lost(id);
+    }
+}
+
+/* The order was wrong: its calls wait until the server knows the key. */
+static void a_client_may_be_too_early(void **state)
+{
+    struct pair_call c = {0};
+    uint64_t id = p.session->peer.session_id;
+    set_keys(PAIR_CLIENT, NEW, -1);
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 3000000);
+    assert_int_equal(c.ended, 0);
+    assert_int_equal(p.events[MR_SESSION_AWAY], 1);
+    set_keys(PAIR_SERVER, OLD, NEW);
+    pair_run(&p, 1000000);
+    assert_int_equal(c.status, MR_OK);
+    assert_int_equal(p.executed, 1);
+    nothing_was_lost(id);
+}
+
+/* It has nothing that the server takes, and hears nothing more; with the new key it goes on where it was. */
+static void a_client_may_be_too_late(void **state)
+{
+    struct pair_call c = {0};
+    uint64_t id = p.session->peer.session_id;
+    set_keys(PAIR_SERVER, NEW, -1);
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 3000000);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
+    assert_int_equal(p.executed, 0);
+    assert_true(served()->drop_proof > 0); /* its HELLOs under a key id that nobody has */
+    set_keys(PAIR_CLIENT, NEW, -1);
+    pair_run(&p, 1000000);
+    assert_int_equal(c.status, MR_OK);
+    assert_int_equal(p.executed, 1);
+    nothing_was_lost(id);
+}
+
+static void what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key(void **state)
+{
+    struct pair_call save[2] = {{0}, {0}};
+    uint64_t dropped = mr_endpoint_counters(client())->drop_tag;
+    pair_call(&p, &save[0], MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_call(&p, &save[1], MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    mr_reply_status(server(), p.later[0], MR_OK);
+    mr_endpoint_flush(server(), p.now_us);
+    set_keys(PAIR_CLIENT, NEW, OLD);
+    pair_run(&p, 2 * PAIR_DELAY_US);
+    assert_int_equal(save[0].ended, 1);
+    assert_int_equal(mr_endpoint_counters(client())->drop_tag, dropped);
+    mr_reply_status(server(), p.later[1], MR_OK);
+    mr_endpoint_flush(server(), p.now_us);
+    set_keys(PAIR_CLIENT, NEW, -1);
+    set_keys(PAIR_CLIENT, OTHER, -1);
+    pair_run(&p, 2 * PAIR_DELAY_US);
+    assert_int_equal(save[1].ended, 0);
+    assert_true(mr_endpoint_counters(client())->drop_tag > dropped);
+}
+
+static void a_key_that_is_gone_opens_nothing(void **state)
+{
+    set_keys(PAIR_SERVER, NEW, -1);
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    make_packet(MR_PACKET_DATA, p.session->peer.session_id, 7, keys[OLD]);
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    assert_int_equal(served()->drop_tag, 1);
+    make_packet(MR_PACKET_DATA, 0x123400, 7, keys[OLD]);
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    pair_restart_client(&p);
+    pair_open(&p);
+    pair_run(&p, 1000000);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
+    assert_int_equal(p.executed, 0);
+}
+
+static void no_keys_at_all_is_no_key(void **state)
+{
+    uint64_t id = p.session->peer.session_id;
+    mr_endpoint_set_keys(server(), NULL, 0, p.now_us);
+    mr_endpoint_set_keys(client(), NULL, 0, p.now_us);
+    call_is_answered();
+    nothing_was_lost(id);
+    set_keys(PAIR_SERVER, NEW, -1);
+    set_keys(PAIR_CLIENT, NEW, -1);
+    call_is_answered();
+    nothing_was_lost(id);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(only_whoever_has_a_key_gets_a_reset, setup, teardown),
+        cmocka_unit_test_setup_teardown(forged_ones_cost_a_bounded_number_of_looks, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_believes_a_reset_under_its_sessions_key_only, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_session, setup, teardown),
+        cmocka_unit_test_setup_teardown(keys_are_rotated_under_large_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_may_be_too_early, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_may_be_too_late, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_key_that_is_gone_opens_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_keys_at_all_is_no_key, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
