@@ -26,7 +26,8 @@ static const char usage[] =
     "  --version            print the version, and stop\n"
     "  --help               print this, and stop\n"
     "\n"
-    "SIGTERM and SIGINT stop it. It prints a line \"millraced: ready ...\" once it serves.\n";
+    "SIGTERM and SIGINT stop it; SIGHUP has it read the key files again. It prints a line\n"
+    "\"millraced: ready ...\" once it serves.\n";
 
 struct arguments {
     const char *config_path;
@@ -131,17 +132,29 @@ static enum mr_status read_config(const struct arguments *arguments, struct ps_c
     return status;
 }
 
+static void reload_keys(struct ps_server *server)
+{
+    char error[DP_ERROR_BYTES];
+    uint32_t count;
+    if (ps_server_reload_keys(server, &count, error) == MR_OK) {
+        ps_log("keys read again: %u in use", count);
+    } else {
+        ps_log("keys stay as they are: %s", error);
+    }
+}
+
 /* Serves until a signal says stop. Signals are blocked before any thread is made, so that only this one takes them. */
 static int serve(const struct ps_config *config)
 {
     char error[DP_ERROR_BYTES];
     struct ps_server *server;
     sigset_t signals;
-    int number;
+    int number = 0;
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     if (ps_server_start(config, &server, error) != MR_OK) {
         fprintf(stderr, "millraced: %s\n", error);
@@ -149,7 +162,10 @@ static int serve(const struct ps_config *config)
     }
     ps_server_print_ready(server, stdout);
     ps_log("serving");
-    while (sigwait(&signals, &number) != 0) {
+    while (sigwait(&signals, &number) != 0 || number == SIGHUP) {
+        if (number == SIGHUP) {
+            reload_keys(server);
+        }
     }
     ps_log("%s: stopping", strsignal(number));
     enum mr_status status = ps_server_stop(server);

@@ -1,8 +1,11 @@
 #include "ps/server.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "dataplane/wire/key_file.h"
 #include "ps/checkpoint.h"
 #include "ps/config_rules.h"
@@ -74,22 +77,68 @@ void ps_server_dp_config(const struct ps_config *config, struct dp_config *out)
     out->endpoint.map_version = 1;
 }
 
-static enum mr_status read_keys(const struct ps_config *config, struct mr_endpoint_config *endpoint,
-                                char error[DP_ERROR_BYTES])
+/* ---- keys ---- */
+
+struct keys {
+    uint8_t psks[MR_PSK_MAX][MR_PSK_BYTES];
+    uint32_t count;
+};
+
+/* The second file comes and goes as keys are changed, so it may be missing. */
+static enum mr_status read_keys(const struct ps_config *config, struct keys *out, char error[DP_ERROR_BYTES])
 {
     const char *const paths[] = {config->node_key_file, config->node_key_file_next};
-    endpoint->psk_count = 0;
+    memset(out, 0, sizeof(*out));
     for (uint32_t i = 0; i < MR_PSK_MAX && paths[i][0] != '\0'; i++) {
-        enum mr_status status = mr_key_file_read(paths[i], endpoint->psk[i], error, DP_ERROR_BYTES);
+        if (i > 0 && access(paths[i], F_OK) != 0 && errno == ENOENT) {
+            break;
+        }
+        enum mr_status status = mr_key_file_read(paths[i], out->psks[i], error, DP_ERROR_BYTES);
         if (status != MR_OK) {
             return status;
         }
-        endpoint->psk_count++;
-    }
-    if (endpoint->psk_count == 0) {
-        ps_log("no key: everybody who can reach the port may read and write (set node.key_file)");
+        out->count++;
     }
     return MR_OK;
+}
+
+static enum mr_status configure_keys(const struct ps_config *config, struct mr_endpoint_config *endpoint,
+                                     char error[DP_ERROR_BYTES])
+{
+    struct keys keys;
+    enum mr_status status = read_keys(config, &keys, error);
+    if (status == MR_OK) {
+        static_assert(sizeof(endpoint->psk) == sizeof(keys.psks), "the same keys");
+        memcpy(endpoint->psk, keys.psks, sizeof(keys.psks));
+        endpoint->psk_count = keys.count;
+    }
+    if (status == MR_OK && keys.count == 0) {
+        ps_log("no key: everybody who can reach the port may read and write (set node.key_file)");
+    }
+    explicit_bzero(&keys, sizeof(keys));
+    return status;
+}
+
+static void set_core_keys(struct ps_core *core, void *arg)
+{
+    const struct keys *keys = arg;
+    mr_endpoint_set_keys(dp_core_endpoint(core->dp_core), keys->psks, keys->count, dp_now_us());
+}
+
+enum mr_status ps_server_reload_keys(struct ps_server *server, uint32_t *count, char error[DP_ERROR_BYTES])
+{
+    struct keys keys;
+    if (server->node.config->node_key_file[0] == '\0') {
+        snprintf(error, DP_ERROR_BYTES, "there is no key file to read: node.key_file is not set");
+        return MR_INVALID_ARGUMENT;
+    }
+    enum mr_status status = read_keys(server->node.config, &keys, error);
+    if (status == MR_OK) {
+        ps_node_each_core(&server->node, set_core_keys, &keys);
+        *count = keys.count;
+    }
+    explicit_bzero(&keys, sizeof(keys));
+    return status;
 }
 
 /* ---- start ---- */
@@ -99,7 +148,7 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     struct ps_node *node = &server->node;
     struct dp_config dp_config;
     ps_server_dp_config(node->config, &dp_config);
-    enum mr_status status = read_keys(node->config, &dp_config.endpoint, error);
+    enum mr_status status = configure_keys(node->config, &dp_config.endpoint, error);
     if (status != MR_OK) {
         return status;
     }

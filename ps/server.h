@@ -17,6 +17,9 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
                                char error[DP_ERROR_BYTES]);
 /* One line that says what was chosen, for scripts that wait for it. */
 void ps_server_print_ready(const struct ps_server *server, FILE *out);
+/* Reads the key files again and has all cores use what they hold: *count keys. On failure `error` says why, and the keys stay
+ * as they were. */
+enum mr_status ps_server_reload_keys(struct ps_server *server, uint32_t *count, char error[DP_ERROR_BYTES]);
 /* Lets no data call in any more, saves if the configuration says so, and ends. MR_OK unless that save failed. */
 enum mr_status ps_server_stop(struct ps_server *server);
 

@@ -25,7 +25,9 @@ struct wire_client {
     uint32_t expected_bytes;
     char *text; /* of an error, for who asks for it; NULL: the reply is an echo */
     uint32_t pending;
-    enum mr_status status; /* the first that is not MR_OK */
+    enum mr_status status;   /* the first that is not MR_OK */
+    const uint8_t *next_key; /* to be used once no more than next_key_at calls are pending; NULL: none */
+    uint32_t next_key_at;
 };
 
 static uint64_t now_us(void)
@@ -164,6 +166,10 @@ static void receive_all(struct wire_client *client)
 static enum mr_status run_until_answered(struct wire_client *client)
 {
     while (client->pending > 0) {
+        if (client->next_key != NULL && client->pending <= client->next_key_at) {
+            wire_client_set_key(client, client->next_key);
+            client->next_key = NULL;
+        }
         uint64_t now = now_us(), due = mr_endpoint_poll(client->endpoint, now, SEGMENT_BUDGET);
         struct pollfd readable = {.fd = client->fd, .events = POLLIN};
         uint64_t wait_us = due > now ? due - now : 0;
@@ -239,6 +245,25 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
 
     client->text = NULL;
     return status;
+}
+
+void wire_client_set_key(struct wire_client *client, const uint8_t key[MR_PSK_BYTES])
+{
+    uint8_t keys[1][MR_PSK_BYTES];
+
+    memcpy(keys[0], key, MR_PSK_BYTES);
+    mr_endpoint_set_keys(client->endpoint, keys, 1, now_us());
+}
+
+void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK_BYTES], uint32_t pending)
+{
+    client->next_key = key;
+    client->next_key_at = pending;
+}
+
+uint64_t wire_client_restarts(const struct wire_client *client)
+{
+    return mr_endpoint_counters(client->endpoint)->sessions_restarted;
 }
 
 void wire_client_info(const struct wire_client *client, struct mr_session_info *out)
