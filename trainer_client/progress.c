@@ -69,6 +69,10 @@ void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
 {
     if (client->progress.sleeping && link->next_us < client->progress.sleep_until_us)
         interrupt_driver(&client->progress);
+    if (!client->progress.driving && link->next_us < client->progress.told_us) {
+        client->progress.told_us = 0;
+        interrupt_driver(&client->progress);
+    }
 }
 
 uint64_t mrc_progress_next_us(const struct mr_client *client)
@@ -263,6 +267,8 @@ uint32_t mrc_progress_once(struct mr_client *client)
 {
     struct mrc_progress *p = &client->progress;
     uint64_t ended = p->calls_ended, count;
+
+    p->told_us = 0;
 
     send_unsent(client);
     if (p->driving)

@@ -24,6 +24,7 @@ struct mrc_progress {
     bool sleeping;           /* ... and sleeps, until sleep_until_us */
     uint64_t sleep_until_us; /* valid while sleeping */
     uint64_t calls_ended;    /* since the start */
+    uint64_t told_us; /* the caller's own loop was told to come by then, and may sleep; 0 = it is awake */
     struct mrc_waiter *waiters;
 };
 
@@ -42,7 +43,7 @@ bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const voi
 uint32_t mrc_progress_once(struct mr_client *client);
 /* Something that others may wait for has come true outside of a round. */
 void mrc_wake_waiters(struct mr_client *client);
-/* A link's timer may have moved forward. */
+/* A link's timer may have moved forward: the driver, or the caller's own loop, must not sleep past it. */
 void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link);
 /* Everybody looks again: the driver, too, if it sleeps. */
 void mrc_wake_all(struct mr_client *client);

@@ -219,9 +219,154 @@ static void test_event_loop(void **state)
     fake_node_destroy(node);
 }
 
+/* ---- many thousands at once, from several threads ---- */
+
+enum { SENDERS = 4, EACH = 5000 };
+
+struct sender {
+    pthread_t thread;
+    struct mr_client *client;
+    uint64_t base;
+    struct mr_future *futures[EACH];
+};
+
+static void *send_all(void *arg)
+{
+    struct sender *s = arg;
+
+    for (uint32_t i = 0; i < EACH; i++) {
+        uint64_t value = s->base + i;
+        struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &value);
+        struct mr_options options = {.future = &s->futures[i]};
+
+        if (mr_echo(s->client, &options, i % 2, &tensor, 1, NULL) != MR_OK)
+            s->futures[i] = NULL;
+    }
+    return NULL;
+}
+
+static void take_all(struct sender *s)
+{
+    for (uint32_t i = 0; i < EACH; i++) {
+        struct mr_reply *reply = NULL;
+
+        assert_non_null(s->futures[i]);
+        assert_int_equal(mr_future_wait(s->futures[i], &reply), MR_OK);
+        assert_int_equal(*(const uint64_t *)mr_reply_tensor(reply, 0)->data, s->base + i);
+        mr_reply_free(reply);
+        mr_future_destroy(s->futures[i]);
+    }
+}
+
+/* The caller's own loop: sleeps on the descriptor, for as long as it is told to. */
+static void run_loop_until_ended(struct mr_client *client, uint32_t calls)
+{
+    struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};
+
+    for (uint32_t ended = 0; ended < calls; ended += mr_client_progress(client))
+        (void)poll(&pollfd, 1, mr_client_timeout_ms(client));
+}
+
+static void run_many(bool progress_thread)
+{
+    struct fake_node *node = fake_node_start(2);
+    struct mr_client *client =
+        connect_with(node, (struct mr_client_options){.progress_thread = progress_thread});
+    struct sender *senders = calloc(SENDERS, sizeof *senders);
+
+    assert_non_null(senders);
+    for (uint32_t t = 0; t < SENDERS; t++) {
+        senders[t].client = client;
+        senders[t].base = (uint64_t)t << 32;
+        assert_int_equal(pthread_create(&senders[t].thread, NULL, send_all, &senders[t]), 0);
+    }
+    for (uint32_t t = 0; t < SENDERS; t++)
+        pthread_join(senders[t].thread, NULL);
+    for (uint32_t t = 0; t < SENDERS; t++)
+        take_all(&senders[t]);
+    free(senders);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+static void test_20000_with_progress_thread(void **state)
+{
+    (void)state;
+    run_many(true);
+}
+
+static void test_20000_driven_by_senders(void **state)
+{
+    (void)state;
+    run_many(false);
+}
+
+/* One call after another is handed over while the loop may sleep: each wakes it, or is answered and so wakes it. */
+static void *send_slowly(void *arg)
+{
+    struct sender *s = arg;
+
+    for (uint32_t i = 0; i < 1000; i++) {
+        struct mr_options options = {.future = &s->futures[i]};
+
+        if (mr_echo(s->client, &options, 0, NULL, 0, NULL) != MR_OK)
+            s->futures[i] = NULL;
+    }
+    return NULL;
+}
+
+static void test_own_loop_beside_a_sender(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){0});
+    struct sender *s = calloc(1, sizeof *s);
+
+    (void)state;
+    assert_non_null(s);
+    s->client = client;
+    assert_int_equal(pthread_create(&s->thread, NULL, send_slowly, s), 0);
+    run_loop_until_ended(client, 1000);
+    pthread_join(s->thread, NULL);
+    for (uint32_t i = 0; i < 1000; i++) {
+        assert_int_equal(mr_future_wait(s->futures[i], NULL), MR_OK);
+        mr_future_destroy(s->futures[i]);
+    }
+    free(s);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
+/* A call that goes out while the loop sleeps for ever: nobody is there to answer, and the loop has to look after it. */
+static void test_own_loop_is_woken_for_timers(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){0});
+    struct pollfd pollfd = {.fd = mr_client_fd(client), .events = POLLIN};
+    struct mr_future *future;
+    struct mr_options options = {.future = &future};
+
+    (void)state;
+    assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
+    while (poll(&pollfd, 1, 0) == 1)
+        mr_client_progress(client);
+    fake_node_kill(node);
+    (void)mr_client_timeout_ms(client); /* about to sleep for so long */
+    assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_OK);
+    assert_int_equal(poll(&pollfd, 1, 0), 1);
+    fake_node_restart(node);
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_20000_with_progress_thread),
+        cmocka_unit_test(test_20000_driven_by_senders),
+        cmocka_unit_test(test_own_loop_beside_a_sender),
+        cmocka_unit_test(test_own_loop_is_woken_for_timers),
         cmocka_unit_test(test_thousands),
         cmocka_unit_test(test_backpressure),
         cmocka_unit_test(test_too_large),

@@ -257,7 +257,9 @@ static void test_given_up_is_told_once(void **state)
 
     assert_true(info.given_up > 0 && info.kept_bytes <= 8192);
     crash(&x);
-    push_steps(&x, 51, 51); /* finds no room before the restart is noticed; its answer shows what the server was restored from */
+    push_steps(
+        &x, 51,
+        51); /* finds no room before the restart is noticed; its answer shows what the server was restored from */
     info = info_of(&x);
     snprintf(expected, sizeof expected, "steps 1..%llu", (unsigned long long)info.given_up);
     assert_int_equal(push(&x, &options, 1), MR_UNKNOWN_OUTCOME);
