@@ -70,7 +70,8 @@ static void create_features(struct fixture *x)
 static enum mr_status ask(struct wire_client *wire, enum mr_op op, uint32_t table,
                           const struct mr_tensor *tensors, uint32_t count, char *text)
 {
-    struct wire_client_request request = {op, (uint16_t)table, tensors, count};
+    struct wire_client_request request = {
+        .op = op, .table = (uint16_t)table, .tensors = tensors, .tensor_count = count};
 
     return wire_client_ask(wire, &request, WAIT_MS, text);
 }

@@ -25,6 +25,7 @@ struct wire_client {
     uint32_t expected_bytes;
     char *text; /* of an error, for who asks for it; NULL: the reply is an echo */
     uint32_t pending;
+    uint64_t sequence;       /* of the last reply */
     enum mr_status status;   /* the first that is not MR_OK */
     const uint8_t *next_key; /* to be used once no more than next_key_at calls are pending; NULL: none */
     uint32_t next_key_at;
@@ -82,6 +83,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 {
     struct wire_client *client = app;
 
+    client->sequence = reply != NULL ? reply->preamble.sequence : 0;
     if (status == MR_OK && reply->preamble.status != MR_OK)
         status = (enum mr_status)reply->preamble.status;
     if (client->text != NULL && status != MR_OK && reply != NULL && reply->preamble.tensor_count == 1)
@@ -116,6 +118,14 @@ static int open_socket(const char *ip, uint16_t port)
 
 struct wire_client *wire_client_create(const char *ip, uint16_t port, uint16_t core)
 {
+    uint8_t uuid[MR_UUID_BYTES];
+
+    fill_random(NULL, uuid, sizeof(uuid));
+    return wire_client_create_as(ip, port, core, uuid);
+}
+
+struct wire_client *wire_client_create_as(const char *ip, uint16_t port, uint16_t core, const uint8_t *uuid)
+{
     struct wire_client *client = calloc(1, sizeof(*client));
     struct mr_endpoint_config config;
 
@@ -132,7 +142,7 @@ struct wire_client *wire_client_create(const char *ip, uint16_t port, uint16_t c
     config.on_reply = on_reply;
     config.udp_bytes_max = MR_UDP_BYTES_MAX;
     config.receive_window_bytes = 1u << 20;
-    fill_random(NULL, config.client_uuid, sizeof(config.client_uuid));
+    memcpy(config.client_uuid, uuid, sizeof(config.client_uuid));
     if (mr_endpoint_create(&config, &client->endpoint) != MR_OK ||
         mr_session_open(client->endpoint, &client->server, core, NULL, &client->session) != MR_OK) {
         fprintf(stderr, "wire_client: the endpoint does not start\n");
@@ -223,6 +233,7 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
     uint64_t now = now_us();
     struct mr_call_options options = {.op = (uint8_t)request->op,
                                       .table = request->table,
+                                      .sequence = request->sequence,
                                       .deadline_us = now + timeout_ms * UINT64_C(1000)};
     struct mr_tensor tensors[ASK_TENSORS_MAX];
     struct mr_call *call;
@@ -264,6 +275,11 @@ void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK
 uint64_t wire_client_restarts(const struct wire_client *client)
 {
     return mr_endpoint_counters(client->endpoint)->sessions_restarted;
+}
+
+uint64_t wire_client_durable(const struct wire_client *client)
+{
+    return client->sequence;
 }
 
 void wire_client_info(const struct wire_client *client, struct mr_session_info *out)

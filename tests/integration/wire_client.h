@@ -10,6 +10,8 @@ struct wire_client;
 
 /* `ip` as text, either version ("fe80::...%client0" for a link-local one). Aborts the test when there is no socket. */
 struct wire_client *wire_client_create(const char *ip, uint16_t port, uint16_t core);
+/* The same under a uuid (MR_UUID_BYTES), so that several are one client to the server. */
+struct wire_client *wire_client_create_as(const char *ip, uint16_t port, uint16_t core, const uint8_t *uuid);
 void wire_client_destroy(struct wire_client *client);
 
 /* Sends `calls` ECHO calls of `bytes` bytes each at once and waits for all the answers. MR_OK when every one holds the
@@ -24,6 +26,7 @@ struct wire_client_request {
     uint16_t table;
     const struct mr_tensor *tensors;
     uint32_t tensor_count; /* at most 16 */
+    uint64_t sequence;     /* of a numbered push; 0 = none */
 };
 #define WIRE_CLIENT_TEXT_BYTES 512
 enum mr_status wire_client_ask(struct wire_client *client, const struct wire_client_request *request,
@@ -33,6 +36,8 @@ void wire_client_set_key(struct wire_client *client, const uint8_t key[MR_PSK_BY
 void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK_BYTES], uint32_t pending);
 /* Times the session was made anew, by a server that did not know it any more. */
 uint64_t wire_client_restarts(const struct wire_client *client);
+/* What the answer to the last of these said in `sequence`. */
+uint64_t wire_client_durable(const struct wire_client *client);
 void wire_client_info(const struct wire_client *client, struct mr_session_info *out);
 
 #endif

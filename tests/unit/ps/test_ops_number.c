@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/wire/push_number.h"
+#include "fake_dp.h"
 #include "node_fixture.h"
 
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
@@ -224,6 +225,84 @@ static void an_empty_push_marks_its_number(void **state)
     assert_float_equal(node_value(n, table, 5), 99, 0);
 }
 
+/* ---- a push in slices ---- */
+
+enum { LONG_KEYS = 3000 };
+
+static void post_long_push(struct node_fixture *n, struct node_call *call, uint32_t table)
+{
+    static float gradients[LONG_KEYS * NODE_DIM];
+    static uint64_t keys[LONG_KEYS];
+    uint32_t head[2] = {table, 0};
+    struct mr_call_options options = {.op = MR_OP_PUSH_GRAD, .deadline_us = UINT64_MAX};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, LONG_KEYS, keys),
+                                   mr_tensor_1d(MR_U32, 0, NULL),
+                                   mr_tensor_2d(MR_F32, LONG_KEYS, NODE_DIM, gradients)};
+    for (uint32_t i = 0; i < LONG_KEYS; i++) {
+        keys[i] = i;
+        gradients[i * NODE_DIM] = 1;
+    }
+    node_post(n, 0, call, &options, tensors, 4);
+}
+
+/* What comes while it is being applied waits: the same once more, and what would give it up. */
+static void a_push_under_way_is_not_begun_again(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[4] = {0};
+    struct mr_call_options nothing = {.op = MR_OP_PUSH_GRAD, .deadline_us = UINT64_MAX};
+    uint32_t table = make_table(n);
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    n->sequence = 1;
+    post_long_push(n, &calls[0], table);
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        fake_dp_turn(0);
+    }
+    post_long_push(n, &calls[1], table);
+    node_post(n, 0, &calls[2], &nothing, NULL, 0);
+    n->sequence = 2 + MR_PUSH_WINDOW;
+    node_post(n, 0, &calls[3], &nothing, NULL, 0);
+    n->sequence = 0;
+    fake_dp_turn(0);
+    node_look(n);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_false(calls[i].is_answered);
+    }
+    fake_dp_release(0);
+    for (uint32_t i = 0; i < 4; i++) {
+        node_check(node_wait(n, &calls[i]), MR_OK, NULL);
+        node_call_end(&calls[i]);
+    }
+    assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 2);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_repeated"), 2);
+    assert_true(node_counter(n, 0, "ps.pushes_waiting") >= 3);
+    for (uint64_t key = 0; key < LONG_KEYS; key += 499) {
+        assert_float_equal(node_value(n, table, key), 99, 0);
+    }
+}
+
+/* Both wait for their turn before either is begun. */
+static void of_two_in_the_queue_one_is_applied(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[2] = {0};
+    uint32_t table = make_table(n);
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    n->sequence = 1;
+    post_long_push(n, &calls[0], table);
+    post_long_push(n, &calls[1], table);
+    n->sequence = 0;
+    fake_dp_release(0);
+    for (uint32_t i = 0; i < 2; i++) {
+        node_check(node_wait(n, &calls[i]), MR_OK, NULL);
+        node_call_end(&calls[i]);
+    }
+    assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 1);
+    assert_float_equal(node_value(n, table, 7), 99, 0);
+}
+
 int main(void)
 {
 #define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -239,6 +318,8 @@ int main(void)
         ON_1_CORE(a_push_by_batch_is_marked_too),
         ON_1_CORE(only_a_checkpoint_that_a_start_finds_is_durable),
         ON_1_CORE(an_empty_push_marks_its_number),
+        ON_1_CORE(a_push_under_way_is_not_begun_again),
+        ON_1_CORE(of_two_in_the_queue_one_is_applied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,6 +189,67 @@ static void test_a_push_the_heap_has_no_room_for_is_done_in_parts(void **state)
     check_split(MR_POOL_MEAN, seed);
 }
 
+/* The rows that a push makes are those of a lookup before it, also where the index grows on the way, at once and in steps. */
+static void check_making_rows(uint64_t budget_bytes)
+{
+    enum { COUNT = 60000 };
+    struct mr_feature f = fixture_adagrad(2);
+    struct ps_table *made = fixture_table(&f, arena), *looked_up = fixture_table(&f, arena);
+    uint64_t *keys = malloc(COUNT * sizeof(*keys)), left, random = 5;
+    float *gradients = malloc(COUNT * 2 * sizeof(*gradients)), *a = malloc(COUNT * 2 * sizeof(*a));
+    float *b = malloc(COUNT * 2 * sizeof(*b));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        keys[i] = random_below(&random, COUNT);
+        gradients[2 * i] = gradients[2 * i + 1] = random_float(&random);
+    }
+    ps_table_lookup(made, keys, COUNT / 8, true, a); /* some are there */
+    ps_table_lookup(looked_up, keys, COUNT, true, a);
+    ps_table_push(looked_up, keys, COUNT, gradients);
+    struct ps_table_push push = {.keys = keys,
+                                 .key_count = COUNT,
+                                 .gradients = gradients,
+                                 .at_once = budget_bytes == UINT64_MAX,
+                                 .insert = true};
+    do {
+        left = budget_bytes;
+    } while (!ps_table_push_step(made, &push, &left));
+    assert_int_equal(ps_table_rows(made), ps_table_rows(looked_up));
+    assert_int_equal(ps_table_counters(made)->gradients_without_row, 0);
+    ps_table_lookup(made, keys, COUNT, false, a);
+    ps_table_lookup(looked_up, keys, COUNT, false, b);
+    assert_memory_equal(a, b, COUNT * 2 * sizeof(*a));
+    ps_table_destroy(made);
+    ps_table_destroy(looked_up);
+    free(keys);
+    free(gradients);
+    free(a);
+    free(b);
+}
+
+static void test_a_push_makes_rows_when_told_to(void **state)
+{
+    check_making_rows(UINT64_MAX);
+    check_making_rows(20000);
+}
+
+static void test_a_row_that_cannot_be_made_is_left_out(void **state)
+{
+    struct mr_feature f = mr_feature_table("t", 1);
+    f.learning_rate = 1;
+    f.capacity_rows = 2;
+    struct ps_table *t = fixture_table(&f, arena);
+    const uint64_t keys[3] = {1, 2, 3};
+    const float gradients[3] = {1, 1, 1};
+    struct ps_table_push push = {
+        .keys = keys, .key_count = 3, .gradients = gradients, .at_once = true, .insert = true};
+    uint64_t budget_bytes = UINT64_MAX;
+    assert_true(ps_table_push_step(t, &push, &budget_bytes));
+    assert_int_equal(ps_table_rows(t), 2);
+    assert_int_equal(ps_table_counters(t)->gradients_without_row, 1);
+    assert_true(value_of(t, 1) == -1 && value_of(t, 2) == -1 && value_of(t, 3) == 0);
+    ps_table_destroy(t);
+}
+
 int main(void)
 {
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -199,6 +260,8 @@ int main(void)
         WITH_ARENA(test_a_sum_that_overflows_is_left_out),
         WITH_ARENA(test_gradients_of_bags),
         WITH_ARENA(test_a_push_the_heap_has_no_room_for_is_done_in_parts),
+        WITH_ARENA(test_a_push_makes_rows_when_told_to),
+        WITH_ARENA(test_a_row_that_cannot_be_made_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
