@@ -1,0 +1,372 @@
+/* A client with `replay` and a server that is killed at any moment, with checkpoints in between: what the server holds in the
+ * end is what an undisturbed run makes, to the last bit. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "tests/integration/node_fixture.h"
+
+enum { DIM = 8, KEYS = 500, KEYS_PER_PUSH = 60, ELEMENTS = 32, KILLS = 4, THREADS = 3 };
+
+#define CALL_DEADLINE_MS 60000
+
+static uint32_t cores; /* of this run */
+
+/* The one that is disturbed, and the same again. */
+struct model {
+    uint32_t table, variable;
+};
+
+struct fixture {
+    struct node_fixture node;
+    struct mr_client *client;
+    struct model disturbed, calm;
+    atomic_bool over; /* nobody is killed any more */
+    uint32_t pushes;  /* that the trainer made by then */
+};
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return *state >> 33;
+}
+
+static struct mr_client *connect_replaying(const struct node_fixture *node, uint32_t replay_bytes)
+{
+    struct mr_client_options options = {.server = node->address,
+                                        .connect_ms = NODE_READY_MS,
+                                        .deadline_ms = CALL_DEADLINE_MS,
+                                        .replay = true,
+                                        .replay_bytes = replay_bytes};
+    struct mr_client *client;
+    char error[512];
+
+    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    return client;
+}
+
+static void expect_ok(enum mr_status status)
+{
+    if (status != MR_OK)
+        fail_msg("%s", mr_last_error());
+}
+
+/* Both features begin alike whatever they are called, and have a state beside the values. */
+static struct model create_model(struct mr_client *client, const char *table, const char *variable)
+{
+    uint32_t dims[1] = {ELEMENTS}, ids[2];
+    struct mr_feature features[2] = {mr_feature_table(table, DIM), mr_feature_variable(variable, 1, dims)};
+
+    features[0].initializer = MR_INIT_NORMAL;
+    features[0].init_b = 0.1f;
+    features[0].seed = 7;
+    for (uint32_t i = 0; i < 2; i++) {
+        features[i].optimizer = MR_OPT_ADAGRAD;
+        features[i].learning_rate = 0.1f;
+        features[i].optimizer_args[0] = 0.1f;
+        features[i].optimizer_args[1] = 1e-8f;
+    }
+    expect_ok(mr_create(client, NULL, features, 2, ids));
+    return (struct model){.table = ids[0], .variable = ids[1]};
+}
+
+static void wait_for_save(struct mr_client *client)
+{
+    struct mr_checkpoint_status status;
+
+    do {
+        expect_ok(mr_checkpoint_status(client, NULL, &status));
+    } while (status.state != MR_CHECKPOINT_IDLE);
+    assert_int_not_equal(status.last_good_id, 0);
+}
+
+static void save(struct mr_client *client)
+{
+    uint64_t id;
+
+    expect_ok(mr_save(client, NULL, NULL, &id));
+    wait_for_save(client);
+}
+
+static void start(struct fixture *x, uint32_t core_count, uint32_t replay_bytes)
+{
+    memset(x, 0, sizeof *x);
+    node_fixture_start(&x->node, core_count, NULL);
+    x->client = connect_replaying(&x->node, replay_bytes);
+    x->disturbed = create_model(x->client, "disturbed", "disturbed.v");
+    x->calm = create_model(x->client, "calm", "calm.v");
+    save(x->client);
+}
+
+static void stop(struct fixture *x)
+{
+    mr_client_destroy(x->client);
+    node_fixture_stop(&x->node);
+}
+
+static void crash(struct fixture *x, uint32_t core_count)
+{
+    node_fixture_kill(&x->node);
+    node_fixture_restart_with(&x->node, core_count);
+}
+
+/* ---- a run: one push after the other, of rows, of bags, of a variable ---- */
+
+static void push_rows(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                      uint64_t *random)
+{
+    uint64_t keys[KEYS_PER_PUSH];
+    float gradients[KEYS_PER_PUSH * DIM];
+
+    for (uint32_t i = 0; i < KEYS_PER_PUSH; i++)
+        keys[i] = next_random(random) % KEYS;
+    for (uint32_t i = 0; i < KEYS_PER_PUSH * DIM; i++)
+        gradients[i] = (float)(next_random(random) % 2001) * 1e-3f - 1;
+    expect_ok(mr_push_gradients(client, options, table, keys, KEYS_PER_PUSH, DIM, gradients));
+}
+
+static void push_bags(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                      uint64_t *random)
+{
+    enum { BAGS = 5, BAG_KEYS = 6 };
+    uint64_t keys[BAGS * BAG_KEYS];
+    uint32_t offsets[BAGS + 1];
+    float gradients[BAGS * DIM];
+
+    for (uint32_t b = 0; b <= BAGS; b++)
+        offsets[b] = b * BAG_KEYS;
+    for (uint32_t i = 0; i < BAGS * BAG_KEYS; i++)
+        keys[i] = next_random(random) % KEYS;
+    for (uint32_t i = 0; i < BAGS * DIM; i++)
+        gradients[i] = (float)(next_random(random) % 2001) * 1e-3f - 1;
+    expect_ok(mr_push_gradients_bags(client, options, table, keys, offsets, BAGS, DIM, gradients));
+}
+
+static void push_variable(struct mr_client *client, const struct mr_options *options, uint32_t variable,
+                          uint64_t *random)
+{
+    float gradient[ELEMENTS];
+
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        gradient[i] = (float)(next_random(random) % 2001) * 1e-3f - 1;
+    expect_ok(mr_variable_push_gradient(client, options, variable, ELEMENTS, gradient));
+}
+
+static void train(struct mr_client *client, const struct model *model, uint32_t from, uint32_t to)
+{
+    for (uint32_t step = from; step < to; step++) {
+        struct mr_options options = {.step = step + 1};
+        uint64_t random = step * 1000 + 17;
+
+        if (step % 3 == 0)
+            push_variable(client, &options, model->variable, &random);
+        else if (step % 3 == 1)
+            push_bags(client, &options, model->table, &random);
+        else
+            push_rows(client, &options, model->table, &random);
+    }
+}
+
+static void *train_disturbed(void *arg)
+{
+    struct fixture *x = arg;
+
+    for (; !atomic_load(&x->over); x->pushes++)
+        train(x->client, &x->disturbed, x->pushes, x->pushes + 1);
+    return NULL;
+}
+
+static void compare(struct fixture *x)
+{
+    uint64_t keys[KEYS];
+    struct mr_reply *a, *b;
+
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+    expect_ok(mr_lookup(x->client, NULL, x->disturbed.table, keys, KEYS, &a));
+    expect_ok(mr_lookup(x->client, NULL, x->calm.table, keys, KEYS, &b));
+    assert_memory_equal(mr_reply_tensor(a, 0)->data, mr_reply_tensor(b, 0)->data, KEYS * DIM * sizeof(float));
+    mr_reply_free(a);
+    mr_reply_free(b);
+    expect_ok(mr_variable_pull(x->client, NULL, x->disturbed.variable, 0, 0, &a));
+    expect_ok(mr_variable_pull(x->client, NULL, x->calm.variable, 0, 0, &b));
+    assert_memory_equal(mr_reply_tensor(a, 0)->data, mr_reply_tensor(b, 0)->data, ELEMENTS * sizeof(float));
+    mr_reply_free(a);
+    mr_reply_free(b);
+}
+
+static void pause_us(uint64_t us)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
+}
+
+/* The moments come from the clock, and the outcome must not depend on them. */
+static void test_killed_at_any_moment(void **state)
+{
+    struct fixture x;
+    pthread_t trainer;
+    uint64_t random = (uint64_t)time(NULL), id;
+
+    (void)state;
+    start(&x, cores, 0);
+    assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
+    for (uint32_t i = 0; i < KILLS; i++) {
+        pause_us(next_random(&random) % 60000);
+        if (next_random(&random) % 2 == 0 && mr_save(x.client, NULL, NULL, &id) == MR_OK &&
+            next_random(&random) % 2 == 0)
+            wait_for_save(x.client);
+        pause_us(next_random(&random) % 10000);
+        crash(&x, cores);
+    }
+    atomic_store(&x.over, true);
+    pthread_join(trainer, NULL);
+    train(x.client, &x.calm, 0, x.pushes);
+    print_message("%u pushes\n", x.pushes);
+    compare(&x);
+    stop(&x);
+}
+
+/* In the middle of nothing: all that was pushed since the save has to come again. */
+static void test_killed_while_idle(void **state)
+{
+    struct fixture x;
+    struct mr_replay_info info;
+
+    (void)state;
+    start(&x, cores, 0);
+    train(x.client, &x.disturbed, 0, 50);
+    save(x.client);
+    train(x.client, &x.disturbed, 50, 90);
+    crash(&x, cores);
+    train(x.client, &x.disturbed, 90, 100);
+    mr_client_replay_info(x.client, &info);
+    assert_true(info.replayed > 0 && info.given_up == 0 && info.dropped == 0);
+    train(x.client, &x.calm, 0, 100);
+    compare(&x);
+    stop(&x);
+}
+
+/* What is in a checkpoint is not kept, and not sent again. */
+static void test_saved_is_let_go(void **state)
+{
+    struct fixture x;
+    struct mr_replay_info info;
+
+    (void)state;
+    start(&x, cores, 0);
+    train(x.client, &x.disturbed, 0, 60);
+    save(x.client);
+    train(x.client, &x.disturbed, 60, 66);
+    mr_client_replay_info(x.client, &info);
+    assert_true(info.kept <= 6 * cores);
+    assert_true(info.oldest_step > 60);
+    stop(&x);
+}
+
+static void test_small_buffer_is_told(void **state)
+{
+    struct fixture x;
+    struct mr_options options = {.step = 1000};
+    uint64_t random = 3, key = 1;
+    float gradient[DIM] = {0};
+    enum mr_status status = MR_OK;
+
+    (void)state;
+    start(&x, 1, 16384);
+    train(x.client, &x.disturbed, 0, 60);
+    crash(&x, 1);
+    push_rows(x.client, &options, x.disturbed.table, &random);
+    options.step = 1001;
+    status = mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient);
+    node_fixture_refused(status, MR_UNKNOWN_OUTCOME, "of steps 1..");
+    assert_non_null(strstr(mr_last_error(), "raise replay_bytes, or save more often"));
+    expect_ok(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient));
+    stop(&x);
+}
+
+/* ---- many at once: whole numbers, whose sums do not depend on the order ---- */
+
+enum { ASYNC_PUSHES = 300, UNDER_WAY = 20 };
+
+struct sender {
+    pthread_t thread;
+    struct mr_client *client;
+    uint32_t table;
+};
+
+static void *send_many(void *arg)
+{
+    struct sender *s = arg;
+    struct mr_future *futures[UNDER_WAY] = {NULL};
+    uint64_t keys[KEYS];
+    static const float ones[KEYS * DIM] = {[0 ... KEYS * DIM - 1] = 1};
+
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+    for (uint32_t i = 0; i < ASYNC_PUSHES + UNDER_WAY; i++) {
+        struct mr_future **future = &futures[i % UNDER_WAY];
+        struct mr_options options = {.step = i + 1, .future = future};
+
+        if (*future != NULL)
+            expect_ok(mr_future_wait(*future, NULL));
+        mr_future_destroy(*future);
+        *future = NULL;
+        if (i < ASYNC_PUSHES)
+            expect_ok(mr_push_gradients(s->client, &options, s->table, keys, KEYS, DIM, ones));
+    }
+    return NULL;
+}
+
+static void test_many_under_way(void **state)
+{
+    struct fixture x;
+    struct mr_feature feature = mr_feature_table("sum", DIM);
+    struct sender senders[THREADS];
+    struct mr_reply *reply;
+    uint64_t key = 77;
+    uint32_t table;
+
+    (void)state;
+    start(&x, cores, 0);
+    feature.learning_rate = 1;
+    expect_ok(mr_create(x.client, NULL, &feature, 1, &table));
+    save(x.client);
+    for (uint32_t t = 0; t < THREADS; t++) {
+        senders[t] = (struct sender){.client = x.client, .table = table};
+        assert_int_equal(pthread_create(&senders[t].thread, NULL, send_many, &senders[t]), 0);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        pause_us(20000);
+        crash(&x, cores);
+    }
+    for (uint32_t t = 0; t < THREADS; t++)
+        pthread_join(senders[t].thread, NULL);
+    expect_ok(mr_lookup(x.client, NULL, table, &key, 1, &reply));
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == -(float)(THREADS * ASYNC_PUSHES));
+    mr_reply_free(reply);
+    stop(&x);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_while_idle), cmocka_unit_test(test_killed_at_any_moment),
+        cmocka_unit_test(test_saved_is_let_go),   cmocka_unit_test(test_small_buffer_is_told),
+        cmocka_unit_test(test_many_under_way),
+    };
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: test_replay MILLRACED CORES\n");
+        return 2;
+    }
+    node_fixture_server = argv[1];
+    cores = (uint32_t)strtoul(argv[2], NULL, 10);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
