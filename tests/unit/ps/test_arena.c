@@ -152,6 +152,8 @@ static void test_scratch_grows_and_is_kept(void **state)
     size_t again = 0;
     assert_ptr_equal(ps_arena_scratch(a, PS_SCRATCH_ONCE, 100, &again), p);
     assert_int_equal(again, bytes);
+    assert_ptr_not_equal(ps_arena_scratch(a, PS_SCRATCH_STEPS, 100, &again), p);
+    assert_int_equal(again, PS_ARENA_SCRATCH_BYTES_MIN);
     ps_arena_destroy(a);
 }
 

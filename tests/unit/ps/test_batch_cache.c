@@ -184,6 +184,57 @@ static void agrees_with_a_list(void **state)
     ps_batch_cache_destroy(c);
 }
 
+static void a_prepared_batch_is_found_once_it_is_published(void **state)
+{
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MIB, TTL_US);
+    struct ps_batch *b = NULL, *other = NULL;
+    struct ps_batch *old = add(c, 5, 0);
+    add(c, 6, 0);
+    assert_int_equal(ps_batch_prepare(c, 7, false, &shape, 1, &b), MR_BATCH_CACHE_FULL);
+    assert_int_equal(ps_batch_prepare(c, 5, false, &shape, 1, &b), MR_OK);
+    assert_ptr_equal(ps_batch_find(c, 5), old);
+    assert_int_equal(ps_batch_cache_count(c), 2);
+    assert_int_equal(ps_batch_add(c, 6, false, &shape, 1, 0, &other), MR_OK); /* beside it */
+    assert_int_equal(ps_batch_expire(c, TTL_US, 10), 2);
+    assert_null(ps_batch_find(c, 5));
+    ps_batch_publish(c, b, TTL_US);
+    assert_ptr_equal(ps_batch_find(c, 5), b);
+    assert_false(ps_batch_expired(c, 5));
+    assert_true(ps_batch_expired(c, 6));
+    assert_int_equal(ps_batch_expire(c, 2 * TTL_US - 1, 10), 0);
+    assert_int_equal(ps_batch_prepare(c, 8, false, &shape, 1, &other), MR_OK);
+    ps_batch_remove(c, other); /* given up */
+    assert_int_equal(ps_batch_cache_count(c), 1);
+    ps_batch_remove(c, b);
+    assert_int_equal(ps_batch_cache_bytes(c), 0);
+    ps_batch_cache_destroy(c);
+}
+
+static void a_pinned_batch_outlives_its_removal(void **state)
+{
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MIB, TTL_US);
+    struct ps_batch *b = add(c, 5, 0);
+    ps_batch_pin(b);
+    ps_batch_pin(b);
+    ps_batch_remove(c, b);
+    assert_null(ps_batch_find(c, 5));
+    struct ps_batch *again = add(c, 5, 0);
+    add(c, 6, 0);
+    assert_ptr_not_equal(again->parts, b->parts);
+    memset(b->parts[0].keys, 0x11, b->parts[0].key_count * sizeof(uint64_t));
+    ps_batch_unpin(c, b);
+    ps_batch_remove(c, b); /* once more: it is gone already */
+    memset(b->parts[0].keys, 0x22, b->parts[0].key_count * sizeof(uint64_t));
+    ps_batch_unpin(c, b);
+    ps_batch_pin(again);
+    ps_batch_unpin(c, again);
+    assert_ptr_equal(ps_batch_find(c, 5), again);
+    ps_batch_remove(c, again);
+    ps_batch_remove(c, ps_batch_find(c, 6));
+    assert_int_equal(ps_batch_cache_bytes(c), 0);
+    ps_batch_cache_destroy(c);
+}
+
 static void gives_everything_back(void **state)
 {
     size_t before = ps_arena_allocated_bytes(*state);
@@ -206,6 +257,8 @@ int main(void)
         cmocka_unit_test(expires_in_the_order_of_last_use),
         cmocka_unit_test(remembers_the_last_expired_only),
         cmocka_unit_test(agrees_with_a_list),
+        cmocka_unit_test(a_prepared_batch_is_found_once_it_is_published),
+        cmocka_unit_test(a_pinned_batch_outlives_its_removal),
         cmocka_unit_test(gives_everything_back),
     };
     return cmocka_run_group_tests(tests, make_arena, destroy_arena);
