@@ -51,7 +51,8 @@ void mr_served_drop(struct mr_endpoint *ep, struct mr_served *served)
     assert(served->used);
     slots_drop(ep, served);
     mr_list_remove(&served->peer.dirty);
-    assert(mr_list_empty(&served->peer.parked) && served->peer.flight_bytes == 0);
+    assert(mr_list_empty(&served->peer.turn) && mr_list_empty(&served->peer.parked) &&
+           served->peer.flight_bytes == 0);
     mr_timer_disarm(&ep->wheel, &served->timer);
     uint32_t *link = uuid_bucket(ep, served->client_uuid);
     uint32_t number = served_index(ep, served) + 1;

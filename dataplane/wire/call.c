@@ -167,6 +167,8 @@ void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
     call->sending.peer = &s->peer;
     call->sending.call_id = call->call_id;
     call->sending.unasked_bytes = 0;
+    call->sending.turn = ep->turn;
+    call->sending.priority = call->queue < MR_PRIORITIES ? call->queue : MR_PRIORITIES - 1;
     mr_outgoing_init(&call->sending.out, call->request, call->request_bytes, s->peer.segment_bytes,
                      s->grant_bytes);
     mr_sending_activate(ep, &call->sending);

@@ -109,7 +109,8 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
     ep->arrived_core = config->core;
     ep->bucket_mask = table_size(config->sessions_max) - 1;
     mr_list_init(&ep->dirty);
-    mr_list_init(&ep->senders);
+    for (uint32_t i = 0; i < MR_PRIORITIES; i++)
+        mr_list_init(&ep->turns[i]);
     mr_list_init(&ep->orphans);
     mr_list_init(&ep->calls_free);
     mr_timer_wheel_init(&ep->wheel);
@@ -318,7 +319,7 @@ uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segm
     run_timers(ep);
     if (mr_transmit_flush(ep))
         mr_transmit_senders(ep, segment_budget);
-    if (!mr_list_empty(&ep->dirty) || !mr_list_empty(&ep->senders))
+    if (!mr_transmit_idle(ep))
         return ep->now_us;
     return mr_timer_next_us(&ep->wheel);
 }

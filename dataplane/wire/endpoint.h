@@ -136,7 +136,8 @@ void mr_endpoint_arrived_at(struct mr_endpoint *ep, uint16_t core);
 /* Send what waits to be bundled, and the first segments of large messages. Call it after each burst of receives, replies
  * or sends. */
 void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us);
-/* Timers, and up to `segment_budget` segments of large messages that wait for their turn. Returns the time at which it
+/* Timers, and up to `segment_budget` segments of large messages that wait for their turn: the budget is what a small call that
+ * arrives meanwhile waits for at most. Returns the time at which it
  * wants to be called again at the latest: now_us when segments are left, UINT64_MAX when nothing is pending; it holds until
  * another function is called, which may have made something due earlier. Flushes. Timers are up to 32 us late. */
 uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget);

@@ -36,7 +36,7 @@
 #define MR_SLOTS_ACK_AGAIN_US    200000u
 #define MR_HELLO_RETRY_US        10000u /* first; doubles up to MR_PTO_MAX_US */
 #define MR_HELLO_COOKIE_TRIES    3u     /* then the cookie may be stale: start again without */
-#define MR_SENDER_BURST          4u     /* segments of one message in its turn */
+#define MR_TURNS_PER_BULK        8u     /* one turn in so many is the lowest priority's that waits */
 #define MR_BUDGET_INTERVAL_US    10000u
 #define MR_RESETS_PER_INTERVAL   64u
 #define MR_VERIFIES_PER_INTERVAL 128u /* of packets under no known key: about 2 us each */
@@ -52,9 +52,11 @@ struct mr_peer {
     struct mr_tag_key key;
     uint64_t session_id;
     uint64_t heard_us;
-    uint64_t ready;        /* slots whose message of one segment waits for the flush */
-    struct mr_link dirty;  /* in endpoint.dirty: something for the flush to do */
-    struct mr_link parked; /* large messages that wait for room in flight */
+    uint64_t ready;         /* slots whose message of one segment waits for the flush */
+    struct mr_link dirty;   /* in endpoint.dirty: something for the flush to do */
+    struct mr_link turn;    /* in endpoint.turns[priority of its first sender], if it has senders */
+    struct mr_link senders; /* large messages that may send, the highest priority first */
+    struct mr_link parked;  /* large messages that wait for room in flight, the longest wait first */
     uint32_t incarnation;
     uint32_t clock_us, clock_heard_us; /* serving: the client's clock, and ours (low bits) when it came */
     uint32_t segment_bytes;
@@ -62,16 +64,19 @@ struct mr_peer {
     uint32_t flight_bytes, flight_limit_bytes; /* of large messages towards the peer */
     uint32_t
         ask_bytes; /* calling: it is asked what it has each so many bytes; 0 = it tells often enough by itself */
+    uint8_t turn_priority;
     bool serving;
 };
 
 /* A message of several segments on its way out. */
 struct mr_sending {
-    struct mr_link link; /* in endpoint.senders, in its peer's parked, or in none */
+    struct mr_link link; /* in its peer's senders or parked, or in none */
     struct mr_outgoing out;
     struct mr_peer *peer;
     uint64_t call_id;
     uint32_t unasked_bytes; /* sent since the receiver was last asked what it has */
+    uint32_t turn;          /* number of its last one */
+    uint8_t priority;
 };
 
 /* ---- serving ---- */
@@ -218,9 +223,10 @@ struct mr_endpoint {
     uint64_t now_us; /* of the last call that told it */
     uint64_t random_state;
     uint64_t boot_nonce;
-    struct mr_link dirty;     /* peers */
-    struct mr_link senders;   /* large messages that may send, in turn */
-    uint64_t budget_interval; /* of the two that follow */
+    struct mr_link dirty;                /* peers */
+    struct mr_link turns[MR_PRIORITIES]; /* peers with senders, by the priority of their first one */
+    uint32_t turn;                       /* number of the current one */
+    uint64_t budget_interval;            /* of the two that follow */
     uint32_t resets_in_interval;
     uint32_t verifies_in_interval;
     uint16_t arrived_core; /* of the datagram being received */
@@ -302,11 +308,17 @@ void mr_sending_activate(struct mr_endpoint *ep, struct mr_sending *sending);
 /* Take in a report about it, and go on as it allows. False: the report cannot be about it. */
 bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const struct mr_ack *ack,
                        uint32_t losses_from);
+/* There is more room in flight: its parked messages may try. */
+void mr_peer_unpark(struct mr_endpoint *ep, struct mr_peer *peer);
 /* Off all lists; what it had in flight no longer counts. */
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending);
 /* Flush all; false when the port had no room. */
 bool mr_transmit_flush(struct mr_endpoint *ep);
+/* Segments of large messages: higher priorities first, sessions of one priority in turn, and the messages of one session in
+ * turn among themselves. */
 void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget);
+/* Nothing waits for a turn. */
+bool mr_transmit_idle(const struct mr_endpoint *ep);
 
 /* ---- accept.c ---- */
 

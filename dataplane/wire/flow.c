@@ -19,7 +19,7 @@ static void requests_changed(struct mr_endpoint *ep, struct mr_session *s)
     s->peer.flight_limit_bytes = s->requests.bytes;
     s->peer.ask_bytes = s->requests.bytes < s->requests.max_bytes ? s->requests.bytes / MR_GRANT_STEPS : 0;
     if (grew)
-        mr_list_splice(&ep->senders, &s->peer.parked);
+        mr_peer_unpark(ep, &s->peer);
 }
 
 /* The server hears of a change once it is worth a packet; it is told with each acknowledgement of slots besides. */

@@ -90,6 +90,8 @@ static bool sending_begin(struct mr_endpoint *ep, struct mr_served *served, stru
     sending->peer = &served->peer;
     sending->call_id = slot->call_id;
     sending->unasked_bytes = 0;
+    sending->turn = ep->turn;
+    sending->priority = slot->priority;
     mr_outgoing_init(&sending->out, slot->message, slot->message_bytes, served->peer.segment_bytes,
                      served->grant_bytes);
     mr_outgoing_set_ready(&sending->out, 0);
@@ -303,7 +305,7 @@ static void set_flight_limit(struct mr_endpoint *ep, struct mr_served *served, u
     bool grows = bytes > peer->flight_limit_bytes;
     peer->flight_limit_bytes = bytes < served->flight_max_bytes ? (uint32_t)bytes : served->flight_max_bytes;
     if (grows)
-        mr_list_splice(&ep->senders, &peer->parked);
+        mr_peer_unpark(ep, peer);
 }
 
 /* The calls below `before_id` in these slots are over for the client. */

@@ -193,7 +193,7 @@ void mr_session_close(struct mr_endpoint *ep, struct mr_session *s, uint64_t now
         (void)mr_transmit_control(ep, &s->peer, MR_PACKET_BYE, 0, 0, NULL, 0);
         mr_session_leave(ep, s);
     }
-    assert(mr_list_empty(&s->peer.parked) && s->peer.flight_bytes == 0);
+    assert(mr_list_empty(&s->peer.turn) && mr_list_empty(&s->peer.parked) && s->peer.flight_bytes == 0);
     s->used = false;
     s->established = false;
     s->generation++;

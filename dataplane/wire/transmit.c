@@ -78,6 +78,8 @@ void mr_peer_init(struct mr_peer *peer, bool serving)
     memset(peer, 0, sizeof(*peer));
     peer->serving = serving;
     mr_list_init(&peer->dirty);
+    mr_list_init(&peer->turn);
+    mr_list_init(&peer->senders);
     mr_list_init(&peer->parked);
 }
 
@@ -216,13 +218,71 @@ static uint32_t flight_room(const struct mr_sending *sending)
     return room;
 }
 
+static struct mr_sending *sending_of(struct mr_link *link)
+{
+    return MR_CONTAINER(link, struct mr_sending, link);
+}
+
+/* The peer's senders have changed: see to it that it waits where its first one belongs. It keeps its place if it can. */
+static void peer_queue(struct mr_endpoint *ep, struct mr_peer *peer)
+{
+    if (mr_list_empty(&peer->senders)) {
+        mr_list_remove(&peer->turn);
+        return;
+    }
+    uint8_t priority = sending_of(peer->senders.next)->priority;
+    if (!mr_list_empty(&peer->turn) && priority == peer->turn_priority)
+        return;
+    mr_list_remove(&peer->turn);
+    peer->turn_priority = priority;
+    mr_list_append(&ep->turns[priority], &peer->turn);
+}
+
+static void sending_unlink(struct mr_endpoint *ep, struct mr_sending *sending)
+{
+    mr_list_remove(&sending->link);
+    peer_queue(ep, sending->peer);
+}
+
+/* Behind the others of its priority. */
+static void sender_insert(struct mr_sending *sending)
+{
+    struct mr_link *senders = &sending->peer->senders, *at = senders->prev;
+    while (at != senders && sending_of(at)->priority < sending->priority)
+        at = at->prev;
+    mr_list_prepend(at, &sending->link);
+}
+
+/* Behind those that wait longer for room; else what comes back from its turn first would have the next one too. */
+static void park(struct mr_sending *sending)
+{
+    struct mr_link *parked = &sending->peer->parked, *at = parked->prev;
+    while (at != parked && (int32_t)(sending_of(at)->turn - sending->turn) > 0)
+        at = at->prev;
+    mr_list_prepend(at, &sending->link);
+}
+
 void mr_sending_activate(struct mr_endpoint *ep, struct mr_sending *sending)
 {
     mr_list_remove(&sending->link);
     if (mr_outgoing_ready(&sending->out, flight_room(sending)))
-        mr_list_append(&ep->senders, &sending->link);
+        sender_insert(sending);
     else if (mr_outgoing_ready(&sending->out, UINT32_MAX))
-        mr_list_append(&sending->peer->parked, &sending->link);
+        park(sending);
+    peer_queue(ep, sending->peer);
+}
+
+void mr_peer_unpark(struct mr_endpoint *ep, struct mr_peer *peer)
+{
+    struct mr_link *next;
+    for (struct mr_link *at = peer->parked.next; at != &peer->parked; at = next) {
+        next = at->next;
+        if (!mr_outgoing_ready(&sending_of(at)->out, flight_room(sending_of(at))))
+            continue;
+        mr_list_remove(at);
+        sender_insert(sending_of(at));
+    }
+    peer_queue(ep, peer);
 }
 
 static void flight_release(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t bytes)
@@ -230,7 +290,7 @@ static void flight_release(struct mr_endpoint *ep, struct mr_peer *peer, uint32_
     assert(bytes <= peer->flight_bytes);
     peer->flight_bytes -= bytes;
     if (bytes > 0)
-        mr_list_splice(&ep->senders, &peer->parked);
+        mr_peer_unpark(ep, peer);
 }
 
 bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const struct mr_ack *ack,
@@ -246,7 +306,7 @@ bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const
 
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)
 {
-    mr_list_remove(&sending->link);
+    sending_unlink(ep, sending);
     flight_release(ep, sending->peer, mr_outgoing_flight_bytes(&sending->out));
     sending->out.sent_bytes = sending->out.acked_bytes;
 }
@@ -264,43 +324,68 @@ static bool asks(const struct mr_sending *sending, const struct mr_segment *segm
                                    peer->flight_bytes + 2 * segment->bytes > peer->flight_limit_bytes);
 }
 
-/* One turn of one message. False: the port has no room. */
-static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t *budget)
+/* One turn of one message: one segment, as more would be unfair where the window is short. False: the port has no room. */
+static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, bool *sent)
 {
     struct mr_peer *peer = sending->peer;
     struct mr_outgoing *out = &sending->out;
     struct mr_segment segment;
-    for (uint32_t i = 0; i<MR_SENDER_BURST && * budget> 0; i++) {
-        if (!mr_outgoing_next(out, flight_room(sending), &segment))
-            return true;
-        uint16_t flags = peer->serving ? MR_FLAG_REPLY : 0;
-        bool probe = asks(sending, &segment);
-        if (probe)
-            flags |= MR_FLAG_PROBE;
-        if (!mr_transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes,
-                                 &segment)) {
-            mr_outgoing_undo(out, &segment);
-            return false;
-        }
-        --*budget;
-        sending->unasked_bytes = probe ? 0 : sending->unasked_bytes + segment.bytes;
-        if (segment.again)
-            ep->counters.segments_resent++;
-        else
-            peer->flight_bytes += segment.bytes;
-        if (!peer->serving)
-            mr_call_sent(ep, MR_CONTAINER(sending, struct mr_call, sending),
-                         out->sent_bytes == out->message_bytes);
+    *sent = false;
+    if (!mr_outgoing_next(out, flight_room(sending), &segment))
+        return true;
+    bool probe = asks(sending, &segment);
+    uint16_t flags = (uint16_t)((peer->serving ? MR_FLAG_REPLY : 0) | (probe ? MR_FLAG_PROBE : 0));
+    if (!mr_transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes, &segment)) {
+        mr_outgoing_undo(out, &segment);
+        return false;
     }
+    *sent = true;
+    sending->unasked_bytes = probe ? 0 : sending->unasked_bytes + segment.bytes;
+    if (segment.again)
+        ep->counters.segments_resent++;
+    else
+        peer->flight_bytes += segment.bytes;
+    if (!peer->serving)
+        mr_call_sent(ep, MR_CONTAINER(sending, struct mr_call, sending),
+                     out->sent_bytes == out->message_bytes);
     return true;
+}
+
+/* The peer whose turn it is; NULL: nobody waits. The highest priority's, but now and then the lowest one's, so that no class
+ * can shut out another. */
+static struct mr_peer *next_peer(struct mr_endpoint *ep)
+{
+    bool lowest = ep->turn % MR_TURNS_PER_BULK == 0;
+    for (uint32_t i = 0; i < MR_PRIORITIES; i++) {
+        struct mr_link *waiting = &ep->turns[lowest ? i : MR_PRIORITIES - 1 - i];
+        if (!mr_list_empty(waiting))
+            return MR_CONTAINER(waiting->next, struct mr_peer, turn);
+    }
+    return NULL;
 }
 
 void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
 {
-    while (segment_budget > 0 && !mr_list_empty(&ep->senders)) {
-        struct mr_sending *sending = MR_CONTAINER(ep->senders.next, struct mr_sending, link);
-        if (!send_turn(ep, sending, &segment_budget))
+    struct mr_peer *peer;
+    while (segment_budget > 0 && (peer = next_peer(ep)) != NULL) {
+        struct mr_sending *sending = sending_of(peer->senders.next);
+        bool sent;
+        if (!send_turn(ep, sending, &sent))
             return;
+        ep->turn++;
+        if (sent) { /* else it found no room, and waits on from when it last sent */
+            sending->turn = ep->turn;
+            segment_budget--;
+        }
+        mr_list_remove(&peer->turn);
         mr_sending_activate(ep, sending);
     }
+}
+
+bool mr_transmit_idle(const struct mr_endpoint *ep)
+{
+    bool idle = mr_list_empty(&ep->dirty);
+    for (uint32_t i = 0; i < MR_PRIORITIES; i++)
+        idle &= mr_list_empty(&ep->turns[i]);
+    return idle;
 }

@@ -1,0 +1,207 @@
+/* Who sends next: priorities, sessions in turn, messages in turn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair.h"
+
+#define SESSIONS 1000u
+#define GREEDY   64u /* replies of the first session */
+
+static struct pair p;
+static struct mr_session *sessions[SESSIONS];
+static struct pair_call calls[SESSIONS + GREEDY];
+static uint32_t sent_to[SESSIONS], sent_of_call[GREEDY + 1]; /* segments */
+static bool swallow;
+
+static struct mr_endpoint *server(void)
+{
+    return p.ends[PAIR_SERVER].ep;
+}
+
+static enum pair_verdict count(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet)
+{
+    struct mr_packet_header h;
+    memcpy(&h, packet->data, sizeof(h));
+    if (h.type != MR_PACKET_DATA)
+        return PAIR_PASS;
+    for (uint32_t i = 0; from == PAIR_SERVER && i < SESSIONS; i++)
+        if (sessions[i] != NULL && sessions[i]->peer.session_id == h.session_id)
+            sent_to[i]++;
+    if (h.session_id == sessions[0]->peer.session_id && h.call_id <= GREEDY)
+        sent_of_call[h.call_id]++;
+    return swallow ? PAIR_DROP : PAIR_PASS;
+}
+
+static void start(uint32_t n)
+{
+    memset(sessions, 0, sizeof(sessions));
+    memset(calls, 0, sizeof(calls));
+    memset(sent_to, 0, sizeof(sent_to));
+    memset(sent_of_call, 0, sizeof(sent_of_call));
+    swallow = false;
+    pair_init(&p);
+    for (int i = 0; i < 2; i++) {
+        p.config[i].sessions_max = SESSIONS;
+        p.config[i].calls_max = SESSIONS + GREEDY;
+        p.config[i].memory_bytes = 256u << 20;
+    }
+    pair_start(&p);
+    for (uint32_t i = 0; i < n; i++) {
+        pair_open(&p);
+        sessions[i] = p.session;
+    }
+}
+
+static int teardown(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+static void call(uint32_t i, struct mr_session *session, uint8_t op, uint8_t priority, uint32_t bytes)
+{
+    static uint8_t data[200000];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, data);
+    struct mr_call_options options = {
+        .op = op, .priority = priority, .deadline_us = UINT64_MAX, .user = &calls[i]};
+    assert_int_equal(
+        mr_call_begin(p.ends[PAIR_CLIENT].ep, session, &options, &tensor, bytes > 0, &calls[i].call), MR_OK);
+    mr_call_send(p.ends[PAIR_CLIENT].ep, calls[i].call, p.now_us);
+}
+
+/* Let the requests arrive, and take over the server's port: what it sends from now on is counted and lost. */
+static void deliver_requests(void)
+{
+    mr_endpoint_flush(p.ends[PAIR_CLIENT].ep, p.now_us);
+    p.now_us += PAIR_DELAY_US;
+    struct pair_end *end = &p.ends[PAIR_SERVER];
+    while (end->head != end->tail) {
+        struct pair_packet *packet = end->queue[end->head % PAIR_QUEUE_MAX];
+        mr_endpoint_receive(end->ep, p.now_us, &p.ends[PAIR_CLIENT].address, packet->data, packet->bytes);
+        end->head++;
+        free(packet);
+    }
+    p.filter = count;
+    swallow = true;
+}
+
+static void a_greedy_session_gets_no_more_than_the_others(void **state)
+{
+    start(SESSIONS);
+    p.reply_bytes = 60000;
+    for (uint32_t i = 0; i < GREEDY; i++)
+        call(SESSIONS + i, sessions[0], MR_OP_LOOKUP, 0, 0);
+    for (uint32_t i = 1; i < SESSIONS; i++)
+        call(i, sessions[i], MR_OP_LOOKUP, 0, 0);
+    deliver_requests();
+    for (uint32_t i = 0; i < SESSIONS; i++) /* 16 segments to each */
+        mr_endpoint_poll(server(), p.now_us, 16);
+    uint32_t least = UINT32_MAX, most = 0;
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        least = sent_to[i] < least ? sent_to[i] : least;
+        most = sent_to[i] > most ? sent_to[i] : most;
+    }
+    assert_int_equal(least, 16);
+    assert_int_equal(most, 16);
+    for (uint32_t i = 0; i < SESSIONS; i++) /* and its replies share what it has */
+        mr_endpoint_poll(server(), p.now_us, 16);
+    uint32_t begun = 0;
+    for (uint32_t i = 1; i <= GREEDY; i++) {
+        assert_true(sent_of_call[i] <= 1);
+        begun += sent_of_call[i];
+    }
+    assert_int_equal(begun, 32);
+}
+
+static void higher_priorities_go_first_and_leave_a_little(void **state)
+{
+    start(3);
+    p.reply_bytes = 200000;
+    call(0, sessions[0], MR_OP_LOOKUP, 0, 0);
+    call(1, sessions[1], MR_OP_LOOKUP, 3, 0);
+    call(2, sessions[2], MR_OP_LOOKUP, 7, 0);
+    deliver_requests();
+    mr_endpoint_poll(server(), p.now_us, 160);
+    assert_int_equal(sent_to[0], 160 / MR_TURNS_PER_BULK);
+    assert_int_equal(sent_to[1], 0);
+    assert_int_equal(sent_to[2], 160 - 160 / MR_TURNS_PER_BULK);
+    mr_endpoint_poll(server(), p.now_us, 160); /* the first has its 170 segments */
+    assert_true(sent_to[1] > 100);
+}
+
+static void within_a_session_too(void **state)
+{
+    start(2);
+    p.reply_bytes = 200000;
+    call(0, sessions[0], MR_OP_LOOKUP, 0, 0);
+    call(1, sessions[0], MR_OP_LOOKUP, 2, 0);
+    call(2, sessions[0], MR_OP_LOOKUP, 2, 0);
+    call(3, sessions[1], MR_OP_LOOKUP, 2, 0);
+    deliver_requests();
+    mr_endpoint_poll(server(), p.now_us, 64); /* the session takes its turns as of priority 2 */
+    assert_int_equal(sent_to[0], 32);
+    assert_int_equal(sent_to[1], 32);
+    memset(sent_to, 0, sizeof(sent_to));
+    mr_endpoint_poll(server(), p.now_us, 32);
+    assert_int_equal(sent_to[0], 16);
+    mr_served_drop(server(), &server()->served[0]);
+    assert_int_equal(mr_endpoint_poll(server(), p.now_us, 16), p.now_us);
+    mr_served_drop(server(), &server()->served[1]);
+    assert_true(mr_endpoint_poll(server(), p.now_us, 16) > p.now_us); /* nobody is left in line */
+}
+
+static void a_small_reply_passes_all_large_ones(void **state)
+{
+    start(3);
+    p.reply_bytes = 200000;
+    for (uint32_t i = 0; i < 20; i++)
+        call(i, sessions[i % 2], MR_OP_LOOKUP, 7, 0);
+    deliver_requests();
+    mr_endpoint_poll(server(), p.now_us, 16);
+    swallow = false;
+    p.filter = NULL;
+    call(20, sessions[2], MR_OP_PUSH_GRAD, 0, 0);
+    deliver_requests();
+    mr_endpoint_flush(server(), p.now_us);
+    assert_int_equal(sent_to[2], 1); /* and the large ones the rest of the flush */
+}
+
+/* Room for four segments: what comes back from its turn must not have the next one as well. */
+static void requests_share_a_short_window(void **state)
+{
+    start(0);
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_SERVER].receive_window_bytes = 5000;
+    pair_start(&p);
+    pair_open(&p);
+    sessions[0] = p.session;
+    p.filter = count;
+    for (uint32_t i = 0; i < 3; i++)
+        call(i, sessions[0], MR_OP_PUSH_GRAD, 0, 200000);
+    while (calls[0].ended + calls[1].ended + calls[2].ended == 0) {
+        pair_run(&p, 20);
+        for (uint32_t i = 2; i <= 3; i++)
+            assert_in_range(sent_of_call[i] + 8, sent_of_call[1], sent_of_call[1] + 16);
+    }
+    pair_run(&p, 10000);
+    assert_int_equal(calls[0].ended + calls[1].ended + calls[2].ended, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_greedy_session_gets_no_more_than_the_others, teardown),
+        cmocka_unit_test_teardown(higher_priorities_go_first_and_leave_a_little, teardown),
+        cmocka_unit_test_teardown(within_a_session_too, teardown),
+        cmocka_unit_test_teardown(a_small_reply_passes_all_large_ones, teardown),
+        cmocka_unit_test_teardown(requests_share_a_short_window, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
