@@ -282,6 +282,64 @@ static void a_push_under_way_is_not_begun_again(void **state)
     }
 }
 
+struct search {
+    const char *name;
+    uint64_t value;
+};
+
+static void compare(void *arg, const char *set, const char *name, uint64_t value)
+{
+    struct search *search = arg;
+    (void)set;
+    search->value = strcmp(name, search->name) == 0 ? value : search->value;
+}
+
+/* Of core 0, which stands still. */
+static uint64_t counter_of_held(const char *name)
+{
+    struct search search = {.name = name};
+    dp_core_each_counter(fake_dp_core(0), compare, &search);
+    return search.value;
+}
+
+/* A number whose client has given up on its push, and sends one without tensors, while the first is still being checked:
+ * that takes several slices for so many bags. */
+static void a_number_taken_while_its_push_is_checked_is_not_applied(void **state)
+{
+    enum { BAGS = 30000 };
+    struct node_fixture *n = *state;
+    struct node_call calls[2] = {0};
+    static uint32_t offsets[BAGS + 1];
+    static float gradients[BAGS * NODE_DIM];
+    uint32_t table = make_table(n), head[2] = {table, 0};
+    static uint64_t keys[LONG_KEYS]; /* all the same, in the last bag */
+    struct mr_call_options options = {.op = MR_OP_PUSH_GRAD, .deadline_us = UINT64_MAX};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, LONG_KEYS, keys),
+                                   mr_tensor_1d(MR_U32, BAGS + 1, offsets),
+                                   mr_tensor_2d(MR_F32, BAGS, NODE_DIM, gradients)};
+    offsets[BAGS] = LONG_KEYS;
+    gradients[(BAGS - 1) * NODE_DIM] = 1;
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    n->sequence = 1;
+    node_post(n, 0, &calls[0], &options, tensors, 4);
+    while (counter_of_held("slices") == 0) {
+        fake_dp_turn(0);
+        node_look(n);
+    }
+    assert_int_equal(counter_of_held("slices"), 1);
+    node_post(n, 0, &calls[1], &options, NULL, 0);
+    n->sequence = 0;
+    fake_dp_release(0);
+    for (uint32_t i = 0; i < 2; i++) {
+        node_check(node_wait(n, &calls[i]), MR_OK, NULL);
+        node_call_end(&calls[i]);
+    }
+    assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_repeated"), 1);
+    assert_float_equal(node_value(n, table, 0), 100, 0);
+}
+
 /* Both wait for their turn before either is begun. */
 static void of_two_in_the_queue_one_is_applied(void **state)
 {
@@ -319,6 +377,7 @@ int main(void)
         ON_1_CORE(only_a_checkpoint_that_a_start_finds_is_durable),
         ON_1_CORE(an_empty_push_marks_its_number),
         ON_1_CORE(a_push_under_way_is_not_begun_again),
+        ON_1_CORE(a_number_taken_while_its_push_is_checked_is_not_applied),
         ON_1_CORE(of_two_in_the_queue_one_is_applied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
