@@ -1,0 +1,45 @@
+/* A push of gradients on its way: its parts are read first, checked all, and only then is anything changed. Shared by
+ * ps/ops_push.c (by keys) and ps/ops_push_batch.c (by batch id). A core's thread.
+ */
+#ifndef PS_OPS_PUSH_H
+#define PS_OPS_PUSH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/ops.h"
+
+#define PS_PUSH_PARTS_MAX (MR_TENSORS_MAX / 2)
+
+/* One feature's gradient in a push. */
+struct ps_push_part {
+    struct ps_feature *feature;
+    const float *gradient;
+    struct ps_key_list list; /* of tables */
+};
+
+struct ps_push {
+    uint32_t part_count;
+    bool is_begun; /* from then on it has its whole effect */
+    bool partly;   /* some partitions have it already, under its number */
+    uint32_t at;   /* the part whose keys are checked or applied */
+    bool in_part;  /* `rows` is about it */
+    struct ps_table_push rows;
+    struct ps_batch *batch;                       /* pinned; NULL: by keys */
+    struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* last: only as many as there are are set */
+};
+
+void ps_push_init(struct ps_push *push);
+/* Tensor `at` names a feature of this core that is not in the push yet. NULL: it was refused. */
+struct ps_feature *ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t at);
+/* Tensor `at` has the variable's shape. */
+bool ps_push_check_variable(const struct ps_op *op, const struct ps_feature *f, uint32_t at);
+/* Of all parts, as ps/long_call.h counts. */
+uint64_t ps_push_cost_bytes(const struct ps_push *push);
+/* A checkpoint under way has room for the rows that this push will make it write, and keeps it for them. */
+bool ps_push_reserve_room(const struct ps_op *op, struct ps_push *push);
+/* Applies part after part; true when all are, and the push is marked. Between ps_push_begin() and then nothing refuses it. */
+bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes);
+/* ps_job.drop: what was begun is brought to its end, whether somebody waits for the answer or not. */
+bool ps_push_drop(const struct ps_op *op, void *state);
+
+#endif
