@@ -92,6 +92,9 @@ void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uin
             dp_steer(core, owner, packet);
             return;
         }
+        /* So a client learns that another source port would lead here directly. Nothing it can do helps with rings. */
+        if (steered && core->dp->port.steering.steering == DP_STEERING_RSS)
+            mr_endpoint_arrived_at(core->endpoint, (uint16_t)packet->hash.usr);
         dp_frame_sender(&frame, &from);
         mr_endpoint_receive(core->endpoint, now_us, &from, frame.payload, frame.payload_bytes);
     } else if (verdict <= DP_FRAME_ICMPV6) {

@@ -10,6 +10,7 @@ void dp_steer(struct dp_core *from, uint32_t index, struct rte_mbuf *packet)
 
     /* Its checksums have been looked at. */
     packet->ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+    packet->hash.usr = from->index;
     if (rte_ring_enqueue(to->steered, packet) != 0) {
         from->counters.steer_full++;
         rte_pktmbuf_free(packet);
