@@ -27,6 +27,9 @@ struct dpdk_client {
     struct rte_mbuf *open;
     struct mr_address open_to;
     bool server_known;
+    uint64_t received;
+    dpdk_client_seen seen;
+    void *seen_arg;
 };
 
 __attribute__((noreturn)) static void give_up(const char *what)
@@ -74,8 +77,10 @@ static void tx_end(void *self, uint32_t bytes)
 
     if (bytes == 0)
         return;
-    dp_frame_build(&client->net, &client->open_to, rte_pktmbuf_mtod(client->open, uint8_t *), bytes,
-                   client->port.checksums);
+    uint8_t *frame = rte_pktmbuf_mtod(client->open, uint8_t *);
+    if (client->seen != NULL)
+        client->seen(client->seen_arg, frame + dp_frame_header_bytes(&client->open_to), bytes);
+    dp_frame_build(&client->net, &client->open_to, frame, bytes, client->port.checksums);
     send_open(client, dp_frame_header_bytes(&client->open_to) + bytes);
 }
 
@@ -139,6 +144,7 @@ void dpdk_client_turn(struct dpdk_client *client)
     uint64_t now_us = dp_now_us();
     uint16_t count = rte_eth_rx_burst(client->port.id, 0, packets, BURST);
 
+    client->received += count;
     for (uint16_t i = 0; i < count; i++)
         receive(client, packets[i], now_us);
     rte_pktmbuf_free_bulk(packets, count);
@@ -206,4 +212,36 @@ struct mr_endpoint *dpdk_client_endpoint(struct dpdk_client *client)
 const struct mr_address *dpdk_client_server(const struct dpdk_client *client)
 {
     return &client->server;
+}
+
+uint64_t dpdk_client_received(const struct dpdk_client *client)
+{
+    return client->received;
+}
+
+void dpdk_client_watch(struct dpdk_client *client, dpdk_client_seen seen, void *arg)
+{
+    client->seen = seen;
+    client->seen_arg = arg;
+}
+
+bool dpdk_client_inject(struct dpdk_client *client, const struct dp_net *as, uint16_t source_port,
+                        const uint8_t *datagram, uint32_t bytes)
+{
+    struct mr_address to = client->server;
+    uint32_t header_bytes = dp_frame_header_bytes(&to);
+    struct dp_path path;
+
+    if (tx_begin(client, &to, bytes) == NULL)
+        return false;
+    uint8_t *frame = rte_pktmbuf_mtod(client->open, uint8_t *);
+    if (source_port != 0) {
+        dp_path_get(&to, &path);
+        path.local_port = source_port;
+        dp_path_set(&to, &path);
+    }
+    memcpy(frame + header_bytes, datagram, bytes);
+    dp_frame_build(as != NULL ? as : &client->net, &to, frame, bytes, client->port.checksums);
+    send_open(client, header_bytes + bytes);
+    return true;
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
+#include "dataplane/net.h"
 
 struct dpdk_client;
 
@@ -19,5 +20,17 @@ struct mr_endpoint *dpdk_client_endpoint(struct dpdk_client *client);
 const struct mr_address *dpdk_client_server(const struct dpdk_client *client);
 /* One turn: receive, timers, send. */
 void dpdk_client_turn(struct dpdk_client *client);
+/* Frames received so far, of all kinds. */
+uint64_t dpdk_client_received(const struct dpdk_client *client);
+
+/* ---- what no client does ---- */
+
+/* Sees each datagram that the endpoint sends. */
+typedef void (*dpdk_client_seen)(void *arg, const uint8_t *datagram, uint32_t bytes);
+void dpdk_client_watch(struct dpdk_client *client, dpdk_client_seen seen, void *arg);
+/* Sends any datagram to the server, as if it came from the host `as` (NULL: this one) and its port `source_port` (0: this
+ * one's). False when there is no room now. */
+bool dpdk_client_inject(struct dpdk_client *client, const struct dp_net *as, uint16_t source_port,
+                        const uint8_t *datagram, uint32_t bytes);
 
 #endif

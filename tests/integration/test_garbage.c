@@ -409,6 +409,35 @@ static void test_cut_datagrams(void **state)
     check_pushed(x, 1);
 }
 
+/* A guess has the right session and the right address, and not the key: the tag tells. A wrong session is told before. */
+static void test_forged_datagrams(void **state)
+{
+    struct fixture *x = *state;
+    uint64_t before_tag = node_fixture_counter(x->client, 0, "wire.drop_tag");
+    uint64_t before_session, resets = node_fixture_counter(x->client, 0, "wire.resets_sent");
+    uint32_t count;
+
+    forget_frames(x);
+    push(x);
+    take_frames(x);
+    count = x->frame_count;
+    assert_true(count > 0);
+    before_session = node_fixture_counter(x->client, 0, "wire.drop_session");
+    for (uint32_t i = 0; i < count; i++) {
+        struct frame *f = &x->frames[i];
+
+        cut(f, 0); /* no checksum: it would tell first */
+        f->bytes[HEADERS_BYTES + MR_HEADER_BYTES - 1 - i % 8] ^= 1;
+        assert_int_equal(send(x->cable, f->bytes, f->size, 0), f->size);
+        f->bytes[HEADERS_BYTES + offsetof(struct mr_packet_header, session_id) + 2 + i % 6] ^= 0x40;
+        assert_int_equal(send(x->cable, f->bytes, f->size, 0), f->size);
+    }
+    wait_counted(x, "wire.drop_tag", before_tag + count);
+    wait_counted(x, "wire.drop_session", before_session + count);
+    assert_int_equal(node_fixture_counter(x->client, 0, "wire.resets_sent"), resets);
+    check_pushed(x, 1);
+}
+
 static void assert_serving(struct fixture *x)
 {
     uint8_t data[64] = {1, 2, 3};
@@ -458,13 +487,10 @@ static void test_noise(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        GARBAGE_TEST(test_no_packets),
-        GARBAGE_TEST(test_hellos),
-        GARBAGE_TEST(test_a_good_hello),
-        GARBAGE_TEST(test_repeated_frames),
-        GARBAGE_TEST(test_stolen_datagrams),
-        GARBAGE_TEST(test_cut_datagrams),
-        GARBAGE_TEST(test_noise),
+        GARBAGE_TEST(test_no_packets),       GARBAGE_TEST(test_hellos),
+        GARBAGE_TEST(test_a_good_hello),     GARBAGE_TEST(test_repeated_frames),
+        GARBAGE_TEST(test_stolen_datagrams), GARBAGE_TEST(test_cut_datagrams),
+        GARBAGE_TEST(test_forged_datagrams), GARBAGE_TEST(test_noise),
     };
 
     if (argc != 2) {
