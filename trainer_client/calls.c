@@ -4,11 +4,20 @@
 
 uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT])
 {
+    uint32_t changes;
+
+    return mrc_cores_of_map(client, partition_core, &changes);
+}
+
+uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
+                          uint32_t *changes)
+{
     pthread_mutex_lock(&client->lock);
     uint32_t core_count = client->node.core_count;
 
     if (core_count > 1 && partition_core != NULL)
         memcpy(partition_core, client->node.partition_core, MR_PARTITION_COUNT);
+    *changes = client->node.changes;
     pthread_mutex_unlock(&client->lock);
     return core_count;
 }

@@ -17,6 +17,11 @@ enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_option
 /* The same for either kind. */
 enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                     uint32_t id, struct mr_feature *out);
+/* Remembers all features out of a LIST reply; false: it is none. Under the lock. */
+bool mrc_learn_features(const struct mr_future *f);
+/* As mrc_cores(), with the number of the map's changes so far. */
+uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
+                          uint32_t *changes);
 /* The core that owns a variable, where there are several. */
 uint16_t mrc_variable_core(const struct mr_feature *variable,
                            const uint8_t partition_core[MR_PARTITION_COUNT]);

@@ -99,6 +99,22 @@ static bool list_tensors(const struct mr_future *f, const struct mr_tensor *t[3]
            t[2]->dims[0] == t[1]->dims[0] && t[0]->dims[1] == sizeof(struct mr_feature) && t[2]->dims[1] == 2;
 }
 
+bool mrc_learn_features(const struct mr_future *f)
+{
+    struct mrc_features *known = &f->client->features;
+    const struct mr_tensor *t[3];
+
+    if (!list_tensors(f, t))
+        return false;
+    const struct mr_feature *features = t[0]->data;
+    const uint32_t *ids = t[1]->data;
+
+    known->complete = true;
+    for (uint32_t i = 0; i < t[1]->dims[0]; i++)
+        known->complete &= mrc_features_add(known, ids[i], &features[i]) == MR_OK;
+    return known->complete;
+}
+
 static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 {
     const struct list_context *context = f->context;
@@ -114,8 +130,7 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     const uint64_t *sizes = t[2]->data;
 
     pthread_mutex_lock(&f->client->lock);
-    for (uint32_t i = 0; i < count; i++)
-        (void)mrc_features_add(&f->client->features, ids[i], &features[i]);
+    (void)mrc_learn_features(f);
     pthread_mutex_unlock(&f->client->lock);
     if (context->infos == NULL)
         return MR_OK;

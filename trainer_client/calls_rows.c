@@ -27,6 +27,7 @@ struct rows_call {
     const uint32_t *offsets; /* NULL: no bags */
     uint32_t bag_count;
     uint32_t pooling;       /* enum mr_pooling; several cores */
+    uint32_t map_changes;   /* of the map that it is split by */
     uint32_t dim;           /* pushes */
     const float *gradients; /* pushes; NULL: lookup */
 };
@@ -48,6 +49,7 @@ static enum mr_status run_whole(const struct rows_call *c, uint16_t core, struct
         return status;
     struct rows_context *context = f->context;
 
+    f->map_changes = c->map_changes;
     f->parts[0].core = core;
     if (c->gradients != NULL) {
         context->head[0] = c->table;
@@ -221,6 +223,7 @@ static enum mr_status run_split(const struct rows_call *c, const struct mrc_shar
     }
     struct rows_context *context = f->context;
 
+    f->map_changes = c->map_changes;
     context->shard = *shard;
     context->bag_count = c->bag_count;
     f->memory = shard->memory;
@@ -243,14 +246,14 @@ static enum mr_status run_split(const struct rows_call *c, const struct mrc_shar
     return mrc_future_run(f, c->options, reply);
 }
 
-static enum mr_status run(struct rows_call *c, struct mr_reply **reply)
+static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
 {
     uint8_t partition_core[MR_PARTITION_COUNT];
     struct mr_feature table;
     struct mrc_shard shard;
     uint16_t core = 0;
 
-    if (mrc_cores(c->client, partition_core) <= 1)
+    if (mrc_cores_of_map(c->client, partition_core, &c->map_changes) <= 1)
         return run_whole(c, 0, reply);
 
     enum mr_status status = mrc_find_feature(c->client, c->options, c->op, c->table, MR_TABLE, &table);
@@ -268,6 +271,29 @@ static enum mr_status run(struct rows_call *c, struct mr_reply **reply)
         return run_whole(c, core, reply);
     }
     return run_split(c, &shard, part_count, reply);
+}
+
+/* The map has changed under the call, and it may be made again. */
+static bool is_overtaken(const struct rows_call *c, enum mr_status status)
+{
+    uint32_t changes;
+
+    if (status == MRC_STALE_MAP)
+        return true;
+    if (status == MR_OK || !mr_op_repeatable(c->op))
+        return false;
+    (void)mrc_cores_of_map(c->client, NULL, &changes);
+    return changes != c->map_changes;
+}
+
+static enum mr_status run(struct rows_call *c, struct mr_reply **reply)
+{
+    enum mr_status status;
+
+    do {
+        status = run_once(c, reply);
+    } while (is_overtaken(c, status));
+    return status;
 }
 
 /* ---- the calls ---- */

@@ -155,6 +155,7 @@ static void free_client(struct mr_client *client)
         mrc_link_destroy(client->links[i]);
     mrc_progress_fini(&client->progress);
     mrc_features_free(&client->features);
+    mrc_remap_fini(client);
     pthread_mutex_destroy(&client->lock);
     free(client);
 }

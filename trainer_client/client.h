@@ -12,6 +12,7 @@
 #include "trainer_client/millrace.h"
 #include "trainer_client/node.h"
 #include "trainer_client/progress.h"
+#include "trainer_client/remap.h"
 
 #define MRC_DEADLINE_MS_DEFAULT  10000u
 #define MRC_CONNECT_MS_DEFAULT   10000u
@@ -37,6 +38,7 @@ struct mr_client {
     struct mrc_features features;
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
     uint32_t link_count;
+    struct mrc_remap remap;
     uint32_t calls_held;   /* begun and not freed: views that the caller holds, too */
     uint64_t room_made;    /* rises when a call ends or is freed */
     uint32_t room_waiters; /* threads that wait for that */

@@ -46,6 +46,9 @@ struct mrc_link {
     uint32_t calls_held;    /* ended and not freed: views that the caller holds */
     uint32_t incarnation;   /* of the server, as this link has seen it last */
     struct mrc_replay own;  /* its pushes */
+    struct mrc_replay *
+        *former; /* the lanes of former maps, from the oldest map on: their keys are this core's now */
+    uint32_t former_count;
     struct mr_link resends; /* those that are under way again */
     uint64_t resend_us;     /* when there is something to be sent again */
     bool held;              /* the server restarted: only calls that are ahead of the others go out */

@@ -42,6 +42,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     const void **sources = (const void **)((uint8_t *)tensors + tensors_bytes);
 
     f->client = client;
+    f->map_changes = UINT32_MAX;
     f->part_count = part_count;
     f->context = (uint8_t *)sources + sources_bytes;
     f->options = (struct mr_call_options){.op = (uint8_t)op,
@@ -198,6 +199,11 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         mrc_future_free_locked(f);
 }
 
+bool mrc_map_has_changed(const struct mr_future *f)
+{
+    return f->map_changes != UINT32_MAX && f->map_changes != f->client->node.changes;
+}
+
 static bool has_ended(const void *arg)
 {
     const struct mr_future *f = arg;
@@ -208,6 +214,7 @@ static bool has_ended(const void *arg)
 /* The call has ended: its outcome, and its outputs. Not under the lock. */
 static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
 {
+    mrc_remap_settle(f);
     enum mr_status status = mrc_outcome(f);
 
     if (status != MR_OK)
@@ -245,6 +252,12 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
             goto failed;
         }
         mrc_request_copy(f);
+    }
+    if (mrc_map_has_changed(f)) {
+        mrc_request_undo(f);
+        pthread_mutex_unlock(&client->lock);
+        status = MRC_STALE_MAP;
+        goto failed;
     }
     send_parts(f);
     if (!f->more)

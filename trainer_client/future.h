@@ -27,10 +27,11 @@ struct mrc_part {
     struct mr_call *call;      /* NULL once freed or handed to a reply */
     struct mrc_push *push;     /* of a numbered call, until it ends */
     uint32_t request_bytes;
-    bool replied;              /* by the server; otherwise the call ended here */
-    bool kept;                 /* nobody answered, and it will be sent again */
-    uint64_t sequence;         /* of the reply */
-    enum mr_status status;     /* once ended */
+    bool replied;          /* by the server; otherwise the call ended here */
+    uint64_t moved;        /* not 0: it was split anew, under this sequence, when the node's cores changed */
+    bool kept;             /* nobody answered, and it will be sent again */
+    uint64_t sequence;     /* of the reply */
+    enum mr_status status; /* once ended */
     struct mr_tensor *answers; /* of the reply: views that are valid as long as `call`, or into `copy` */
     void *copy;
     uint32_t answer_count;
@@ -51,6 +52,7 @@ struct mr_future {
     void *memory;                        /* freed with the future; for whoever made it */
     uint32_t part_count, parts_pending;
     uint64_t sent_us;
+    uint32_t map_changes; /* of the map that the parts were split by; UINT32_MAX = whatever it is */
     bool begun, sent, ended, abandoned, waited, more;
     struct mrc_part parts[];
 };
@@ -74,6 +76,11 @@ enum mr_status mrc_future_send_locked(struct mr_future *f);
 void mrc_future_free(struct mr_future *f);
 /* The same under the lock, for calls of the library itself. */
 void mrc_future_free_locked(struct mr_future *f);
+
+/* The call was split by a map that the node has no more. Under the lock. */
+bool mrc_map_has_changed(const struct mr_future *f);
+/* What mrc_future_begin() and mrc_future_run() return then: nothing was sent, and the call is to be made anew. */
+#define MRC_STALE_MAP ((enum mr_status)MR_STATUS_COUNT)
 
 /* The endpoint ended a part's call. Under the lock. */
 void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,

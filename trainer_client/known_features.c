@@ -60,6 +60,7 @@ enum mr_status mrc_features_add(struct mrc_features *f, uint32_t id, const struc
 void mrc_features_clear(struct mrc_features *f)
 {
     f->count = 0;
+    f->complete = false;
 }
 
 void mrc_features_free(struct mrc_features *f)

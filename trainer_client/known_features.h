@@ -11,6 +11,7 @@
 struct mrc_features {
     struct mrc_known_feature *known;
     uint32_t count, capacity;
+    bool complete; /* the node has told all of them since it was last (re)started */
 };
 
 /* NULL when unknown. Valid until the next add or clear. */

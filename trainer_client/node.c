@@ -5,6 +5,7 @@
 #include "trainer_client/client.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/future.h"
+#include "trainer_client/remap.h"
 
 #define ASK_PAUSE_US     20000u /* after asking in vain; doubled each time, up to: */
 #define ASK_PAUSE_MAX_US 1000000u
@@ -28,7 +29,7 @@ void mrc_node_session_up(struct mr_client *client, struct mrc_link *link, const 
         return;
     if (info->core_count == 1 && (first || node->core_count == 1)) {
         /* One core owns everything: nothing to ask. A hub is such a node, too. */
-        node->core_count = 1;
+        node->core_count = 1; /* the map is all zeros, as it was made */
         node->stale = false;
     } else if (first || info->map_version != node->map_version) {
         node->stale = true;
@@ -52,10 +53,15 @@ static bool read_info(struct mrc_node *node, const struct mr_future *f)
         if (owner[p] >= info[0])
             return false;
     }
+    uint8_t cores[MR_PARTITION_COUNT];
+
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        cores[p] = (uint8_t)owner[p];
+    if (node->core_count != info[0] || memcmp(cores, node->partition_core, sizeof cores) != 0)
+        node->changes++;
     node->core_count = info[0];
     node->map_version = info[1];
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        node->partition_core[p] = (uint8_t)owner[p];
+    memcpy(node->partition_core, cores, sizeof cores);
     return true;
 }
 
@@ -128,8 +134,11 @@ void mrc_node_look_after(struct mr_client *client)
 
     if (node->stale && !node->asking && node->ask_us <= mrc_now_us())
         ask(client);
-    if (node->core_count > 0)
-        match_links(client);
+    if (node->core_count == 0)
+        return;
+    mrc_remap_begin(client);
+    match_links(client);
+    mrc_remap_go_on(client);
 }
 
 uint64_t mrc_node_next_us(const struct mr_client *client)

@@ -16,9 +16,10 @@ struct mrc_node {
     uint32_t core_count;  /* 0 = not known yet */
     uint32_t incarnation; /* the highest seen */
     uint32_t map_version;
-    bool asking;     /* NODE_INFO is under way */
-    bool stale;      /* it must be asked (again) ... */
-    uint64_t ask_us; /* ... but not before */
+    uint32_t changes; /* of the map, since the client was made */
+    bool asking;      /* NODE_INFO is under way */
+    bool stale;       /* it must be asked (again) ... */
+    uint64_t ask_us;  /* ... but not before */
     uint32_t asked_in_vain;
     bool garbled; /* the node answered with something that is no partition map */
     uint8_t partition_core[MR_PARTITION_COUNT];

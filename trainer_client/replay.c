@@ -100,14 +100,19 @@ static uint64_t oldest_open(const struct mrc_replay *r)
     return lower(first_number(&r->asked), lower(first_number(&r->due), first_number(&r->again)));
 }
 
-void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max)
+static void init_lists(struct mrc_replay *r)
 {
-    *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max, .trail.skip = 1};
     mr_list_init(&r->kept);
     mr_list_init(&r->asked);
     mr_list_init(&r->due);
     mr_list_init(&r->again);
     mr_list_init(&r->later);
+}
+
+void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max)
+{
+    *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max, .trail.skip = 1};
+    init_lists(r);
 }
 
 static void insert(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
@@ -206,6 +211,13 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
     r->trail = (struct mrc_trail){.skip = 1};
 }
 
+static void drop(struct mrc_replay *r, struct mrc_push *push)
+{
+    r->dropped++;
+    take_out(r, push);
+    mrc_push_free(push);
+}
+
 static bool has_been_answered(const struct mrc_push *push)
 {
     return push->state == MRC_PUSH_DONE || push->state == MRC_PUSH_DUE || push->state == MRC_PUSH_LATER;
@@ -271,6 +283,68 @@ void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t numb
     set_state(r, push, MRC_PUSH_DUE);
 }
 
+void mrc_replay_withdraw(struct mrc_replay *r, struct mrc_push *push)
+{
+    take_out(r, push);
+}
+
+void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from)
+{
+    *to = *from;
+    init_lists(to);
+    mr_list_splice(&to->kept, &from->kept);
+    mr_list_splice(&to->asked, &from->asked);
+    mr_list_splice(&to->due, &from->due);
+    mr_list_splice(&to->again, &from->again);
+    mr_list_splice(&to->later, &from->later);
+    mrc_replay_init(from, 0, to->bytes_max);
+}
+
+void mrc_replay_inherit(struct mrc_replay *to, const struct mrc_replay *from)
+{
+    to->gone_to = from->gone_to;
+    to->gone_to_step = from->gone_to_step;
+    to->trail = from->trail;
+}
+
+void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir)
+{
+    if (r->loss.pushes > 0)
+        add_loss(heir, r->loss.pushes, r->loss.from_step, r->loss.to_step, r->loss.refused);
+    heir->replayed += r->replayed;
+    heir->given_up += r->given_up;
+    heir->dropped += r->dropped;
+    mrc_replay_fini(r);
+}
+
+void mrc_replay_drop(struct mrc_replay *r, struct mrc_push *push, enum mr_status refused)
+{
+    if (refused != MR_OK)
+        add_loss(r, 1, push->step, push->step, refused);
+    drop(r, push);
+}
+
+bool mrc_replay_is_open(const struct mrc_replay *r, uint64_t number)
+{
+    const struct mr_link *const queues[] = {&r->asked, &r->due, &r->again, &r->later};
+
+    for (uint32_t q = 0; q < 4; q++) {
+        for (const struct mr_link *l = queues[q]->next; l != queues[q]; l = l->next) {
+            if (PUSH_OF(l, queue)->number == number)
+                return true;
+        }
+    }
+    return false;
+}
+
+void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
+{
+    insert(r, push, number, after);
+    mr_list_remove(&push->kept);
+    mr_list_prepend(&r->kept, &push->kept);
+    set_state(r, push, MRC_PUSH_DUE);
+}
+
 void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push)
 {
     assert(push->number + 1 == r->next && push->state == MRC_PUSH_ASKED);
@@ -294,13 +368,6 @@ static bool is_passing(enum mr_status status)
 static bool is_fed_again(enum mr_status status)
 {
     return status == MR_UNKNOWN_BATCH || status == MR_BATCH_EXPIRED;
-}
-
-static void drop(struct mrc_replay *r, struct mrc_push *push)
-{
-    r->dropped++;
-    take_out(r, push);
-    mrc_push_free(push);
 }
 
 static void repeated(struct mrc_replay *r, struct mrc_push *push, enum mr_status status, uint64_t now_us)

@@ -48,6 +48,7 @@ struct mrc_push {
     enum mrc_push_state state;
     uint32_t tries;
     uint64_t retry_us;
+    void *asker;          /* ASKED: whoever waits; the owner's business */
     struct mr_link kept;  /* by number */
     struct mr_link queue; /* by number, among those of its state */
 };
@@ -97,8 +98,22 @@ void mrc_push_free(struct mrc_push *push);
 bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push);
 /* The same under a number that another lane of old gave it: answered once, due now. In rising order. */
 void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after);
+/* Under a number below all that are here: made of others that were. */
+void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after);
 /* Takes the push that was added last out again, as if it had never been there. */
 void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push);
+/* Takes any push out; it belongs to the caller. Its number is not used again. */
+void mrc_replay_withdraw(struct mrc_replay *r, struct mrc_push *push);
+/* `to` becomes what `from` was; `from` becomes empty, without a lane. */
+void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from);
+/* `to` answers for what is gone from `from`. */
+void mrc_replay_inherit(struct mrc_replay *to, const struct mrc_replay *from);
+/* Frees what is kept; `heir` tells what was lost, and counts on. */
+void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir);
+/* A push that will not be sent again; a loss when `refused` is not MR_OK. */
+void mrc_replay_drop(struct mrc_replay *r, struct mrc_push *push, enum mr_status refused);
+/* Whether this number is still to be answered here. */
+bool mrc_replay_is_open(const struct mrc_replay *r, uint64_t number);
 /* mr_preamble.sequence of a push. */
 uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *push);
 

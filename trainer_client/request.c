@@ -17,7 +17,8 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
     for (uint32_t t = 0; t < part->tensor_count; t++)
         part->tensors[t].data = NULL;
     part->request_bytes = mr_message_bytes(part->tensors, part->tensor_count);
-    if (!f->options.ahead && part->request_bytes > 0 && !mrc_link_has_room(link, part->request_bytes))
+    if (!f->options.ahead && part->request_bytes > 0 &&
+        (!mrc_link_has_room(link, part->request_bytes) || !mrc_remap_is_over(link)))
         return MR_NO_MEMORY;
     enum mr_status status = mrc_resend_begin(f, part, link);
 
@@ -65,6 +66,8 @@ void mrc_request_undo(struct mr_future *f)
 
 enum mr_status mrc_request_begin(struct mr_future *f)
 {
+    if (mrc_map_has_changed(f))
+        return MRC_STALE_MAP;
     for (uint32_t i = 0; i < f->part_count; i++) {
         enum mr_status status = begin_part(f, &f->parts[i]);
 

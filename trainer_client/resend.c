@@ -1,6 +1,7 @@
 #include "trainer_client/resend.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include "trainer_client/clock.h"
 #include "trainer_client/last_error.h"
@@ -26,6 +27,11 @@ void mrc_resend_init(struct mrc_link *link)
 void mrc_resend_fini(struct mrc_link *link)
 {
     mrc_replay_fini(&link->own);
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        mrc_replay_fini(link->former[i]);
+        free(link->former[i]);
+    }
+    free(link->former);
 }
 
 /* ---- the caller's own pushes ---- */
@@ -76,7 +82,7 @@ static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_lo
                      link->name, loss->pushes, loss->from_step, loss->to_step, link->own.bytes_max, step);
 }
 
-static uint16_t lane_of(const struct mr_client *client, uint16_t core)
+uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core)
 {
     return (uint16_t)(client->node.core_count << 8 | core);
 }
@@ -89,8 +95,10 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
 
     if (loss.pushes > 0)
         return tell_loss(link, &loss, f->options.step);
-    if (link->own.next == 1)
-        link->own.lane = lane_of(f->client, link->core);
+    if (link->own.lane == 0 &&
+        !mrc_remap_start_lane(f->client, &link->own, mrc_resend_lane(f->client, link->core)))
+        return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
+    part->push->asker = part;
     if (!mrc_replay_add(&link->own, part->push))
         return MR_NO_MEMORY;
     f->options.sequence = mrc_replay_sequence(&link->own, part->push);
@@ -122,7 +130,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     struct mrc_replay *lane = &part->link->own;
     struct mrc_push *push = part->push;
 
-    if (push == NULL)
+    if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or not any more */
         return;
     part->push = NULL;
     if (reply != NULL || part->link->session == NULL) {
@@ -141,7 +149,7 @@ bool mrc_resend_pending(const struct mr_client *client)
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_replay *own = &client->links[i]->own;
 
-        if (!mr_list_empty(&own->asked) || !mrc_replay_caught_up(own))
+        if (!mr_list_empty(&own->asked) || !mrc_replay_caught_up(own) || !mrc_remap_is_over(client->links[i]))
             return true;
     }
     return false;
@@ -208,7 +216,39 @@ static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = &link->client->node;
 
-    return !node->stale && !node->asking && node->incarnation == link->incarnation;
+    return !node->stale && !node->asking && node->incarnation == link->incarnation &&
+           link->client->remap.lane_count == 0;
+}
+
+/* False: this lane has not caught up; nothing behind it may go out. */
+static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint64_t now_us)
+{
+    bool room = send_due(link, lane, now_us);
+    uint64_t next_us = room ? mrc_replay_next_us(lane) : now_us + MRC_REPLAY_PAUSE_US;
+
+    link->resend_us = next_us < link->resend_us ? next_us : link->resend_us;
+    return mrc_replay_caught_up(lane);
+}
+
+/* From the oldest map on; a lane goes when all of it is on disk. */
+static bool send_former(struct mrc_link *link, uint64_t now_us)
+{
+    bool caught_up = true;
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        struct mrc_replay *lane = link->former[i];
+
+        caught_up = caught_up && pump(link, lane, now_us);
+        if (lane->count > 0) {
+            link->former[left++] = lane;
+            continue;
+        }
+        mrc_replay_retire(lane, &link->own);
+        free(lane);
+    }
+    link->former_count = left;
+    return caught_up;
 }
 
 static void look_after(struct mrc_link *link, uint64_t now_us)
@@ -221,9 +261,8 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
     mr_session_info(link->session, &info);
     if (!info.up || (link->held && !map_is_known(link)))
         return;
-    bool room = send_due(link, &link->own, now_us);
-
-    link->resend_us = room ? mrc_replay_next_us(&link->own) : now_us + MRC_REPLAY_PAUSE_US;
+    if (!send_former(link, now_us) || !pump(link, &link->own, now_us))
+        return;
     if (link->held && mrc_replay_caught_up(&link->own)) {
         link->held = false;
         mr_session_release(link->ep, link->session, now_us);
@@ -239,24 +278,33 @@ void mrc_resend_look_after(struct mr_client *client)
         look_after(client->links[i], now_us);
 }
 
+static void add_lane(struct mr_replay_info *info, const struct mrc_replay *lane)
+{
+    info->replaying |= !mrc_replay_caught_up(lane);
+    info->kept += lane->count;
+    info->kept_bytes += lane->bytes;
+    info->replayed += lane->replayed;
+    info->given_up += lane->given_up;
+    info->dropped += lane->dropped;
+    if (mr_list_empty(&lane->kept))
+        return;
+    uint64_t step = MR_CONTAINER(lane->kept.next, struct mrc_push, kept)->step;
+
+    info->oldest_step = info->oldest_step == 0 || step < info->oldest_step ? step : info->oldest_step;
+}
+
 void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info)
 {
     info->on = client->replay;
+    for (uint32_t i = 0; i < client->remap.lane_count; i++)
+        add_lane(info, client->remap.lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
-        const struct mrc_replay *own = &link->own;
 
-        info->replaying |= link->held || !mrc_replay_caught_up(own);
-        info->kept += own->count;
-        info->kept_bytes += own->bytes;
-        info->replayed += own->replayed;
-        info->given_up += own->given_up;
-        info->dropped += own->dropped;
-        if (mr_list_empty(&own->kept))
-            continue;
-        uint64_t step = MR_CONTAINER(own->kept.next, struct mrc_push, kept)->step;
-
-        info->oldest_step = info->oldest_step == 0 || step < info->oldest_step ? step : info->oldest_step;
+        info->replaying |= link->held;
+        add_lane(info, &link->own);
+        for (uint32_t l = 0; l < link->former_count; l++)
+            add_lane(info, link->former[l]);
     }
 }
 
@@ -273,7 +321,7 @@ uint64_t mrc_resend_next_us(const struct mr_client *client)
 
 /* ---- restarts ---- */
 
-static void stop_resends(struct mrc_link *link)
+void mrc_resend_stop(struct mrc_link *link)
 {
     while (!mr_list_empty(&link->resends)) {
         const struct resend *resend = MR_CONTAINER(link->resends.next, struct resend, link);
@@ -292,6 +340,8 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *
         mrc_link_was_forgotten(link, mrc_now_us());
     if (!restarted)
         return;
-    stop_resends(link);
+    mrc_resend_stop(link);
     mrc_replay_restart(&link->own);
+    for (uint32_t i = 0; i < link->former_count; i++)
+        mrc_replay_restart(link->former[i]);
 }

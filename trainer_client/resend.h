@@ -15,6 +15,8 @@
 #include "dataplane/wire/endpoint.h"
 #include "trainer_client/future.h"
 
+/* The lane of a core's pushes, by the map of now. */
+uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core);
 /* Which calls of a client with `replay` are numbered. */
 bool mrc_resend_numbers(const struct mr_client *client, uint32_t op);
 
@@ -36,6 +38,8 @@ bool mrc_resend_pending(const struct mr_client *client);
 
 /* The core has accepted the client: `again` by a server that had lost its session. */
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *info, bool again);
+/* What is under way again becomes due. */
+void mrc_resend_stop(struct mrc_link *link);
 /* Send what is due, release what is held. By the driving thread. */
 void mrc_resend_look_after(struct mr_client *client);
 /* When mrc_resend_look_after() has something to do by itself. */

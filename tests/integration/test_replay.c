@@ -291,6 +291,32 @@ static void test_small_buffer_is_told(void **state)
     stop(&x);
 }
 
+/* Restored onto other cores: what was kept is split for those. */
+static void test_other_number_of_cores(void **state)
+{
+    static const uint32_t counts[] = {2, 1, 3, 2};
+    struct fixture x;
+    struct mr_replay_info info;
+
+    (void)state;
+    start(&x, counts[0], 0);
+    for (uint32_t i = 1; i < 4; i++) {
+        uint32_t begin = 60 * (i - 1);
+
+        train(x.client, &x.disturbed, begin, begin + 30);
+        save(x.client);
+        train(x.client, &x.disturbed, begin + 30, begin + 60);
+        crash(&x, counts[i]);
+    }
+    train(x.client, &x.disturbed, 180, 200);
+    mr_client_replay_info(x.client, &info);
+    assert_int_equal(info.dropped, 0);
+    assert_int_equal(mr_client_core_count(x.client), 2);
+    train(x.client, &x.calm, 0, 200);
+    compare(&x);
+    stop(&x);
+}
+
 /* ---- many at once: whole numbers, whose sums do not depend on the order ---- */
 
 enum { ASYNC_PUSHES = 300, UNDER_WAY = 20 };
@@ -359,7 +385,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_while_idle), cmocka_unit_test(test_killed_at_any_moment),
         cmocka_unit_test(test_saved_is_let_go),   cmocka_unit_test(test_small_buffer_is_told),
-        cmocka_unit_test(test_many_under_way),
+        cmocka_unit_test(test_many_under_way),    cmocka_unit_test(test_other_number_of_cores),
     };
 
     if (argc != 3) {

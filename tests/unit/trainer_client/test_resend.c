@@ -344,6 +344,78 @@ static void test_other_pushes(void **state)
     stop(&x);
 }
 
+static void crash_onto(struct fixture *x, uint32_t cores)
+{
+    fake_node_kill(x->node);
+    fake_node_restart_with(x->node, cores);
+}
+
+/* Rows, bags and a variable, kept for cores that are no more: they go to those who own the keys now. */
+static void test_other_number_of_cores(void **state)
+{
+    static const uint32_t cores[] = {3, 1, 2, 4, 3};
+    uint32_t offsets[3] = {0, KEYS / 4, KEYS}, dims[1] = {4}, variable, table;
+    struct mr_feature features[2] = {mr_feature_variable("v", 1, dims), mr_feature_table("mean", DIM)};
+    float ones[4] = {1, 1, 1, 1}, bags[2 * DIM] = {8, 8, 16, 16};
+    struct fixture x;
+    struct mr_reply *reply;
+
+    (void)state;
+    features[1].pooling = MR_POOL_SUM;
+    start(&x, cores[0], 0);
+    assert_int_equal(mr_create(x.client, NULL, features, 2, (uint32_t[2]){0}), MR_OK);
+    assert_int_equal(mr_create(x.client, NULL, &features[0], 1, &variable), MR_OK);
+    assert_int_equal(mr_create(x.client, NULL, &features[1], 1, &table), MR_OK);
+    fake_node_save(x.node);
+    for (uint32_t i = 1; i < 5; i++) {
+        push_steps(&x, 10 * i, 10 * i + 5);
+        assert_int_equal(mr_variable_push_gradient(x.client, NULL, variable, 4, ones), MR_OK);
+        if (mr_push_gradients_bags(x.client, NULL, table, x.keys, offsets, 2, DIM, bags) != MR_OK)
+            fail_msg("%s", mr_last_error());
+        crash_onto(&x, cores[i]);
+        check_rows(&x);
+        assert_int_equal(mr_client_core_count(x.client), cores[i]);
+        assert_int_equal(mr_variable_pull(x.client, NULL, variable, 0, 0, &reply), MR_OK);
+        assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[2] == -(float)i);
+        mr_reply_free(reply);
+        assert_int_equal(mr_lookup(x.client, NULL, table, x.keys, KEYS, &reply), MR_OK);
+        for (uint32_t k = 0; k < KEYS; k++)
+            assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[k * DIM] ==
+                        fake_initial(x.keys[k], 0) - (float)i * (k < KEYS / 4 ? 8 : 16));
+        mr_reply_free(reply);
+    }
+    assert_int_equal(info_of(&x).dropped, 0);
+    stop(&x);
+}
+
+/* Calls under way when the cores change: pushes and lookups end well, and a push made before is not lost. */
+static void test_cores_change_under_calls(void **state)
+{
+    struct fixture x;
+    struct mr_future *futures[8];
+
+    (void)state;
+    start(&x, 2, 0);
+    push_steps(&x, 1, 5);
+    fake_node_kill(x.node);
+    for (uint32_t i = 0; i < 8; i++) {
+        struct mr_options options = {.step = 10 + i, .future = &futures[i]};
+
+        if (push(&x, &options, 1) != MR_OK)
+            fail_msg("%s", mr_last_error());
+    }
+    fake_node_restart_with(x.node, 3);
+    /* A lookup split by the old map is split anew. */
+    assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, KEYS, NULL), MR_OK);
+    for (uint32_t i = 0; i < 8; i++) {
+        if (mr_future_wait(futures[i], NULL) != MR_OK)
+            fail_msg("%s", mr_last_error());
+        mr_future_destroy(futures[i]);
+    }
+    check_rows(&x);
+    stop(&x);
+}
+
 /* The table was made after the last checkpoint: what was pushed to it is lost, and that is said. */
 static void test_refused_when_sent_again(void **state)
 {
@@ -380,6 +452,8 @@ int main(void)
         cmocka_unit_test(test_given_up_but_saved_is_not_told),
         cmocka_unit_test(test_many_under_way),
         cmocka_unit_test(test_other_pushes),
+        cmocka_unit_test(test_other_number_of_cores),
+        cmocka_unit_test(test_cores_change_under_calls),
         cmocka_unit_test(test_refused_when_sent_again),
     };
 

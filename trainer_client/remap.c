@@ -1,0 +1,499 @@
+#include "trainer_client/remap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/calls.h"
+#include "trainer_client/client.h"
+#include "trainer_client/clock.h"
+#include "trainer_client/future.h"
+#include "trainer_client/resend.h"
+#include "trainer_client/shard.h"
+
+#define ASK_AGAIN_US 100000u
+/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients. A variable's has head and gradient. */
+#define ROWS_TENSORS 4u
+
+/* ---- lists of lanes ---- */
+
+static bool append_lane(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane)
+{
+    struct mrc_replay **more = realloc(*lanes, (*count + 1) * sizeof(struct mrc_replay *));
+
+    if (more == NULL)
+        return false;
+    more[(*count)++] = lane;
+    *lanes = more;
+    return true;
+}
+
+static struct mrc_lane_mark *mark_of(struct mrc_remap *remap, uint16_t lane)
+{
+    for (uint32_t i = 0; i < remap->mark_count; i++) {
+        if (remap->marks[i].lane == lane)
+            return &remap->marks[i];
+    }
+    return NULL;
+}
+
+bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane)
+{
+    struct mrc_remap *remap = &client->remap;
+    struct mrc_lane_mark *mark = mark_of(remap, lane);
+
+    if (mark == NULL) {
+        mark = realloc(remap->marks, (remap->mark_count + 1) * sizeof *mark);
+        if (mark == NULL)
+            return false;
+        remap->marks = mark;
+        mark += remap->mark_count++;
+        *mark = (struct mrc_lane_mark){.lane = lane, .next = 1};
+    }
+    own->lane = lane;
+    own->next = mark->next;
+    return true;
+}
+
+void mrc_remap_fini(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+
+    for (uint32_t i = 0; i < remap->lane_count; i++) {
+        mrc_replay_fini(remap->lanes[i]);
+        free(remap->lanes[i]);
+    }
+    free(remap->lanes);
+    free(remap->marks);
+}
+
+/* ---- taking it from the links ---- */
+
+static bool has_moved(const struct mrc_link *link)
+{
+    const struct mrc_replay *own = &link->own;
+
+    return own->lane != 0 && own->lane != mrc_resend_lane(link->client, link->core);
+}
+
+/* Callers wait for these: they are told when the pushes have settled elsewhere. A request that is not sent yet is made anew by
+ * its caller. */
+static void end_asked(struct mrc_link *link)
+{
+    struct mrc_replay *own = &link->own;
+
+    while (!mr_list_empty(&own->asked)) {
+        struct mrc_push *push = MR_CONTAINER(own->asked.next, struct mrc_push, queue);
+        struct mrc_part *part = push->asker;
+
+        if (!part->future->sent) {
+            mrc_replay_withdraw(own, push);
+            continue;
+        }
+        part->moved = push->op == MR_OP_PUSH_GRAD ? mrc_replay_sequence(own, push) : 0;
+        mr_call_cancel(link->ep, part->call);
+    }
+}
+
+static bool take_lane(struct mrc_link *link)
+{
+    struct mrc_remap *remap = &link->client->remap;
+    struct mrc_replay *lane = malloc(sizeof *lane);
+
+    if (lane == NULL || !append_lane(&remap->lanes, &remap->lane_count, lane)) {
+        free(lane);
+        return false;
+    }
+    mark_of(remap, link->own.lane)->next = link->own.next;
+    mrc_replay_move(lane, &link->own);
+    return true;
+}
+
+static void take_former(struct mrc_link *link)
+{
+    struct mrc_remap *remap = &link->client->remap;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        if (!append_lane(&remap->lanes, &remap->lane_count, link->former[i]))
+            link->former[kept++] = link->former[i];
+    }
+    link->former_count = kept;
+}
+
+void mrc_remap_begin(struct mr_client *client)
+{
+    uint32_t links = client->link_count;
+
+    for (uint32_t i = 0; i < links; i++) {
+        struct mrc_link *link = client->links[i];
+
+        if (!has_moved(link))
+            continue;
+        mrc_resend_stop(link);
+        end_asked(link);
+        take_former(link);
+    }
+    for (uint32_t i = 0; i < links; i++) {
+        if (has_moved(client->links[i]))
+            (void)take_lane(client->links[i]); /* for want of memory: once more in the next round */
+    }
+}
+
+/* ---- splitting ---- */
+
+/* The lane `lane` of former maps at the link to a core; made where it is not there yet. */
+static struct mrc_replay *former_lane(struct mrc_link *link, const struct mrc_replay *from)
+{
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        if (link->former[i]->lane == from->lane)
+            return link->former[i];
+    }
+    struct mrc_replay *lane = malloc(sizeof *lane);
+
+    if (lane == NULL || !append_lane(&link->former, &link->former_count, lane)) {
+        free(lane);
+        return NULL;
+    }
+    mrc_replay_init(lane, from->lane, from->bytes_max);
+    return lane;
+}
+
+static bool give(struct mr_client *client, uint32_t core, const struct mrc_replay *from,
+                 struct mrc_push *push, uint64_t number, uint64_t after)
+{
+    struct mrc_replay *to = former_lane(client->links[core], from);
+
+    if (to == NULL || number < to->next) {
+        mrc_push_free(push);
+        return false;
+    }
+    mrc_replay_adopt(to, push, number, after);
+    return true;
+}
+
+/* A push with this core's share of the rows, to be filled in. */
+static struct mrc_push *new_share(const struct mrc_push *push, uint32_t keys, uint32_t bags)
+{
+    uint32_t dim = push->tensors[3].dims[1];
+    bool single = push->tensors[2].dims[0] == 0;
+    struct mr_tensor tensors[ROWS_TENSORS] = {push->tensors[0], mr_tensor_1d(MR_U64, keys, NULL),
+                                              mr_tensor_1d(MR_U32, single ? 0 : bags + 1, NULL),
+                                              mr_tensor_2d(MR_F32, single ? keys : bags, dim, NULL)};
+
+    return mrc_push_new(push->op, push->table, push->priority, push->step, tensors, ROWS_TENSORS);
+}
+
+static void fill_shares(struct mrc_shard *shard, uint32_t pooling, const struct mrc_push *push,
+                        struct mrc_push *const shares[])
+{
+    const struct mr_tensor *t = push->tensors;
+    uint64_t *keys[MR_CORE_MAX] = {NULL};
+    uint32_t *offsets[MR_CORE_MAX] = {NULL};
+    float *gradients[MR_CORE_MAX] = {NULL};
+
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
+        if (shares[core] == NULL)
+            continue;
+        keys[core] = shares[core]->tensors[1].data;
+        offsets[core] = shares[core]->tensors[2].data;
+        gradients[core] = shares[core]->tensors[3].data;
+    }
+    if (t[2].dims[0] == 0) {
+        mrc_shard_split_keys(shard, t[1].data, keys);
+        mrc_shard_split_rows(shard, t[3].data, t[3].dims[1], gradients);
+        return;
+    }
+    mrc_shard_split_bags(shard, pooling, t[1].data, t[2].data, t[2].dims[0] - 1, keys, offsets);
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
+        if (shares[core] != NULL)
+            mrc_shard_split_bag_rows(shard, core, t[3].data, t[3].dims[1], gradients[core]);
+    }
+}
+
+static bool split_rows(struct mr_client *client, const struct mrc_replay *from, const struct mrc_push *push,
+                       const struct mr_feature *table)
+{
+    const struct mr_tensor *t = push->tensors;
+    struct mrc_push *shares[MR_CORE_MAX] = {NULL};
+    struct mrc_shard shard;
+    bool ok = true, bags = t[2].dims[0] > 0;
+
+    if (!mrc_shard_keys(&shard, client->node.partition_core, table->seed, t[1].data, t[1].dims[0], bags))
+        return false;
+    if (bags)
+        mrc_shard_bags(&shard, t[2].data, t[2].dims[0] - 1);
+    for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++) {
+        if (shard.keys[core] > 0)
+            ok = (shares[core] = new_share(push, shard.keys[core], shard.bags[core])) != NULL;
+    }
+    if (ok)
+        fill_shares(&shard, table->pooling, push, shares);
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
+        if (!ok)
+            mrc_push_free(shares[core]);
+        else if (shares[core] != NULL)
+            ok = give(client, core, from, shares[core], push->number, push->after);
+    }
+    free(shard.memory);
+    return ok;
+}
+
+/* Nothing of it has to be split: the push itself goes over. */
+static bool hand_over(struct mr_client *client, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
+{
+    mrc_replay_withdraw(from, push);
+    return give(client, core, from, push, push->number, push->after);
+}
+
+static void split_push(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push)
+{
+    const struct mrc_node *node = &client->node;
+
+    if (push->op != MR_OP_PUSH_GRAD) { /* a batch: the hub hands it out again */
+        mrc_replay_drop(from, push, MR_OK);
+        return;
+    }
+    if (node->core_count == 1) {
+        if (!hand_over(client, 0, from, push))
+            from->dropped++;
+        return;
+    }
+    uint32_t id = *(const uint32_t *)push->tensors[0].data;
+    const struct mr_feature *feature = mrc_features_get(&client->features, id);
+
+    if (feature == NULL) {
+        mrc_replay_drop(from, push, MR_UNKNOWN_TABLE);
+    } else if (push->tensor_count != ROWS_TENSORS) {
+        uint16_t core = mrc_variable_core(feature, node->partition_core);
+
+        if (!hand_over(client, core, from, push))
+            from->dropped++;
+    } else {
+        mrc_replay_drop(from, push, split_rows(client, from, push, feature) ? MR_OK : MR_NO_MEMORY);
+        from->dropped--; /* its shares live on */
+    }
+}
+
+/* The first of the new lanes answers for what had been given up, and all for the losses met here. */
+static void pass_on(struct mr_client *client, struct mrc_replay *from)
+{
+    for (uint32_t core = 0; core < client->node.core_count; core++) {
+        struct mrc_link *link = client->links[core];
+
+        for (uint32_t i = 0; i < link->former_count; i++) {
+            if (link->former[i]->lane != from->lane)
+                continue;
+            if (from->gone_to > link->former[i]->gone_to)
+                mrc_replay_inherit(link->former[i], from);
+            mrc_replay_retire(from, link->former[i]);
+            return;
+        }
+    }
+    mrc_replay_retire(from, &client->links[0]->own);
+}
+
+/* ---- pieces: what one number of a lane has become on several links ---- */
+
+/* A core takes a number once, so that pieces which may meet at one core become one push again. */
+static struct mrc_push *join(struct mrc_push *const pieces[], uint32_t count)
+{
+    const struct mrc_push *first = pieces[0];
+    uint32_t keys = 0, bags = 0, dim = first->tensors[3].dims[1];
+    bool single = first->tensors[2].dims[0] == 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        keys += pieces[i]->tensors[1].dims[0];
+        bags += single ? 0 : pieces[i]->tensors[2].dims[0] - 1;
+    }
+    struct mrc_push *push = new_share(first, keys, bags);
+
+    if (push == NULL)
+        return NULL;
+    uint64_t *key = push->tensors[1].data;
+    uint32_t *offset = push->tensors[2].data, done = 0;
+    float *gradient = push->tensors[3].data;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mr_tensor *t = pieces[i]->tensors;
+
+        memcpy(key + done, t[1].data, t[1].bytes);
+        memcpy(gradient, t[3].data, t[3].bytes);
+        gradient += (size_t)t[3].dims[0] * dim;
+        for (uint32_t b = 0; !single && b + 1 < t[2].dims[0]; b++)
+            *offset++ = done + ((const uint32_t *)t[2].data)[b];
+        done += t[1].dims[0];
+    }
+    if (!single)
+        *offset = done;
+    return push;
+}
+
+static struct mrc_push *oldest(const struct mrc_replay *lane)
+{
+    return mr_list_empty(&lane->kept) ? NULL : MR_CONTAINER(lane->kept.next, struct mrc_push, kept);
+}
+
+/* The lowest number that these lanes keep, and where it is. */
+static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, uint32_t at[])
+{
+    uint64_t number = UINT64_MAX;
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number < number)
+            number = oldest(lanes[i])->number;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number == number)
+            at[found++] = i;
+    }
+    return found;
+}
+
+/* All pieces of a number become one push of the first of the lanes. */
+static void unite(struct mrc_replay *const lanes[], const uint32_t at[], uint32_t count)
+{
+    struct mrc_push *pieces[MR_CORE_MAX + 1], *whole;
+
+    for (uint32_t i = 0; i < count; i++)
+        pieces[i] = oldest(lanes[at[i]]);
+    whole = join(pieces, count);
+    uint64_t number = pieces[0]->number, after = pieces[0]->after;
+
+    for (uint32_t i = 0; i < count; i++) {
+        mrc_replay_drop(lanes[at[i]], pieces[i], whole == NULL ? MR_NO_MEMORY : MR_OK);
+        lanes[at[i]]->dropped -= whole != NULL;
+    }
+    if (whole != NULL)
+        mrc_replay_put_back(lanes[at[0]], whole, number, after);
+}
+
+/* What the links had of one lane. */
+static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], uint32_t count)
+{
+    uint32_t at[MR_CORE_MAX + 1], found;
+
+    while ((found = find_pieces(lanes, count, at)) > 0) {
+        if (found > 1)
+            unite(lanes, at, found);
+        if (oldest(lanes[at[0]]) != NULL)
+            split_push(client, lanes[at[0]], oldest(lanes[at[0]]));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        pass_on(client, lanes[i]);
+        free(lanes[i]);
+    }
+}
+
+/* From the lane that was begun first on. A lane has been at most once on each link, and once more as its own. */
+static void split_all(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+    struct mrc_replay *lanes[MR_CORE_MAX + 1];
+
+    for (uint32_t m = 0; m < remap->mark_count; m++) {
+        uint32_t count = 0;
+
+        for (uint32_t i = 0; i < remap->lane_count; i++) {
+            if (remap->lanes[i]->lane == remap->marks[m].lane)
+                lanes[count++] = remap->lanes[i];
+        }
+        split_lanes(client, lanes, count);
+    }
+    remap->lane_count = 0;
+}
+
+/* ---- features, which tell who owns what ---- */
+
+static void features_came(struct mr_future *f)
+{
+    struct mrc_remap *remap = &f->client->remap;
+
+    remap->asking = false;
+    if (f->parts[0].status != MR_OK || !mrc_learn_features(f))
+        remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
+    mrc_future_free_locked(f);
+}
+
+static void ask_features(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+    struct mr_future *f;
+
+    if (remap->asking || mrc_now_us() < remap->ask_us ||
+        mrc_future_new(client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)
+        return;
+    f->on_end = features_came;
+    f->options.ahead = true;
+    remap->asking = mrc_future_send_locked(f) == MR_OK;
+    if (!remap->asking)
+        mrc_future_free_locked(f);
+}
+
+void mrc_remap_go_on(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+
+    if (remap->lane_count == 0 || client->node.stale || client->node.asking ||
+        client->link_count < client->node.core_count)
+        return;
+    if (client->node.core_count > 1 && !client->features.complete) {
+        ask_features(client);
+        return;
+    }
+    split_all(client);
+    client->room_made++;
+}
+
+bool mrc_remap_is_over(const struct mrc_link *link)
+{
+    if (link->client->remap.lane_count > 0 || has_moved(link))
+        return false;
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        if (!mrc_replay_caught_up(link->former[i]))
+            return false;
+    }
+    return true;
+}
+
+/* ---- callers that wait ---- */
+
+struct settling {
+    const struct mr_client *client;
+    uint64_t sequence;
+};
+
+static bool has_settled(const void *arg)
+{
+    const struct settling *s = arg;
+    uint16_t lane = (uint16_t)(s->sequence >> MRC_NUMBER_BITS);
+    uint64_t number = s->sequence & ((UINT64_C(1) << MRC_NUMBER_BITS) - 1);
+
+    if (s->client->remap.lane_count > 0)
+        return false;
+    for (uint32_t i = 0; i < s->client->link_count; i++) {
+        const struct mrc_link *link = s->client->links[i];
+
+        for (uint32_t l = 0; l < link->former_count; l++) {
+            if (link->former[l]->lane == lane && mrc_replay_is_open(link->former[l], number))
+                return false;
+        }
+    }
+    return true;
+}
+
+void mrc_remap_settle(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_part *part = &f->parts[i];
+        struct settling settling = {.client = f->client, .sequence = part->moved};
+
+        if (part->moved == 0)
+            continue;
+        pthread_mutex_lock(&f->client->lock);
+        if (mrc_wait(f->client, has_settled, &settling, f->options.deadline_us)) {
+            part->status = MR_OK;
+            part->kept = false;
+        }
+        pthread_mutex_unlock(&f->client->lock);
+    }
+}

@@ -1,0 +1,49 @@
+/* A node that comes back with another number of cores: what was kept for the old ones goes to the new owners of its keys.
+ *
+ * A push keeps the lane and the number that it had: the server knows lanes of all maps. The parts of a push that was split
+ * anew share them. Pushes of batches are dropped, for the hub hands those batches out again. All under the client's lock, but
+ * for mrc_remap_settle().
+ */
+#ifndef MRC_REMAP_H
+#define MRC_REMAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "trainer_client/replay.h"
+
+struct mr_client;
+struct mr_future;
+struct mrc_link;
+
+/* Where a lane's numbers go on when its map comes back. */
+struct mrc_lane_mark {
+    uint16_t lane;
+    uint64_t next;
+};
+
+struct mrc_remap {
+    struct mrc_replay **lanes; /* to be split, from the oldest map on */
+    uint32_t lane_count;
+    struct mrc_lane_mark *marks;
+    uint32_t mark_count;
+    bool asking; /* LIST is under way */
+    uint64_t ask_us;
+};
+
+/* When the map has changed: ends what is under way by the old one, and takes what is kept from the links. By the driving
+ * thread, before links are closed. */
+void mrc_remap_begin(struct mr_client *client);
+/* ... and gives it to the links of the new map, once all features are known that it takes. */
+void mrc_remap_go_on(struct mr_client *client);
+/* Nothing else may go to this link before it has what was kept for others. */
+bool mrc_remap_is_over(const struct mrc_link *link);
+/* Finds the first number of a lane that this client begins to use. False: no memory to remember it by. */
+bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane);
+
+/* Waits for pushes of an ended call that were split anew, until its deadline; their parts have ended well then. Takes the
+ * lock. */
+void mrc_remap_settle(struct mr_future *f);
+
+void mrc_remap_fini(struct mr_client *client);
+
+#endif
