@@ -83,10 +83,10 @@ struct ps_core {
     struct dp_core *dp_core;
     struct mr_endpoint *ep;
     uint32_t index;
+    uint32_t feature_id_max;
     struct ps_arena *arena;       /* tables and variables */
     struct ps_arena *batch_arena; /* batches and the record: full tables must not stop training */
     struct ps_feature *features[MR_FEATURE_MAX + 1]; /* by id, from 1 */
-    uint32_t feature_id_max;
     struct ps_batch_cache *batches;
     struct ps_learnt *learnt;
     struct ps_partials partials;

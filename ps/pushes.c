@@ -251,27 +251,30 @@ const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i)
     return lane == NULL || (lane->next == NULL && is_empty(lane)) ? NULL : lane;
 }
 
+static enum mr_status add_piece(struct ps_pushes *p, const struct ps_push_lane *piece,
+                                struct ps_push_lane **out)
+{
+    struct ps_push_lane *last = find(p, piece->uuid, piece->lane);
+    if (last == NULL) {
+        return find_or_add(p, piece->uuid, piece->lane, out);
+    }
+    while (last->next != NULL) {
+        last = last->next;
+    }
+    *out = last->next = new_piece(p, piece->uuid, piece->lane);
+    return *out != NULL ? MR_OK : MR_OUT_OF_MEMORY;
+}
+
 enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *piece)
 {
-    struct ps_push_lane *to = find(p, piece->uuid, piece->lane);
-    if (to == NULL) {
-        enum mr_status status = find_or_add(p, piece->uuid, piece->lane, &to);
-        if (status != MR_OK) {
-            return status;
-        }
-    } else {
-        while (to->next != NULL) {
-            to = to->next;
-        }
-        to = to->next = new_piece(p, piece->uuid, piece->lane);
-        if (to == NULL) {
-            return MR_OUT_OF_MEMORY;
-        }
+    struct ps_push_lane *to;
+    enum mr_status status = add_piece(p, piece, &to);
+    if (status == MR_OK) {
+        to->partition = piece->partition;
+        to->partition_end = piece->partition_end;
+        to->window = piece->window;
+        to->cut_floor = piece->window.floor;
+        to->used = ++p->pushes;
     }
-    to->partition = piece->partition;
-    to->partition_end = piece->partition_end;
-    to->window = piece->window;
-    to->cut_floor = piece->window.floor;
-    to->used = ++p->pushes;
-    return MR_OK;
+    return status;
 }

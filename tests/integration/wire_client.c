@@ -83,6 +83,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 {
     struct wire_client *client = app;
 
+    assert(status != MR_OK || reply != NULL);
     client->sequence = reply != NULL ? reply->preamble.sequence : 0;
     if (status == MR_OK && reply->preamble.status != MR_OK)
         status = (enum mr_status)reply->preamble.status;
