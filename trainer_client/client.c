@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include "dataplane/wire/key_file.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/last_error.h"
 #include "trainer_client/resend.h"
@@ -27,15 +26,15 @@ static bool parse_uuid(const char *text, uint8_t uuid[MR_UUID_BYTES])
     return true;
 }
 
-static enum mr_status read_key(const struct mr_client_options *options, struct mrc_link_config *config,
-                               char *error, size_t error_bytes)
+static enum mr_status read_key(const struct mr_client_options *options, struct mr_client *client, char *error,
+                               size_t error_bytes)
 {
     const char *path = options->key_file != NULL ? options->key_file : getenv("MILLRACE_KEY_FILE");
 
     if (path == NULL || path[0] == '\0')
         return MR_OK;
-    config->has_psk = true;
-    return mr_key_file_read(path, config->psk, error, error_bytes);
+    client->link_config.has_psk = true;
+    return mrc_keys_open(&client->keys, path, client->link_config.psk, error, error_bytes);
 }
 
 /* The environment says "on", or "off" whatever the program asks for. */
@@ -95,7 +94,7 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
     if (status == MR_OK)
         status = read_client_id(options->client_id, client->replay, config->client_uuid, error, error_bytes);
     if (status == MR_OK)
-        status = read_key(options, config, error, error_bytes);
+        status = read_key(options, client, error, error_bytes);
     if (status != MR_OK)
         return status;
     status = mrc_address_resolve(options->server, false, &client->address, error, error_bytes);
@@ -156,6 +155,7 @@ static void free_client(struct mr_client *client)
     mrc_progress_fini(&client->progress);
     mrc_features_free(&client->features);
     mrc_remap_fini(client);
+    mrc_keys_close(&client->keys);
     pthread_mutex_destroy(&client->lock);
     free(client);
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "dataplane/wire/packet.h"
 #include "trainer_client/address.h"
+#include "trainer_client/keys.h"
 #include "trainer_client/known_features.h"
 #include "trainer_client/core_link.h"
 #include "trainer_client/millrace.h"
@@ -34,6 +35,7 @@ struct mr_client {
 
     pthread_mutex_t lock; /* of everything below, and of all futures and calls */
     struct mrc_progress progress;
+    struct mrc_keys keys;
     struct mrc_node node;
     struct mrc_features features;
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */

@@ -42,7 +42,9 @@ struct mr_reply;  /* tensors that came back */
 struct mr_client_options {
     const char
         *server; /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required */
-    const char *key_file; /* pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key */
+    const char *
+        key_file; /* pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key. Read again when it has
+                              changed and the server does not answer: keys may be rotated under a running client */
     const char *
         client_id; /* 32 hex digits that name this client across restarts. NULL: random. One process at a time:
                               of two with the same, each takes the server's session from the other, and their calls fail

@@ -8,6 +8,7 @@
 #include "trainer_client/client.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/core_link.h"
+#include "trainer_client/keys.h"
 #include "trainer_client/node.h"
 #include "trainer_client/resend.h"
 
@@ -79,7 +80,10 @@ uint64_t mrc_progress_next_us(const struct mr_client *client)
 {
     uint64_t next = mrc_node_next_us(client), resend = mrc_resend_next_us(client);
 
+    uint64_t keys = mrc_keys_next_us(client);
+
     next = resend < next ? resend : next;
+    next = keys < next ? keys : next;
 
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
@@ -134,6 +138,7 @@ static void process_links(struct mr_client *client)
         mrc_link_process(client->links[i], now_us);
     mrc_node_look_after(client);
     mrc_resend_look_after(client);
+    mrc_keys_look_after(client);
     for (uint32_t i = 0; i < client->link_count; i++)
         mrc_link_poll(client->links[i], now_us);
 }

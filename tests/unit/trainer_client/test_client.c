@@ -177,6 +177,34 @@ static void test_keys(void **state)
     unlink(wrong);
 }
 
+/* The server comes back under another key: the client finds it in its key file. A file that is none yet does no harm. */
+static void test_key_rotation(void **state)
+{
+    char path[] = "/tmp/millrace-key-XXXXXX";
+
+    close(mkstemp(path));
+    write_key(path, '1');
+    struct fake_node *node = fake_node_start_with(2, path, false);
+    struct mr_client *client = connect_to(node, path);
+    struct mr_options options = {.deadline_ms = 1500};
+
+    assert_int_equal(mr_echo(client, NULL, 1, NULL, 0, NULL), MR_OK);
+    fake_node_kill(node);
+    FILE *half = fopen(path, "w");
+
+    assert_non_null(half);
+    assert_true(fputs("22", half) >= 0);
+    assert_int_equal(fclose(half), 0);
+    assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_UNREACHABLE);
+    write_key(path, '2');
+    fake_node_restart(node);
+    assert_int_equal(mr_echo(client, NULL, 0, NULL, 0, NULL), MR_OK);
+    assert_int_equal(mr_echo(client, NULL, 1, NULL, 0, NULL), MR_OK);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+    unlink(path);
+}
+
 static void test_server_away(void **state)
 {
     struct fake_node *node = fake_node_start(1);
@@ -341,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_key_rotation),
         cmocka_unit_test(test_server_away),
         cmocka_unit_test(test_server_away_soon),
         cmocka_unit_test(test_slow_is_not_away),
