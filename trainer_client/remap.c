@@ -394,8 +394,12 @@ static void split_all(struct mr_client *client)
         uint32_t count = 0;
 
         for (uint32_t i = 0; i < remap->lane_count; i++) {
-            if (remap->lanes[i]->lane == remap->marks[m].lane)
-                lanes[count++] = remap->lanes[i];
+            struct mrc_replay *lane = remap->lanes[i];
+
+            if (lane == NULL || lane->lane != remap->marks[m].lane)
+                continue;
+            lanes[count++] = lane;
+            remap->lanes[i] = NULL; /* freed once it is split */
         }
         split_lanes(client, lanes, count);
     }
