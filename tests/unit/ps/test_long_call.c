@@ -441,6 +441,42 @@ static void a_call_whose_deadline_has_passed_is_not_begun(void **state)
     end_all(calls, 2);
 }
 
+/* The queue has a place per call slot. What a session left in it takes places, too, as long as a push is brought to its end. */
+static void more_calls_than_places_are_told_to_try_again(void **state)
+{
+    struct node_fixture *n = *state;
+    enum { WINDOW = 64 };
+    static struct node_call calls[WINDOW], again[WINDOW];
+    n->config.transport_sessions_max = 1;
+    node_restart(n, 1);
+    uint32_t table = make_table(n);
+    make_rows(n, table);
+    hold();
+    post_push(n, &calls[0], table, KEYS, NEVER_US);
+    for (uint32_t i = 1; i < WINDOW; i++) {
+        post_lookup(n, &calls[i], table, KEYS / 5);
+    }
+    slices(2);
+    node_leave(n, 0);
+    node_join(n, 0);
+    for (uint32_t i = 0; i < WINDOW; i++) {
+        post_lookup(n, &again[i], table, KEYS / 5);
+    }
+    for (uint32_t i = 0; i < 5; i++) { /* the handshake, then the calls, while the push goes on */
+        node_look(n);
+        fake_dp_turn(0);
+    }
+    fake_dp_release(0);
+    for (uint32_t i = 0; i < WINDOW; i++) {
+        node_check(node_wait(n, &again[i]), MR_OK, NULL);
+        assert_int_equal(again[i].reply.tensors[0].dims[0], KEYS / 5);
+    }
+    assert_true(mr_endpoint_counters(n->client)->busy_received > 0);
+    assert_float_equal(node_value(n, table, KEYS - 1), 0, 0);
+    end_all(calls, WINDOW);
+    end_all(again, WINDOW);
+}
+
 /* ---- what the control thread does ---- */
 
 static void a_cut_waits_for_the_push_under_way(void **state)
@@ -580,6 +616,7 @@ int main(void)
         TEST(a_push_that_was_begun_survives_its_session),
         TEST(lookups_and_feeds_end_with_their_session),
         TEST(a_call_whose_deadline_has_passed_is_not_begun),
+        TEST(more_calls_than_places_are_told_to_try_again),
         TEST(a_cut_waits_for_the_push_under_way),
         TEST(a_checkpoint_holds_the_rows_as_of_its_cut),
         TEST(a_freeze_falls_between_calls),
