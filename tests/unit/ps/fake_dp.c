@@ -447,6 +447,11 @@ static void make_releases(void)
     }
 }
 
+void *fake_dp_app(uint32_t core)
+{
+    return the_dp->cores[core].app;
+}
+
 static void wait_for_release(struct dp_task *task, void *core_app, struct dp_core *core)
 {
     (void)core_app;

@@ -15,8 +15,9 @@ void fake_dp_client_tx_end(void *self, uint32_t bytes);
 /* Gives every datagram that came from a core to `ep`; false when there was none. */
 bool fake_dp_client_receive(struct mr_endpoint *ep);
 
-/* For looking into a core that stands still. */
+/* For looking into a core that stands still: the data plane's, and what runs on it. */
 struct dp_core *fake_dp_core(uint32_t core);
+void *fake_dp_app(uint32_t core);
 /* Stops a core in its next turn, behind the tasks that were posted before. Holds nest: each ends with a release. */
 void fake_dp_hold(uint32_t core);
 void fake_dp_release(uint32_t core);

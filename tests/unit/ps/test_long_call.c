@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "ps/core.h"
 
 enum { KEYS = 3000 }; /* of NODE_DIM: several slices */
 
@@ -160,21 +161,28 @@ static void small_calls_go_before(void **state)
 static void a_reply_is_sent_as_it_grows(void **state)
 {
     struct node_fixture *n = *state;
-    struct node_call call = {0};
+    struct node_call calls[2] = {0};
     uint32_t table = make_table(n);
-    node_leave(n, 0); /* nobody takes the replies up: what was sent can be counted */
-    node_join(n, 0);
-    node_value(n, table, 0);
-    uint64_t before = mr_endpoint_counters(n->client)->rx_packets;
+    make_rows(n, table);
+    post_push(n, &calls[0], table, KEYS / 2, NEVER_US);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    const struct mr_wire_counters *counters = mr_endpoint_counters(n->client);
+    uint64_t before = counters->rx_bytes;
     hold();
-    post_lookup(n, &call, table, KEYS);
-    slices(3);
-    node_look(n);
-    assert_false(call.is_answered);
-    assert_true(mr_endpoint_counters(n->client)->rx_packets > before);
+    post_lookup(n, &calls[1], table, KEYS);
+    for (uint32_t i = 0; i < 6; i++) { /* reports on the request take a few bytes, too */
+        fake_dp_turn(0);
+        node_look(n);
+    }
+    assert_false(calls[1].is_answered);
+    assert_true(counters->rx_bytes - before > KEYS * NODE_DIM * sizeof(float) / 3);
     fake_dp_release(0);
-    node_check(node_wait(n, &call), MR_OK, NULL);
-    node_call_end(&call);
+    const struct node_reply *reply = node_wait(n, &calls[1]);
+    node_check(reply, MR_OK, NULL);
+    for (uint32_t i = 0; i < KEYS; i++) { /* what was sent early, too, is what was looked up */
+        assert_float_equal(((const float *)reply->tensors[0].data)[i * NODE_DIM], i < KEYS / 2 ? 0 : 1, 0);
+    }
+    end_all(calls, 2);
 }
 
 static void long_calls_go_one_after_the_other(void **state)
@@ -535,6 +543,31 @@ static void a_checkpoint_holds_the_rows_as_of_its_cut(void **state)
     end_all(calls, 8);
 }
 
+static void a_push_in_slices_keeps_its_room_in_a_checkpoint(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[2] = {0};
+    uint32_t table = make_table(n);
+    const struct ps_core *core = fake_dp_app(0);
+    make_rows(n, table);
+    hold();
+    post_text(n, &calls[0], MR_OP_SAVE, 0);
+    fake_dp_turn(0);
+    fake_dp_turn(0);
+    fake_dp_wait_posted(0, 1); /* the cut */
+    post_push(n, &calls[1], table, KEYS, NEVER_US);
+    slices(1);
+    assert_non_null(core->save.writer);
+    assert_true(core->save.reserved_bytes > KEYS * NODE_DIM * sizeof(float));
+    fake_dp_release(0);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    node_check(node_wait(n, &calls[1]), MR_OK, NULL);
+    hold();
+    assert_int_equal(core->save.reserved_bytes, 0);
+    fake_dp_release(0);
+    end_all(calls, 2);
+}
+
 static void a_freeze_falls_between_calls(void **state)
 {
     struct node_fixture *n = *state;
@@ -619,6 +652,7 @@ int main(void)
         TEST(more_calls_than_places_are_told_to_try_again),
         TEST(a_cut_waits_for_the_push_under_way),
         TEST(a_checkpoint_holds_the_rows_as_of_its_cut),
+        TEST(a_push_in_slices_keeps_its_room_in_a_checkpoint),
         TEST(a_freeze_falls_between_calls),
         TEST(a_restore_falls_between_calls),
         TEST(a_node_stops_in_the_middle),

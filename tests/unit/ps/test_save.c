@@ -217,6 +217,23 @@ static void the_cursor_leaves_room_for_a_push_that_waits(void **state)
     assert_int_equal(finish(f).status, MR_OK);
 }
 
+static void room_kept_for_a_push_in_slices_is_nobody_elses(void **state)
+{
+    struct fixture *f = *state;
+    begin(f, 2);
+    struct ps_save *save = &f->core->save;
+    uint64_t free_bytes = ps_writer_free_bytes(f->writer, 0);
+    save->reserved_bytes = free_bytes - 100;
+    assert_true(ps_save_has_room(f->core, 100, 0));
+    assert_false(ps_save_has_room(f->core, 101, 0));
+    assert_false(ps_save_step(f->core, dp_now_us()));
+    assert_int_equal(ps_writer_free_bytes(f->writer, 0), free_bytes);
+    save->reserved_bytes = 0;
+    assert_true(ps_save_has_room(f->core, 101, 0));
+    assert_int_equal(finish(f).status, MR_OK);
+    check_checkpoint(f, 0, 0);
+}
+
 static void an_abandoned_save_frees_the_core(void **state)
 {
     struct fixture *f = *state;
@@ -248,9 +265,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
     const struct CMUnitTest tests[] = {
-        TEST(a_push_behind_the_cut_is_not_in_it),      TEST(a_push_larger_than_all_buffers_waits),
-        TEST(pushes_find_the_room_they_were_promised), TEST(the_cursor_leaves_room_for_a_push_that_waits),
-        TEST(an_abandoned_save_frees_the_core),        TEST(ends_half_way_when_told_so),
+        TEST(a_push_behind_the_cut_is_not_in_it),
+        TEST(a_push_larger_than_all_buffers_waits),
+        TEST(pushes_find_the_room_they_were_promised),
+        TEST(the_cursor_leaves_room_for_a_push_that_waits),
+        TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
+        TEST(an_abandoned_save_frees_the_core),
+        TEST(ends_half_way_when_told_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
