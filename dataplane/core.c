@@ -178,6 +178,13 @@ static void on_request(void *arg, struct mr_endpoint *endpoint, const struct mr_
         mr_reply_status(endpoint, request->ref, MR_UNKNOWN_OP);
 }
 
+static void on_upcoming(void *arg, const struct mr_upcoming *requests, uint32_t count)
+{
+    const struct dp_core *core = arg;
+
+    core->dp->app.upcoming(core->app, requests, count);
+}
+
 static uint64_t last_push_step(void *arg, const uint8_t *client_uuid)
 {
     const struct dp_core *core = arg;
@@ -194,6 +201,7 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
         .self = core, .tx_begin = dp_transmit_begin, .tx_end = dp_transmit_end, .random = fill_random};
     config.app = core;
     config.on_request = on_request;
+    config.on_upcoming = dp->app.upcoming != NULL ? on_upcoming : NULL;
     config.core = (uint16_t)core->index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);

@@ -89,6 +89,8 @@ struct dp_app {
     /* Indexed by enum mr_op; NULL answers MR_UNKNOWN_OP. */
     const dp_handler *dispatch;
     uint64_t (*last_push_step)(void *core_app, const uint8_t *client_uuid);
+    /* A hint, see mr_on_upcoming. NULL: not told. */
+    void (*upcoming)(void *core_app, const struct mr_upcoming *requests, uint32_t count);
 };
 
 /* EAL, port, queues, steering: everything but the threads. The EAL can be started once per process, so one dp at a

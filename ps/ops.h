@@ -13,6 +13,9 @@
 /* Indexed by enum mr_op; NULL where another kind of node serves it. */
 extern const dp_handler ps_dispatch[MR_OP_COUNT];
 
+/* dp_app's hook: brings rows of small lookups and pushes into the caches. */
+void ps_upcoming(void *core_app, const struct mr_upcoming *requests, uint32_t count);
+
 void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);

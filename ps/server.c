@@ -172,7 +172,8 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
                          .core_poll = ps_core_poll,
                          .core_stop = ps_core_stop,
                          .dispatch = ps_dispatch,
-                         .last_push_step = ps_core_last_push_step};
+                         .last_push_step = ps_core_last_push_step,
+                         .upcoming = ps_upcoming};
     status = dp_start(node->dp, &app, error);
     server->started = status == MR_OK;
     return status;

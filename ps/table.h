@@ -57,6 +57,16 @@ void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_coun
 void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32_t *offsets,
                           uint32_t bag_count, bool insert, float *out /* [bags, dim] */);
 
+/* ---- hints ----
+ * Brings the rows of keys, of one table or of several, into the caches, overlapping their misses. Changes nothing. */
+#define PS_HINT_KEYS_MAX 64u
+struct ps_hint {
+    const struct ps_table *table;
+    uint64_t key;
+    uint32_t row_bytes; /* of the row, from its start; its state lies behind its values */
+};
+void ps_table_prefetch(const struct ps_hint *hints, uint32_t count); /* up to PS_HINT_KEYS_MAX */
+
 /* ---- pushes ----
  * Gradients of rows or of bags; repeated keys are summed first (in the order of appearance), then the optimizer runs once
  * per key. A key without a row is skipped and counted. A gradient that holds NaN or Inf is left out and counted, and so is

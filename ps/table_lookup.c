@@ -199,3 +199,22 @@ void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32
                                 .out = out};
     bags_step(t, &l, l.key_count, bag_count);
 }
+
+void ps_table_prefetch(const struct ps_hint *hints, uint32_t count)
+{
+    uint64_t hashes[PS_HINT_KEYS_MAX];
+    struct ps_bucket *homes[PS_HINT_KEYS_MAX];
+    assert(count <= PS_HINT_KEYS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ps_index *ix = &hints[i].table->index;
+        hashes[i] = ps_key_hash(hints[i].key, ix->seed);
+        homes[i] = ps_index_home(ix, hashes[i]);
+        __builtin_prefetch(homes[i], 0, 3);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ps_table *t = hints[i].table;
+        struct ps_place place = ps_index_find_from(&t->index, homes[i], hints[i].key, hashes[i]);
+        if (place.bucket != NULL)
+            ps_row_prefetch(ps_table_row(t, place), hints[i].row_bytes);
+    }
+}

@@ -186,28 +186,49 @@ static void count_drop(struct mr_endpoint *ep, enum mr_drop why)
     }
 }
 
+/* Takes up to MR_UPCOMING_MAX messages from the front of a bundle. False: what follows them is malformed. */
+static bool frames_take(const uint8_t **at, uint32_t *left, struct mr_fragment *out, uint32_t *count)
+{
+    for (*count = 0; *left > 0 && *count < MR_UPCOMING_MAX; ++*count) {
+        struct mr_frame frame;
+        if (*left < sizeof(frame))
+            return false;
+        memcpy(&frame, *at, sizeof(frame));
+        uint32_t padded_bytes = frame.message_bytes <= *left ? (frame.message_bytes + 7) & ~7u : 0;
+        if (padded_bytes == 0 || frame.reserved != 0 || padded_bytes > *left - sizeof(frame))
+            return false;
+        out[*count] = (struct mr_fragment){frame.call_id,       frame.message_bytes, 0,
+                                           frame.message_bytes, *at + sizeof(frame), false};
+        *at += sizeof(frame) + padded_bytes;
+        *left -= (uint32_t)sizeof(frame) + padded_bytes;
+    }
+    return true;
+}
+
+static void announce(const struct mr_endpoint *ep, const struct mr_fragment *frames, uint32_t count)
+{
+    struct mr_upcoming upcoming[MR_UPCOMING_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        upcoming[i] = (struct mr_upcoming){frames[i].payload, frames[i].bytes};
+    ep->config.on_upcoming(ep->config.app, upcoming, count);
+}
+
 static void each_frame(struct mr_endpoint *ep, void *arg, const struct mr_packet *packet,
                        mr_on_fragment visit)
 {
+    bool requests = (packet->header.flags & MR_FLAG_REPLY) == 0;
     const uint8_t *at = packet->payload;
-    uint32_t left = packet->header.payload_bytes;
-    while (left > 0) {
-        struct mr_frame frame = {0};
-        uint32_t padded_bytes = 0;
-        if (left >= sizeof(frame)) {
-            memcpy(&frame, at, sizeof(frame));
-            padded_bytes = frame.message_bytes <= left ? (frame.message_bytes + 7) & ~7u : 0;
-        }
-        if (padded_bytes == 0 || frame.reserved != 0 || padded_bytes > left - sizeof(frame)) {
+    uint32_t left = packet->header.payload_bytes, count;
+    struct mr_fragment frames[MR_UPCOMING_MAX];
+    for (bool well_formed = true; well_formed && left > 0;) {
+        well_formed = frames_take(&at, &left, frames, &count);
+        if (requests && count > 1 && ep->config.on_upcoming != NULL)
+            announce(ep, frames, count);
+        for (uint32_t i = 0; i < count; i++)
+            if (!visit(ep, arg, &frames[i]))
+                return;
+        if (!well_formed)
             ep->counters.drop_range++;
-            return;
-        }
-        struct mr_fragment fragment = {frame.call_id,       frame.message_bytes, 0,
-                                       frame.message_bytes, at + sizeof(frame),  false};
-        if (!visit(ep, arg, &fragment))
-            return;
-        at += sizeof(frame) + padded_bytes;
-        left -= (uint32_t)sizeof(frame) + padded_bytes;
     }
 }
 

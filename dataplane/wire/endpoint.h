@@ -68,6 +68,16 @@ struct mr_request {
  * mr_reply_later before it returns. Called from mr_endpoint_receive() only. */
 typedef void (*mr_on_request)(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 
+/* Requests about to be executed, in this order: what they will need can be fetched into the processor's caches together. A hint:
+ * the bytes are from the session's client, but nothing else about them is checked, and they have no alignment. Must change
+ * nothing. Called from mr_endpoint_receive() only, for packets that hold several requests. */
+struct mr_upcoming {
+    const uint8_t *message;
+    uint32_t message_bytes;
+};
+#define MR_UPCOMING_MAX 64u /* at once */
+typedef void (*mr_on_upcoming)(void *app, const struct mr_upcoming *requests, uint32_t count);
+
 enum mr_session_event {
     MR_SESSION_UP, /* accepted: incarnation, core count are known; or heard again after AWAY, nothing being lost */
     MR_SESSION_RESTARTED, /* accepted anew: by another incarnation, or (incarnation as before) by a server that had
@@ -90,9 +100,10 @@ typedef void (*mr_on_reply)(void *app, struct mr_call *call, void *user, enum mr
 struct mr_endpoint_config {
     struct mr_endpoint_io io;
     void *app;
-    mr_on_request on_request; /* NULL: serves nothing */
-    mr_on_session on_session; /* NULL: not told */
-    mr_on_reply on_reply;     /* NULL: calls nothing */
+    mr_on_request on_request;   /* NULL: serves nothing */
+    mr_on_session on_session;   /* NULL: not told */
+    mr_on_reply on_reply;       /* NULL: calls nothing */
+    mr_on_upcoming on_upcoming; /* serving side; NULL: not told */
 
     uint8_t psk[MR_PSK_MAX][MR_PSK_BYTES]; /* [0] is used for new sessions of the calling side */
     uint32_t psk_count; /* 0: no key; sessions are open to anybody who can receive at their address */

@@ -126,3 +126,29 @@ bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_
         return false;
     return parse_tensors(message, message_bytes, out);
 }
+
+bool mr_message_peek(const uint8_t *message, uint32_t message_bytes, uint32_t index, struct mr_tensor *out)
+{
+    uint16_t count;
+    if (message_bytes < sizeof(struct mr_preamble))
+        return false;
+    memcpy(&count, message + offsetof(struct mr_preamble, tensor_count), sizeof(count));
+    uint64_t end = table_end(count);
+    if (index >= count || end > message_bytes)
+        return false;
+    struct mr_tensor_wire w;
+    uint64_t start = 0;
+    for (uint32_t i = 0; i <= index; i++) {
+        memcpy(&w, message + table_end(i), sizeof(w));
+        start = align_up(end);
+        if (start > message_bytes || w.bytes > message_bytes - start)
+            return false;
+        end = start + w.bytes;
+    }
+    out->dtype = (enum mr_dtype)w.dtype;
+    out->rank = w.rank;
+    memcpy(out->dims, w.dims, sizeof(out->dims));
+    out->bytes = w.bytes;
+    out->data = (void *)(message + start);
+    return true;
+}

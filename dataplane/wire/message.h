@@ -66,4 +66,9 @@ void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, stru
  * `message` must be 64-byte aligned. */
 bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out);
 
+/* A look at tensor `index` of any bytes, without alignment, before they are checked: false unless its descriptor and its data
+ * lie within them. Of `out` only dtype, rank, dims, bytes and data are set; they agree with mr_message_parse() where that is
+ * content, and mean nothing where it is not. */
+bool mr_message_peek(const uint8_t *message, uint32_t message_bytes, uint32_t index, struct mr_tensor *out);
+
 #endif

@@ -55,6 +55,31 @@ static void check_round_trip(const uint8_t *message, uint32_t bytes, const struc
     free(copy);
 }
 
+/* A look at the same bytes, anywhere in memory: within them, and the truth if they are a message. */
+static void check_peek(const uint8_t *data, uint32_t bytes, const struct mr_message *m)
+{
+    uint8_t *copy = malloc((size_t)bytes + 1);
+    FUZZ_ASSERT(copy != NULL);
+    const uint8_t *message = memcpy(copy + 1, data, bytes);
+    for (uint32_t i = 0; i <= MR_TENSORS_MAX; i++) {
+        struct mr_tensor t;
+        bool seen = mr_message_peek(message, bytes, i, &t);
+        FUZZ_ASSERT(m == NULL || seen == (i < m->preamble.tensor_count));
+        if (!seen)
+            continue;
+        const uint8_t *start = t.data;
+        FUZZ_ASSERT(start >= message && start <= message + bytes);
+        FUZZ_ASSERT(t.bytes <= (uint64_t)(message + bytes - start));
+        if (m != NULL) {
+            const struct mr_tensor *parsed = &m->tensors[i];
+            FUZZ_ASSERT(t.dtype == parsed->dtype && t.rank == parsed->rank && t.bytes == parsed->bytes);
+            FUZZ_ASSERT(memcmp(t.dims, parsed->dims, sizeof(t.dims)) == 0);
+            FUZZ_ASSERT(start == message + ((const uint8_t *)parsed->data - data));
+        }
+    }
+    free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static struct mr_message m;
@@ -64,7 +89,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     uint8_t *message = room;
     memcpy(message, data, bytes);
     uint32_t n = (uint32_t)bytes;
-    if (mr_message_parse(message, n, &m)) {
+    bool parsed = mr_message_parse(message, n, &m);
+    check_peek(message, n, parsed ? &m : NULL);
+    if (parsed) {
         check_tensors(message, n, &m);
         check_round_trip(message, n, &m);
     }

@@ -205,6 +205,32 @@ static void limits_hold(void **state)
     assert_int_equal(mr_message_bytes(t, 2), 0);
 }
 
+static void a_peek_stays_within_the_bytes(void **state)
+{
+    static _Alignas(64) uint8_t laid_out[512];
+    static uint8_t bytes[512 + 1];
+    uint64_t keys[3] = {1, 2, 3};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 2, (uint32_t[]){9, 0}), mr_tensor_1d(MR_U64, 3, keys)},
+                     seen;
+    uint32_t n = mr_message_bytes(t, 2);
+    mr_message_layout(laid_out, &(struct mr_preamble){0}, t, 2);
+    memcpy(bytes + 1, laid_out, n); /* of no alignment */
+    assert_true(mr_message_peek(bytes + 1, n, 0, &seen));
+    assert_int_equal(seen.dtype, MR_U32);
+    assert_int_equal(seen.bytes, 8);
+    assert_ptr_equal(seen.data, bytes + 1 + 128);
+    assert_true(mr_message_peek(bytes + 1, n, 1, &seen));
+    assert_int_equal(seen.dims[0], 3);
+    assert_memory_equal(seen.data, keys, sizeof(keys));
+    assert_false(mr_message_peek(bytes + 1, n, 2, &seen));
+    for (uint32_t cut = 0; cut < n; cut++)
+        assert_false(mr_message_peek(bytes + 1, cut, 1, &seen));
+    assert_true(mr_message_peek(bytes + 1, 136, 0, &seen)); /* the first is whole */
+    memset(bytes + 1 + 32 + 24, 0xff, 8);                   /* its length */
+    assert_false(mr_message_peek(bytes + 1, n, 0, &seen));
+    assert_false(mr_message_peek(bytes + 1, n, 1, &seen));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +243,7 @@ int main(void)
         cmocka_unit_test(products_that_overflow_are_refused),
         cmocka_unit_test(ill_formed_tensors_have_no_length),
         cmocka_unit_test(limits_hold),
+        cmocka_unit_test(a_peek_stays_within_the_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -246,6 +246,67 @@ static void a_malformed_bundle_stops_where_it_breaks(void **state)
     }
 }
 
+/* What the hook was told, and how many requests had been executed by then. */
+static struct {
+    uint32_t calls, count[8], executed[8];
+    const uint8_t *first[8];
+} upcoming;
+
+static void on_upcoming(void *app, const struct mr_upcoming *requests, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(requests[i].message_bytes, message_bytes);
+        assert_memory_equal(requests[i].message, message, message_bytes);
+        assert_true(i == 0 || requests[i].message > requests[i - 1].message);
+    }
+    upcoming.first[upcoming.calls] = requests[0].message;
+    upcoming.executed[upcoming.calls] = p.executed;
+    upcoming.count[upcoming.calls++] = count;
+}
+
+static uint32_t make_bundle(uint8_t *bundle, uint64_t first_id, uint32_t count)
+{
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct mr_frame frame = {.call_id = first_id + i, .message_bytes = message_bytes};
+        memcpy(bundle + bytes, &frame, sizeof(frame));
+        memcpy(bundle + bytes + sizeof(frame), message, message_bytes);
+        bytes += (uint32_t)sizeof(frame) + message_bytes;
+    }
+    return bytes;
+}
+
+static void requests_of_a_bundle_are_announced_before_the_first_is_executed(void **state)
+{
+    static uint8_t bundle[MR_UDP_BYTES_MAX];
+    memset(&upcoming, 0, sizeof(upcoming));
+    server()->config.on_upcoming = on_upcoming;
+    make_message(MR_OP_PUSH_GRAD, 0, 0);
+    send_whole(1, 0); /* nothing to overlap with */
+    assert_int_equal(upcoming.calls, 0);
+    uint32_t bytes = make_bundle(bundle, 2, 20);
+    send_packet(header(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0, 0, 0), bundle, bytes);
+    assert_int_equal(upcoming.calls, 1);
+    assert_int_equal(upcoming.count[0], 20);
+    assert_int_equal(upcoming.executed[0], 1);
+    assert_int_equal(p.executed, 21);
+    /* More than one look takes; all of them are from before their own requests. */
+    bytes = make_bundle(bundle, 22, MR_UPCOMING_MAX + 2);
+    send_packet(header(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0, 0, 0), bundle, bytes);
+    assert_int_equal(upcoming.calls, 3);
+    assert_int_equal(upcoming.count[1], MR_UPCOMING_MAX);
+    assert_int_equal(upcoming.executed[1], 21);
+    assert_int_equal(upcoming.count[2], 2);
+    assert_int_equal(upcoming.executed[2], 21 + MR_UPCOMING_MAX);
+    assert_int_equal(p.executed, 21 + MR_UPCOMING_MAX + 2);
+    /* What is malformed, and what comes behind it, is not announced. */
+    bytes = make_bundle(bundle, 200, 3);
+    ((struct mr_frame *)(void *)(bundle + bytes / 3 * 2))->message_bytes = UINT32_MAX;
+    send_packet(header(MR_PACKET_DATA, MR_FLAG_BUNDLE, 0, 0, 0), bundle, bytes);
+    assert_int_equal(upcoming.count[3], 2);
+    assert_int_equal(served()->drop_range, 1);
+}
+
 static void time_left_counts_from_the_first_segment(void **state)
 {
     make_message(MR_OP_PUSH_GRAD, 2000, 5);
@@ -353,6 +414,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_malformed_request_is_refused_once_and_for_all, setup, teardown),
         cmocka_unit_test_setup_teardown(lengths_and_offsets_out_of_range_are_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_malformed_bundle_stops_where_it_breaks, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_of_a_bundle_are_announced_before_the_first_is_executed,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(time_left_counts_from_the_first_segment, setup, teardown),
         cmocka_unit_test_setup_teardown(reports_gaps_and_answers_probes, setup, teardown),
         cmocka_unit_test_setup_teardown(no_memory_is_busy_and_nothing_is_left, setup, teardown),

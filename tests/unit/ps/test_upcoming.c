@@ -1,0 +1,165 @@
+/* The hint about requests: any bytes do no harm, and nothing is changed. That it makes anything faster is for the benchmarks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ps/node.h"
+#include "ps/ops.h"
+#include "table_fixture.h"
+
+#define DIM  16u
+#define ROWS 20000u
+
+static struct ps_config config;
+static struct ps_node node;
+static struct ps_core *core;
+
+static int make(void **state)
+{
+    char text[PS_CORE_TEXT_BYTES];
+    struct mr_feature table = mr_feature_table("emb", DIM);
+    struct mr_feature variable = mr_feature_variable("v", 1, (uint32_t[]){DIM});
+    ps_config_default(&config);
+    config.memory_limit_mib = 256;
+    config.batches_memory_mib = 16;
+    node = (struct ps_node){.config = &config, .core_count = 1, .message_bytes_max = 1u << 20};
+    ps_node_map_partitions(&node, 1);
+    core = ps_core_create(&node, 0);
+    assert_non_null(core);
+    assert_int_equal(ps_core_add_feature(core, 1, &table, text), MR_OK);
+    assert_int_equal(ps_core_add_feature(core, 2, &variable, text), MR_OK);
+    static uint64_t keys[ROWS];
+    static float rows[ROWS * DIM];
+    for (uint32_t i = 0; i < ROWS; i++)
+        keys[i] = i;
+    ps_table_lookup(core->features[1]->table, keys, ROWS, true, rows);
+    core->gate = PS_GATE_OPEN;
+    return 0;
+}
+
+static int destroy(void **state)
+{
+    ps_core_destroy(core);
+    return 0;
+}
+
+/* ---- requests ---- */
+
+/* In memory of their own, that ends where they end, and of no alignment: a sanitizer sees each byte too many. */
+struct bytes {
+    uint8_t *memory;
+    struct mr_upcoming request;
+};
+
+static struct bytes request(uint8_t op, uint16_t table, struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    struct mr_preamble preamble = {.op = op, .table = table};
+    uint32_t bytes = mr_message_bytes(tensors, tensor_count);
+    uint8_t *laid_out = aligned_alloc(64, (bytes + 63u) & ~63u);
+    struct bytes out = {.memory = malloc(bytes + 1u)};
+    mr_message_layout(laid_out, &preamble, tensors, tensor_count);
+    memcpy(out.memory + 1, laid_out, bytes);
+    free(laid_out);
+    out.request = (struct mr_upcoming){out.memory + 1, bytes};
+    return out;
+}
+
+static struct bytes lookup(uint16_t table, const uint64_t *keys, uint32_t key_count)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U64, key_count, keys);
+    return request(MR_OP_LOOKUP, table, &t, 1);
+}
+
+static struct bytes push(uint32_t table, const uint64_t *keys, uint32_t key_count)
+{
+    static const float gradient[16 * DIM];
+    struct mr_tensor t[4] = {mr_tensor_1d(MR_U32, 2, (uint32_t[]){table, 0}),
+                             mr_tensor_1d(MR_U64, key_count, keys), mr_tensor_1d(MR_U32, 0, NULL),
+                             mr_tensor_2d(MR_F32, key_count, DIM, gradient)};
+    return request(MR_OP_PUSH_GRAD, 0, t, 4);
+}
+
+struct numbers {
+    struct ps_core_counters core;
+    struct ps_table_counters table;
+    uint64_t rows;
+};
+
+static struct numbers numbers(void)
+{
+    const struct ps_table *t = core->features[1]->table;
+    return (struct numbers){core->counters, *ps_table_counters(t), ps_table_rows(t)};
+}
+
+/* Says so of `bytes`, and frees it. */
+static void announce(struct bytes *bytes, uint32_t count)
+{
+    struct mr_upcoming requests[MR_UPCOMING_MAX];
+    struct numbers before = numbers();
+    for (uint32_t i = 0; i < count; i++) {
+        requests[i] = bytes[i].request;
+    }
+    ps_upcoming(core, requests, count);
+    struct numbers after = numbers();
+    assert_memory_equal(&before, &after, sizeof(before));
+    for (uint32_t i = 0; i < count; i++) {
+        free(bytes[i].memory);
+    }
+}
+
+static void changes_nothing(void **state)
+{
+    uint64_t keys[16] = {1, 2, 3, UINT64_MAX, 5, ROWS, 7}; /* some have no row, and get none */
+    struct bytes all[MR_UPCOMING_MAX];
+    for (uint32_t i = 0; i < MR_UPCOMING_MAX; i++) {
+        uint32_t key_count = i % 9;
+        all[i] = i % 2 == 0 ? lookup(1, keys, key_count) : push(1, keys, key_count);
+    }
+    announce(all, MR_UPCOMING_MAX);                  /* more keys than fit */
+    const uint16_t tables[] = {0, 2, 3, UINT16_MAX}; /* none of them is a table */
+    for (uint32_t i = 0; i < 4; i++) {
+        all[0] = lookup(tables[i], keys, 1);
+        all[1] = push(tables[i], keys, 1);
+        announce(all, 2);
+    }
+    core->gate = PS_GATE_BUSY;
+    all[0] = lookup(1, keys, 1);
+    all[1] = lookup(1, keys, 16);
+    announce(all, 2);
+    core->gate = PS_GATE_OPEN;
+}
+
+static void any_bytes_do_no_harm(void **state)
+{
+    uint64_t random = fixture_seed("any_bytes_do_no_harm"), keys[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    for (uint32_t round = 0; round < 4000; round++) {
+        struct bytes all[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            all[i] = i < 2 ? lookup(1, keys, 1 + i) : push(1, keys, i);
+            uint32_t bytes = all[i].request.message_bytes;
+            for (uint32_t damage = random_below(&random, 4); damage > 0; damage--) {
+                all[i].memory[1 + random_below(&random, bytes < 192 ? bytes : 192)] =
+                    (uint8_t)random_next(&random);
+            }
+            if (random_below(&random, 2) == 0) { /* cut short: its end goes where its memory ends */
+                uint32_t left = random_below(&random, bytes + 1);
+                uint8_t *memory = malloc(left + 1u);
+                memcpy(memory + 1, all[i].memory + 1, left);
+                free(all[i].memory);
+                all[i] = (struct bytes){memory, {memory + 1, left}};
+            }
+        }
+        announce(all, 4);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(changes_nothing),
+        cmocka_unit_test(any_bytes_do_no_harm),
+    };
+    return cmocka_run_group_tests(tests, make, destroy);
+}
