@@ -24,19 +24,24 @@ static void homes_refresh(const struct ps_table *t, struct lookup *l)
 }
 
 static __attribute__((cold, noinline)) const float *
-row_of_absent_key(struct ps_table *t, struct lookup *l, uint64_t key, uint64_t hash, float *initial_row)
+row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, float *initial_row)
 {
     t->counters.keys_missing++;
-    if (l->insert) {
-        size_t index_bytes = t->index.bytes;
-        const float *row = ps_table_row_create(t, key, hash);
-        if (t->index.bytes != index_bytes)
-            homes_refresh(t, l);
-        if (row != NULL)
-            return row;
-    }
+    const float *row = insert ? ps_table_row_create(t, key, hash) : NULL;
+    if (row != NULL)
+        return row;
     ps_initializer_fill(&t->initializer, key, initial_row, t->dim);
     return initial_row;
+}
+
+static __attribute__((cold, noinline)) const float *
+row_of_absent_in_group(struct ps_table *t, struct lookup *l, uint64_t key, uint64_t hash, float *initial_row)
+{
+    size_t index_bytes = t->index.bytes;
+    const float *row = row_of_absent_key(t, l->insert, key, hash, initial_row);
+    if (t->index.bytes != index_bytes)
+        homes_refresh(t, l);
+    return row;
 }
 
 static inline void group_seek(const struct ps_table *t, struct lookup *l, uint32_t group)
@@ -58,7 +63,7 @@ static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t gro
         if (__builtin_expect(place.bucket != NULL, 1))
             rows[i] = ps_table_row(t, place);
         else
-            rows[i] = row_of_absent_key(t, l, key, g->hashes[i], initial_rows + i * t->dim);
+            rows[i] = row_of_absent_in_group(t, l, key, g->hashes[i], initial_rows + i * t->dim);
         ps_row_prefetch(rows[i], t->dim * (uint32_t)sizeof(float));
     }
 }
@@ -125,9 +130,25 @@ static void prefetch_next(const struct ps_table *t, const struct ps_table_lookup
                            3);
 }
 
+/* One key: there is nothing to overlap. */
+static void one_row(struct ps_table *t, uint64_t key, bool insert, float *out)
+{
+    uint64_t hash = ps_key_hash(key, t->index.seed);
+    struct ps_place place = ps_index_find(&t->index, key, hash);
+    const float *row = __builtin_expect(place.bucket != NULL, 1)
+                           ? ps_table_row(t, place)
+                           : row_of_absent_key(t, insert, key, hash, t->initial_rows);
+    t->kernels->copy_rows(out, &row, 1, t->dim);
+    t->counters.keys_looked_up++;
+}
+
 static void rows_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count)
 {
-    each_row(t, l->keys + l->keys_done, count, l->insert, copy_sink, l->out + (size_t)l->keys_done * t->dim);
+    float *out = l->out + (size_t)l->keys_done * t->dim;
+    if (count == 1)
+        one_row(t, l->keys[l->keys_done], l->insert, out);
+    else
+        each_row(t, l->keys + l->keys_done, count, l->insert, copy_sink, out);
     l->keys_done += count;
     l->rows_done = l->keys_done;
 }

@@ -24,11 +24,12 @@ static void progress(struct mr_endpoint *ep, struct mr_call *call)
 
 /* ---- replies ---- */
 
-/* The whole reply is at `reply`. A malformed one would be no better the next time: it ends the call. */
-static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply, uint32_t reply_bytes)
+/* The whole reply is at `reply`, and at `received`, where it came in. A malformed one would be no better the next time: it ends the call. */
+static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply,
+                   const uint8_t *received, uint32_t reply_bytes)
 {
     mr_call_release_slot(ep, call);
-    if (mr_message_parse(reply, reply_bytes, &ep->message)) {
+    if (mr_message_parse_copied(received, reply_bytes, reply, &ep->message)) {
         mr_call_end(ep, call, (enum mr_status)ep->message.preamble.status, &ep->message);
     } else {
         ep->counters.drop_message++;
@@ -46,7 +47,7 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const st
         reply = call->reply;
     }
     memcpy(reply, fragment->payload, fragment->bytes);
-    finish(ep, call, reply, fragment->bytes);
+    finish(ep, call, reply, fragment->payload, fragment->bytes);
 }
 
 static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_packet_type type)
@@ -62,7 +63,7 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
     send_report(ep, call, MR_PACKET_ACK); /* lets the server give the reply's memory back */
     call->session->receiving--;
     call->incoming.bytes = NULL;
-    finish(ep, call, call->reply, call->incoming.message_bytes);
+    finish(ep, call, call->reply, call->reply, call->incoming.message_bytes);
 }
 
 /* The server has the request whole: nothing of it is in flight any more. */

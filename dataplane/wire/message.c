@@ -63,25 +63,31 @@ uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count
     return (uint32_t)end;
 }
 
-void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, struct mr_tensor *tensors,
-                       uint32_t tensor_count)
+/* Field by field, in the order they were written: a wide load of fields just written would wait for them. */
+static void descriptor_write(struct mr_tensor_wire *w, const struct mr_tensor *t)
+{
+    assert(t->rank <= MR_RANK_MAX);
+    w->dtype = (uint8_t)t->dtype;
+    w->rank = (uint8_t)t->rank;
+    w->reserved0 = 0;
+    memset(w->dims, 0, sizeof(w->dims));
+    for (uint32_t i = 0; i < t->rank; i++)
+        w->dims[i] = t->dims[i];
+    w->reserved1 = 0;
+    w->bytes = t->bytes;
+}
+
+void mr_message_layout_tensors(uint8_t *buffer, struct mr_tensor *tensors, uint32_t tensor_count)
 {
     assert(((uintptr_t)buffer & (MR_TENSOR_ALIGN - 1)) == 0);
     assert(tensor_count <= MR_TENSORS_MAX);
-    struct mr_preamble p = *preamble;
-    p.tensor_count = (uint16_t)tensor_count;
-    p.reserved = 0;
-    memcpy(buffer, &p, sizeof(p));
-
     uint64_t end = table_end(tensor_count);
     for (uint32_t i = 0; i < tensor_count; i++) {
         struct mr_tensor *t = &tensors[i];
-        struct mr_tensor_wire w = {.dtype = (uint8_t)t->dtype, .rank = (uint8_t)t->rank, .bytes = t->bytes};
-        memcpy(w.dims, t->dims, sizeof(w.dims));
-        memcpy(buffer + table_end(i), &w, sizeof(w));
-
+        descriptor_write((struct mr_tensor_wire *)(void *)(buffer + table_end(i)), t);
         uint64_t start = align_up(end);
-        memset(buffer + end, 0, (size_t)(start - end));
+        if (start > end)
+            memset(buffer + end, 0, (size_t)(start - end));
         if (t->data != NULL && t->bytes != 0)
             memcpy(buffer + start, t->data, (size_t)t->bytes);
         t->data = buffer + start;
@@ -90,7 +96,8 @@ void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, stru
 }
 
 /* The tensor list must fill the message exactly: no byte without a meaning. */
-static bool parse_tensors(const uint8_t *message, uint32_t message_bytes, struct mr_message *out)
+static bool parse_tensors(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
+                          struct mr_message *out)
 {
     uint32_t count = out->preamble.tensor_count;
     uint64_t end = table_end(count);
@@ -107,9 +114,9 @@ static bool parse_tensors(const uint8_t *message, uint32_t message_bytes, struct
         struct mr_tensor *t = &out->tensors[i];
         t->dtype = (enum mr_dtype)w.dtype;
         t->rank = w.rank;
-        memcpy(t->dims, w.dims, sizeof(t->dims));
+        memcpy(t->dims, message + table_end(i) + offsetof(struct mr_tensor_wire, dims), sizeof(t->dims));
         t->bytes = w.bytes;
-        t->data = (void *)(message + start);
+        t->data = (void *)(aligned + start);
         end = start + w.bytes;
     }
     return end == message_bytes;
@@ -117,14 +124,20 @@ static bool parse_tensors(const uint8_t *message, uint32_t message_bytes, struct
 
 bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out)
 {
-    assert(((uintptr_t)message & (MR_TENSOR_ALIGN - 1)) == 0);
+    return mr_message_parse_copied(message, message_bytes, message, out);
+}
+
+bool mr_message_parse_copied(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
+                             struct mr_message *out)
+{
+    assert(((uintptr_t)aligned & (MR_TENSOR_ALIGN - 1)) == 0);
     if (message_bytes < sizeof(struct mr_preamble) || message_bytes > MR_MESSAGE_BYTES_MAX)
         return false;
     struct mr_preamble *p = &out->preamble;
     memcpy(p, message, sizeof(*p));
     if (p->reserved != 0 || p->priority > PRIORITY_MAX || p->tensor_count > MR_TENSORS_MAX)
         return false;
-    return parse_tensors(message, message_bytes, out);
+    return parse_tensors(message, message_bytes, aligned, out);
 }
 
 bool mr_message_peek(const uint8_t *message, uint32_t message_bytes, uint32_t index, struct mr_tensor *out)

@@ -58,13 +58,33 @@ uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count
 /* Lay the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and descriptors, zeroes
  * the gaps, copies the data of every tensor whose `data` is not NULL, and points `data` of each tensor at its place in
  * the buffer, so that the caller fills in the rest. */
-void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble, struct mr_tensor *tensors,
-                       uint32_t tensor_count);
+void mr_message_layout_tensors(uint8_t *buffer, struct mr_tensor *tensors, uint32_t tensor_count);
+static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *preamble,
+                                     struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    struct mr_preamble *p = (struct mr_preamble *)(void *)buffer;
+    /* Field by field, so that a preamble that was just made need not be stored and read back. */
+    p->op = preamble->op;
+    p->priority = preamble->priority;
+    p->table = preamble->table;
+    p->status = preamble->status;
+    p->flags = preamble->flags;
+    p->tensor_count = (uint16_t)tensor_count;
+    p->reserved = 0;
+    p->deadline_ms = preamble->deadline_ms;
+    p->step = preamble->step;
+    p->sequence = preamble->sequence;
+    mr_message_layout_tensors(buffer, tensors, tensor_count);
+}
 
 /* Check and parse. False when length, a descriptor or a reserved field is wrong; out->preamble is then as it came if
  * message_bytes reaches so far, the rest undefined. What the tensors hold is not looked at: packets' tags protect it.
  * `message` must be 64-byte aligned. */
 bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_message *out);
+/* The same for bytes of any alignment that stand at `aligned` too, where the tensors will point. The copy itself is not looked
+ * at: what was just written with wide stores is slow to read. */
+bool mr_message_parse_copied(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
+                             struct mr_message *out);
 
 /* A look at tensor `index` of any bytes, without alignment, before they are checked: false unless its descriptor and its data
  * lie within them. Of `out` only dtype, rank, dims, bytes and data are set; they agree with mr_message_parse() where that is

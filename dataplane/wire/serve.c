@@ -28,12 +28,12 @@ void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint
 }
 
 /* Hand a whole request to its handler; a malformed one is refused once and for all, as it would be no better the next time.
- * `message` is aligned. Returns whether the request's memory is the caller's still: mr_reply_later() takes it over, and an
+ * `message` is aligned, `received` the same bytes where they came in. Returns whether the request's memory is the caller's still: mr_reply_later() takes it over, and an
  * answer given in the same handler has freed it by now. */
 static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, uint8_t *message,
-                    uint32_t message_bytes, uint64_t first_us)
+                    const uint8_t *received, uint32_t message_bytes, uint64_t first_us)
 {
-    bool valid = mr_message_parse(message, message_bytes, &ep->message);
+    bool valid = mr_message_parse_copied(received, message_bytes, message, &ep->message);
     const struct mr_preamble *preamble = &ep->message.preamble;
     slot->op = preamble->op;
     slot->priority = preamble->priority < MR_PRIORITIES ? preamble->priority : 0;
@@ -94,7 +94,7 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_served *served, stru
                           const struct mr_fragment *fragment)
 {
     memcpy(ep->scratch, fragment->payload, fragment->bytes);
-    (void)execute(ep, served, slot, ep->scratch, fragment->bytes, ep->now_us);
+    (void)execute(ep, served, slot, ep->scratch, fragment->payload, fragment->bytes, ep->now_us);
 }
 
 static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
@@ -126,7 +126,7 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served,
     mr_buddy_free(ep->memory, receiving);
     slot->state = MR_SLOT_EMPTY;
     served->receiving--;
-    if (execute(ep, served, slot, bytes, message_bytes, first_us))
+    if (execute(ep, served, slot, bytes, bytes, message_bytes, first_us))
         mr_buddy_free(ep->memory, bytes);
     if (slot->state ==
         MR_SLOT_EXECUTING) /* the answer comes later: what is in flight of the request counts no more */

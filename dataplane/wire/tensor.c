@@ -19,34 +19,41 @@ const char *mr_dtype_name(enum mr_dtype dtype)
     return (size_t)dtype < MR_DTYPE_COUNT ? dtypes[dtype].name : "?";
 }
 
-/* A product beyond 2^64 becomes UINT64_MAX bytes, which no message takes. */
-static struct mr_tensor describe(enum mr_dtype dtype, uint32_t rank, const uint32_t *dims, const void *data)
+/* A product beyond 2^64 becomes UINT64_MAX bytes, which no message takes. Fields are written where they are returned: built aside
+ * and copied in wide loads, the copy would wait for the narrow stores. */
+static inline uint64_t times(uint64_t bytes, uint32_t dim)
 {
-    struct mr_tensor t = {.dtype = dtype, .rank = rank, .bytes = mr_dtype_bytes(dtype), .data = (void *)data};
-    for (uint32_t i = 0; i < rank; i++) {
-        t.dims[i] = dims[i];
-        if (__builtin_mul_overflow(t.bytes, (uint64_t)dims[i], &t.bytes))
-            t.bytes = UINT64_MAX;
-    }
-    return t;
+    return __builtin_mul_overflow(bytes, (uint64_t)dim, &bytes) ? UINT64_MAX : bytes;
 }
 
 struct mr_tensor mr_tensor_0d(enum mr_dtype dtype, const void *data)
 {
-    return describe(dtype, 0, NULL, data);
+    return (struct mr_tensor){.dtype = dtype, .bytes = mr_dtype_bytes(dtype), .data = (void *)data};
 }
 
 struct mr_tensor mr_tensor_1d(enum mr_dtype dtype, uint32_t d0, const void *data)
 {
-    return describe(dtype, 1, &d0, data);
+    return (struct mr_tensor){.dtype = dtype,
+                              .rank = 1,
+                              .dims = {d0},
+                              .bytes = times(mr_dtype_bytes(dtype), d0),
+                              .data = (void *)data};
 }
 
 struct mr_tensor mr_tensor_2d(enum mr_dtype dtype, uint32_t d0, uint32_t d1, const void *data)
 {
-    return describe(dtype, 2, (uint32_t[]){d0, d1}, data);
+    return (struct mr_tensor){.dtype = dtype,
+                              .rank = 2,
+                              .dims = {d0, d1},
+                              .bytes = times(times(mr_dtype_bytes(dtype), d0), d1),
+                              .data = (void *)data};
 }
 
 struct mr_tensor mr_tensor_3d(enum mr_dtype dtype, uint32_t d0, uint32_t d1, uint32_t d2, const void *data)
 {
-    return describe(dtype, 3, (uint32_t[]){d0, d1, d2}, data);
+    return (struct mr_tensor){.dtype = dtype,
+                              .rank = 3,
+                              .dims = {d0, d1, d2},
+                              .bytes = times(times(times(mr_dtype_bytes(dtype), d0), d1), d2),
+                              .data = (void *)data};
 }
