@@ -7,7 +7,7 @@
 
 bool ps_long_calls_init(struct ps_long_calls *l, uint32_t waiting_max)
 {
-    l->waiting = calloc(waiting_max, sizeof(*l->waiting));
+    l->waiting = calloc(waiting_max, sizeof(void *));
     l->waiting_max = waiting_max;
     return l->waiting != NULL;
 }

@@ -203,7 +203,8 @@ bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_
 
 void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert, float *out)
 {
-    struct ps_table_lookup l = {.keys = keys, .key_count = key_count, .insert = insert, .out = out};
+    struct ps_table_lookup l = {.keys = keys, .key_count = key_count, .insert = insert};
+    l.out = out;
     rows_step(t, &l, key_count);
 }
 
@@ -216,8 +217,8 @@ void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32
                                 .key_count = offsets[bag_count],
                                 .offsets = offsets,
                                 .bag_count = bag_count,
-                                .insert = insert,
-                                .out = out};
+                                .insert = insert};
+    l.out = out;
     bags_step(t, &l, l.key_count, bag_count);
 }
 

@@ -180,7 +180,8 @@ static void a_reply_is_sent_as_it_grows(void **state)
     const struct node_reply *reply = node_wait(n, &calls[1]);
     node_check(reply, MR_OK, NULL);
     for (uint32_t i = 0; i < KEYS; i++) { /* what was sent early, too, is what was looked up */
-        assert_float_equal(((const float *)reply->tensors[0].data)[i * NODE_DIM], i < KEYS / 2 ? 0 : 1, 0);
+        bool is_pushed = i < KEYS / 2;
+        assert_float_equal(((const float *)reply->tensors[0].data)[i * NODE_DIM], is_pushed ? 0 : 1, 0);
     }
     end_all(calls, 2);
 }
