@@ -78,6 +78,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
         goto no_memory;
     link->client = client;
     link->core = core;
+    link->port_us = MRC_NEVER_US;
     mrc_resend_init(link);
     link->address = *address;
     link->socket.fd = -1;
@@ -185,6 +186,43 @@ bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t
         return false;
     mr_session_info(link->session, &info);
     return info.silent_since_us < sent_us && now_us - sent_us >= SILENCE_US;
+}
+
+/* A fresh socket takes the old one's place, and the session moves to it. */
+static void change_port(struct mrc_link *link, uint64_t now_us)
+{
+    struct mrc_udp_socket fresh;
+    char error[128];
+
+    if (mrc_udp_connect(&link->address, &link->client->link_config.socket, &fresh, error, sizeof error) !=
+        MR_OK)
+        return;
+    if (mrc_progress_watch(&link->client->progress, fresh.fd) != MR_OK) {
+        mrc_udp_close(&fresh);
+        return;
+    }
+    mrc_udp_close(&link->socket);
+    link->socket = fresh;
+    mr_session_moved(link->ep, link->session, now_us);
+    link->unsent = true;
+}
+
+void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)
+{
+    struct mr_session_info info;
+
+    link->port_us = MRC_NEVER_US;
+    if (link->session == NULL)
+        return;
+    mr_session_info(link->session, &info);
+    if (!info.up)
+        return;
+    bool idle = link->calls_pending == 0 && !link->blocked;
+
+    if (mrc_ports_try_another(&link->ports, link->core, info.arrived_core, info.core_count, idle, now_us))
+        change_port(link, now_us);
+    if (idle) /* else the end of a call brings it up again */
+        link->port_us = mrc_ports_next_us(&link->ports, link->core, info.arrived_core, info.core_count);
 }
 
 bool mrc_link_receive(struct mrc_link *link)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
 #include "trainer_client/address.h"
+#include "trainer_client/ports.h"
 #include "trainer_client/replay.h"
 #include "trainer_client/udp_receive.h"
 #include "trainer_client/udp_send.h"
@@ -34,6 +35,8 @@ struct mrc_link {
     struct mr_address address;
     char name[MRC_LINK_NAME_BYTES]; /* "10.0.0.1:7700 core 0" */
     struct mrc_udp_socket socket;
+    struct mrc_ports ports; /* which of its source ports have been tried */
+    uint64_t port_us;       /* when the next one is due */
     struct mrc_udp_receiver *receiver;
     struct mrc_udp_sender *sender;
     struct mr_endpoint *ep;
@@ -89,6 +92,9 @@ bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us);
 /* Whether a call that ended at its deadline met with silence: nothing was heard since it was handed over at `sent_us`, for
  * so long that a server which is there would have answered a probe. */
 bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us);
+
+/* Send from another port where packets from this one take a detour at the server. By the driving thread. */
+void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us);
 
 /* Take what the socket has, without the lock; whether there was anything. */
 bool mrc_link_receive(struct mrc_link *link);

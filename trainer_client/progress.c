@@ -92,6 +92,8 @@ uint64_t mrc_progress_next_us(const struct mr_client *client)
             return 0;
         if (link->next_us < next)
             next = link->next_us;
+        if (link->port_us < next)
+            next = link->port_us;
     }
     return next;
 }
@@ -139,8 +141,10 @@ static void process_links(struct mr_client *client)
     mrc_node_look_after(client);
     mrc_resend_look_after(client);
     mrc_keys_look_after(client);
-    for (uint32_t i = 0; i < client->link_count; i++)
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        mrc_link_choose_port(client->links[i], now_us);
         mrc_link_poll(client->links[i], now_us);
+    }
 }
 
 static void sleep_for_packets(struct mr_client *client, uint64_t until_us)

@@ -24,6 +24,8 @@ struct mrc_socket_server {
     struct mr_endpoint *ep;
     uint64_t next_us; /* when the endpoint wants to be polled */
     bool send_blocked;
+    uint16_t (*arrived_at)(void *app, const struct mr_address *from);
+    void *app;
 };
 
 static enum mr_status create_endpoint(struct mrc_socket_server *s,
@@ -77,6 +79,8 @@ enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *
         return MR_NO_MEMORY;
     }
     s->socket.fd = -1;
+    s->arrived_at = options->arrived_at;
+    s->app = options->app;
     status = mrc_udp_bind(&local, &socket_options, &s->socket, error, error_bytes);
     if (status != MR_OK)
         goto failed;
@@ -120,6 +124,8 @@ static uint32_t receive(struct mrc_socket_server *s)
         uint64_t now_us = mrc_now_us();
 
         while (mrc_udp_receive_next(s->receiver, &from, &datagram, &bytes)) {
+            if (s->arrived_at != NULL)
+                mr_endpoint_arrived_at(s->ep, s->arrived_at(s->app, &from));
             mr_endpoint_receive(s->ep, now_us, &from, datagram, bytes);
             packets++;
         }

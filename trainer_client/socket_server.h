@@ -15,6 +15,8 @@ struct mrc_socket_server_options {
     uint32_t incarnation;
     mr_on_request on_request;
     void *app;
+    /* For stand-ins of servers with several queues: on which core's a datagram came in. NULL: on its own. */
+    uint16_t (*arrived_at)(void *app, const struct mr_address *from);
     uint16_t core, core_count; /* which core of how many it stands for; 0, 0 = the only one */
     size_t memory_bytes;       /* for messages; 0 = the transport's default */
 };

@@ -144,7 +144,6 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->grant_bytes = mr_window_clamp(accept->grant_bytes, s->peer.segment_bytes);
     mr_flow_begin(ep, s);
     s->core_count = accept->core_count;
-    s->arrived_core = accept->arrived_core;
     s->map_version = accept->map_version;
     s->next_call_id = 1;
     s->unacked_slots = 0;
@@ -181,6 +180,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
     s->last_push_step = accept.last_push_step;
     bool was_away = s->away, was_established = s->established;
     s->away = false;
+    s->arrived_core = accept.arrived_core;
     if (was_established && s->peer.session_id == accept.session_id) {
         mr_connect_end(ep, s);
         if (was_away)

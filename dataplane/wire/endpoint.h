@@ -223,6 +223,10 @@ void mr_session_close(struct mr_endpoint *ep, struct mr_session *session, uint64
 /* Let the calls of a held session go out; nothing if it is not held. */
 void mr_session_release(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
 
+/* Our address has changed, or may have: shake hands again, so that the server finds the session's new one before it is needed. The
+ * session and its calls stay. Nothing while it is not up. */
+void mr_session_moved(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
+
 struct mr_session_info {
     bool up;
     bool held; /* restarted and not released, see hold_on_restart */

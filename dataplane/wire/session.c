@@ -211,6 +211,13 @@ void mr_session_release(struct mr_endpoint *ep, struct mr_session *s, uint64_t n
     mr_peer_mark(ep, &s->peer);
 }
 
+void mr_session_moved(struct mr_endpoint *ep, struct mr_session *s, uint64_t now_us)
+{
+    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    if (s->established && !s->away)
+        mr_connect_begin(ep, s);
+}
+
 void mr_session_info(const struct mr_session *s, struct mr_session_info *out)
 {
     *out = (struct mr_session_info){

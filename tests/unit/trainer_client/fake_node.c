@@ -19,6 +19,25 @@ struct fake_thread {
     atomic_bool stop;
 };
 
+/* As a NIC that spreads by source ports: the first two ports that each core meets lead astray. */
+static uint16_t arrived_at(void *app, const struct mr_address *from)
+{
+    struct fake_core *core = app;
+    uint32_t i = 0;
+
+    if (!atomic_load(&core->node->spreads))
+        return core->index;
+    while (i < 2 && core->wrong_ports[i] != 0 && core->wrong_ports[i] != from->port)
+        i++;
+    if (i == 2) {
+        atomic_fetch_add(&core->direct, 1);
+        return core->index;
+    }
+    core->wrong_ports[i] = from->port;
+    atomic_fetch_add(&core->detours, 1);
+    return (uint16_t)((core->index + 1u) % core->node->core_count);
+}
+
 static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t port)
 {
     char listen[32], error[256];
@@ -27,6 +46,7 @@ static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t 
                                                 .incarnation = node->incarnation,
                                                 .on_request = fake_node_answer,
                                                 .app = &node->cores[core],
+                                                .arrived_at = arrived_at,
                                                 .core = (uint16_t)core,
                                                 .core_count = (uint16_t)node->core_count};
 

@@ -56,8 +56,10 @@ struct fake_core {
     struct fake_batch batches[FAKE_BATCHES_MAX];
     uint64_t learnt_watermark;
     uint64_t learnt[FAKE_STREAM_WORDS];
-    struct fake_lane *lanes; /* [FAKE_LANES_MAX] */
-    atomic_ullong requests;  /* taken since the first start */
+    uint16_t wrong_ports[2];     /* of a node that spreads: the ports that lead elsewhere */
+    atomic_uint direct, detours; /* datagrams from ports that lead here, and from those */
+    struct fake_lane *lanes;     /* [FAKE_LANES_MAX] */
+    atomic_ullong requests;      /* taken since the first start */
 };
 
 /* What the node's thread does not touch is set before it starts. */
@@ -67,6 +69,7 @@ struct fake_node {
     uint32_t incarnation;
     const char *key_file;
     bool mute;             /* take ECHO and PUSH_GRAD and never answer them */
+    atomic_bool spreads;   /* datagrams from some source ports come in on another core */
     atomic_bool dumb;      /* apply PUSH_GRAD and never answer it */
     atomic_ullong applied; /* pushes, without those that were known */
     atomic_ullong known;   /* pushes that had been applied before */

@@ -343,6 +343,31 @@ static void test_unknown_outcome(void **state)
     fake_node_destroy(node);
 }
 
+/* A server whose NIC spreads by source ports: every link finds one that leads to its core, and calls go on. */
+static void test_source_ports(void **state)
+{
+    struct fake_node *node = fake_node_start(3);
+    struct mr_client *client;
+    uint32_t detours = 0, direct = 0;
+
+    atomic_store(&node->spreads, true);
+    client = connect_to(node, NULL);
+    do {
+        direct = 0;
+        detours = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            uint32_t before = atomic_load(&node->cores[i].detours);
+
+            usleep(1000);
+            assert_int_equal(mr_echo(client, NULL, i, NULL, 0, NULL), MR_OK);
+            detours += atomic_load(&node->cores[i].detours) - before;
+            direct += atomic_load(&node->cores[i].direct) > 0;
+        }
+    } while (detours > 0 || direct < 3);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 /* A dropped future's call goes on, and goes with the client. */
 static void test_destroy_while_under_way(void **state)
 {
@@ -377,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_unknown_outcome),
+        cmocka_unit_test(test_source_ports),
         cmocka_unit_test(test_destroy_while_under_way),
     };
 
