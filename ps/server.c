@@ -70,6 +70,8 @@ void ps_server_dp_config(const struct ps_config *config, struct dp_config *out)
     out->poll_mode = (enum dp_poll_mode)config->cores_poll_mode;
     out->adaptive_idle_us = (uint32_t)config->cores_adaptive_idle_us;
     out->endpoint.sessions_max = (uint32_t)config->transport_sessions_max;
+    out->endpoint.sessions_per_address = (uint32_t)config->transport_sessions_per_address;
+    out->endpoint.hellos_per_address = (uint32_t)config->transport_hellos_per_address;
     out->endpoint.message_bytes_max = (uint32_t)(config->transport_message_mib_max * MIB);
     out->endpoint.receive_window_bytes = (uint32_t)config->transport_receive_window_kib * 1024;
     out->endpoint.memory_bytes = config->memory_messages_mib * MIB;

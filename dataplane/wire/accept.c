@@ -59,6 +59,7 @@ void mr_served_drop(struct mr_endpoint *ep, struct mr_served *served)
     while (*link != number)
         link = &ep->served[*link - 1].next;
     *link = served->next;
+    mr_address_session_end(ep->limits, served->peer.address.ip);
     served->used = false;
     served->next = ep->served_free;
     ep->served_free = number;
@@ -87,6 +88,10 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
 {
     if (ep->served_free == 0 || ep->session_count >= ep->config.sessions_max) {
         ep->counters.sessions_refused++;
+        return NULL;
+    }
+    if (!mr_address_session_begin(ep->limits, from->ip)) {
+        ep->counters.sessions_refused_address++;
         return NULL;
     }
     uint32_t index = ep->served_free - 1;
@@ -118,6 +123,20 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
     ep->session_count++;
     ep->counters.sessions_accepted++;
     return s;
+}
+
+/* A client may have moved; its new address is proven. */
+static bool served_move(struct mr_endpoint *ep, struct mr_served *s, const struct mr_address *to)
+{
+    if (memcmp(s->peer.address.ip, to->ip, sizeof(to->ip)) != 0) {
+        if (!mr_address_session_begin(ep->limits, to->ip)) {
+            ep->counters.sessions_refused_address++;
+            return false;
+        }
+        mr_address_session_end(ep->limits, s->peer.address.ip);
+    }
+    s->peer.address = *to;
+    return true;
 }
 
 /* ---- HELLO ---- */
@@ -218,6 +237,10 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_cookie++;
         return;
     }
+    if (!mr_address_hello(ep->limits, packet->from->ip, ep->now_us)) {
+        ep->counters.drop_rate++;
+        return;
+    }
     if (!mr_hello_verify(auth, &hello)) {
         ep->counters.drop_proof++;
         return;
@@ -229,8 +252,9 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
             return;
         s->peer.heard_us = ep->now_us;
         mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + MR_UNCONFIRMED_US);
+    } else if (!served_move(ep, s, packet->from)) {
+        return;
     }
-    s->peer.address = *packet->from; /* proven by the cookie; a client may have moved */
     send_accept(ep, packet, auth, s);
 }
 

@@ -7,6 +7,8 @@
 
 #define SESSIONS_DEFAULT       1024u
 #define CALLS_DEFAULT          4096u
+#define HELLOS_DEFAULT         512u
+#define HELLOS_MAX             1000000u
 #define RECEIVE_WINDOW_DEFAULT (256u << 10)
 #define MEMORY_BYTES_DEFAULT   ((size_t)64 << 20)
 #define SESSION_IDLE_DEFAULT   UINT64_C(60000000)
@@ -19,6 +21,7 @@ void mr_endpoint_config_default(struct mr_endpoint_config *config)
         .incarnation = 1,
         .core_count = 1,
         .sessions_max = SESSIONS_DEFAULT,
+        .hellos_per_address = HELLOS_DEFAULT,
         .calls_max = CALLS_DEFAULT,
         .window = MR_WINDOW_MAX,
         .udp_bytes_max = MR_UDP_BYTES_MIN,
@@ -35,11 +38,19 @@ static bool config_valid(const struct mr_endpoint_config *c)
     return c->io.tx_begin != NULL && c->io.tx_end != NULL && c->io.random != NULL &&
            c->psk_count <= MR_PSK_MAX && c->incarnation > 0 && c->core < MR_CORE_MAX &&
            c->core_count <= MR_CORE_MAX && c->sessions_max >= 1 && c->sessions_max <= MR_SESSIONS_LIMIT &&
-           c->calls_max >= 1 && c->window >= 1 && c->window <= MR_WINDOW_MAX &&
-           c->udp_bytes_max >= MR_UDP_BYTES_MIN && c->udp_bytes_max <= MR_UDP_BYTES_MAX &&
-           c->receive_window_bytes >= 1 && c->message_bytes_max >= sizeof(struct mr_preamble) &&
+           c->hellos_per_address >= 1 && c->hellos_per_address <= HELLOS_MAX && c->calls_max >= 1 &&
+           c->window >= 1 && c->window <= MR_WINDOW_MAX && c->udp_bytes_max >= MR_UDP_BYTES_MIN &&
+           c->udp_bytes_max <= MR_UDP_BYTES_MAX && c->receive_window_bytes >= 1 &&
+           c->message_bytes_max >= sizeof(struct mr_preamble) &&
            c->message_bytes_max <= MR_MESSAGE_BYTES_MAX && c->session_idle_us >= 1 && c->busy_retry_us >= 1 &&
            (!c->hold_on_restart || c->on_session != NULL) && (uintptr_t)c->memory % MR_BUDDY_ALIGN == 0;
+}
+
+uint64_t mr_endpoint_random(struct mr_endpoint *ep)
+{
+    uint64_t value;
+    ep->config.io.random(ep->config.io.self, &value, sizeof(value));
+    return value;
 }
 
 static uint32_t table_size(uint32_t entries)
@@ -55,7 +66,9 @@ static bool create_serving(struct mr_endpoint *ep)
     uint32_t n = ep->config.sessions_max;
     ep->served = calloc(n, sizeof(*ep->served));
     ep->served_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->served_buckets));
-    if (ep->served == NULL || ep->served_buckets == NULL)
+    ep->limits = mr_address_limits_create(n, ep->config.sessions_per_address, ep->config.hellos_per_address,
+                                          mr_endpoint_random(ep));
+    if (ep->served == NULL || ep->served_buckets == NULL || ep->limits == NULL)
         return false;
     /* Free ones form a chain in the order of their place; pages stay untouched until they are used. */
     for (uint32_t i = n; i-- > 0;) {
@@ -134,18 +147,12 @@ void mr_endpoint_destroy(struct mr_endpoint *ep)
     free(ep->calls);
     free(ep->session_buckets);
     free(ep->sessions);
+    mr_address_limits_destroy(ep->limits);
     free(ep->served_buckets);
     free(ep->served);
     free(ep->scratch);
     free(ep->own_memory);
     free(ep);
-}
-
-uint64_t mr_endpoint_random(struct mr_endpoint *ep)
-{
-    uint64_t value;
-    ep->config.io.random(ep->config.io.self, &value, sizeof(value));
-    return value;
 }
 
 const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep)

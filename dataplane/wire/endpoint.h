@@ -116,6 +116,8 @@ struct mr_endpoint_config {
                              mr_session_release(); meanwhile only calls with mr_call_options.ahead go out */
 
     uint32_t sessions_max;         /* both sides together; default 1024 */
+    uint32_t sessions_per_address; /* serving side; default 0: a quarter of sessions_max, at least 64 */
+    uint32_t hellos_per_address;   /* serving side, with a cookie and in a second, 1..1000000; default 512 */
     uint32_t calls_max;            /* calling side: begun and not freed; default 4096 */
     uint32_t window;               /* slots per session, 1..MR_WINDOW_MAX; default MR_WINDOW_MAX */
     uint32_t udp_bytes_max;        /* largest UDP payload of this side; default MR_UDP_BYTES_MIN */

@@ -15,6 +15,7 @@
 #ifndef MR_ENDPOINT_INTERNAL_H
 #define MR_ENDPOINT_INTERNAL_H
 
+#include "dataplane/wire/address_limit.h"
 #include "dataplane/wire/auth.h"
 #include "dataplane/wire/buddy.h"
 #include "dataplane/wire/endpoint.h"
@@ -131,7 +132,9 @@ struct mr_served {
     uint8_t client_uuid[MR_UUID_BYTES];
     struct mr_slot slots[MR_WINDOW_MAX];
 };
-static_assert(sizeof(struct mr_served) < 4096, "an idle session stays small");
+/* With the most that the tables of uuids and of addresses take per session. */
+static_assert(sizeof(struct mr_served) + 2 * sizeof(uint32_t) + 4 * sizeof(struct mr_address_entry) < 4096,
+              "an idle session stays small");
 
 /* ---- calling ---- */
 
@@ -241,7 +244,8 @@ struct mr_endpoint {
     struct mr_served *served; /* [sessions_max], or NULL when nothing is served */
     uint32_t served_free;     /* index + 1 */
     uint32_t *served_buckets; /* by uuid; index + 1 */
-    struct mr_link orphans;   /* requests to be answered later whose session is gone */
+    struct mr_address_limits *limits;
+    struct mr_link orphans; /* requests to be answered later whose session is gone */
 
     struct mr_session *sessions; /* [sessions_max], or NULL when nothing is called */
     uint32_t sessions_free;

@@ -152,6 +152,7 @@ static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is a
     X(drop_tag, "packets whose tag does not verify")                                                         \
     X(drop_range, "packets with a length, offset or id out of range")                                        \
     X(drop_cookie, "HELLOs with a wrong or stale cookie")                                                    \
+    X(drop_rate, "HELLOs beyond what their address may send")                                                \
     X(drop_proof, "HELLOs or ACCEPTs without proof of the key")                                              \
     X(drop_stale, "packets of calls or sessions that are over")                                              \
     X(drop_message, "messages whose tensor list is malformed; answered with BAD_MESSAGE")

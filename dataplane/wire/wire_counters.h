@@ -28,6 +28,7 @@
     X(sessions_accepted, "sessions accepted")                                                                \
     X(sessions_expired, "sessions forgotten after silence")                                                  \
     X(sessions_refused, "sessions refused because the table of sessions is full")                            \
+    X(sessions_refused_address, "sessions refused because their address has as many as it may")              \
     X(sessions_restarted, "sessions made again with a restarted peer")                                       \
     X(resets_sent, "RESETs sent")                                                                            \
     X(resets_unproven, "packets of unknown sessions under no key of ours: got no RESET")                     \

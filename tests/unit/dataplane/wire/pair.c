@@ -179,6 +179,7 @@ void pair_init(struct pair *p)
         c->io = (struct mr_endpoint_io){end, tx_begin, tx_end, fill_random};
         c->app = p;
         c->sessions_max = 8;
+        c->sessions_per_address = 65536; /* all are at one */
         c->calls_max = 256;
         c->memory_bytes = 32u << 20;
         c->psk_count = 1;

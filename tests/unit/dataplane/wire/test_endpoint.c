@@ -51,6 +51,8 @@ static void configurations_out_of_range_are_refused(void **state)
     REFUSES(c.sessions_max = 0);
     REFUSES(c.sessions_max = 65537);
     REFUSES(c.calls_max = 0);
+    REFUSES(c.hellos_per_address = 0);
+    REFUSES(c.hellos_per_address = 1000001);
     REFUSES(c.window = 0);
     REFUSES(c.window = MR_WINDOW_MAX + 1);
     REFUSES(c.udp_bytes_max = MR_UDP_BYTES_MIN - 1);

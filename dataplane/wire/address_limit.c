@@ -1,0 +1,96 @@
+#include "dataplane/wire/address_limit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define HELLO_BUCKETS 1024u
+#define SECOND_US     UINT64_C(1000000)
+
+struct mr_address_limits {
+    uint64_t seed;
+    uint32_t sessions_per_address;
+    uint32_t mask; /* of entries; at least half of them are always free */
+    uint64_t hello_cost_us;
+    uint64_t
+        hellos_paid_until_us[HELLO_BUCKETS]; /* when all that were let in will have been paid for by time */
+    struct mr_address_entry entries[];
+};
+
+struct mr_address_limits *mr_address_limits_create(uint32_t sessions_max, uint32_t sessions_per_address,
+                                                   uint32_t hellos_per_address, uint64_t seed)
+{
+    uint32_t size = 2;
+    while (size < 2 * sessions_max)
+        size *= 2;
+    struct mr_address_limits *limits = calloc(1, sizeof(*limits) + size * sizeof(limits->entries[0]));
+    if (limits == NULL)
+        return NULL;
+    if (sessions_per_address == 0) {
+        sessions_per_address = sessions_max / 4;
+        if (sessions_per_address < MR_ADDRESS_SESSIONS_MIN)
+            sessions_per_address = MR_ADDRESS_SESSIONS_MIN;
+    }
+    limits->seed = seed;
+    limits->sessions_per_address = sessions_per_address;
+    limits->mask = size - 1;
+    limits->hello_cost_us = SECOND_US / hellos_per_address;
+    return limits;
+}
+
+void mr_address_limits_destroy(struct mr_address_limits *limits)
+{
+    free(limits);
+}
+
+static uint32_t hash(const struct mr_address_limits *limits, const uint8_t ip[16])
+{
+    return (uint32_t)XXH3_64bits_withSeed(ip, 16, limits->seed);
+}
+
+/* The address's entry, or the free one where it belongs. */
+static uint32_t find(const struct mr_address_limits *limits, const uint8_t ip[16])
+{
+    uint32_t at = hash(limits, ip) & limits->mask;
+    while (limits->entries[at].sessions != 0 && memcmp(limits->entries[at].ip, ip, 16) != 0)
+        at = (at + 1) & limits->mask;
+    return at;
+}
+
+bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t ip[16])
+{
+    struct mr_address_entry *entry = &limits->entries[find(limits, ip)];
+    if (entry->sessions >= limits->sessions_per_address)
+        return false;
+    memcpy(entry->ip, ip, sizeof(entry->ip));
+    entry->sessions++;
+    return true;
+}
+
+void mr_address_session_end(struct mr_address_limits *limits, const uint8_t ip[16])
+{
+    uint32_t hole = find(limits, ip);
+    assert(limits->entries[hole].sessions > 0);
+    if (--limits->entries[hole].sessions > 0)
+        return;
+    /* Linear probing without tombstones: move up what would not be found across the hole. */
+    for (uint32_t at = (hole + 1) & limits->mask; limits->entries[at].sessions != 0;
+         at = (at + 1) & limits->mask) {
+        uint32_t home = hash(limits, limits->entries[at].ip) & limits->mask;
+        if (((at - home) & limits->mask) < ((at - hole) & limits->mask))
+            continue;
+        limits->entries[hole] = limits->entries[at];
+        limits->entries[at].sessions = 0;
+        hole = at;
+    }
+}
+
+bool mr_address_hello(struct mr_address_limits *limits, const uint8_t ip[16], uint64_t now_us)
+{
+    uint64_t *paid_until_us = &limits->hellos_paid_until_us[hash(limits, ip) % HELLO_BUCKETS];
+    uint64_t from_us = *paid_until_us > now_us ? *paid_until_us : now_us;
+    if (from_us + limits->hello_cost_us > now_us + SECOND_US)
+        return false;
+    *paid_until_us = from_us + limits->hello_cost_us;
+    return true;
+}

@@ -1,0 +1,119 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/address_limit.h"
+
+#define SECOND_US UINT64_C(1000000)
+
+static struct mr_address_limits *limits;
+
+static int teardown(void **state)
+{
+    mr_address_limits_destroy(limits);
+    limits = NULL;
+    return 0;
+}
+
+static void create(uint32_t sessions_max, uint32_t per_address, uint32_t hellos)
+{
+    limits = mr_address_limits_create(sessions_max, per_address, hellos, 42);
+    assert_non_null(limits);
+}
+
+static const uint8_t *ip(uint32_t n)
+{
+    static uint8_t bytes[16];
+    memset(bytes, 0, sizeof(bytes));
+    memcpy(bytes + 12, &n, sizeof(n));
+    return bytes;
+}
+
+static void sessions_are_counted_per_address(void **state)
+{
+    create(100, 3, 1);
+    for (uint32_t n = 0; n < 10; n++) {
+        for (int i = 0; i < 3; i++)
+            assert_true(mr_address_session_begin(limits, ip(n)));
+        assert_false(mr_address_session_begin(limits, ip(n)));
+    }
+    mr_address_session_end(limits, ip(4));
+    assert_false(mr_address_session_begin(limits, ip(5)));
+    assert_true(mr_address_session_begin(limits, ip(4)));
+    assert_false(mr_address_session_begin(limits, ip(4)));
+}
+
+static void by_itself_the_limit_is_a_quarter_and_not_too_few(void **state)
+{
+    static const struct {
+        uint32_t sessions_max, limit;
+    } cases[] = {{1024, 256}, {65536, 16384}, {256, 64}, {100, 64}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        create(cases[i].sessions_max, 0, 1);
+        for (uint32_t n = 0; n < cases[i].limit; n++)
+            assert_true(mr_address_session_begin(limits, ip(7)));
+        assert_false(mr_address_session_begin(limits, ip(7)));
+        (void)teardown(state);
+    }
+}
+
+/* Against plain counters, with as many addresses at a time as there may be sessions. */
+static void counts_stay_right_as_addresses_come_and_go(void **state)
+{
+    enum { ADDRESSES = 50, SESSIONS = 64, PER_ADDRESS = 2 };
+    static uint32_t count[ADDRESSES];
+    uint64_t r = 88172645463325252u;
+    uint32_t total = 0, refused = 0;
+    create(SESSIONS, PER_ADDRESS, 1);
+    for (uint32_t turn = 0; turn < 200000; turn++) {
+        r ^= r << 13, r ^= r >> 7, r ^= r << 17;
+        uint32_t n = (uint32_t)(r >> 32) % ADDRESSES;
+        bool begin = (r >> 20 & 7) < 5;
+        if (begin && total < SESSIONS) {
+            bool may = mr_address_session_begin(limits, ip(n));
+            assert_int_equal(may, count[n] < PER_ADDRESS);
+            count[n] += may;
+            total += may;
+            refused += !may;
+        } else if (!begin && count[n] > 0) {
+            mr_address_session_end(limits, ip(n));
+            count[n]--;
+            total--;
+        }
+    }
+    assert_true(refused > 100);
+}
+
+static void hellos_are_limited_by_rate(void **state)
+{
+    create(1, 1, 10);
+    uint64_t now_us = 5 * SECOND_US;
+    for (int i = 0; i < 10; i++)
+        assert_true(mr_address_hello(limits, ip(1), now_us)); /* a second's worth at once */
+    assert_false(mr_address_hello(limits, ip(1), now_us));
+    assert_true(mr_address_hello(limits, ip(2), now_us));
+    assert_false(mr_address_hello(limits, ip(1), now_us + 99999));
+    assert_true(mr_address_hello(limits, ip(1), now_us + 100000)); /* one more each tenth of a second */
+    assert_false(mr_address_hello(limits, ip(1), now_us + 100000));
+    uint32_t let_in = 0;
+    for (uint64_t t = 1; t <= 10 * SECOND_US; t += 1000)
+        let_in += mr_address_hello(limits, ip(1), now_us + 100000 + t);
+    assert_in_range(let_in, 99, 100);
+    now_us += 60 * SECOND_US; /* what was not used does not add up */
+    for (int i = 0; i < 10; i++)
+        assert_true(mr_address_hello(limits, ip(1), now_us));
+    assert_false(mr_address_hello(limits, ip(1), now_us));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(sessions_are_counted_per_address, teardown),
+        cmocka_unit_test_teardown(by_itself_the_limit_is_a_quarter_and_not_too_few, teardown),
+        cmocka_unit_test_teardown(counts_stay_right_as_addresses_come_and_go, teardown),
+        cmocka_unit_test_teardown(hellos_are_limited_by_rate, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
