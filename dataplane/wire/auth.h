@@ -12,7 +12,7 @@
  *
  * A tag is SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the 40 header bytes before it and the XXH3-64 of the
  * payload: damage to any byte is noticed, and nobody who does not see the traffic can forge one. XXH3 is no keyed hash:
- * docs/protocol.md says what that leaves open. Without a PSK the protocol is the same under the all-zero key.
+ * docs/security.md says what that leaves open. Without a PSK the protocol is the same under the all-zero key.
  *
  * Pure: no state beyond the structs, no randomness, any thread. Compares are constant-time.
  */
