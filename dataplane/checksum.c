@@ -44,7 +44,8 @@ static uint64_t sum_words(const uint8_t *data, size_t words)
 {
     size_t turns = words * sizeof(uint32_t) / (LANES_PER_TURN * sizeof(lanes_t));
     size_t summed = turns * LANES_PER_TURN * sizeof(lanes_t) / sizeof(uint32_t);
-    uint64_t sum = sum_turns(data, turns);
+    /* Addresses and headers are too short for the call to be worth it. */
+    uint64_t sum = turns > 0 ? sum_turns(data, turns) : 0;
 
     for (size_t i = summed; i < words; i++) {
         uint32_t word;
@@ -99,11 +100,11 @@ void dp_checksum_store(uint8_t *field, uint64_t sum, int zero_is_none)
 uint64_t dp_checksum_pseudo4(const uint8_t *source, const uint8_t *destination, uint8_t protocol,
                              uint16_t bytes)
 {
-    uint64_t sum = dp_checksum_add(0, source, 4);
+    uint32_t from, to;
 
-    sum = dp_checksum_add(sum, destination, 4);
-    sum = dp_checksum_add16(sum, protocol);
-    return dp_checksum_add16(sum, bytes);
+    memcpy(&from, source, sizeof(from));
+    memcpy(&to, destination, sizeof(to));
+    return dp_checksum_add16(dp_checksum_add16((uint64_t)from + to, protocol), bytes);
 }
 
 uint64_t dp_checksum_pseudo6(const uint8_t *source, const uint8_t *destination, uint8_t protocol,

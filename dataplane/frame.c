@@ -296,7 +296,12 @@ uint32_t dp_frame_put_ipv4(uint8_t *bytes, const uint8_t *source, const uint8_t 
     bytes[9] = protocol;
     memcpy(bytes + 12, source, 4);
     memcpy(bytes + 16, destination, 4);
-    dp_checksum_store(bytes + 10, dp_checksum_add(0, bytes, DP_IPV4_BYTES), 0);
+    /* Of what was written, not of where: to read back 16-bit stores as words would wait for them. */
+    uint64_t sum =
+        dp_checksum_pseudo4(source, destination, protocol, (uint16_t)(DP_IPV4_BYTES + payload_bytes));
+    sum = dp_checksum_add16(sum, 0x4500);
+    sum = dp_checksum_add16(sum, IPV4_DO_NOT_SPLIT);
+    dp_checksum_store(bytes + 10, dp_checksum_add16(sum, HOP_LIMIT << 8), 0);
     return DP_IPV4_BYTES;
 }
 
@@ -345,6 +350,9 @@ void dp_frame_build(const struct dp_net *net, const struct mr_address *to, uint8
 
         memcpy(bytes + 6, &partial, sizeof(partial));
     } else {
-        dp_checksum_store(bytes + 6, dp_checksum_add(pseudo, bytes, udp_bytes), 1);
+        uint64_t sum = dp_checksum_add16(pseudo, path.local_port);
+
+        sum = dp_checksum_add16(dp_checksum_add16(sum, to->port), udp_bytes);
+        dp_checksum_store(bytes + 6, dp_checksum_add(sum, bytes + DP_UDP_BYTES, payload_bytes), 1);
     }
 }
