@@ -120,6 +120,9 @@ struct mr_timer *mr_timer_take(struct mr_timer_wheel *wheel, uint64_t now_us)
     if (wheel->armed == 0)
         return NULL;
     uint64_t now_tick = now_us >> MR_TIMER_TICK_BITS;
+    /* Most turns of a busy loop fall into a tick that has been looked at. */
+    if (now_tick <= wheel->tick && wheel->buckets[0][(uint32_t)wheel->tick & BUCKET_MASK] == NULL)
+        return NULL;
     for (;;) {
         uint64_t at = next_tick(wheel);
         if (at > now_tick) {
