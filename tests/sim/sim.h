@@ -112,7 +112,7 @@ struct sim_node {
     /* server: what it may send where */
     uint32_t receiving_bytes; /* of the packet it is looking at, that it may still answer with; 0 = none */
     struct mr_address receiving_from;
-    bool cookie_came[SIM_ADDRESSES], accepted[SIM_ADDRESSES];
+    bool cookie_came[SIM_ADDRESSES], proven[SIM_ADDRESSES];
     /* client */
     struct mr_session *sessions[SIM_SERVERS_MAX];
     uint32_t calls_started, calls_waiting;
@@ -242,6 +242,8 @@ void sim_net_free(struct sim *sim); /* of all */
 void sim_address_check_send(struct sim_node *server, const struct mr_address *to, const uint8_t *data,
                             uint32_t bytes);
 void sim_address_note_retry(struct sim_node *server, const struct mr_address *client);
+void sim_address_note_hello(struct sim_node *server, const struct mr_address *client, const uint8_t *data,
+                            uint32_t bytes);
 void sim_address_set(struct mr_address *address, uint32_t node, uint16_t port);
 void sim_address_client(struct mr_address *address, uint32_t client, uint32_t move);
 void sim_address_stranger(struct mr_address *address, uint32_t stranger);

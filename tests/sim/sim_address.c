@@ -46,23 +46,34 @@ void sim_address_note_retry(struct sim_node *server, const struct mr_address *cl
         server->cookie_came[number] = true;
 }
 
+/* Who sends a cookie has received one, if one has come to where it sends from. */
+void sim_address_note_hello(struct sim_node *server, const struct mr_address *client, const uint8_t *data,
+                            uint32_t bytes)
+{
+    static const uint8_t none[MR_COOKIE_BYTES];
+    uint32_t number = number_of(client);
+    struct mr_hello hello;
+    if (number == NOBODY || bytes != MR_HEADER_BYTES + sizeof(hello) || data[3] != MR_PACKET_HELLO)
+        return;
+    memcpy(&hello, data + MR_HEADER_BYTES, sizeof(hello));
+    if (server->cookie_came[number] && memcmp(hello.cookie, none, sizeof(none)) != 0)
+        server->proven[number] = true;
+}
+
 void sim_address_check_send(struct sim_node *server, const struct mr_address *to, const uint8_t *data,
                             uint32_t bytes)
 {
     uint32_t number = number_of(to);
-    if (number == NOBODY || server->accepted[number])
+    if (number == NOBODY)
         return;
-    bool answers = server->receiving_bytes > 0 && server->receiving_from.port == to->port;
-    if (!answers || bytes > server->receiving_bytes) {
-        sim_fail(server->sim, "server %u sends %u bytes to port %u, where nobody has proven to be",
-                 server->index, bytes, to->port);
-        return;
-    }
-    server->receiving_bytes -= bytes;
-    if (data[3] != MR_PACKET_ACCEPT)
-        return;
-    if (!server->cookie_came[number])
+    if (data[3] == MR_PACKET_ACCEPT && !server->proven[number])
         sim_fail(server->sim, "server %u accepts a session from port %u, where no cookie has come",
                  server->index, to->port);
-    server->accepted[number] = true;
+    if (data[3] != MR_PACKET_ACCEPT && server->proven[number])
+        return;
+    bool answers = server->receiving_bytes > 0 && server->receiving_from.port == to->port;
+    if (!answers || bytes > server->receiving_bytes)
+        sim_fail(server->sim, "server %u sends %u bytes to port %u, where nobody has proven to be",
+                 server->index, bytes, to->port);
+    server->receiving_bytes -= bytes < server->receiving_bytes ? bytes : server->receiving_bytes;
 }

@@ -28,7 +28,7 @@ static void restart(struct sim *sim, struct sim_node *node)
         sim_record_restore(sim, node->index);
     }
     memset(node->cookie_came, 0, sizeof(node->cookie_came));
-    memset(node->accepted, 0, sizeof(node->accepted));
+    memset(node->proven, 0, sizeof(node->proven));
     sim_net_close(node);
     if (sim_chance(&sim->rng, 300000)) /* the whole machine */
         sim_draw_clock(node);

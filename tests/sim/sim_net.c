@@ -276,6 +276,8 @@ static void take_in(struct sim_node *node, const struct sim_packet *packet)
         for (uint32_t i = 0; i < sim->servers; i++)
             if (packet->from.port == sim->nodes[i].address.port)
                 sim_address_note_retry(&sim->nodes[i], &node->address);
+    if (node->is_server)
+        sim_address_note_hello(node, &packet->from, packet->data, packet->bytes);
     node->receiving_bytes = packet->bytes;
     node->receiving_from = packet->from;
     mr_endpoint_receive(node->ep, sim_clock_us(node), &packet->from, packet->data, packet->bytes);
