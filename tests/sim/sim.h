@@ -48,6 +48,7 @@ enum sim_event_kind {
     SIM_ANSWER,  /* a request put off is answered, or its answer goes on */
     SIM_CALLS,   /* a client begins calls */
     SIM_REPLAY,  /* a client brings a push again that its server may have lost */
+    SIM_RELEASE, /* a client lets its other calls go, too */
     SIM_CANCEL,
     SIM_FREE,
     SIM_RESTART,
@@ -118,6 +119,7 @@ struct sim_node {
     uint32_t calls_started, calls_waiting;
     uint64_t last_number[SIM_SERVERS_MAX]; /* of its pushes */
     bool calls_held;                       /* as many wait as may */
+    bool held[SIM_SERVERS_MAX]; /* the session: it was restarted, and pushes are brought again first */
     uint32_t moves;
 };
 
@@ -139,7 +141,7 @@ struct sim_call {
     uint64_t number;     /* 0: not numbered */
     bool applied, saved; /* at the server, and in its last checkpoint */
     bool known_safe;     /* the client knows that it is saved */
-    uint32_t replays;
+    bool ahead;          /* brought again while others are held back */
 };
 
 /* A call whose answer comes later, or in parts. */
@@ -257,6 +259,7 @@ void sim_on_reply(void *app, struct mr_call *call, void *user, enum mr_status st
                   const struct mr_message *reply);
 void sim_client_calls(struct sim *sim, struct sim_node *node);
 void sim_client_replay(struct sim *sim, struct sim_call *c);
+void sim_client_release(struct sim *sim, uint32_t which);
 void sim_on_session(void *app, struct mr_session *session, enum mr_session_event event);
 void sim_client_cancel(struct sim *sim, struct sim_call *c);
 void sim_client_free(struct sim *sim, struct sim_call *c);

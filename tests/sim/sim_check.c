@@ -85,6 +85,8 @@ struct sim_call *sim_check_request(struct sim *sim, const struct mr_request *req
 void sim_check_executed(struct sim *sim, struct sim_call *c, const struct mr_request *request)
 {
     sim->executions++;
+    if (sim->nodes[sim->servers + c->client].held[c->server] && !c->ahead)
+        sim_fail(sim, "client %u call %u was let go while its session was held", c->client, c->serial);
     if (c->number != 0 && !sim_record_apply(c))
         return;
     c->executed++;

@@ -84,6 +84,7 @@ static bool send_call(struct sim *sim, struct sim_node *node, struct sim_call *c
                                       .priority = (uint8_t)sim_below(&sim->rng, 8),
                                       .step = c->serial,
                                       .sequence = c->number,
+                                      .ahead = c->ahead,
                                       .deadline_us = c->deadline_us,
                                       .user = c};
     enum mr_status status =
@@ -148,14 +149,32 @@ void sim_client_replay(struct sim *sim, struct sim_call *c)
         return;
     c->ended = c->freed = false;
     c->executed_session = 0;
+    c->ahead = true;
     c->started_us = sim->now_us;
     if (send_call(sim, node, c)) {
         node->poll_at_us = sim->now_us;
-        c->replays++;
         return;
     }
     c->ended = c->freed = true;
     sim_at(sim, sim->now_us + 1000, SIM_REPLAY, c->serial, c);
+}
+
+/* Client, server, and life of the client: its session is not there in another one. */
+static uint32_t which_session(const struct sim_node *node, uint32_t server)
+{
+    return node->index | server << 8 | node->life << 16;
+}
+
+void sim_client_release(struct sim *sim, uint32_t which)
+{
+    struct sim_node *node = &sim->nodes[which & 0xff];
+    uint32_t server = which >> 8 & 0xff;
+    if (which != which_session(node, server))
+        return;
+    sim_log(sim, "client %u: session to server %u is released", node->index - sim->servers, server);
+    node->held[server] = false;
+    mr_session_release(node->ep, node->sessions[server], sim_clock_us(node));
+    node->poll_at_us = sim->now_us;
 }
 
 /* What ended and may be lost is brought again; what has not ended the transport brings again by itself. */
@@ -164,7 +183,16 @@ void sim_on_session(void *app, struct mr_session *session, enum mr_session_event
     struct sim_node *node = app;
     struct sim *sim = node->sim;
     sim_log(sim, "client %u: session event %u", node->index - sim->servers, (uint32_t)event);
-    for (uint32_t i = 0; event == MR_SESSION_RESTARTED && i < node->calls_started; i++) {
+    if (event != MR_SESSION_RESTARTED)
+        return;
+    for (uint32_t server = 0; node->config.hold_on_restart && server < sim->servers; server++) {
+        if (node->sessions[server] != session)
+            continue;
+        node->held[server] = true;
+        sim_at(sim, sim->now_us + sim_below(&sim->rng, 60000), SIM_RELEASE, which_session(node, server),
+               NULL);
+    }
+    for (uint32_t i = 0; i < node->calls_started; i++) {
         struct sim_call *c = &sim->calls[node->index - sim->servers][i];
         if (c->number != 0 && c->ended && c->life == node->life && node->sessions[c->server] == session &&
             !c->known_safe)

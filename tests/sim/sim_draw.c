@@ -230,6 +230,7 @@ static void draw_node(struct sim *sim, uint32_t index)
         sim_address_client(&node->address, place, 0);
         c->on_reply = sim_on_reply;
         c->on_session = sim_on_session;
+        c->hold_on_restart = sim_chance(&sim->rng, 400000);
         memset(c->client_uuid, 0x10 + (int)place, MR_UUID_BYTES);
         sim_at(sim, SIM_FIRST_US + sim_below(&sim->rng, 5000), SIM_CALLS, index, NULL);
     }

@@ -29,6 +29,7 @@ static void restart(struct sim *sim, struct sim_node *node)
     }
     memset(node->cookie_came, 0, sizeof(node->cookie_came));
     memset(node->proven, 0, sizeof(node->proven));
+    memset(node->held, 0, sizeof(node->held));
     sim_net_close(node);
     if (sim_chance(&sim->rng, 300000)) /* the whole machine */
         sim_draw_clock(node);

@@ -126,6 +126,9 @@ static void happen(struct sim *sim, const struct sim_event *event)
     case SIM_REPLAY:
         sim_client_replay(sim, event->what);
         break;
+    case SIM_RELEASE:
+        sim_client_release(sim, event->index);
+        break;
     case SIM_CANCEL:
         sim_client_cancel(sim, event->what);
         break;
