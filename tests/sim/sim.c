@@ -12,18 +12,20 @@
 
 #define REPLAY_EVERY  16u
 #define JOBS_MAX      256u
-#define SEED_SECONDS  60 /* of processor time that one seed may take */
+#define SEED_SECONDS  60
 #define FAILURES_TOLD 20u
 
-static const char usage[] = "usage: sim [--first S] [--seeds N] [--jobs N] [--stop] [--verbose]\n"
-                            "Simulates N worlds (default 100), drawn from the seeds S (default 1) and on.\n"
-                            "  --jobs N   processes (default: as many as processors)\n"
-                            "  --stop     no more seeds once one has failed\n"
-                            "  --verbose  print everything that happens; for one seed\n"
-                            "Prints how to run each seed that fails again; exit status 1 if any did.\n";
+static const char usage[] =
+    "usage: sim [--first S] [--seeds N] [--jobs N] [--seconds N] [--stop] [--verbose]\n"
+    "Simulates N worlds (default 100), drawn from the seeds S (default 1) and on.\n"
+    "  --jobs N     processes (default: as many as processors)\n"
+    "  --seconds N  of processor time that one seed may take (default: 60)\n"
+    "  --stop       no more seeds once one has failed\n"
+    "  --verbose    print everything that happens; for one seed\n"
+    "Prints how to run each seed that fails again; exit status 1 if any did.\n";
 
 struct options {
-    uint64_t first, seeds, jobs;
+    uint64_t first, seeds, jobs, seconds;
     bool stop, verbose;
 };
 
@@ -61,9 +63,9 @@ static void run_seed(struct sim *sim, struct shared *shared, uint64_t seed, bool
         tell_failure(shared, seed, "it does not replay");
 }
 
-static void limit_time(void)
+static void limit_time(uint64_t seconds)
 {
-    struct itimerval limit = {.it_value = {.tv_sec = SEED_SECONDS}};
+    struct itimerval limit = {.it_value = {.tv_sec = (time_t)seconds}};
     (void)setitimer(ITIMER_VIRTUAL, &limit, NULL);
 }
 
@@ -78,7 +80,7 @@ static int work(const struct options *options, struct shared *shared, uint64_t j
             (options->stop && seed > atomic_load(&shared->first_failed)))
             break;
         atomic_store(&shared->current[job], seed);
-        limit_time();
+        limit_time(options->seconds);
         run_seed(sim, shared, seed, options->verbose);
         atomic_fetch_add(&shared->done, 1);
     }
@@ -165,10 +167,11 @@ static bool parse_number(const char *text, uint64_t *out)
 static bool parse(int argc, char **argv, struct options *options)
 {
     for (int i = 1; i < argc; i++) {
-        uint64_t *number = strcmp(argv[i], "--first") == 0   ? &options->first
-                           : strcmp(argv[i], "--seeds") == 0 ? &options->seeds
-                           : strcmp(argv[i], "--jobs") == 0  ? &options->jobs
-                                                             : NULL;
+        uint64_t *number = strcmp(argv[i], "--first") == 0     ? &options->first
+                           : strcmp(argv[i], "--seeds") == 0   ? &options->seeds
+                           : strcmp(argv[i], "--jobs") == 0    ? &options->jobs
+                           : strcmp(argv[i], "--seconds") == 0 ? &options->seconds
+                                                               : NULL;
         if (strcmp(argv[i], "--verbose") == 0) {
             options->verbose = true;
         } else if (strcmp(argv[i], "--stop") == 0) {
@@ -190,7 +193,7 @@ static bool parse(int argc, char **argv, struct options *options)
 int main(int argc, char **argv)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    struct options options = {.first = 1, .seeds = 100};
+    struct options options = {.first = 1, .seeds = 100, .seconds = SEED_SECONDS};
     options.jobs = processors < 1 ? 1 : processors > (long)JOBS_MAX ? JOBS_MAX : (uint64_t)processors;
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         printf("%s", usage);

@@ -12,7 +12,7 @@
 #define BYTES_PER_US  10u       /* that even a crowded network carries */
 #define SESSION_US    61000000u /* an idle session is forgotten by then */
 #define KEEPALIVE_US  11000000u /* of a session, and some */
-#define STEPS_MAX     20000000u
+#define STEPS_MAX     5000000u
 #define TURN_SEGMENTS 16u
 
 /* ---- randomness ---- */
