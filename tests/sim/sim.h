@@ -173,6 +173,7 @@ struct sim {
     struct sim_faults faults;
     uint32_t servers, clients, restarts;
     bool may_restart_servers, may_restart_clients, memory_is_short, calm;
+    bool honest; /* nothing is damaged, forged or replayed */
     struct sim_work work;
 
     struct sim_node nodes[SIM_NODES_MAX];

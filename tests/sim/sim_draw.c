@@ -247,6 +247,8 @@ void sim_draw(struct sim *sim)
     }
     sim->kind = kinds[kind].name;
     kinds[kind].draw(sim);
+    const struct sim_faults *f = &sim->faults;
+    sim->honest = f->damage_ppm + f->truncate_ppm + f->replay_ppm + f->stranger_ppm == 0;
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
         draw_node(sim, i);
     sim->calls_to_start = sim->clients * sim->work.calls_per_client;

@@ -285,6 +285,18 @@ static void check_memory(struct sim *sim)
         sim_fail(sim, "a server did not forget its sessions");
 }
 
+/* Where nothing is damaged, forged or replayed, nothing that comes in is wrong. */
+static void check_counters(struct sim *sim)
+{
+    for (uint32_t i = 0; sim->honest && i < sim->servers + sim->clients; i++) {
+        const struct mr_wire_counters *c = mr_endpoint_counters(sim->nodes[i].ep);
+        uint64_t wrong = c->drop_short + c->drop_magic + c->drop_version + c->drop_type + c->drop_tag +
+                         c->drop_range + c->drop_proof + c->drop_message;
+        if (wrong > 0)
+            sim_fail(sim, "node %u got %llu wrong packets", i, (unsigned long long)wrong);
+    }
+}
+
 static void print_counters(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++) {
@@ -314,6 +326,8 @@ static void live(struct sim *sim)
         sim_fail(sim, "%u calls were never begun", sim->calls_to_start);
     if (!sim->failed)
         sim_check_calls(sim);
+    if (!sim->failed)
+        check_counters(sim);
     if (!sim->failed)
         check_memory(sim);
     if (!sim->verbose)
