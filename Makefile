@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo test bench lint fuzz sim docs install clean help
+.PHONY: all build demo test bench lint fuzz sim mutants docs install clean help
 
 all: build
 
@@ -25,6 +25,10 @@ fuzz: ## Run every fuzzer under libFuzzer for SECONDS_EACH (default 60)
 
 sim: build ## Simulate SEEDS seeds of the transport under faults (default 10000)
 	@build/tests/sim/sim --seeds $(or $(SEEDS),10000)
+
+mutants: ## Break the transport on purpose in many ways; the simulator must notice each
+	@scripts/setup.sh build
+	@scripts/mutants.sh
 
 docs: ## Check that the documentation's links and names are right
 	@scripts/docs.sh

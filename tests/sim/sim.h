@@ -6,6 +6,7 @@
  *   sim_fault.c   restarts, pauses, partitions, and their end
  *   sim_net.c     the network: links, queues, sockets; what is lost, repeated, delayed, damaged, cut off
  *   sim_address.c what servers may send to an address that nobody has proven to be at
+ *   sim_grant.c   whether senders keep to what they were granted
  *   sim_server.c  what servers do with requests
  *   sim_client.c  what clients ask for
  *   sim_record.c  numbered pushes: what servers know of them, over restarts
@@ -88,6 +89,11 @@ struct sim_link {
     uint64_t free_ns; /* when all that is in it will have left */
 };
 
+struct sim_grant {
+    uint64_t call_id;
+    uint32_t bytes;
+};
+
 struct sim_node {
     struct sim *sim;
     uint32_t index;
@@ -110,6 +116,7 @@ struct sim_node {
     uint8_t open[MR_UDP_BYTES_MAX];
     struct mr_address open_to;
     bool is_open;
+    struct sim_grant grants[SIM_NODES_MAX][MR_WINDOW_MAX]; /* by receiver and call */
     /* server: what it may send where */
     uint32_t receiving_bytes; /* of the packet it is looking at, that it may still answer with; 0 = none */
     struct mr_address receiving_from;
@@ -250,6 +257,10 @@ void sim_address_note_hello(struct sim_node *server, const struct mr_address *cl
 void sim_address_set(struct mr_address *address, uint32_t node, uint16_t port);
 void sim_address_client(struct mr_address *address, uint32_t client, uint32_t move);
 void sim_address_stranger(struct mr_address *address, uint32_t stranger);
+
+/* ---- sim_grant.c ---- */
+void sim_grant_came(struct sim_node *sender, uint32_t receiver, const uint8_t *data, uint32_t bytes);
+void sim_grant_check(struct sim_node *sender, uint32_t receiver, const uint8_t *data);
 
 /* ---- sim_server.c ---- */
 void sim_on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request);

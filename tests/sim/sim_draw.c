@@ -92,6 +92,12 @@ static void draw_short_of_memory(struct sim *sim)
 {
     draw_mixed(sim);
     sim->memory_is_short = true;
+    if (sim_chance(&sim->rng, 300000)) { /* and much is wanted at once */
+        sim->work.calls_per_client = number(sim, 50, SIM_CALLS_MAX);
+        sim->work.waiting_max = SIM_CALLS_MAX;
+        sim->work.gap_us = 400;
+        sim->work.large_ppm = 300000;
+    }
     sim->work.request_bytes_max = sim->work.reply_bytes_max = 100000;
 }
 
@@ -194,8 +200,8 @@ static void draw_sizes(struct sim *sim, struct sim_node *node)
         return;
     if (node->is_server)
         c->memory_bytes = sim_between(rng, 384 * KIB, 2 * MIB);
-    else if (sim_chance(rng, 300000))
-        c->memory_bytes = sim_between(rng, MIB, 4 * MIB);
+    else if (sim_chance(rng, 600000))
+        c->memory_bytes = sim_between(rng, 512 * KIB, 2 * MIB);
 }
 
 static void draw_node(struct sim *sim, uint32_t index)

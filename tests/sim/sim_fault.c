@@ -3,19 +3,24 @@
 
 #include "sim.h"
 
+#define RESTARTS_MAX 6u /* so that all can be told of the last within the time there is */
+
 static struct sim_node *any_node(struct sim *sim)
 {
     return &sim->nodes[sim_below(&sim->rng, sim->servers + sim->clients)];
 }
 
-static void next(struct sim *sim, enum sim_event_kind kind, uint64_t within_us)
+/* Soon or late: what is under way may last milliseconds or seconds. */
+static void next(struct sim *sim, enum sim_event_kind kind)
 {
+    uint64_t within_us = UINT64_C(1) << sim_between(&sim->rng, 10, 21);
     sim_at(sim, sim->now_us + 1 + sim_below(&sim->rng, within_us), kind, 0, NULL);
 }
 
 static void restart(struct sim *sim, struct sim_node *node)
 {
-    if (node->is_server ? !sim->may_restart_servers : !sim->may_restart_clients)
+    if (sim->restarts == RESTARTS_MAX ||
+        (node->is_server ? !sim->may_restart_servers : !sim->may_restart_clients))
         return;
     sim_log(sim, "node %u restarts", node->index);
     sim->restarts++;
@@ -29,6 +34,7 @@ static void restart(struct sim *sim, struct sim_node *node)
     }
     memset(node->cookie_came, 0, sizeof(node->cookie_came));
     memset(node->proven, 0, sizeof(node->proven));
+    memset(node->grants, 0, sizeof(node->grants));
     memset(node->held, 0, sizeof(node->held));
     sim_net_close(node);
     if (sim_chance(&sim->rng, 300000)) /* the whole machine */
@@ -80,13 +86,13 @@ void sim_fault_begin(struct sim *sim)
     bool none = sim->faults_end_us == SIM_FIRST_US + 1;
     if (none)
         return;
-    next(sim, SIM_RESTART, 1000000);
+    next(sim, SIM_RESTART);
     if (sim_chance(&sim->rng, 400000))
-        next(sim, SIM_CUT, 1000000);
+        next(sim, SIM_CUT);
     if (sim_chance(&sim->rng, 400000))
-        next(sim, SIM_STALL, 500000);
+        next(sim, SIM_STALL);
     if (sim_chance(&sim->rng, 100000))
-        next(sim, SIM_MOVE, 1000000);
+        next(sim, SIM_MOVE);
 }
 
 void sim_fault_happen(struct sim *sim, enum sim_event_kind kind)
@@ -96,19 +102,19 @@ void sim_fault_happen(struct sim *sim, enum sim_event_kind kind)
     switch (kind) {
     case SIM_RESTART:
         restart(sim, any_node(sim));
-        next(sim, kind, 1500000);
+        next(sim, kind);
         break;
     case SIM_CUT:
         cut(sim);
-        next(sim, kind, 2000000);
+        next(sim, kind);
         break;
     case SIM_STALL:
         stall(sim);
-        next(sim, kind, 500000);
+        next(sim, kind);
         break;
     default:
         move(sim);
-        next(sim, kind, 2000000);
+        next(sim, kind);
         break;
     }
 }

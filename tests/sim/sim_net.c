@@ -103,9 +103,13 @@ static void damage(struct sim *sim, struct sim_packet *packet)
     sim_log(sim, "  bit %llu damaged", (unsigned long long)bit);
 }
 
+/* Some of all, and half of those of a handshake, which are few. */
 static void remember(struct sim *sim, const struct sim_packet *packet)
 {
-    uint64_t place = sim_below(&sim->rng, SIM_OLD_PACKETS);
+    bool handshake = packet->data[3] <= MR_PACKET_ACCEPT;
+    if (!sim_chance(&sim->rng, handshake ? 500000 : 100000))
+        return;
+    uint64_t place = sim_below(&sim->rng, SIM_OLD_PACKETS / 2) + (handshake ? SIM_OLD_PACKETS / 2 : 0);
     packet_free(sim, sim->old[place]);
     sim->old[place] = packet_copy(sim, packet);
 }
@@ -156,7 +160,7 @@ static void suffer(struct sim *sim, struct sim_packet *packet)
 {
     const struct sim_faults *f = &sim->faults;
     struct sim_rng *rng = &sim->rng;
-    if (f->replay_ppm > 0 && sim_chance(rng, 100000))
+    if (f->replay_ppm > 0)
         remember(sim, packet);
     if (sim_chance(rng, f->replay_ppm))
         play_old(sim);
@@ -208,6 +212,7 @@ static void tx_end(void *self, uint32_t bytes)
     const struct sim_node *to = node_at(sim, &node->open_to);
     if (to == NULL)
         return;
+    sim_grant_check(node, to->index, node->open);
     if (bytes > to->config.udp_bytes_max)
         sim_fail(sim, "node %u was sent %u bytes, more than it takes", to->index, bytes);
     struct sim_packet *packet = packet_new(sim, bytes);
@@ -266,6 +271,16 @@ static struct sim_packet *queue_take(struct sim_node *node)
     return packet;
 }
 
+static void log_drops(struct sim_node *node, const struct mr_wire_counters *before)
+{
+    const struct mr_wire_counters *now = mr_endpoint_counters(node->ep);
+#define LOG_DROP(name, help)                                                                                 \
+    if (now->name != before->name)                                                                           \
+        sim_log(node->sim, "  %s", #name);
+    MR_DROP_LIST(LOG_DROP)
+#undef LOG_DROP
+}
+
 static void take_in(struct sim_node *node, const struct sim_packet *packet)
 {
     struct sim *sim = node->sim;
@@ -276,12 +291,18 @@ static void take_in(struct sim_node *node, const struct sim_packet *packet)
         for (uint32_t i = 0; i < sim->servers; i++)
             if (packet->from.port == sim->nodes[i].address.port)
                 sim_address_note_retry(&sim->nodes[i], &node->address);
+    const struct sim_node *from = node_at(sim, &packet->from);
+    if (from != NULL)
+        sim_grant_came(node, from->index, packet->data, packet->bytes);
     if (node->is_server)
         sim_address_note_hello(node, &packet->from, packet->data, packet->bytes);
     node->receiving_bytes = packet->bytes;
     node->receiving_from = packet->from;
+    struct mr_wire_counters before = *mr_endpoint_counters(node->ep);
     mr_endpoint_receive(node->ep, sim_clock_us(node), &packet->from, packet->data, packet->bytes);
     node->receiving_bytes = 0;
+    if (sim->verbose)
+        log_drops(node, &before);
 }
 
 void sim_net_receive(struct sim_node *node)
