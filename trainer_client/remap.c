@@ -88,7 +88,7 @@ static void end_asked(struct mrc_link *link)
             mrc_replay_withdraw(own, push);
             continue;
         }
-        part->moved = push->op == MR_OP_PUSH_GRAD ? mrc_replay_sequence(own, push) : 0;
+        part->moved = push->op != MR_OP_PUSH_GRAD_BATCH ? mrc_replay_sequence(own, push) : 0;
         mr_call_cancel(link->ep, part->call);
     }
 }
@@ -248,7 +248,13 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
 {
     const struct mrc_node *node = &client->node;
 
-    if (push->op != MR_OP_PUSH_GRAD) { /* a batch: the hub hands it out again */
+    if (push->tensor_count == 0) { /* a mark: it is made again below */
+        mrc_replay_withdraw(from, push);
+        mrc_push_free(push);
+        return;
+    }
+    if (push->op != MR_OP_PUSH_GRAD &&
+        push->op != MR_OP_VARIABLE_PUSH) { /* a batch: the hub hands it out again */
         mrc_replay_drop(from, push, MR_OK);
         return;
     }
@@ -257,7 +263,7 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
             from->dropped++;
         return;
     }
-    uint32_t id = *(const uint32_t *)push->tensors[0].data;
+    uint32_t id = push->op == MR_OP_VARIABLE_PUSH ? push->table : *(const uint32_t *)push->tensors[0].data;
     const struct mr_feature *feature = mrc_features_get(&client->features, id);
 
     if (feature == NULL) {
@@ -349,13 +355,25 @@ static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, ui
     return found;
 }
 
-/* All pieces of a number become one push of the first of the lanes. */
-static void unite(struct mrc_replay *const lanes[], const uint32_t at[], uint32_t count)
+/* All pieces of a number become one push of one of the lanes; which of them. */
+static uint32_t unite(struct mrc_replay *const lanes[], uint32_t at[], uint32_t count)
 {
     struct mrc_push *pieces[MR_CORE_MAX + 1], *whole;
 
     for (uint32_t i = 0; i < count; i++)
         pieces[i] = oldest(lanes[at[i]]);
+    for (uint32_t i = 0; i < count && count > 1;) { /* marks have nothing to add */
+        if (pieces[i]->tensor_count > 0) {
+            i++;
+            continue;
+        }
+        mrc_replay_withdraw(lanes[at[i]], pieces[i]);
+        mrc_push_free(pieces[i]);
+        pieces[i] = pieces[--count];
+        at[i] = at[count];
+    }
+    if (count == 1)
+        return at[0];
     whole = join(pieces, count);
     uint64_t number = pieces[0]->number, after = pieces[0]->after;
 
@@ -365,6 +383,24 @@ static void unite(struct mrc_replay *const lanes[], const uint32_t at[], uint32_
     }
     if (whole != NULL)
         mrc_replay_put_back(lanes[at[0]], whole, number, after);
+    return at[0];
+}
+
+/* Cores that got nothing of a number hear of it all the same, so that their record of the lane has no holes. */
+static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *from, uint64_t number)
+{
+    if (from->lane >> 8 == client->node.core_count) /* the lane's own core has all of it */
+        return;
+    for (uint32_t core = 0; core < client->node.core_count; core++) {
+        const struct mrc_replay *to = former_lane(client->links[core], from);
+        struct mrc_push *empty;
+
+        if (to == NULL || to->next > number)
+            continue;
+        empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
+        if (empty != NULL)
+            (void)give(client, core, from, empty, number, 0);
+    }
 }
 
 /* What the links had of one lane. */
@@ -374,9 +410,15 @@ static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], ui
 
     while ((found = find_pieces(lanes, count, at)) > 0) {
         if (found > 1)
-            unite(lanes, at, found);
-        if (oldest(lanes[at[0]]) != NULL)
-            split_push(client, lanes[at[0]], oldest(lanes[at[0]]));
+            at[0] = unite(lanes, at, found);
+        struct mrc_push *push = oldest(lanes[at[0]]);
+
+        if (push == NULL) /* no memory for it: told as a loss */
+            continue;
+        uint64_t number = push->number;
+
+        split_push(client, lanes[at[0]], push);
+        mark_elsewhere(client, lanes[at[0]], number);
     }
     for (uint32_t i = 0; i < count; i++) {
         pass_on(client, lanes[i]);

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/op.h"
 
 #define PUSH_OF(l, member) MR_CONTAINER(l, struct mrc_push, member)
 
@@ -218,6 +219,23 @@ static void drop(struct mrc_replay *r, struct mrc_push *push)
     mrc_push_free(push);
 }
 
+/* The push will not be applied: one without tensors marks its number, which would else hold the floor below it for long. */
+static void leave_empty(struct mrc_replay *r, struct mrc_push *push)
+{
+    struct mrc_push *empty = push->tensor_count == 0 ? NULL
+                                                     : mrc_push_new(MR_OP_PUSH_GRAD, push->table,
+                                                                    push->priority, push->step, NULL, 0);
+
+    if (empty != NULL) {
+        insert(r, empty, push->number, 0);
+        mr_list_remove(&empty->kept);
+        mr_list_prepend(&push->kept, &empty->kept);
+        set_state(r, empty, MRC_PUSH_DUE);
+    }
+    take_out(r, push);
+    mrc_push_free(push);
+}
+
 static bool has_been_answered(const struct mrc_push *push)
 {
     return push->state == MRC_PUSH_DONE || push->state == MRC_PUSH_DUE || push->state == MRC_PUSH_LATER;
@@ -383,9 +401,10 @@ static void repeated(struct mrc_replay *r, struct mrc_push *push, enum mr_status
         push->retry_us = now_us + MRC_REPLAY_PAUSE_US;
         set_state(r, push, MRC_PUSH_LATER);
     } else {
-        if (!is_fed_again(status)) /* the hub hands that batch out again */
+        if (!is_fed_again(status) && push->tensor_count > 0) /* the hub hands that batch out again */
             add_loss(r, 1, push->step, push->step, status);
-        drop(r, push);
+        r->dropped += push->tensor_count > 0;
+        leave_empty(r, push);
     }
 }
 
@@ -397,8 +416,7 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
     } else if (status == MR_OK || status == MR_ALREADY_LEARNT) {
         set_state(r, push, MRC_PUSH_DONE);
     } else {
-        take_out(r, push); /* refused: the caller has been told */
-        mrc_push_free(push);
+        leave_empty(r, push); /* refused: the caller has been told */
     }
     if (status == MR_OK || status == MR_ALREADY_LEARNT) /* others carry none */
         set_floor(r, durable);

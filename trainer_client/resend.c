@@ -38,7 +38,8 @@ void mrc_resend_fini(struct mrc_link *link)
 
 bool mrc_resend_numbers(const struct mr_client *client, uint32_t op)
 {
-    return client->replay && (op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH);
+    return client->replay &&
+           (op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH || op == MR_OP_VARIABLE_PUSH);
 }
 
 enum mr_status mrc_resend_prepare(struct mr_future *f)

@@ -204,13 +204,18 @@ static bool variable_is_mine(struct mr_endpoint *ep, const struct mr_request *r,
 static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     const struct mr_tensor *t = r->message->tensors;
-    uint32_t id = *(const uint32_t *)t[0].data;
+    uint32_t id = r->message->preamble.tensor_count == 0 ? 0 : *(const uint32_t *)t[0].data;
     struct fake_feature *table = find(core->node, id, MR_TABLE),
                         *variable = find(core->node, id, MR_VARIABLE);
 
     fake_record_tell(core, ep, r);
     if (fake_record_has(core, r)) {
         atomic_fetch_add(&core->node->known, 1);
+        mr_reply_status(ep, r->ref, MR_OK);
+        return;
+    }
+    if (r->message->preamble.tensor_count == 0) { /* a mark */
+        fake_record_add(core, r);
         mr_reply_status(ep, r->ref, MR_OK);
         return;
     }
@@ -385,7 +390,10 @@ static void variable(struct fake_core *core, struct mr_endpoint *ep, const struc
     if (!variable_is_mine(ep, r, core, f))
         return;
     if (r->message->preamble.op == MR_OP_VARIABLE_PUSH) {
-        memcpy(f->values + range[0], t[1].data, t[1].bytes);
+        fake_record_tell(core, ep, r);
+        if (!fake_record_has(core, r))
+            memcpy(f->values + range[0], t[1].data, t[1].bytes);
+        fake_record_add(core, r);
         mr_reply_status(ep, r->ref, MR_OK);
         return;
     }

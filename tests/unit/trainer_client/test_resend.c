@@ -334,12 +334,16 @@ static void test_other_pushes(void **state)
         mr_push_gradients_bags(x.client, NULL, x.table, x.keys, offsets, 1, DIM, (float[]){2, 2}), MR_OK);
     for (uint32_t i = 0; i < KEYS; i++)
         x.expected[i] += 2;
+    assert_int_equal(mr_variable_push(x.client, NULL, variable, 1, 2, (float[]){50, 60}), MR_OK);
     assert_int_equal(mr_variable_push_gradient(x.client, NULL, variable, 4, gradient), MR_OK);
     crash(&x);
     check_rows(&x);
     assert_int_equal(mr_variable_pull(x.client, NULL, variable, 0, 0, &reply), MR_OK);
     for (uint32_t i = 0; i < 4; i++)
-        assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[i] == -gradient[i]);
+        assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[i] == (i == 1   ? 50
+                                                                            : i == 2 ? 60
+                                                                                     : 0) -
+                                                                               gradient[i]);
     mr_reply_free(reply);
     stop(&x);
 }
