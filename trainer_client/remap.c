@@ -279,17 +279,26 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
     }
 }
 
-/* The first of the new lanes answers for what had been given up, and all for the losses met here. */
+/* Keys that were the lane's are this core's: so it has the lane's record. Others know of it by marks only. */
+static bool has_keys_of(const struct mrc_replay *lane)
+{
+    for (const struct mr_link *l = lane->kept.next; l != &lane->kept; l = l->next) {
+        if (MR_CONTAINER(l, struct mrc_push, kept)->tensor_count > 0)
+            return true;
+    }
+    return false;
+}
+
+/* The first of the new lanes that can tell answers for what had been given up, and for the losses met here. */
 static void pass_on(struct mr_client *client, struct mrc_replay *from)
 {
     for (uint32_t core = 0; core < client->node.core_count; core++) {
         struct mrc_link *link = client->links[core];
 
         for (uint32_t i = 0; i < link->former_count; i++) {
-            if (link->former[i]->lane != from->lane)
+            if (link->former[i]->lane != from->lane || !has_keys_of(link->former[i]))
                 continue;
-            if (from->gone_to > link->former[i]->gone_to)
-                mrc_replay_inherit(link->former[i], from);
+            mrc_replay_inherit(link->former[i], from);
             mrc_replay_retire(from, link->former[i]);
             return;
         }

@@ -272,6 +272,7 @@ static bool make_room(struct mrc_replay *r, uint64_t bytes)
         struct mrc_push *oldest = PUSH_OF(l, kept);
 
         l = l->next;
+        r->given_up_to = oldest->number;
         let_go(r, oldest);
         r->given_up++;
     }
@@ -318,9 +319,13 @@ void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from)
     mrc_replay_init(from, 0, to->bytes_max);
 }
 
+/* What went because it was on disk is of no interest: parts of a lane may have come there at different times. */
 void mrc_replay_inherit(struct mrc_replay *to, const struct mrc_replay *from)
 {
-    to->gone_to = from->gone_to;
+    if (from->given_up_to <= from->floor || from->given_up_to <= to->given_up_to)
+        return;
+    to->given_up_to = from->given_up_to;
+    to->gone_to = from->given_up_to;
     to->gone_to_step = from->gone_to_step;
     to->trail = from->trail;
 }

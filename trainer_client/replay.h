@@ -76,6 +76,7 @@ struct mrc_replay {
     uint64_t count;   /* in `kept` */
     uint64_t gone_to; /* the highest number that was answered and is not here any more */
     uint64_t gone_to_step;
+    uint64_t given_up_to;   /* the highest that went before it was known to be on disk */
     struct mrc_trail trail; /* of those */
     bool restarted;         /* the floor is not known again yet */
     uint64_t pause_until_us;
