@@ -13,13 +13,14 @@
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 
-#define PORT       7700
-#define CORES      2u
-#define CALLS      48u
-#define CALL_BYTES 50000u
-#define ANSWER_MS  20000u
-#define SILENCE_MS 300u
-#define TRIES      60
+#define PORT         7700
+#define CORES        2u
+#define CALLS        48u
+#define CALL_BYTES   50000u
+#define ANSWER_MS    20000u
+#define SILENCE_MS   300u
+#define TRIES        60
+#define MIDDLE_TURNS 4u /* of at least 20: a turn takes at most 64 datagrams */
 
 enum key { OLD, NEW, KEYS };
 
@@ -138,7 +139,7 @@ static void test_rotation_under_load(void **state)
     is_taken(x, NEW);
     is_taken(x, OLD);
     for (uint32_t core = 0; core < CORES; core++)
-        wire_client_set_key_at(x->clients[core], x->keys[NEW], CALLS / 2);
+        wire_client_set_key_at(x->clients[core], x->keys[NEW], MIDDLE_TURNS);
     work(x);
     assert_int_equal(rename(x->next_file, x->key_file), 0);
     assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);

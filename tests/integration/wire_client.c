@@ -27,8 +27,8 @@ struct wire_client {
     uint32_t pending;
     uint64_t sequence;       /* of the last reply */
     enum mr_status status;   /* the first that is not MR_OK */
-    const uint8_t *next_key; /* to be used once no more than next_key_at calls are pending; NULL: none */
-    uint32_t next_key_at;
+    const uint8_t *next_key; /* to be used after so many turns of the next calls; NULL: none */
+    uint32_t next_key_turns;
 };
 
 static uint64_t now_us(void)
@@ -174,13 +174,17 @@ static void receive_all(struct wire_client *client)
     mr_endpoint_flush(client->endpoint, now_us());
 }
 
+static void use_next_key(struct wire_client *client)
+{
+    if (client->next_key == NULL || (client->pending > 0 && client->next_key_turns-- > 0))
+        return;
+    wire_client_set_key(client, client->next_key);
+    client->next_key = NULL;
+}
+
 static enum mr_status run_until_answered(struct wire_client *client)
 {
     while (client->pending > 0) {
-        if (client->next_key != NULL && client->pending <= client->next_key_at) {
-            wire_client_set_key(client, client->next_key);
-            client->next_key = NULL;
-        }
         uint64_t now = now_us(), due = mr_endpoint_poll(client->endpoint, now, SEGMENT_BUDGET);
         struct pollfd readable = {.fd = client->fd, .events = POLLIN};
         uint64_t wait_us = due > now ? due - now : 0;
@@ -188,6 +192,7 @@ static enum mr_status run_until_answered(struct wire_client *client)
 
         (void)ppoll(&readable, 1, &wait, NULL);
         receive_all(client);
+        use_next_key(client);
     }
     return client->status;
 }
@@ -267,10 +272,10 @@ void wire_client_set_key(struct wire_client *client, const uint8_t key[MR_PSK_BY
     mr_endpoint_set_keys(client->endpoint, keys, 1, now_us());
 }
 
-void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK_BYTES], uint32_t pending)
+void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK_BYTES], uint32_t turns)
 {
     client->next_key = key;
-    client->next_key_at = pending;
+    client->next_key_turns = turns;
 }
 
 uint64_t wire_client_restarts(const struct wire_client *client)

@@ -31,9 +31,9 @@ struct wire_client_request {
 #define WIRE_CLIENT_TEXT_BYTES 512
 enum mr_status wire_client_ask(struct wire_client *client, const struct wire_client_request *request,
                                uint32_t timeout_ms, char text[WIRE_CLIENT_TEXT_BYTES]);
-/* Use this key, at once or in the middle of the next calls: when only `pending` of them are still to be answered. */
+/* Use this key: at once, or in the middle of the next calls, after `turns` of waiting for datagrams. */
 void wire_client_set_key(struct wire_client *client, const uint8_t key[MR_PSK_BYTES]);
-void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK_BYTES], uint32_t pending);
+void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK_BYTES], uint32_t turns);
 /* Times the session was made anew, by a server that did not know it any more. */
 uint64_t wire_client_restarts(const struct wire_client *client);
 /* What the answer to the last of these said in `sequence`. */
