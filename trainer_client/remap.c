@@ -7,11 +7,8 @@
 #include "trainer_client/clock.h"
 #include "trainer_client/future.h"
 #include "trainer_client/resend.h"
-#include "trainer_client/shard.h"
 
 #define ASK_AGAIN_US 100000u
-/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients. A variable's has head and gradient. */
-#define ROWS_TENSORS 4u
 
 /* ---- lists of lanes ---- */
 
@@ -170,71 +167,17 @@ static bool give(struct mr_client *client, uint32_t core, const struct mrc_repla
     return true;
 }
 
-/* A push with this core's share of the rows, to be filled in. */
-static struct mrc_push *new_share(const struct mrc_push *push, uint32_t keys, uint32_t bags)
-{
-    uint32_t dim = push->tensors[3].dims[1];
-    bool single = push->tensors[2].dims[0] == 0;
-    struct mr_tensor tensors[ROWS_TENSORS] = {push->tensors[0], mr_tensor_1d(MR_U64, keys, NULL),
-                                              mr_tensor_1d(MR_U32, single ? 0 : bags + 1, NULL),
-                                              mr_tensor_2d(MR_F32, single ? keys : bags, dim, NULL)};
-
-    return mrc_push_new(push->op, push->table, push->priority, push->step, tensors, ROWS_TENSORS);
-}
-
-static void fill_shares(struct mrc_shard *shard, uint32_t pooling, const struct mrc_push *push,
-                        struct mrc_push *const shares[])
-{
-    const struct mr_tensor *t = push->tensors;
-    uint64_t *keys[MR_CORE_MAX] = {NULL};
-    uint32_t *offsets[MR_CORE_MAX] = {NULL};
-    float *gradients[MR_CORE_MAX] = {NULL};
-
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
-        if (shares[core] == NULL)
-            continue;
-        keys[core] = shares[core]->tensors[1].data;
-        offsets[core] = shares[core]->tensors[2].data;
-        gradients[core] = shares[core]->tensors[3].data;
-    }
-    if (t[2].dims[0] == 0) {
-        mrc_shard_split_keys(shard, t[1].data, keys);
-        mrc_shard_split_rows(shard, t[3].data, t[3].dims[1], gradients);
-        return;
-    }
-    mrc_shard_split_bags(shard, pooling, t[1].data, t[2].data, t[2].dims[0] - 1, keys, offsets);
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
-        if (shares[core] != NULL)
-            mrc_shard_split_bag_rows(shard, core, t[3].data, t[3].dims[1], gradients[core]);
-    }
-}
-
 static bool split_rows(struct mr_client *client, const struct mrc_replay *from, const struct mrc_push *push,
                        const struct mr_feature *table)
 {
-    const struct mr_tensor *t = push->tensors;
-    struct mrc_push *shares[MR_CORE_MAX] = {NULL};
-    struct mrc_shard shard;
-    bool ok = true, bags = t[2].dims[0] > 0;
+    struct mrc_push *shares[MR_CORE_MAX];
+    bool ok = mrc_push_split(push, client->node.partition_core, table, shares), given = true;
 
-    if (!mrc_shard_keys(&shard, client->node.partition_core, table->seed, t[1].data, t[1].dims[0], bags))
-        return false;
-    if (bags)
-        mrc_shard_bags(&shard, t[2].data, t[2].dims[0] - 1);
     for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++) {
-        if (shard.keys[core] > 0)
-            ok = (shares[core] = new_share(push, shard.keys[core], shard.bags[core])) != NULL;
+        if (shares[core] != NULL)
+            given &= give(client, core, from, shares[core], push->number, push->after);
     }
-    if (ok)
-        fill_shares(&shard, table->pooling, push, shares);
-    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
-        if (!ok)
-            mrc_push_free(shares[core]);
-        else if (shares[core] != NULL)
-            ok = give(client, core, from, shares[core], push->number, push->after);
-    }
-    free(shard.memory);
-    return ok;
+    return ok && given;
 }
 
 /* Nothing of it has to be split: the push itself goes over. */
@@ -268,7 +211,7 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
 
     if (feature == NULL) {
         mrc_replay_drop(from, push, MR_UNKNOWN_TABLE);
-    } else if (push->tensor_count != ROWS_TENSORS) {
+    } else if (push->tensor_count != MRC_ROWS_TENSORS) {
         uint16_t core = mrc_variable_core(feature, node->partition_core);
 
         if (!hand_over(client, core, from, push))
@@ -306,41 +249,8 @@ static void pass_on(struct mr_client *client, struct mrc_replay *from)
     mrc_replay_retire(from, &client->links[0]->own);
 }
 
-/* ---- pieces: what one number of a lane has become on several links ---- */
-
-/* A core takes a number once, so that pieces which may meet at one core become one push again. */
-static struct mrc_push *join(struct mrc_push *const pieces[], uint32_t count)
-{
-    const struct mrc_push *first = pieces[0];
-    uint32_t keys = 0, bags = 0, dim = first->tensors[3].dims[1];
-    bool single = first->tensors[2].dims[0] == 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        keys += pieces[i]->tensors[1].dims[0];
-        bags += single ? 0 : pieces[i]->tensors[2].dims[0] - 1;
-    }
-    struct mrc_push *push = new_share(first, keys, bags);
-
-    if (push == NULL)
-        return NULL;
-    uint64_t *key = push->tensors[1].data;
-    uint32_t *offset = push->tensors[2].data, done = 0;
-    float *gradient = push->tensors[3].data;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const struct mr_tensor *t = pieces[i]->tensors;
-
-        memcpy(key + done, t[1].data, t[1].bytes);
-        memcpy(gradient, t[3].data, t[3].bytes);
-        gradient += (size_t)t[3].dims[0] * dim;
-        for (uint32_t b = 0; !single && b + 1 < t[2].dims[0]; b++)
-            *offset++ = done + ((const uint32_t *)t[2].data)[b];
-        done += t[1].dims[0];
-    }
-    if (!single)
-        *offset = done;
-    return push;
-}
+/* ---- pieces: what one number of a lane has become on several links. A core takes a number once, so that those which may meet
+ * at one core become one push again. ---- */
 
 static struct mrc_push *oldest(const struct mrc_replay *lane)
 {
@@ -383,7 +293,7 @@ static uint32_t unite(struct mrc_replay *const lanes[], uint32_t at[], uint32_t 
     }
     if (count == 1)
         return at[0];
-    whole = join(pieces, count);
+    whole = mrc_push_join(pieces, count);
     uint64_t number = pieces[0]->number, after = pieces[0]->after;
 
     for (uint32_t i = 0; i < count; i++) {

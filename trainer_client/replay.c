@@ -7,50 +7,6 @@
 
 #define PUSH_OF(l, member) MR_CONTAINER(l, struct mrc_push, member)
 
-/* ---- pushes ---- */
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
-}
-
-struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint64_t step,
-                              const struct mr_tensor *tensors, uint32_t tensor_count)
-{
-    size_t head_bytes = aligned(sizeof(struct mrc_push) + tensor_count * sizeof *tensors);
-    size_t bytes = head_bytes;
-
-    for (uint32_t t = 0; t < tensor_count; t++)
-        bytes += aligned(tensors[t].bytes);
-    struct mrc_push *push = aligned_alloc(64, bytes);
-
-    if (push == NULL)
-        return NULL;
-    *push = (struct mrc_push){.op = op,
-                              .priority = priority,
-                              .table = table,
-                              .step = step,
-                              .tensor_count = tensor_count,
-                              .tensors = (struct mr_tensor *)(push + 1),
-                              .bytes = bytes};
-    uint8_t *data = (uint8_t *)push + head_bytes;
-
-    for (uint32_t t = 0; t < tensor_count; t++) {
-        push->tensors[t] = tensors[t];
-        push->tensors[t].data = data;
-        if (tensors[t].data != NULL && tensors[t].bytes > 0)
-            memcpy(data, tensors[t].data, tensors[t].bytes);
-        data += aligned(tensors[t].bytes);
-    }
-    return push;
-}
-
-void mrc_push_free(struct mrc_push *push)
-{
-    assert(push == NULL || push->state == MRC_PUSH_NEW);
-    free(push);
-}
-
 /* ---- the lists ---- */
 
 static struct mr_link *queue_of(struct mrc_replay *r, enum mrc_push_state state)
@@ -112,7 +68,8 @@ static void init_lists(struct mrc_replay *r)
 
 void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max)
 {
-    *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max, .trail.skip = 1};
+    *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max};
+    mrc_trail_init(&r->trail);
     init_lists(r);
 }
 
@@ -147,41 +104,13 @@ void mrc_replay_fini(struct mrc_replay *r)
 
 /* ---- what is gone ---- */
 
-/* Half of the notes go when the trail is full: the steps that it tells are the wider apart the longer it is. */
-static void note_gone(struct mrc_trail *trail, uint64_t number, uint64_t step)
-{
-    if (++trail->skipped < trail->skip)
-        return;
-    trail->skipped = 0;
-    if (trail->count == MRC_REPLAY_TRAIL) {
-        for (uint32_t i = 0; i < MRC_REPLAY_TRAIL / 2; i++) {
-            trail->numbers[i] = trail->numbers[2 * i];
-            trail->steps[i] = trail->steps[2 * i];
-        }
-        trail->count = MRC_REPLAY_TRAIL / 2;
-        trail->skip *= 2;
-    }
-    trail->numbers[trail->count] = number;
-    trail->steps[trail->count++] = step;
-}
-
-/* Of the newest push noted up to `number`; of the oldest noted where there is none. */
-static uint64_t step_at(const struct mrc_trail *trail, uint64_t number)
-{
-    uint64_t step = trail->count > 0 ? trail->steps[0] : 0;
-
-    for (uint32_t i = 0; i < trail->count && trail->numbers[i] <= number; i++)
-        step = trail->steps[i];
-    return step;
-}
-
 /* An answered push leaves the buffer. */
 static void let_go(struct mrc_replay *r, struct mrc_push *push)
 {
     if (push->number > r->gone_to) {
         r->gone_to = push->number;
         r->gone_to_step = push->step;
-        note_gone(&r->trail, push->number, push->step);
+        mrc_trail_note(&r->trail, push->number, push->step);
     }
     take_out(r, push);
     mrc_push_free(push);
@@ -207,9 +136,9 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
     r->floor = floor;
     if (floor >= r->gone_to)
         return;
-    add_loss(r, r->gone_to - floor, step_at(&r->trail, floor + 1), r->gone_to_step, MR_OK);
+    add_loss(r, r->gone_to - floor, mrc_trail_step(&r->trail, floor + 1), r->gone_to_step, MR_OK);
     r->gone_to = 0;
-    r->trail = (struct mrc_trail){.skip = 1};
+    mrc_trail_init(&r->trail);
 }
 
 static void drop(struct mrc_replay *r, struct mrc_push *push)

@@ -17,48 +17,13 @@
 #include <stdint.h>
 #include "dataplane/wire/list.h"
 #include "dataplane/wire/mr_status.h"
-#include "dataplane/wire/mr_tensor.h"
+#include "trainer_client/push.h"
+#include "trainer_client/trail.h"
 
-#define MRC_PUSH_WINDOW      1024u /* numbers that the server's record tells apart */
-#define MRC_REPLAY_TRAIL     64u
+#define MRC_PUSH_WINDOW      1024u   /* numbers that the server's record tells apart */
 #define MRC_REPLAY_PAUSE_US  100000u /* before a push that has to wait for something is tried again */
 #define MRC_REPLAY_TRIES_MAX 100u    /* for a batch that is not fed again */
 #define MRC_NUMBER_BITS      48      /* of mr_preamble.sequence; the lane is above */
-
-enum mrc_push_state {
-    MRC_PUSH_NEW,   /* in no buffer */
-    MRC_PUSH_ASKED, /* its caller waits for the answer */
-    MRC_PUSH_DONE,  /* answered; kept until it is on disk */
-    MRC_PUSH_DUE,   /* to be sent again */
-    MRC_PUSH_AGAIN, /* sent again, not answered yet */
-    MRC_PUSH_LATER, /* the server does not know its batch (yet): to be tried again at retry_us */
-};
-
-/* A request, as it was sent. */
-struct mrc_push {
-    uint8_t op, priority;
-    uint16_t table;
-    uint64_t step;
-    uint32_t tensor_count;
-    struct mr_tensor *tensors; /* `data` is inside this push's memory */
-    uint64_t bytes;            /* all of it */
-    /* the buffer's own */
-    uint64_t number;
-    uint64_t after; /* all numbers up to this had been answered when this one was handed over */
-    enum mrc_push_state state;
-    uint32_t tries;
-    uint64_t retry_us;
-    void *asker;          /* ASKED: whoever waits; the owner's business */
-    struct mr_link kept;  /* by number */
-    struct mr_link queue; /* by number, among those of its state */
-};
-
-/* What is no longer here: enough numbers and steps to say which steps a loss concerns. */
-struct mrc_trail {
-    uint64_t numbers[MRC_REPLAY_TRAIL], steps[MRC_REPLAY_TRAIL];
-    uint32_t count;
-    uint64_t skip, skipped; /* every skip-th is noted */
-};
 
 struct mrc_loss {
     uint64_t pushes;    /* 0: nothing was lost */
@@ -87,12 +52,6 @@ struct mrc_replay {
 void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max);
 /* Frees what is kept. */
 void mrc_replay_fini(struct mrc_replay *r);
-
-/* A push with room for these tensors: `data` of those that have some is copied. NULL when memory is short. */
-struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint64_t step,
-                              const struct mr_tensor *tensors, uint32_t tensor_count);
-/* Of one that is in no buffer; NULL is fine. */
-void mrc_push_free(struct mrc_push *push);
 
 /* Takes the push in and numbers it, giving others up where that makes the room. False: the caller has to wait until a
  * push has been answered. Alone, it always fits. */

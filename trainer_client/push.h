@@ -1,0 +1,56 @@
+/* A copy of a push's request, as replay buffers keep it, and its splitting when the cores of the node have changed. Pure. */
+#ifndef MRC_PUSH_H
+#define MRC_PUSH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/list.h"
+#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/mr_tensor.h"
+#include "dataplane/wire/packet.h"
+
+/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients. A variable's has head and gradient. */
+#define MRC_ROWS_TENSORS 4u
+
+enum mrc_push_state {
+    MRC_PUSH_NEW,   /* in no buffer */
+    MRC_PUSH_ASKED, /* its caller waits for the answer */
+    MRC_PUSH_DONE,  /* answered; kept until it is on disk */
+    MRC_PUSH_DUE,   /* to be sent again */
+    MRC_PUSH_AGAIN, /* sent again, not answered yet */
+    MRC_PUSH_LATER, /* the server does not know its batch (yet): to be tried again at retry_us */
+};
+
+/* A request, as it was sent. */
+struct mrc_push {
+    uint8_t op, priority;
+    uint16_t table;
+    uint64_t step;
+    uint32_t tensor_count;
+    struct mr_tensor *tensors; /* `data` is inside this push's memory */
+    uint64_t bytes;            /* all of it */
+    /* the buffer's own */
+    uint64_t number;
+    uint64_t after; /* all numbers up to this had been answered when this one was handed over */
+    enum mrc_push_state state;
+    uint32_t tries;
+    uint64_t retry_us;
+    void *asker;          /* ASKED: whoever waits; the owner's business */
+    struct mr_link kept;  /* by number */
+    struct mr_link queue; /* by number, among those of its state */
+};
+
+/* A push with room for these tensors: `data` of those that have some is copied. NULL when memory is short. */
+struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint64_t step,
+                              const struct mr_tensor *tensors, uint32_t tensor_count);
+/* Of one that is in no buffer; NULL is fine. */
+void mrc_push_free(struct mrc_push *push);
+
+/* The shares of a push of rows for each core of a map; NULL for a core that owns none of its keys. False when memory is short:
+ * there are none then. */
+bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR_PARTITION_COUNT],
+                    const struct mr_feature *table, struct mrc_push *shares[MR_CORE_MAX]);
+/* One push of rows out of several of the same table. NULL when memory is short. */
+struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count);
+
+#endif
