@@ -56,6 +56,7 @@ enum sim_event_kind {
     SIM_CUT,
     SIM_STALL,
     SIM_MOVE,
+    SIM_KEYS, /* a node goes on from the old pre-shared key towards the new one */
 };
 
 struct sim_event {
@@ -104,6 +105,7 @@ struct sim_node {
     struct sim_rng rng; /* the endpoint's own */
     struct sim_link link;
     uint32_t life; /* rises with each restart */
+    bool has_new_key, has_old_key;
     /* its clock: what it shows at SIM_FIRST_US, and how much too fast it is */
     uint64_t clock_base_us;
     int64_t clock_drift_ppm;
@@ -180,7 +182,8 @@ struct sim {
     struct sim_faults faults;
     uint32_t servers, clients, restarts;
     bool may_restart_servers, may_restart_clients, memory_is_short, calm;
-    bool honest; /* nothing is damaged, forged or replayed */
+    bool changes_keys;
+    bool honest; /* nothing is damaged, forged or replayed, and all have the same key */
     struct sim_work work;
 
     struct sim_node nodes[SIM_NODES_MAX];
@@ -235,6 +238,7 @@ void sim_draw(struct sim *sim);
 void sim_draw_clock(struct sim_node *node);
 
 /* ---- sim_fault.c ---- */
+void sim_keys_configure(struct sim_node *node);
 void sim_fault_begin(struct sim *sim);
 void sim_fault_happen(struct sim *sim, enum sim_event_kind kind);
 void sim_fault_end(struct sim *sim);

@@ -222,8 +222,8 @@ static void draw_node(struct sim *sim, uint32_t index)
     c->app = node;
     c->memory = node->memory;
     c->session_idle_us = SESSION_IDLE_US;
-    c->psk_count = 1;
-    memset(c->psk[0], 0x21, MR_PSK_BYTES);
+    node->has_old_key = true;
+    sim_keys_configure(node);
     draw_sizes(sim, node);
     draw_link(node);
     sim_draw_clock(node);
@@ -254,7 +254,9 @@ void sim_draw(struct sim *sim)
     sim->kind = kinds[kind].name;
     kinds[kind].draw(sim);
     const struct sim_faults *f = &sim->faults;
-    sim->honest = f->damage_ppm + f->truncate_ppm + f->replay_ppm + f->stranger_ppm == 0;
+    sim->changes_keys = sim->faults_end_us > SIM_FIRST_US + 1 && sim_chance(&sim->rng, 100000);
+    sim->honest =
+        !sim->changes_keys && f->damage_ppm + f->truncate_ppm + f->replay_ppm + f->stranger_ppm == 0;
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
         draw_node(sim, i);
     sim->calls_to_start = sim->clients * sim->work.calls_per_client;

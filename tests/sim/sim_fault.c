@@ -81,12 +81,49 @@ static void move(struct sim *sim)
     sim_log(sim, "node %u moves to port %u", node->index, node->address.port);
 }
 
+/* ---- the pre-shared key is changed under way ---- */
+
+void sim_keys_configure(struct sim_node *node)
+{
+    struct mr_endpoint_config *c = &node->config;
+    c->psk_count = 0;
+    if (node->has_old_key)
+        memset(c->psk[c->psk_count++], 0x21, MR_PSK_BYTES);
+    if (node->has_new_key)
+        memset(c->psk[c->psk_count++], 0x22, MR_PSK_BYTES);
+}
+
+static void keys_set(struct sim_node *node, bool has_old, bool has_new)
+{
+    if (node->has_old_key == has_old && node->has_new_key == has_new)
+        return;
+    node->has_old_key = has_old;
+    node->has_new_key = has_new;
+    sim_keys_configure(node);
+    sim_log(node->sim, "node %u has the%s%s key", node->index, has_old ? " old" : "", has_new ? " new" : "");
+    mr_endpoint_set_keys(node->ep, (const uint8_t(*)[MR_PSK_BYTES])node->config.psk, node->config.psk_count,
+                         sim_clock_us(node));
+    node->poll_at_us = node->sim->now_us;
+}
+
+/* A client may be too early: then it waits. A server keeps the old key as long as a client has it. */
+static void keys_change(struct sim_node *node)
+{
+    const struct sim *sim = node->sim;
+    bool in_use = false;
+    for (uint32_t i = sim->servers; i < sim->servers + sim->clients; i++)
+        in_use |= sim->nodes[i].has_old_key;
+    keys_set(node, node->is_server && in_use, true);
+}
+
 void sim_fault_begin(struct sim *sim)
 {
     bool none = sim->faults_end_us == SIM_FIRST_US + 1;
     if (none)
         return;
     next(sim, SIM_RESTART);
+    if (sim->changes_keys)
+        next(sim, SIM_KEYS);
     if (sim_chance(&sim->rng, 400000))
         next(sim, SIM_CUT);
     if (sim_chance(&sim->rng, 400000))
@@ -112,6 +149,10 @@ void sim_fault_happen(struct sim *sim, enum sim_event_kind kind)
         stall(sim);
         next(sim, kind);
         break;
+    case SIM_KEYS:
+        keys_change(any_node(sim));
+        next(sim, kind);
+        break;
     default:
         move(sim);
         next(sim, kind);
@@ -126,6 +167,8 @@ void sim_fault_end(struct sim *sim)
     memset(&sim->faults, 0, sizeof(sim->faults));
     memset(sim->cut_until_us, 0, sizeof(sim->cut_until_us));
     sim->work.busy_ppm = 0;
+    for (uint32_t i = 0; sim->changes_keys && i < sim->servers + sim->clients; i++)
+        keys_set(&sim->nodes[i], false, true);
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
         if (sim->nodes[i].stalled_until_us > sim->now_us)
             sim->nodes[i].stalled_until_us = sim->now_us;

@@ -139,6 +139,7 @@ static void happen(struct sim *sim, const struct sim_event *event)
     case SIM_CUT:
     case SIM_STALL:
     case SIM_MOVE:
+    case SIM_KEYS:
         sim_fault_happen(sim, (enum sim_event_kind)event->kind);
         break;
     }
