@@ -306,7 +306,8 @@ static void print_counters(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++) {
         const struct mr_wire_counters *c = mr_endpoint_counters(sim->nodes[i].ep);
-        printf("%s %u:", sim_is_client(sim, i) ? "client" : "server", i);
+        printf("%s %u: memory=%zu of %zu", sim_is_client(sim, i) ? "client" : "server", i,
+               mr_endpoint_memory_used(sim->nodes[i].ep), sim->nodes[i].config.memory_bytes);
 #define PRINT_COUNTER(name, help)                                                                            \
     if (c->name != 0)                                                                                        \
         printf(" %s=%llu", #name, (unsigned long long)c->name);
@@ -316,14 +317,23 @@ static void print_counters(const struct sim *sim)
     }
 }
 
+/* Who has moved, and is idle, finds out by his keep-alives; until then what the server keeps for him stays. */
+static uint64_t calm_us(const struct sim *sim)
+{
+    const struct sim_work *w = &sim->work;
+    uint64_t bytes_max =
+        (uint64_t)sim->clients * w->calls_per_client * ((uint64_t)w->request_bytes_max + w->reply_bytes_max);
+    uint32_t moves = 0;
+    for (uint32_t i = sim->servers; i < sim->servers + sim->clients; i++)
+        moves += sim->nodes[i].moves;
+    return CALM_US + bytes_max / BYTES_PER_US + (moves > 0 && sim->memory_is_short ? 4 * KEEPALIVE_US : 0);
+}
+
 static void live(struct sim *sim)
 {
     run_until(sim, sim->faults_end_us, NULL);
     sim_fault_end(sim);
-    const struct sim_work *w = &sim->work;
-    uint64_t bytes_max =
-        (uint64_t)sim->clients * w->calls_per_client * ((uint64_t)w->request_bytes_max + w->reply_bytes_max);
-    run_until(sim, sim->now_us + CALM_US + bytes_max / BYTES_PER_US, all_over);
+    run_until(sim, sim->now_us + calm_us(sim), all_over);
     uint64_t over_us = sim->now_us - sim->faults_end_us;
     if (!sim->failed && !all_over(sim))
         sim_check_calls(sim);

@@ -86,6 +86,23 @@ static void an_idle_client_with_another_address_keeps_its_session(void **state)
     assert_int_equal(mr_endpoint_counters(p.ends[PAIR_SERVER].ep)->sessions_accepted, 1);
 }
 
+static void so_does_one_whose_key_was_changed_just_then(void **state)
+{
+    uint8_t keys[2][MR_PSK_BYTES] = {{77}};
+    pair_open(&p);
+    pair_run(&p, 1000000);
+    memcpy(keys[1], p.config[PAIR_SERVER].psk[0], MR_PSK_BYTES);
+    p.ends[PAIR_CLIENT].address.port++;
+    mr_endpoint_set_keys(p.ends[PAIR_SERVER].ep, (const uint8_t(*)[MR_PSK_BYTES])keys, 2, p.now_us);
+    mr_endpoint_set_keys(client(), (const uint8_t(*)[MR_PSK_BYTES])keys, 1, p.now_us);
+    pair_run(&p, 50000000);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 0);
+    uint64_t sent = mr_endpoint_counters(client())->tx_packets;
+    pair_run(&p, 50000000);
+    assert_in_range(mr_endpoint_counters(client())->tx_packets - sent, 5, 20); /* keep-alives */
+    assert_int_equal(mr_endpoint_counters(p.ends[PAIR_SERVER].ep)->sessions_accepted, 1);
+}
+
 static void close_says_bye_and_ends_calls(void **state)
 {
     struct pair_call a = {0}, b = {0};
@@ -161,6 +178,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_idle_session_finds_out_about_a_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(an_idle_client_with_another_address_keeps_its_session, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(so_does_one_whose_key_was_changed_just_then, setup, teardown),
         cmocka_unit_test_setup_teardown(close_says_bye_and_ends_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(a_handler_may_close_the_session, setup, teardown),
         cmocka_unit_test_setup_teardown(sessions_max_is_a_bound, setup, teardown),
