@@ -93,7 +93,8 @@ bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR
     struct mrc_shard shard;
     bool ok = true, bags = t[2].dims[0] > 0;
 
-    memset(shares, 0, MR_CORE_MAX * sizeof *shares);
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++)
+        shares[core] = NULL;
     if (!mrc_shard_keys(&shard, partition_core, table->seed, t[1].data, t[1].dims[0], bags))
         return false;
     if (bags)

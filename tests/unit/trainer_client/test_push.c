@@ -1,0 +1,109 @@
+/* Splitting a kept push by another map, and making one push of its pieces again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "dataplane/wire/op.h"
+#include "trainer_client/push.h"
+
+enum { KEYS = 100, BAGS = 10, DIM = 3, CORES = 3 };
+
+static uint8_t map[MR_PARTITION_COUNT];
+static uint64_t keys[KEYS];
+static float rows[KEYS * DIM];
+static uint32_t offsets[BAGS + 1];
+static uint32_t head[2] = {1, 0};
+
+static int set_up(void **state)
+{
+    (void)state;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        map[p] = (uint8_t)(p * 7 % CORES);
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i * 7919u;
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        rows[i] = (float)i;
+    for (uint32_t b = 0; b <= BAGS; b++)
+        offsets[b] = b * (KEYS / BAGS);
+    return 0;
+}
+
+static struct mrc_push *new_push(uint32_t bags)
+{
+    struct mr_tensor tensors[MRC_ROWS_TENSORS] = {
+        mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, KEYS, keys),
+        mr_tensor_1d(MR_U32, bags == 0 ? 0 : bags + 1, bags == 0 ? NULL : offsets),
+        mr_tensor_2d(MR_F32, bags == 0 ? KEYS : bags, DIM, rows)};
+    struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 5, tensors, MRC_ROWS_TENSORS);
+
+    assert_non_null(push);
+    return push;
+}
+
+/* What the push adds to each key's first element, for sum pooling. */
+static void add_up(const struct mrc_push *push, float sums[KEYS])
+{
+    const struct mr_tensor *t = push->tensors;
+    const uint64_t *key = t[1].data;
+    const uint32_t *offset = t[2].data;
+    const float *row = t[3].data;
+
+    for (uint32_t i = 0, bag = 0; i < t[1].dims[0]; i++) {
+        while (t[2].dims[0] > 0 && offset[bag + 1] <= i)
+            bag++;
+        sums[key[i] / 7919u] += row[(size_t)(t[2].dims[0] > 0 ? bag : i) * DIM];
+    }
+}
+
+static void check_split_and_join(uint32_t bags)
+{
+    struct mr_feature table = mr_feature_table("t", DIM);
+    struct mrc_push *push = new_push(bags), *shares[MR_CORE_MAX], *whole;
+    float expected[KEYS] = {0}, split[KEYS] = {0}, joined[KEYS] = {0};
+
+    add_up(push, expected);
+    assert_true(mrc_push_split(push, map, &table, shares));
+    for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
+        assert_true((shares[core] != NULL) == (core < CORES));
+        if (core >= CORES)
+            continue;
+        const uint64_t *key = shares[core]->tensors[1].data;
+
+        for (uint32_t i = 0; i < shares[core]->tensors[1].dims[0]; i++)
+            assert_int_equal(map[mr_partition_of(mr_key_hash(key[i], table.seed))], core);
+        assert_int_equal(shares[core]->step, 5);
+        add_up(shares[core], split);
+    }
+    whole = mrc_push_join(shares, CORES);
+    assert_non_null(whole);
+    add_up(whole, joined);
+    for (uint32_t k = 0; k < KEYS; k++)
+        assert_true(split[k] == expected[k] && joined[k] == expected[k]);
+    mrc_push_free(push);
+    mrc_push_free(whole);
+    for (uint32_t core = 0; core < CORES; core++)
+        mrc_push_free(shares[core]);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    check_split_and_join(0);
+}
+
+static void test_bags(void **state)
+{
+    (void)state;
+    check_split_and_join(BAGS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_rows, set_up),
+        cmocka_unit_test_setup(test_bags, set_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
