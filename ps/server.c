@@ -75,6 +75,8 @@ void ps_server_dp_config(const struct ps_config *config, struct dp_config *out)
     out->endpoint.message_bytes_max = (uint32_t)(config->transport_message_mib_max * MIB);
     out->endpoint.receive_window_bytes = (uint32_t)config->transport_receive_window_kib * 1024;
     out->endpoint.memory_bytes = config->memory_messages_mib * MIB;
+    out->endpoint.session_memory_bytes = config->transport_session_memory_mib * MIB;
+    out->endpoint.no_bundle = !config->transport_bundle;
     out->endpoint.session_idle_us = config->transport_session_idle_s * 1000000;
     out->endpoint.map_version = 1;
 }

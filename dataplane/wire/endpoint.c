@@ -132,6 +132,8 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
         mr_endpoint_destroy(ep);
         return MR_NO_MEMORY;
     }
+    if (ep->config.session_memory_bytes == 0)
+        ep->config.session_memory_bytes = mr_buddy_capacity_bytes(ep->memory) / 2;
     mr_keys_init(ep);
     config->io.random(config->io.self, ep->cookie_secret, sizeof(ep->cookie_secret));
     config->io.random(config->io.self, &ep->boot_nonce, sizeof(ep->boot_nonce));

@@ -126,7 +126,11 @@ struct mr_endpoint_config {
     size_t
         memory_bytes; /* for messages being put together, kept answers and requests; default 64 MiB. Requests take
                                  at most half, or there is one alone: the rest is for their replies */
-    void *memory;     /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
+    size_t
+        session_memory_bytes; /* serving side: what one session's calls may hold of it, or one call alone; more is
+                                    answered BUSY. 0 = half, the default */
+    bool no_bundle; /* every message in packets of its own: for measuring and for looking at packets */
+    void *memory;   /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
     uint64_t session_idle_us; /* serving side forgets a silent session after this; default 60 s */
     uint64_t busy_retry_us;   /* default 200 */
 };

@@ -124,6 +124,7 @@ struct mr_served {
     uint32_t grant_bytes;      /* of a reply that may be sent before the first ACK */
     uint32_t flight_max_bytes; /* of all replies: what the client's buffer takes */
     uint32_t receiving;        /* slots in that state */
+    size_t memory_bytes;       /* of message memory, in blocks, that its slots hold */
     uint32_t next;             /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
     uint16_t udp_bytes_max;
     uint8_t auth_index;
@@ -349,6 +350,11 @@ bool mr_keys_session_verify(struct mr_session *session, const struct mr_packet *
 /* ---- serve.c ---- */
 
 void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet);
+/* Message memory for the slot. NULL when there is none, or when the session holds its share, in other slots too. */
+void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_served *served, const struct mr_slot *slot,
+                    size_t bytes);
+/* Give back such a block; NULL is fine. */
+void mr_slot_free(struct mr_endpoint *ep, struct mr_served *served, void *block);
 /* Give back what the slot holds, whatever its state. */
 void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot);
 void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint64_t call_id);
@@ -360,7 +366,6 @@ const uint8_t *mr_slot_message(const struct mr_slot *slot, uint8_t *status_messa
 /* A request that was taken in whole is sent again, or asked about: with `probe` the client has waited for it in vain. */
 void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe);
 void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet);
-void mr_later_free(struct mr_endpoint *ep, struct mr_later *later);
 
 /* ---- session.c ---- */
 

@@ -24,20 +24,15 @@ bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref)
     return slot_find(ep, ref) != NULL;
 }
 
-void mr_later_free(struct mr_endpoint *ep, struct mr_later *later)
-{
-    mr_list_remove(&later->link);
-    mr_buddy_free(ep->memory, later->bytes);
-    mr_buddy_free(ep->memory, later);
-}
-
 /* An answer to a call whose session is gone: all that is left of it is the request's memory. */
 static void orphan_free(struct mr_endpoint *ep, struct mr_call_ref ref)
 {
     for (struct mr_link *l = ep->orphans.next; l != &ep->orphans; l = l->next) {
         struct mr_later *later = MR_CONTAINER(l, struct mr_later, link);
         if (later->request.ref.session_id == ref.session_id && later->request.ref.call_id == ref.call_id) {
-            mr_later_free(ep, later);
+            mr_list_remove(&later->link);
+            mr_buddy_free(ep->memory, later->bytes);
+            mr_buddy_free(ep->memory, later);
             return;
         }
     }
@@ -52,10 +47,12 @@ static struct mr_slot *slot_answer(struct mr_endpoint *ep, struct mr_call_ref re
     return slot;
 }
 
-static void request_free(struct mr_endpoint *ep, struct mr_slot *slot)
+static void request_free(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
 {
-    if (slot->later != NULL)
-        mr_later_free(ep, slot->later);
+    if (slot->later != NULL) {
+        mr_slot_free(ep, served, slot->later->bytes);
+        mr_slot_free(ep, served, slot->later);
+    }
     slot->later = NULL;
 }
 
@@ -70,7 +67,7 @@ static void set_acked(struct mr_endpoint *ep, struct mr_served *served, struct m
 /* From EXECUTING to DONE, and off it goes. */
 static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
 {
-    request_free(ep, slot);
+    request_free(ep, &ep->served[ref.session_index], slot);
     slot->begun = false;
     slot->state = MR_SLOT_DONE;
     if (slot->acked)
@@ -83,7 +80,7 @@ static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slo
 
 static bool sending_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
 {
-    struct mr_sending *sending = mr_buddy_alloc(ep->memory, sizeof(*sending));
+    struct mr_sending *sending = mr_slot_alloc(ep, served, slot, sizeof(*sending));
     if (sending == NULL)
         return false;
     mr_list_init(&sending->link);
@@ -124,13 +121,13 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
         mr_reply_status(ep, ref, MR_TOO_LARGE);
         return false;
     }
-    uint8_t *message = mr_buddy_alloc(ep->memory, bytes);
+    uint8_t *message = mr_slot_alloc(ep, served, slot, bytes);
     if (message == NULL)
         return false;
     slot->message = message;
     slot->message_bytes = bytes;
     if (bytes > served->peer.segment_bytes && !sending_begin(ep, served, slot)) {
-        mr_buddy_free(ep->memory, message);
+        mr_slot_free(ep, served, message);
         slot->message = NULL;
         return false;
     }
@@ -215,7 +212,7 @@ void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref)
     if (slot == NULL)
         return;
     assert(!slot->begun && "mr_reply_busy after mr_reply_begin");
-    request_free(ep, slot);
+    request_free(ep, &ep->served[ref.session_index], slot);
     slot->state = MR_SLOT_EMPTY;
     mr_served_busy(ep, &ep->served[ref.session_index], ref.call_id);
 }
@@ -224,17 +221,18 @@ const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_
 {
     struct mr_slot *slot = slot_find(ep, request->ref);
     assert(slot != NULL && slot->later == NULL && ep->executing != NULL);
+    struct mr_served *served = &ep->served[request->ref.session_index];
     const struct mr_message *message = request->message;
     uint32_t count = message->preamble.tensor_count;
-    struct mr_later *later = mr_buddy_alloc(ep->memory, sizeof(*later) - sizeof(message->tensors) +
-                                                            count * sizeof(message->tensors[0]));
+    struct mr_later *later = mr_slot_alloc(
+        ep, served, slot, sizeof(*later) - sizeof(message->tensors) + count * sizeof(message->tensors[0]));
     if (later == NULL)
         return NULL;
     uint8_t *bytes = ep->executing;
     if (bytes == ep->scratch) {
-        bytes = mr_buddy_alloc(ep->memory, ep->executing_bytes);
+        bytes = mr_slot_alloc(ep, served, slot, ep->executing_bytes);
         if (bytes == NULL) {
-            mr_buddy_free(ep->memory, later);
+            mr_slot_free(ep, served, later);
             return NULL;
         }
         memcpy(bytes, ep->scratch, ep->executing_bytes);

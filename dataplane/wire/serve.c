@@ -4,19 +4,56 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 
+static bool holds_memory(const struct mr_slot *slot)
+{
+    return slot->transfer != NULL || slot->message != NULL || slot->later != NULL;
+}
+
+/* One call alone may have more than the share, or a large one could never be served. */
+static bool share_is_used_up(const struct mr_endpoint *ep, const struct mr_served *served,
+                             const struct mr_slot *slot, size_t bytes)
+{
+    if (served->memory_bytes + mr_buddy_block_bytes(bytes) <= ep->config.session_memory_bytes)
+        return false;
+    for (uint32_t i = 0; i < served->peer.window; i++)
+        if (&served->slots[i] != slot && holds_memory(&served->slots[i]))
+            return true;
+    return false;
+}
+
+void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_served *served, const struct mr_slot *slot,
+                    size_t bytes)
+{
+    if (share_is_used_up(ep, served, slot, bytes)) {
+        ep->counters.shares_used_up++;
+        return NULL;
+    }
+    size_t before = mr_buddy_used_bytes(ep->memory);
+    void *block = mr_buddy_alloc(ep->memory, bytes);
+    served->memory_bytes += mr_buddy_used_bytes(ep->memory) - before;
+    return block;
+}
+
+void mr_slot_free(struct mr_endpoint *ep, struct mr_served *served, void *block)
+{
+    size_t before = mr_buddy_used_bytes(ep->memory);
+    mr_buddy_free(ep->memory, block);
+    served->memory_bytes -= before - mr_buddy_used_bytes(ep->memory);
+}
+
 void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
 {
     if (slot->transfer != NULL) {
         if (slot->state == MR_SLOT_RECEIVING) {
-            mr_buddy_free(ep->memory, ((struct mr_receiving *)slot->transfer)->in.bytes);
+            mr_slot_free(ep, served, ((struct mr_receiving *)slot->transfer)->in.bytes);
             served->receiving--;
         } else {
             mr_sending_stop(ep, slot->transfer);
         }
-        mr_buddy_free(ep->memory, slot->transfer);
+        mr_slot_free(ep, served, slot->transfer);
         slot->transfer = NULL;
     }
-    mr_buddy_free(ep->memory, slot->message);
+    mr_slot_free(ep, served, slot->message);
     slot->message = NULL;
     slot->state = MR_SLOT_EMPTY;
 }
@@ -100,10 +137,10 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_served *served, stru
 static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
                             uint32_t message_bytes)
 {
-    struct mr_receiving *receiving = mr_buddy_alloc(ep->memory, sizeof(*receiving));
-    uint8_t *bytes = receiving != NULL ? mr_buddy_alloc(ep->memory, message_bytes) : NULL;
+    struct mr_receiving *receiving = mr_slot_alloc(ep, served, slot, sizeof(*receiving));
+    uint8_t *bytes = receiving != NULL ? mr_slot_alloc(ep, served, slot, message_bytes) : NULL;
     if (bytes == NULL) {
-        mr_buddy_free(ep->memory, receiving);
+        mr_slot_free(ep, served, receiving);
         mr_served_busy(ep, served, slot->call_id);
         return false;
     }
@@ -123,11 +160,11 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served,
     uint32_t message_bytes = receiving->in.message_bytes;
     uint64_t first_us = receiving->first_us;
     slot->transfer = NULL;
-    mr_buddy_free(ep->memory, receiving);
+    mr_slot_free(ep, served, receiving);
     slot->state = MR_SLOT_EMPTY;
     served->receiving--;
     if (execute(ep, served, slot, bytes, bytes, message_bytes, first_us))
-        mr_buddy_free(ep->memory, bytes);
+        mr_slot_free(ep, served, bytes);
     if (slot->state ==
         MR_SLOT_EXECUTING) /* the answer comes later: what is in flight of the request counts no more */
         (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, message_bytes);

@@ -157,7 +157,7 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
     uint32_t index = (uint32_t)__builtin_ctzll(peer->ready);
     struct small_message message = ready_message(peer, index, status_message);
     uint64_t others = peer->ready & (peer->ready - 1);
-    if (others == 0)
+    if (others == 0 || ep->config.no_bundle)
         return send_alone(ep, peer, index, &message);
     uint32_t room = peer->segment_bytes;
     struct small_message second = ready_message(peer, (uint32_t)__builtin_ctzll(others), status_message);

@@ -24,6 +24,7 @@
     X(calls_made, "calls sent")                                                                              \
     X(calls_ended, "calls ended, with whatever status")                                                      \
     X(busy_sent, "requests refused for want of memory")                                                      \
+    X(shares_used_up, "times a session already held its share of message memory")                            \
     X(busy_received, "requests refused by the peer, sent again later")                                       \
     X(sessions_accepted, "sessions accepted")                                                                \
     X(sessions_expired, "sessions forgotten after silence")                                                  \

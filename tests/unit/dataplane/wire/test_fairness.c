@@ -35,7 +35,7 @@ static enum pair_verdict count(struct pair *pair, enum pair_side from, uint32_t 
             sent_to[i]++;
     if (h.session_id == sessions[0]->peer.session_id && h.call_id <= GREEDY)
         sent_of_call[h.call_id]++;
-    return swallow ? PAIR_DROP : PAIR_PASS;
+    return swallow && from == PAIR_SERVER ? PAIR_DROP : PAIR_PASS;
 }
 
 static void start(uint32_t n)
@@ -194,6 +194,78 @@ static void requests_share_a_short_window(void **state)
     assert_int_equal(calls[0].ended + calls[1].ended + calls[2].ended, 3);
 }
 
+static void start_with_share(size_t share_bytes)
+{
+    start(0);
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_SERVER].memory_bytes = 4u << 20;
+    p.config[PAIR_SERVER].session_memory_bytes = share_bytes;
+    pair_start(&p);
+    for (uint32_t i = 0; i < 2; i++) {
+        pair_open(&p);
+        sessions[i] = p.session;
+    }
+}
+
+/* It does not acknowledge what it gets. */
+static void one_session_cannot_hold_all_memory(void **state)
+{
+    const struct mr_wire_counters *counters;
+    start_with_share(0);
+    counters = mr_endpoint_counters(server());
+    p.reply_bytes = 100000; /* 128 KiB each */
+    for (uint32_t i = 0; i < 40; i++)
+        call(i, sessions[0], MR_OP_LOOKUP, 0, 0);
+    deliver_requests();
+    assert_in_range(mr_endpoint_memory_used(server()), 15u << 17, 2u << 20);
+    assert_in_range(counters->busy_sent, 24, 25);
+    assert_int_equal(counters->shares_used_up, counters->busy_sent);
+    for (uint32_t i = 0; i < 10; i++)
+        call(40 + i, sessions[1], MR_OP_LOOKUP, 0, 0);
+    deliver_requests();
+    assert_in_range(counters->busy_sent, 24, 25);
+    assert_int_equal(p.executed, 50 - counters->busy_sent);
+    p.filter = NULL;
+    pair_run(&p, 3000000);
+    for (uint32_t i = 0; i < 50; i++)
+        assert_int_equal(calls[i].ended, 1);
+    assert_int_equal(p.executed, 50);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    assert_int_equal(server()->served[0].memory_bytes + server()->served[1].memory_bytes, 0);
+}
+
+static void requests_and_what_is_answered_later_count_too(void **state)
+{
+    start_with_share(300000);
+    for (uint32_t i = 0; i < 4; i++)
+        call(i, sessions[0], MR_OP_SAVE, 0, 100000);
+    pair_run(&p, 20000);
+    assert_int_equal(p.later_count, 2);
+    assert_true(mr_endpoint_counters(server())->shares_used_up > 0);
+    assert_true(server()->served[0].memory_bytes <= 300000);
+    for (uint32_t i = 0; i < 4; i++) {
+        mr_reply_status(server(), p.later[i], MR_OK);
+        pair_run(&p, 50000);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(calls[i].ended, 1);
+    assert_int_equal(server()->served[0].memory_bytes, 0);
+}
+
+static void one_call_alone_may_have_more_than_the_share(void **state)
+{
+    start_with_share(10000);
+    for (uint32_t i = 0; i < 3; i++)
+        call(i, sessions[0], MR_OP_ECHO, 0, 200000);
+    pair_run(&p, 3000000);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(calls[i].ended, 1);
+        assert_int_equal(calls[i].status, MR_OK);
+    }
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +274,9 @@ int main(void)
         cmocka_unit_test_teardown(within_a_session_too, teardown),
         cmocka_unit_test_teardown(a_small_reply_passes_all_large_ones, teardown),
         cmocka_unit_test_teardown(requests_share_a_short_window, teardown),
+        cmocka_unit_test_teardown(one_session_cannot_hold_all_memory, teardown),
+        cmocka_unit_test_teardown(requests_and_what_is_answered_later_count_too, teardown),
+        cmocka_unit_test_teardown(one_call_alone_may_have_more_than_the_share, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,20 @@ static void messages_that_do_not_fit_together_go_alone(void **state)
     assert_int_equal(plain[PAIR_SERVER], 6);
 }
 
+static void bundling_may_be_switched_off(void **state)
+{
+    struct pair_call calls[20];
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_CLIENT].no_bundle = p.config[PAIR_SERVER].no_bundle = true;
+    pair_start(&p);
+    pair_open(&p);
+    make_calls(calls, 20, 0);
+    assert_int_equal(plain[PAIR_CLIENT], 20);
+    assert_int_equal(plain[PAIR_SERVER], 20);
+    assert_int_equal(bundles[PAIR_CLIENT] + bundles[PAIR_SERVER], 0);
+}
+
 static void a_full_port_delays_and_loses_nothing(void **state)
 {
     struct pair_call calls[10] = {0}, large = {0};
@@ -192,6 +206,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_small_message_travels_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(small_messages_share_packets_both_ways, setup, teardown),
         cmocka_unit_test_setup_teardown(messages_that_do_not_fit_together_go_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(bundling_may_be_switched_off, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_port_delays_and_loses_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(a_poll_keeps_to_its_budget, setup, teardown),
         cmocka_unit_test_setup_teardown(large_messages_take_turns, setup, teardown),
