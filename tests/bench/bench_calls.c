@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "millrace.h"
+#include "tests/bench/bench_util.h"
 
 #define ROWS        13312u /* 512 samples x 26 slots */
 #define DIM         16u
@@ -18,47 +18,17 @@
 #define OUTSTANDING 64u
 #define STREAM      77u /* of the batches fed here */
 
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void check(enum mr_status status, const char *what)
-{
-    if (status == MR_OK) {
-        return;
-    }
-    fprintf(stderr, "bench_calls: %s: %s (%s)\n", what, mr_status_text(status), mr_last_error());
-    exit(1);
-}
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void print_latency(const char *name, double *us, uint32_t runs)
-{
-    qsort(us, runs, sizeof *us, compare_double);
-    printf("{\"name\": \"%s\", \"value\": %.2f, \"unit\": \"us\", \"p99\": %.2f, \"runs\": %u}\n", name,
-           us[runs / 2], us[(uint64_t)runs * 99 / 100], runs);
-    fflush(stdout);
-}
-
 static void bench_empty_one(struct mr_client *client, uint32_t runs)
 {
     double *us = calloc(runs, sizeof *us);
     for (uint32_t i = 0; i < runs + 1000; i++) {
-        double t0 = now_us();
-        check(mr_echo(client, NULL, 0, NULL, 0, NULL), "echo");
+        double t0 = bench_now_us();
+        bench_check(mr_echo(client, NULL, 0, NULL, 0, NULL), "echo");
         if (i >= 1000) {
-            us[i - 1000] = now_us() - t0;
+            us[i - 1000] = bench_now_us() - t0;
         }
     }
-    print_latency("empty_call_1", us, runs);
+    bench_print_latency("empty_call_1", us, runs);
     free(us);
 }
 
@@ -67,31 +37,28 @@ static void bench_empty_many(struct mr_client *client, double seconds)
     struct mr_future *futures[OUTSTANDING] = {0};
     struct mr_options options = {.more = true}; /* calls made one after the other share packets */
     uint64_t calls = 0;
-    double t0 = now_us();
+    double t0 = bench_now_us();
     for (uint32_t i = 0;; i = (i + 1) % OUTSTANDING) {
         if (futures[i] != NULL) {
-            check(mr_future_wait(futures[i], NULL), "echo");
+            bench_check(mr_future_wait(futures[i], NULL), "echo");
             mr_future_destroy(futures[i]);
             calls++;
         }
-        if (i == 0 && now_us() - t0 > seconds * 1e6) {
+        if (i == 0 && bench_now_us() - t0 > seconds * 1e6) {
             futures[i] = NULL;
             break;
         }
         options.future = &futures[i];
-        check(mr_echo(client, &options, 0, NULL, 0, NULL), "echo");
+        bench_check(mr_echo(client, &options, 0, NULL, 0, NULL), "echo");
     }
-    double rate = (double)calls / (now_us() - t0) * 1e6;
+    double rate = (double)calls / (bench_now_us() - t0) * 1e6;
     for (uint32_t i = 0; i < OUTSTANDING; i++) {
         if (futures[i] != NULL) {
-            check(mr_future_wait(futures[i], NULL), "echo");
+            bench_check(mr_future_wait(futures[i], NULL), "echo");
             mr_future_destroy(futures[i]);
         }
     }
-    printf("{\"name\": \"empty_call_64\", \"value\": %.0f, \"unit\": \"calls/s\", \"p99\": null, \"runs\": "
-           "%" PRIu64 "}\n",
-           rate, calls);
-    fflush(stdout);
+    bench_print_rate("empty_call_64", rate, "calls/s", calls);
 }
 
 static uint64_t next_key(uint64_t *state, uint64_t key_count)
@@ -116,7 +83,7 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
     feature.initializer = MR_INIT_UNIFORM;
     feature.init_a = -0.01f;
     feature.init_b = 0.01f;
-    check(mr_create(client, NULL, &feature, 1, &w->table), "create");
+    bench_check(mr_create(client, NULL, &feature, 1, &w->table), "create");
     uint64_t state = 1;
     for (uint32_t i = 0; i < ROWS; i++) {
         w->keys[i] = next_key(&state, key_count);
@@ -133,7 +100,7 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
             keys[i] = (first + i) % key_count;
         }
         struct mr_reply *reply = NULL;
-        check(mr_lookup(client, NULL, w->table, keys, ROWS, &reply), "lookup");
+        bench_check(mr_lookup(client, NULL, w->table, keys, ROWS, &reply), "lookup");
         mr_reply_free(reply);
     }
     return w;
@@ -144,14 +111,14 @@ static void bench_pull(struct mr_client *client, const struct workload *w, uint3
     double *us = calloc(runs, sizeof *us);
     for (uint32_t i = 0; i < runs + 20; i++) {
         struct mr_reply *reply = NULL;
-        double t0 = now_us();
-        check(mr_lookup(client, NULL, w->table, w->keys, ROWS, &reply), "lookup");
+        double t0 = bench_now_us();
+        bench_check(mr_lookup(client, NULL, w->table, w->keys, ROWS, &reply), "lookup");
         if (i >= 20) {
-            us[i - 20] = now_us() - t0;
+            us[i - 20] = bench_now_us() - t0;
         }
         mr_reply_free(reply);
     }
-    print_latency("pull_13312x16", us, runs);
+    bench_print_latency("pull_13312x16", us, runs);
     free(us);
 }
 
@@ -159,34 +126,34 @@ static void bench_push(struct mr_client *client, const struct workload *w, uint3
 {
     double *us = calloc(runs, sizeof *us);
     for (uint32_t i = 0; i < runs + 20; i++) {
-        double t0 = now_us();
-        check(mr_push_gradients(client, NULL, w->table, w->keys, ROWS, DIM, w->gradients), "push");
+        double t0 = bench_now_us();
+        bench_check(mr_push_gradients(client, NULL, w->table, w->keys, ROWS, DIM, w->gradients), "push");
         if (i >= 20) {
-            us[i - 20] = now_us() - t0;
+            us[i - 20] = bench_now_us() - t0;
         }
     }
-    print_latency("push_13312x16", us, runs);
+    bench_print_latency("push_13312x16", us, runs);
     free(us);
 }
 
 static void bench_lookup_batch(struct mr_client *client, const struct workload *w, uint32_t runs)
 {
     double *us = calloc(runs, sizeof *us);
-    uint64_t base = ((uint64_t)STREAM << 48) + ((uint64_t)now_us() & 0xffffffffu) * 16;
+    uint64_t base = ((uint64_t)STREAM << 48) + ((uint64_t)bench_now_us() & 0xffffffffu) * 16;
     for (uint32_t i = 0; i < runs + 20; i++) {
         uint64_t batch = base + i;
         struct mr_batch_keys keys = {w->table, SAMPLES, SLOTS, w->keys, w->offsets};
-        check(mr_feed_sample(client, NULL, batch, &keys, 1, false), "feed_sample");
+        bench_check(mr_feed_sample(client, NULL, batch, &keys, 1, false), "feed_sample");
         struct mr_reply *reply = NULL;
-        double t0 = now_us();
-        check(mr_lookup_batch(client, NULL, batch, w->table, &reply), "lookup_batch");
+        double t0 = bench_now_us();
+        bench_check(mr_lookup_batch(client, NULL, batch, w->table, &reply), "lookup_batch");
         if (i >= 20) {
-            us[i - 20] = now_us() - t0;
+            us[i - 20] = bench_now_us() - t0;
         }
         mr_reply_free(reply);
-        check(mr_forget_batches(client, NULL, &batch, 1), "forget_batches");
+        bench_check(mr_forget_batches(client, NULL, &batch, 1), "forget_batches");
     }
-    print_latency("lookup_512x26_by_batch", us, runs);
+    bench_print_latency("lookup_512x26_by_batch", us, runs);
     free(us);
 }
 
@@ -204,7 +171,7 @@ int main(int argc, char **argv)
         {"server", required_argument, NULL, 's'}, {"key-file", required_argument, NULL, 'k'},
         {"runs", required_argument, NULL, 'r'},   {"only", required_argument, NULL, 'o'},
         {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
-    struct mr_client_options options = {.busy_poll_us = UINT32_MAX};
+    struct mr_client_options options = {0};
     uint32_t runs = 500, rows = 163840; /* about the demo's table */
     const char *only = NULL;
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
@@ -236,12 +203,7 @@ int main(int argc, char **argv)
         usage(stderr);
         return 2;
     }
-    char error[256];
-    struct mr_client *client;
-    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK) {
-        fprintf(stderr, "bench_calls: %s\n", error);
-        return 1;
-    }
+    struct mr_client *client = bench_connect(&options);
     if (only == NULL || strcmp(only, "empty_call_1") == 0) {
         bench_empty_one(client, runs * 40);
     }
