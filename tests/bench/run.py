@@ -20,6 +20,9 @@ import time
 CPU_SERVER, CPU_CLIENT = 1, 0
 SERVER_IP, CLIENT_IP, PORT = "10.99.0.1", "10.99.0.2", 7700
 BULK_BYTES = 13312 * 16 * 4
+LARGE_BYTES = 8 << 20
+LOSS_PPM = 10000
+PROBE_US = 1000  # least time that a sender waits beyond a round trip before it asks (MR_PTO_GRANULARITY_US)
 DEMO_SAMPLE_BYTES = 13 * 9 * 4 * 2  # slots, factors and weight, float, there and back
 READY_SECONDS = 30
 
@@ -30,6 +33,12 @@ ROWS = {
     "pull_13312x16": ("us", "lower", 1.3, "ratio"),
     "push_13312x16": ("us", "lower", 500.0, "value"),
     "lookup_512x26_by_batch": ("us", "lower", 150.0, "value"),
+    "empty_call_64_unbundled": ("calls/s", "higher", 0.8, "ratio"),
+    "pull_8mb": ("MB/s", "higher", 0.75, "ratio"),
+    "push_8mb": ("MB/s", "higher", 0.75, "ratio"),
+    "small_under_bulk_p99": ("us", "lower", 3.0, "ratio"),
+    "bulk_at_1pct_loss": ("MB/s", "higher", 0.7, "ratio"),
+    "small_at_1pct_loss_p99": ("us", "lower", 1.0, "ratio"),
     "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
     "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
     "demo_samples": ("samples/s", "higher", 5 * 134e3, "value"),
@@ -89,11 +98,11 @@ def serving(space, command, ready):
                 process.wait()
 
 
-def client_lines(space, command):
+def client_lines(space, command, environment=None):
     """Runs a client pinned to its CPU; its JSON lines by name."""
     prefix = ["ip", "netns", "exec", space] if space else []
     done = subprocess.run(prefix + ["taskset", "-c", str(CPU_CLIENT)] + command, text=True, capture_output=True,
-                          check=False, timeout=300)
+                          check=False, timeout=300, env=dict(os.environ, **(environment or {})))
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
     lines = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
@@ -117,38 +126,62 @@ class Bench:
     def raw_limits(self, cable):
         port = ["--driver", self.driver, "--device", "server0", "--ipv4", f"{SERVER_IP}/24", "--port", str(PORT)]
         limits = {}
-        for mode in ("echo", "blast"):
+        for mode, payload_bytes in (("echo", None), ("blast", BULK_BYTES), ("blast", LARGE_BYTES)):
             with serving(cable.server, [self.program("tests/bench/raw_server"), mode] + port, "ready"):
                 command = [self.program("tests/bench/raw_client"), mode, "--server", f"{SERVER_IP}:{PORT}"]
                 if mode == "blast":
-                    command += ["--bytes", str(BULK_BYTES), "--mtu", str(self.mtu), "--runs", str(self.runs)]
-                limits.update(client_lines(cable.client, command))
+                    runs = max(self.runs * BULK_BYTES // payload_bytes, 1)
+                    command += ["--bytes", str(payload_bytes), "--mtu", str(self.mtu), "--runs", str(runs)]
+                lines = client_lines(cable.client, command)
+            if payload_bytes == LARGE_BYTES:
+                lines = {"raw_blast_8mb": lines["raw_blast"]}
+            limits.update(lines)
         return limits
 
-    def node_arguments(self, directory, driver, device):
+    def node_arguments(self, directory, driver, device, **more):
         settings = {
             "node.name": f"bench-{os.getpid()}", "port.driver": driver, "port.device": device,
             "port.ipv4": f"{SERVER_IP}/24", "port.udp_port": PORT, "cores.count": 1, "cores.cpus": CPU_SERVER,
             "cores.poll_mode": "busy", "memory.limit_mib": 8192, "checkpoint.directory": "",
         }
+        settings.update(more)
         config = os.path.join(directory, "millraced.conf")
         with open(config, "w", encoding="utf-8") as out:
             run(self.program("ps/millraced"), "--print-config", stdout=out)
         sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         return [self.program("ps/millraced"), "--config", config] + sets
 
+    def on_node(self, cable, directory, commands, environment=None, **settings):
+        """Runs clients one after the other against a node with these settings; their lines together."""
+        lines = {}
+        with serving(cable.server, self.node_arguments(directory, self.driver, "server0", **settings), "ready") as line:
+            self.notes.setdefault("port", line)
+            for program, *arguments in commands:
+                lines.update(client_lines(cable.client, [self.program(f"tests/bench/{program}"), "--server",
+                                                         f"{SERVER_IP}:{PORT}", *arguments], environment))
+        return lines
+
     def veth_round(self, directory):
+        transport = ("bench_transport", "--seconds", "1")
         with Cable(self.mtu) as cable:
             limits = self.raw_limits(cable)
-            with serving(cable.server, self.node_arguments(directory, self.driver, "server0"), "ready") as line:
-                self.notes["port"] = line
-                calls = client_lines(cable.client, [self.program("tests/bench/bench_calls"), "--server",
-                                                    f"{SERVER_IP}:{PORT}", "--runs", str(self.runs)])
+            calls = self.on_node(cable, directory, [("bench_calls", "--runs", str(self.runs)), transport])
+            alone = self.on_node(cable, directory, [("bench_calls", "--only", "empty_call_64")],
+                                 {"MILLRACE_BUNDLE": "0"}, **{"transport.bundle": "no"})
+            lossy = self.on_node(cable, directory, [transport + ("--only", row) for row in ("bulk", "small_idle")],
+                                 **{"fault.receive_loss_ppm": LOSS_PPM, "fault.transmit_loss_ppm": LOSS_PPM})
         self.blast_us = limits["raw_blast"]["value"]
         self.add("empty_call_1", calls["empty_call_1"]["value"], limits["raw_echo_1"]["value"])
         self.add("empty_call_64", calls["empty_call_64"]["value"], limits["raw_echo_64"]["value"])
         for name in ("pull_13312x16", "push_13312x16", "lookup_512x26_by_batch"):
             self.add(name, calls[name]["value"], limits["raw_blast"]["value"])
+        self.add("empty_call_64_unbundled", alone["empty_call_64"]["value"], limits["raw_echo_64"]["value"])
+        for name in ("pull_8mb", "push_8mb"):
+            self.add(name, calls[name]["value"], LARGE_BYTES / limits["raw_blast_8mb"]["value"])
+        self.add("small_under_bulk_p99", calls["small_under_bulk"]["p99"], calls["small_idle"]["p99"])
+        self.add("bulk_at_1pct_loss", lossy["bulk"]["value"], calls["bulk"]["value"])
+        round_trip_us = calls["small_idle"]["value"]
+        self.add("small_at_1pct_loss_p99", lossy["small_idle"]["p99"], 4 * round_trip_us + PROBE_US)
 
     def memif_round(self, directory):
         socket = os.path.join(directory, "memif.sock")
