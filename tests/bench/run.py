@@ -169,7 +169,7 @@ class Bench:
             alone = self.on_node(cable, directory, [("bench_calls", "--only", "empty_call_64")],
                                  {"MILLRACE_BUNDLE": "0"}, **{"transport.bundle": "no"})
             lossy = self.on_node(cable, directory, [transport + ("--only", row) for row in ("bulk", "small_idle")],
-                                 **{"fault.receive_loss_ppm": LOSS_PPM, "fault.transmit_loss_ppm": LOSS_PPM})
+                                 **{"fault.direction": "both", "fault.loss_ppm": LOSS_PPM})
         self.blast_us = limits["raw_blast"]["value"]
         self.add("empty_call_1", calls["empty_call_1"]["value"], limits["raw_echo_1"]["value"])
         self.add("empty_call_64", calls["empty_call_64"]["value"], limits["raw_echo_64"]["value"])
