@@ -41,6 +41,7 @@ ROWS = {
     "small_at_1pct_loss_p99": ("us", "lower", 1.0, "ratio"),
     "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
     "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
+    "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
     "demo_samples": ("samples/s", "higher", 5 * 134e3, "value"),
 }
 
@@ -113,6 +114,7 @@ class Bench:
     def __init__(self, arguments):
         self.build = os.path.abspath(arguments.build)
         self.driver, self.mtu, self.runs = arguments.driver, arguments.mtu, arguments.runs
+        self.garbage = arguments.garbage
         self.rounds = {name: [] for name in ROWS}  # (value, limit) per round
         self.notes = {}
         self.blast_us = None
@@ -188,8 +190,14 @@ class Bench:
         with serving(None, self.node_arguments(directory, "memif", socket), "ready"):
             load = client_lines(None, [self.program("tests/bench/memif_load"), "--socket", socket, "--server",
                                        f"{SERVER_IP}:{PORT}"])
+        with serving(None, self.node_arguments(directory, "memif", socket), "ready"):
+            garbage = client_lines(None, [self.program("tests/bench/garbage_load"), "--socket", socket, "--server",
+                                          f"{SERVER_IP}:{PORT}", "--packets", str(self.garbage), "--json"])
         in_process = client_lines(None, [self.program("tests/bench/bench_table"), "1000"])
         self.add("memif_lookup_1", load["memif_lookup_1"]["value"], load["memif_echo"]["value"])
+        garbage = garbage["garbage"]
+        self.add("memif_echo_under_garbage", garbage["calls_per_s"],
+                 garbage["calls_per_s_alone"] * (1 - garbage["share"]))
         self.add("memif_lookup_large", load["memif_lookup_large"]["value"],
                  in_process["table_lookup_1000k"]["limit"] * 1e6)
 
@@ -256,6 +264,7 @@ def main():
     parser.add_argument("--mtu", type=int, default=3498, help="of the veth pair (default 3498)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds; ratios are medians over them (default 3)")
     parser.add_argument("--runs", type=int, default=500, help="repetitions of each bulk call (default 500)")
+    parser.add_argument("--garbage", type=int, default=10_000_000, help="packets of it (default 10,000,000)")
     parser.add_argument("--skip", action="append", default=[], choices=["veth", "memif", "demo"],
                         help="leave a part out")
     arguments = parser.parse_args()
