@@ -14,6 +14,9 @@
  * call, stays below 30. The kernel's copy path takes 2 us for one. */
 #define SEGMENTS_PER_TURN_KERNEL 8u
 #define SEGMENTS_PER_TURN        32u
+/* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is served: else the
+ * two sides work by turns. */
+#define PACKETS_PER_FLUSH 4u
 #define TASKS_PER_TURN           16u
 #define WINDOW_US                1000000u
 
@@ -23,6 +26,12 @@ uint64_t dp_now_us(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+static void flush(struct dp_core *core, uint64_t now_us)
+{
+    mr_endpoint_flush(core->endpoint, now_us);
+    (void)dp_transmit_flush(core);
 }
 
 static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
@@ -37,8 +46,11 @@ static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
         core->counters.rx_frames += count;
         if (unlikely(core->rx_fault != NULL))
             count = dp_fault_port_receive(core, packets, count, now_us);
-        for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < count; i++) {
             dp_receive(core, packets[i], false, now_us);
+            if (i % PACKETS_PER_FLUSH == PACKETS_PER_FLUSH - 1 && i + 1 < count && !port->kernel_driven)
+                flush(core, now_us);
+        }
         total += count;
     }
     return total;
@@ -74,11 +86,8 @@ static bool turn(struct dp_core *core, uint64_t now_us)
     uint32_t work = receive_from_port(core, now_us) + receive_steered(core, now_us);
 
     work += run_tasks(core);
-    if (work > 0) {
-        /* Answers leave before the background work. */
-        mr_endpoint_flush(core->endpoint, now_us);
-        (void)dp_transmit_flush(core);
-    }
+    if (work > 0)
+        flush(core, now_us); /* answers leave before the background work */
     if (app->core_poll != NULL && app->core_poll(core->app, now_us))
         work++;
     core->tx_refused = false;
