@@ -3,7 +3,8 @@
  *   memif_lookup_1       lookups of one key a second
  *   memif_lookup_large   keys a second, in calls of 8192 keys
  *
- *   memif_load --socket /path/memif.sock --server 10.99.0.1:7700 [--keys 1000000] [--seconds 3] [--only echo]
+ *   memif_load --socket /path/memif.sock --server 10.99.0.1:7700 [--mtu 1500] [--keys 1000000] [--seconds 3]
+ *              [--only echo]
  *
  * The table is made here and filled through PushGrad so that each row tells its key; answers are checked by it. */
 #include <stdio.h>
@@ -279,13 +280,14 @@ struct options {
     const char *socket, *only;
     char ip[64];
     unsigned port;
+    uint32_t mtu;
     uint64_t keys;
     double seconds;
 };
 
 static struct options parse(int argc, char **argv)
 {
-    struct options o = {.socket = "", .only = "", .keys = 1000000, .seconds = 3.0};
+    struct options o = {.socket = "", .only = "", .mtu = 1500, .keys = 1000000, .seconds = 3.0};
 
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--socket") == 0)
@@ -294,6 +296,8 @@ static struct options parse(int argc, char **argv)
             o.port = 0;
         else if (strcmp(argv[i], "--keys") == 0)
             o.keys = strtoull(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--mtu") == 0)
+            o.mtu = (uint32_t)strtoul(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--seconds") == 0)
             o.seconds = strtod(argv[i + 1], NULL);
         else if (strcmp(argv[i], "--only") == 0)
@@ -301,8 +305,8 @@ static struct options parse(int argc, char **argv)
     }
     if (o.socket[0] == '\0' || o.port == 0 || o.port > UINT16_MAX || o.keys < LARGE_KEYS ||
         !(o.seconds > 0.3)) {
-        fprintf(stderr,
-                "usage: memif_load --socket PATH --server IP:PORT [--keys N] [--seconds S] [--only echo]\n");
+        fprintf(stderr, "usage: memif_load --socket PATH --server IP:PORT [--mtu N] [--keys N] [--seconds S] "
+                        "[--only echo]\n");
         exit(2);
     }
     return o;
@@ -319,6 +323,7 @@ static struct dpdk_client *connect_client(const struct options *o, struct load *
     snprintf(config.ipv4, sizeof(config.ipv4), "10.99.0.250/24");
     snprintf(config.mac, sizeof(config.mac), "02:00:00:00:00:fa");
     config.driver = DP_DRIVER_MEMIF;
+    config.mtu = (uint16_t)o->mtu; /* as the server's */
     config.memif_client = true;
     config.udp_port = 40000;
     mr_endpoint_config_default(&endpoint);
