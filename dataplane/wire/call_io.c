@@ -174,15 +174,15 @@ static void on_request_report(struct mr_endpoint *ep, struct mr_call *call, cons
         mr_call_transmit(ep, call);
         return;
     }
-    bool may_mark = ep->now_us - call->asked_again_us >= s->rtt.smoothed_us;
-    uint32_t losses_from = !may_mark ? 0 : call->probes > 0 ? 1 : MR_REORDER_SEGMENTS;
     uint32_t marked = mr_outgoing_resends(out), probes = call->probes;
-    if (!mr_sending_report(ep, &call->sending, ack, losses_from)) {
+    if (ep->now_us - call->asked_again_us >= s->rtt.smoothed_us)
+        mr_outgoing_forget_resent(out);
+    if (!mr_sending_report(ep, &call->sending, ack, probes > 0 ? 1 : MR_REORDER_SEGMENTS)) {
         ep->counters.drop_range++;
         return;
     }
     uint32_t lost = mr_outgoing_resends(out) > marked ? mr_outgoing_resends(out) - marked : 0;
-    if (may_mark && mr_outgoing_resends(out) > 0)
+    if (lost > 0)
         call->asked_again_us = ep->now_us;
     mr_flow_request_segments(ep, s, (out->acked_bytes - before) / out->segment_bytes, lost);
     if (probes >= MR_LOSS_PERSISTENT && lost > MR_LOSS_SEGMENTS &&

@@ -337,6 +337,8 @@ static void reply_reported(struct mr_endpoint *ep, struct mr_served *served, str
         slot->acked = true;
         return;
     }
+    if (resend)
+        mr_outgoing_forget_resent(&sending->out); /* the client asks once in a round trip */
     if (!mr_sending_report(ep, sending, ack, resend ? 1 : 0)) {
         ep->counters.drop_range++;
         return;

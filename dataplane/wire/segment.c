@@ -17,6 +17,11 @@ static void bit_set(uint64_t *words, uint32_t bit)
     words[bit / 64] |= UINT64_C(1) << (bit % 64);
 }
 
+static void bit_clear(uint64_t *bits, uint32_t i)
+{
+    bits[i / 64] &= ~(UINT64_C(1) << (i % 64));
+}
+
 static bool bits_any(const uint64_t *words)
 {
     uint64_t any = 0;
@@ -89,6 +94,7 @@ enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t offset, 
     if (offset == in->received_bytes) {
         memcpy(in->bytes + offset, payload, payload_bytes);
         close_gap(in);
+        in->unreported_segments++;
         return MR_SEGMENT_NEW;
     }
     uint32_t bit = (offset - in->received_bytes) / in->segment_bytes - 1;
@@ -99,6 +105,7 @@ enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t offset, 
     memcpy(in->bytes + offset, payload, payload_bytes);
     bit_set(in->sack, bit);
     in->gap_segments++;
+    in->unreported_segments++;
     return MR_SEGMENT_NEW;
 }
 
@@ -111,7 +118,8 @@ static uint32_t grant_target(const struct mr_incoming *in)
 bool mr_incoming_report_due(const struct mr_incoming *in, uint32_t sharing)
 {
     uint32_t step = in->window_bytes / (MR_GRANT_STEPS * (sharing > 0 ? sharing : 1));
-    return in->received_bytes - in->reported_bytes >= (step > in->segment_bytes ? step : in->segment_bytes);
+    return (uint64_t)in->unreported_segments * in->segment_bytes >=
+           (step > in->segment_bytes ? step : in->segment_bytes);
 }
 
 uint32_t mr_incoming_missing(const struct mr_incoming *in)
@@ -127,7 +135,7 @@ void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack)
     uint32_t target = grant_target(in);
     if (target > in->grant_bytes)
         in->grant_bytes = target;
-    in->reported_bytes = in->received_bytes;
+    in->unreported_segments = 0;
     ack->received_bytes = in->received_bytes;
     ack->grant_bytes = in->grant_bytes;
     memcpy(ack->sack, in->sack, sizeof(ack->sack));
@@ -163,11 +171,16 @@ static void mark_losses(struct mr_outgoing *out, const uint64_t *sack, uint32_t 
             continue;
         if (arrived) {
             behind++;
-            out->resend[i / 64] &= ~(UINT64_C(1) << (i % 64));
-        } else if (losses_from > 0 && behind >= losses_from) {
+            bit_clear(out->resend, i);
+        } else if (losses_from > 0 && behind >= losses_from && !bit_get(out->resent, i)) {
             bit_set(out->resend, i);
         }
     }
+}
+
+void mr_outgoing_forget_resent(struct mr_outgoing *out)
+{
+    memset(out->resent, 0, sizeof(out->resent));
 }
 
 bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint32_t losses_from)
@@ -180,6 +193,7 @@ bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint3
         uint32_t first = out->acked_bytes / out->segment_bytes;
         uint32_t now_first = received / out->segment_bytes;
         bits_shift_down(out->resend, now_first - first);
+        bits_shift_down(out->resent, now_first - first);
         out->acked_bytes = received;
         if (out->sent_bytes < received)
             out->sent_bytes = received; /* an earlier attempt's segments arrived after all */
@@ -233,6 +247,7 @@ bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_se
             continue;
         uint32_t bit = i * 64 + (uint32_t)__builtin_ctzll(out->resend[i]);
         out->resend[i] &= out->resend[i] - 1;
+        bit_set(out->resent, bit);
         segment->offset = out->acked_bytes + bit * out->segment_bytes;
         segment->bytes = min_u32(out->segment_bytes, out->message_bytes - segment->offset);
         segment->again = true;
@@ -249,8 +264,11 @@ bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_se
 
 void mr_outgoing_undo(struct mr_outgoing *out, const struct mr_segment *segment)
 {
-    if (segment->again)
-        bit_set(out->resend, (segment->offset - out->acked_bytes) / out->segment_bytes);
-    else
+    uint32_t bit = (segment->offset - out->acked_bytes) / out->segment_bytes;
+    if (segment->again) {
+        bit_set(out->resend, bit);
+        bit_clear(out->resent, bit);
+    } else {
         out->sent_bytes = segment->offset;
+    }
 }

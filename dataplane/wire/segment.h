@@ -30,8 +30,8 @@ struct mr_incoming {
     uint32_t window_bytes;
     uint32_t received_bytes;      /* everything below has arrived */
     uint32_t grant_bytes;         /* what the sender has been told it may send */
-    uint32_t reported_bytes;      /* and that has arrived */
     uint32_t gap_segments;        /* arrived behind the first gap */
+    uint32_t unreported_segments; /* arrived since the last report, wherever */
     uint64_t sack[MR_SACK_WORDS]; /* bit i: segment received_bytes / segment_bytes + 1 + i has arrived */
 };
 
@@ -73,6 +73,7 @@ struct mr_outgoing {
     uint32_t grant_bytes;           /* may be sent, says the receiver */
     uint32_t ready_bytes;           /* are written: a message may be sent while its end is still being made */
     uint64_t resend[MR_SACK_WORDS]; /* bit i: segment acked_bytes / segment_bytes + i is to be sent again */
+    uint64_t resent[MR_SACK_WORDS]; /* likewise: was sent again lately, so that a report cannot tell of it yet */
 };
 
 struct mr_segment {
@@ -84,7 +85,9 @@ void mr_outgoing_init(struct mr_outgoing *out, const uint8_t *bytes, uint32_t me
                       uint32_t segment_bytes, uint32_t grant_bytes);
 /* The first `ready_bytes` are written; after init all are. It never falls. */
 void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes);
-/* Take in a report. Gaps with at least `losses_from` segments behind them are marked to be sent again; 0 marks none. False
+/* Reports from now on tell of all that was sent: a round trip has passed since the last was sent again. */
+void mr_outgoing_forget_resent(struct mr_outgoing *out);
+/* Take in a report. Gaps, but those resent lately, with at least `losses_from` segments behind them are marked to be sent again; 0 marks none. False
  * when the report cannot be about this message. */
 bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint32_t losses_from);
 /* Mark the first segment not known to have arrived, and the last one sent, to be sent again: if only they were lost that

@@ -133,6 +133,24 @@ static void a_gap_is_certain_with_three_behind_it(void **state)
     assert_false(mr_incoming_gap_certain(&in));
 }
 
+static void what_arrives_behind_a_gap_is_reported_too(void **state)
+{
+    struct mr_ack ack;
+    put(1);
+    assert_false(mr_incoming_report_due(&in, 1));
+    put(2); /* a quarter of the window */
+    assert_true(mr_incoming_report_due(&in, 1));
+    mr_incoming_report(&in, &ack);
+    assert_int_equal(ack.received_bytes, 0);
+    assert_int_equal(ack.sack[0], 3);
+    assert_false(mr_incoming_report_due(&in, 1));
+    assert_int_equal(put(2), MR_SEGMENT_REPEATED);
+    put(3);
+    assert_false(mr_incoming_report_due(&in, 1));
+    put(4);
+    assert_true(mr_incoming_report_due(&in, 1));
+}
+
 /* ---- sender ---- */
 
 static uint32_t next(bool again)
@@ -202,10 +220,36 @@ static void resends_gaps_with_enough_behind_them(void **state)
     assert_int_equal(next(true), 2);
     assert_false(mr_outgoing_resends(&out));
     assert_true(mr_outgoing_report(&out, &ack, 1));
+    assert_int_equal(next(true), 4);
+    assert_false(mr_outgoing_resends(&out));
+    mr_outgoing_forget_resent(&out);
+    assert_true(mr_outgoing_report(&out, &ack, 1));
     assert_int_equal(next(true), 1);
     assert_int_equal(next(true), 2);
     assert_int_equal(next(true), 4);
     assert_false(mr_outgoing_resends(&out));
+}
+
+static void a_resent_gap_waits_while_others_are_resent(void **state)
+{
+    struct mr_segment s;
+    send_window();
+    struct mr_ack ack = {.grant_bytes = WINDOW, .sack = {7}}; /* 0 is missing, 1 to 3 are there */
+    assert_true(mr_outgoing_report(&out, &ack, 3));
+    assert_int_equal(next(true), 0);
+    ack.sack[0] = 7 | 0x70; /* 4 is missing too */
+    assert_true(mr_outgoing_report(&out, &ack, 3));
+    assert_int_equal(next(true), 4);
+    assert_false(mr_outgoing_next(&out, UINT32_MAX, &s));
+    ack = (struct mr_ack){.received_bytes = 4 * SEGMENT, .grant_bytes = WINDOW, .sack = {7}};
+    assert_true(mr_outgoing_report(&out, &ack, 3)); /* 0 has arrived, 4 is on its way */
+    assert_int_equal(mr_outgoing_resends(&out), 0);
+    mr_outgoing_forget_resent(&out); /* 4 should have arrived by now */
+    assert_true(mr_outgoing_report(&out, &ack, 3));
+    assert_true(mr_outgoing_next(&out, UINT32_MAX, &s));
+    assert_int_equal(s.offset, 4 * SEGMENT);
+    mr_outgoing_undo(&out, &s); /* not sent after all: still to be sent */
+    assert_int_equal(next(true), 4);
 }
 
 static void arrived_ones_are_not_resent(void **state)
@@ -319,6 +363,8 @@ int main(void)
         cmocka_unit_test_setup(refuses_what_the_bitmap_cannot_tell, setup),
         cmocka_unit_test_setup(reports_by_quarter_windows, setup),
         cmocka_unit_test_setup(messages_that_share_a_window_report_more_often, setup),
+        cmocka_unit_test_setup(what_arrives_behind_a_gap_is_reported_too, setup),
+        cmocka_unit_test_setup(a_resent_gap_waits_while_others_are_resent, setup),
         cmocka_unit_test_setup(a_gap_is_certain_with_three_behind_it, setup),
         cmocka_unit_test_setup(sends_up_to_the_grant, setup),
         cmocka_unit_test_setup(respects_the_room_in_flight, setup),
