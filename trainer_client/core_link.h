@@ -52,6 +52,7 @@ struct mrc_link {
     struct mrc_replay *
         *former; /* the lanes of former maps, from the oldest map on: their keys are this core's now */
     uint32_t former_count;
+    uint32_t former_cores;  /* of the map by which they were dealt out */
     struct mr_link resends; /* those that are under way again */
     uint64_t resend_us;     /* when there is something to be sent again */
     bool held;              /* the server restarted: only calls that are ahead of the others go out */

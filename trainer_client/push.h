@@ -31,7 +31,7 @@ struct mrc_push {
     uint64_t bytes;            /* all of it */
     /* the buffer's own */
     uint64_t number;
-    uint64_t after; /* all numbers up to this had been answered when this one was handed over */
+    uint64_t after; /* what had been answered when this one was handed over has numbers up to this */
     enum mrc_push_state state;
     uint32_t tries;
     uint64_t retry_us;

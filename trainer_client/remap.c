@@ -64,11 +64,18 @@ void mrc_remap_fini(struct mr_client *client)
 
 /* ---- taking it from the links ---- */
 
-static bool has_moved(const struct mrc_link *link)
+static bool own_has_moved(const struct mrc_link *link)
 {
     const struct mrc_replay *own = &link->own;
 
     return own->lane != 0 && own->lane != mrc_resend_lane(link->client, link->core);
+}
+
+/* What is kept at this link was dealt out by another map: its own pushes, or those of the maps before. */
+static bool has_moved(const struct mrc_link *link)
+{
+    return own_has_moved(link) ||
+           (link->former_count > 0 && link->former_cores != link->client->node.core_count);
 }
 
 /* Callers wait for these: they are told when the pushes have settled elsewhere. A request that is not sent yet is made anew by
@@ -130,7 +137,7 @@ void mrc_remap_begin(struct mr_client *client)
         take_former(link);
     }
     for (uint32_t i = 0; i < links; i++) {
-        if (has_moved(client->links[i]))
+        if (own_has_moved(client->links[i]))
             (void)take_lane(client->links[i]); /* for want of memory: once more in the next round */
     }
 }
@@ -151,6 +158,7 @@ static struct mrc_replay *former_lane(struct mrc_link *link, const struct mrc_re
         return NULL;
     }
     mrc_replay_init(lane, from->lane, from->bytes_max);
+    link->former_cores = link->client->node.core_count;
     return lane;
 }
 

@@ -216,7 +216,9 @@ bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
         return false;
     if (!make_room(r, push->bytes))
         return false;
-    insert(r, push, r->next, lower(first_number(&r->asked), r->next) - 1);
+    uint64_t all_answered_to = lower(first_number(&r->asked), r->next) - 1;
+
+    insert(r, push, r->next, all_answered_to > r->answered_to ? all_answered_to : r->answered_to);
     r->next++;
     set_state(r, push, MRC_PUSH_ASKED);
     return true;
@@ -345,6 +347,8 @@ static void repeated(struct mrc_replay *r, struct mrc_push *push, enum mr_status
 void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_status status, uint64_t durable,
                          uint64_t now_us)
 {
+    uint64_t number = push->number;
+
     if (push->state == MRC_PUSH_AGAIN) {
         repeated(r, push, status, now_us);
     } else if (status == MR_OK || status == MR_ALREADY_LEARNT) {
@@ -352,8 +356,10 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
     } else {
         leave_empty(r, push); /* refused: the caller has been told */
     }
-    if (status == MR_OK || status == MR_ALREADY_LEARNT) /* others carry none */
+    if (status == MR_OK || status == MR_ALREADY_LEARNT) { /* others carry none */
+        r->answered_to = number > r->answered_to ? number : r->answered_to;
         set_floor(r, durable);
+    }
 }
 
 void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)

@@ -34,8 +34,9 @@ struct mrc_loss {
 
 struct mrc_replay {
     uint16_t lane;
-    uint64_t next;  /* number of the next push */
-    uint64_t floor; /* all up to here are on disk, as far as is known */
+    uint64_t next;        /* number of the next push */
+    uint64_t floor;       /* all up to here are on disk, as far as is known */
+    uint64_t answered_to; /* the highest that was answered; lower ones may still be under way */
     uint64_t bytes, bytes_max;
     struct mr_link kept, asked, due, again, later;
     uint64_t count;   /* in `kept` */

@@ -179,6 +179,30 @@ static void test_order_of_answers_holds(void **state)
     mrc_replay_fini(&r);
 }
 
+/* One that nobody answers yet changes nothing in the order of the others. */
+static void test_order_holds_beside_one_under_way(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *slow, *two, *three;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    slow = add(&r, 1, 10);
+    two = add(&r, 1, 10);
+    answer(&r, &m, two);
+    three = add(&r, 2, 10);
+    answer(&r, &m, three);
+    mrc_replay_restart(&r);
+    assert_ptr_equal(mrc_replay_next(&r, 0), two);
+    assert_null(mrc_replay_next(&r, 0));
+    answer(&r, &m, two);
+    assert_ptr_equal(mrc_replay_next(&r, 0), three);
+    answer(&r, &m, three);
+    answer(&r, &m, slow);
+    mrc_replay_fini(&r);
+}
+
 static void test_asked_is_left_to_its_caller(void **state)
 {
     struct mrc_replay r;
@@ -243,15 +267,31 @@ static void test_window(void **state)
     assert_false(mrc_replay_add(&r, more));
     answer(&r, &m, first);
     assert_true(mrc_replay_add(&r, more));
-    /* The same when they are sent again: they were all under way together. */
     answer(&r, &m, more);
+    mrc_replay_fini(&r);
+}
+
+/* Those that were all under way together are so again. */
+static void test_window_again(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *all[MRC_PUSH_WINDOW];
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 24);
+    for (uint32_t i = 0; i < MRC_PUSH_WINDOW; i++)
+        all[i] = add(&r, 1, 10);
+    for (uint32_t i = 0; i < MRC_PUSH_WINDOW; i++)
+        answer(&r, &m, all[i]);
+    answer(&r, &m, add(&r, 2, 10));
     mrc_replay_restart(&r);
-    first = mrc_replay_next(&r, 0);
-    assert_int_equal(first->number, 1);
-    for (uint32_t i = 1; i < MRC_PUSH_WINDOW; i++)
-        answer(&r, &m, mrc_replay_next(&r, 0));
-    assert_null(mrc_replay_next(&r, 0));
-    answer(&r, &m, first);
+    for (uint32_t i = 0; i < MRC_PUSH_WINDOW; i++)
+        assert_ptr_equal(mrc_replay_next(&r, 0), all[i]);
+    for (uint32_t i = MRC_PUSH_WINDOW; i-- > 0;) {
+        assert_null(mrc_replay_next(&r, 0));
+        answer(&r, &m, all[i]);
+    }
     assert_int_equal(mrc_replay_next(&r, 0)->number, MRC_PUSH_WINDOW + 1);
     mrc_replay_fini(&r);
 }
@@ -498,9 +538,11 @@ int main(void)
         cmocka_unit_test(test_on_disk_is_let_go),
         cmocka_unit_test(test_floor_learnt_on_restart),
         cmocka_unit_test(test_order_of_answers_holds),
+        cmocka_unit_test(test_order_holds_beside_one_under_way),
         cmocka_unit_test(test_asked_is_left_to_its_caller),
         cmocka_unit_test(test_refused_is_not_kept),
         cmocka_unit_test(test_window),
+        cmocka_unit_test(test_window_again),
         cmocka_unit_test(test_undo),
         cmocka_unit_test(test_full_gives_up_the_oldest),
         cmocka_unit_test(test_given_up_but_on_disk_is_no_loss),

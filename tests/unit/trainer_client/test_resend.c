@@ -392,6 +392,24 @@ static void test_other_number_of_cores(void **state)
     stop(&x);
 }
 
+/* Nothing is pushed between two changes: what was dealt out by the first is dealt out anew by the second. */
+static void test_cores_change_twice(void **state)
+{
+    struct fixture x;
+
+    (void)state;
+    start(&x, 2, 0);
+    push_steps(&x, 1, 5);
+    crash_onto(&x, 4);
+    check_rows(&x);
+    crash_onto(&x, 2);
+    check_rows(&x);
+    crash_onto(&x, 3);
+    check_rows(&x);
+    assert_int_equal(info_of(&x).dropped, 0);
+    stop(&x);
+}
+
 /* Calls under way when the cores change: pushes and lookups end well, and a push made before is not lost. */
 static void test_cores_change_under_calls(void **state)
 {
@@ -457,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_many_under_way),
         cmocka_unit_test(test_other_pushes),
         cmocka_unit_test(test_other_number_of_cores),
+        cmocka_unit_test(test_cores_change_twice),
         cmocka_unit_test(test_cores_change_under_calls),
         cmocka_unit_test(test_refused_when_sent_again),
     };
