@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "trainer_client/calls.h"
+#include "trainer_client/clock.h"
 #include "trainer_client/shard.h"
 
 #define ROW_ALIGN 64u
@@ -28,6 +29,7 @@ struct rows_call {
     uint32_t bag_count;
     uint32_t pooling;       /* enum mr_pooling; several cores */
     uint32_t map_changes;   /* of the map that it is split by */
+    uint64_t deadline_us;   /* the same however often it is made */
     uint32_t dim;           /* pushes */
     const float *gradients; /* pushes; NULL: lookup */
 };
@@ -50,6 +52,7 @@ static enum mr_status run_whole(const struct rows_call *c, uint16_t core, struct
     struct rows_context *context = f->context;
 
     f->map_changes = c->map_changes;
+    f->options.deadline_us = c->deadline_us;
     f->parts[0].core = core;
     if (c->gradients != NULL) {
         context->head[0] = c->table;
@@ -224,6 +227,7 @@ static enum mr_status run_split(const struct rows_call *c, const struct mrc_shar
     struct rows_context *context = f->context;
 
     f->map_changes = c->map_changes;
+    f->options.deadline_us = c->deadline_us;
     context->shard = *shard;
     context->bag_count = c->bag_count;
     f->memory = shard->memory;
@@ -280,7 +284,7 @@ static bool is_overtaken(const struct rows_call *c, enum mr_status status)
 
     if (status == MRC_STALE_MAP)
         return true;
-    if (status == MR_OK || !mr_op_repeatable(c->op))
+    if (status == MR_OK || !mr_op_repeatable(c->op) || mrc_now_us() >= c->deadline_us)
         return false;
     (void)mrc_cores_of_map(c->client, NULL, &changes);
     return changes != c->map_changes;
@@ -290,6 +294,7 @@ static enum mr_status run(struct rows_call *c, struct mr_reply **reply)
 {
     enum mr_status status;
 
+    c->deadline_us = mrc_deadline_us(c->client, c->options, mrc_now_us());
     do {
         status = run_once(c, reply);
     } while (is_overtaken(c, status));

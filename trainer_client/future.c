@@ -204,6 +204,28 @@ bool mrc_map_has_changed(const struct mr_future *f)
     return f->map_changes != UINT32_MAX && f->map_changes != f->client->node.changes;
 }
 
+/* A part has lost its number. */
+static bool was_withdrawn(const struct mr_future *f)
+{
+    bool withdrawn = false;
+
+    for (uint32_t i = 0; i < f->part_count; i++)
+        withdrawn |= f->parts[i].withdrawn;
+    return withdrawn;
+}
+
+/* Between its begin and its sending: MR_OK, or why it must not be sent any more. Under the lock. */
+static enum mr_status check_still_valid(const struct mr_future *f)
+{
+    if (mrc_map_has_changed(f))
+        return MRC_STALE_MAP;
+    if (was_withdrawn(f))
+        return mrc_error(MR_CANCELLED,
+                         "%s: %s: the node's cores changed before it was sent: make the call again",
+                         f->client->server, mr_op_name(f->options.op));
+    return MR_OK;
+}
+
 static bool has_ended(const void *arg)
 {
     const struct mr_future *f = arg;
@@ -253,10 +275,10 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
         }
         mrc_request_copy(f);
     }
-    if (mrc_map_has_changed(f)) {
+    status = check_still_valid(f);
+    if (status != MR_OK) {
         mrc_request_undo(f);
         pthread_mutex_unlock(&client->lock);
-        status = MRC_STALE_MAP;
         goto failed;
     }
     send_parts(f);
@@ -342,17 +364,23 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     return status;
 }
 
+/* Nothing is left to wait for. */
+static bool is_over(const struct mr_future *f)
+{
+    return f->ended && mrc_remap_has_settled(f);
+}
+
 bool mr_future_done(struct mr_future *future)
 {
     if (future == NULL)
         return true;
     pthread_mutex_lock(&future->client->lock);
-    if (!future->ended)
+    if (!is_over(future))
         (void)mrc_progress_once(future->client);
-    bool ended = future->ended;
+    bool over = is_over(future);
 
     pthread_mutex_unlock(&future->client->lock);
-    return ended;
+    return over;
 }
 
 void mr_future_destroy(struct mr_future *future)

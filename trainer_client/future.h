@@ -29,6 +29,7 @@ struct mrc_part {
     uint32_t request_bytes;
     bool replied;          /* by the server; otherwise the call ended here */
     uint64_t moved;        /* not 0: it was split anew, under this sequence, when the node's cores changed */
+    bool withdrawn;        /* the node's cores changed before it was sent: its number counts no more */
     bool kept;             /* nobody answered, and it will be sent again */
     uint64_t sequence;     /* of the reply */
     enum mr_status status; /* once ended */

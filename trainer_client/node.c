@@ -145,7 +145,9 @@ uint64_t mrc_node_next_us(const struct mr_client *client)
 {
     const struct mrc_node *node = &client->node;
 
-    return node->stale && !node->asking ? node->ask_us : MRC_NEVER_US;
+    if (node->asking)
+        return MRC_NEVER_US;
+    return node->stale ? node->ask_us : mrc_remap_next_us(client);
 }
 
 static bool connected(const void *arg)

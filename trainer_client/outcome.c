@@ -89,6 +89,19 @@ static enum mr_status told(const struct mr_future *f, const struct mrc_part *fai
             : "");
 }
 
+/* It was split for the cores that there were: those that are there now refused it, or there was nobody left to ask. */
+static bool is_overtaken(const struct mr_future *f, const struct mrc_part *failed)
+{
+    if (!mr_op_repeatable(f->options.op) ||
+        (failed->status != MR_CANCELLED && failed->status != MR_INVALID_ARGUMENT))
+        return false;
+    pthread_mutex_lock(&f->client->lock);
+    bool changed = mrc_map_has_changed(f);
+
+    pthread_mutex_unlock(&f->client->lock);
+    return changed;
+}
+
 enum mr_status mrc_outcome(struct mr_future *f)
 {
     const struct mrc_part *failed = NULL;
@@ -107,6 +120,10 @@ enum mr_status mrc_outcome(struct mr_future *f)
     if (failed == NULL)
         return MR_OK;
 
+    if (is_overtaken(f, failed))
+        return mrc_error(MR_CANCELLED,
+                         "%s: %s: the node's cores changed while the call was under way: make it again",
+                         failed->link->name, mr_op_name(f->options.op));
     describe(failed, text);
     return good > 0 && !mr_op_repeatable(f->options.op) && !failed->kept
                ? partly_applied(f, failed, text, good)

@@ -90,6 +90,7 @@ static void end_asked(struct mrc_link *link)
 
         if (!part->future->sent) {
             mrc_replay_withdraw(own, push);
+            part->withdrawn = true;
             continue;
         }
         part->moved = push->op != MR_OP_PUSH_GRAD_BATCH ? mrc_replay_sequence(own, push) : 0;
@@ -398,23 +399,33 @@ static void ask_features(struct mr_client *client)
     f->on_end = features_came;
     f->options.ahead = true;
     remap->asking = mrc_future_send_locked(f) == MR_OK;
-    if (!remap->asking)
-        mrc_future_free_locked(f);
+    if (remap->asking)
+        return;
+    remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
+    mrc_future_free_locked(f);
 }
 
 void mrc_remap_go_on(struct mr_client *client)
 {
     struct mrc_remap *remap = &client->remap;
 
-    if (remap->lane_count == 0 || client->node.stale || client->node.asking ||
-        client->link_count < client->node.core_count)
+    if (remap->lane_count == 0 || client->node.stale || client->node.asking)
         return;
+    if (client->link_count < client->node.core_count) { /* for want of descriptors or memory */
+        remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
+        return;
+    }
     if (client->node.core_count > 1 && !client->features.complete) {
         ask_features(client);
         return;
     }
     split_all(client);
     client->room_made++;
+}
+
+uint64_t mrc_remap_next_us(const struct mr_client *client)
+{
+    return client->remap.lane_count == 0 || client->remap.asking ? MRC_NEVER_US : client->remap.ask_us;
 }
 
 bool mrc_remap_is_over(const struct mrc_link *link)
@@ -447,11 +458,23 @@ static bool has_settled(const void *arg)
         const struct mrc_link *link = s->client->links[i];
 
         for (uint32_t l = 0; l < link->former_count; l++) {
-            if (link->former[l]->lane == lane && mrc_replay_is_open(link->former[l], number))
+            if (link->former[l]->lane == lane && mrc_replay_has_open(link->former[l], number))
                 return false;
         }
     }
     return true;
+}
+
+bool mrc_remap_has_settled(const struct mr_future *f)
+{
+    bool settled = true;
+
+    for (uint32_t i = 0; i < f->part_count && settled; i++) {
+        struct settling settling = {.client = f->client, .sequence = f->parts[i].moved};
+
+        settled = settling.sequence == 0 || has_settled(&settling);
+    }
+    return settled || mrc_now_us() >= f->options.deadline_us;
 }
 
 void mrc_remap_settle(struct mr_future *f)

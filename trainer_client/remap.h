@@ -35,11 +35,15 @@ struct mrc_remap {
 void mrc_remap_begin(struct mr_client *client);
 /* ... and gives it to the links of the new map, once all features are known that it takes. */
 void mrc_remap_go_on(struct mr_client *client);
+/* When mrc_remap_go_on() has something to do by itself. */
+uint64_t mrc_remap_next_us(const struct mr_client *client);
 /* Nothing else may go to this link before it has what was kept for others. */
 bool mrc_remap_is_over(const struct mrc_link *link);
 /* Finds the first number of a lane that this client begins to use. False: no memory to remember it by. */
 bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane);
 
+/* Pushes of an ended call that were split anew have been answered. Under the lock. */
+bool mrc_remap_has_settled(const struct mr_future *f);
 /* Waits for pushes of an ended call that were split anew, until its deadline; their parts have ended well then. Takes the
  * lock. */
 void mrc_remap_settle(struct mr_future *f);

@@ -278,7 +278,7 @@ void mrc_replay_drop(struct mrc_replay *r, struct mrc_push *push, enum mr_status
     drop(r, push);
 }
 
-bool mrc_replay_is_open(const struct mrc_replay *r, uint64_t number)
+bool mrc_replay_has_open(const struct mrc_replay *r, uint64_t number)
 {
     const struct mr_link *const queues[] = {&r->asked, &r->due, &r->again, &r->later};
 
@@ -289,6 +289,11 @@ bool mrc_replay_is_open(const struct mrc_replay *r, uint64_t number)
         }
     }
     return false;
+}
+
+bool mrc_replay_is_open(const struct mrc_replay *r)
+{
+    return oldest_open(r) != UINT64_MAX || !mr_list_empty(&r->later);
 }
 
 void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)

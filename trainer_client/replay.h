@@ -74,7 +74,9 @@ void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir);
 /* A push that will not be sent again; a loss when `refused` is not MR_OK. */
 void mrc_replay_drop(struct mrc_replay *r, struct mrc_push *push, enum mr_status refused);
 /* Whether this number is still to be answered here. */
-bool mrc_replay_is_open(const struct mrc_replay *r, uint64_t number);
+bool mrc_replay_has_open(const struct mrc_replay *r, uint64_t number);
+/* Whether any is. */
+bool mrc_replay_is_open(const struct mrc_replay *r);
 /* mr_preamble.sequence of a push. */
 uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *push);
 

@@ -143,6 +143,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     part->status = MR_UNKNOWN_OUTCOME;
     part->kept = true;
     mrc_replay_unanswered(lane, push);
+    part->link->resend_us = 0;
 }
 
 bool mrc_resend_pending(const struct mr_client *client)
@@ -150,7 +151,7 @@ bool mrc_resend_pending(const struct mr_client *client)
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_replay *own = &client->links[i]->own;
 
-        if (!mr_list_empty(&own->asked) || !mrc_replay_caught_up(own) || !mrc_remap_is_over(client->links[i]))
+        if (mrc_replay_is_open(own) || !mrc_remap_is_over(client->links[i]))
             return true;
     }
     return false;
@@ -169,6 +170,7 @@ static void resend_ended(struct mr_future *f)
                             mrc_now_us());
     else
         mrc_replay_unanswered(resend->lane, resend->push);
+    part->link->resend_us = 0; /* what is next may have to do with it */
     mrc_future_free_locked(f);
 }
 

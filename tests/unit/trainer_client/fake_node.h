@@ -1,5 +1,5 @@
 /* A node for the client's tests: a thread that serves some cores over loopback sockets, and a model of what a node does,
- * simple enough to be believed. A key that reaches a core which does not own it is answered with MR_INTERNAL, so that
+ * simple enough to be believed. A key that reaches a core which does not own it is refused (MR_INVALID_ARGUMENT), so that
  * every test is one of the sharding, too. */
 #ifndef FAKE_NODE_H
 #define FAKE_NODE_H

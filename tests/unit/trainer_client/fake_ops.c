@@ -55,7 +55,7 @@ static bool own_all(struct mr_endpoint *ep, const struct mr_request *r, const st
 {
     for (uint32_t i = 0; i < count; i++) {
         if (!owns(core, f, keys[i])) {
-            mr_reply_error(ep, r->ref, MR_INTERNAL, "key %llu does not belong to core %u",
+            mr_reply_error(ep, r->ref, MR_INVALID_ARGUMENT, "key %llu does not belong to core %u",
                            (unsigned long long)keys[i], core->index);
             return false;
         }
@@ -196,7 +196,7 @@ static bool variable_is_mine(struct mr_endpoint *ep, const struct mr_request *r,
 {
     if (fake_owner(core->node, mr_variable_partition(f->feature.name)) == core->index)
         return true;
-    mr_reply_error(ep, r->ref, MR_INTERNAL, "variable \"%s\" is not of core %u", f->feature.name,
+    mr_reply_error(ep, r->ref, MR_INVALID_ARGUMENT, "variable \"%s\" is not of core %u", f->feature.name,
                    core->index);
     return false;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/future.h"
 #include "trainer_client/millrace.h"
 
 enum { DIM = 2, KEYS = 40, FUTURES = 64 };
@@ -438,6 +439,58 @@ static void test_cores_change_under_calls(void **state)
     stop(&x);
 }
 
+/* A lookup with a future that was split by the old map cannot be split anew: it says so. */
+static void test_cores_change_under_future_lookup(void **state)
+{
+    struct fixture x;
+    struct mr_future *future;
+    struct mr_options options = {.future = &future};
+
+    (void)state;
+    start(&x, 2, 0);
+    fake_node_kill(x.node);
+    assert_int_equal(mr_lookup(x.client, &options, x.table, x.keys, KEYS, NULL), MR_OK);
+    fake_node_restart_with(x.node, 3);
+    if (mr_future_wait(future, NULL) != MR_CANCELLED)
+        fail_msg("%s", mr_last_error());
+    assert_non_null(strstr(mr_last_error(), "cores changed while the call was under way: make it again"));
+    mr_future_destroy(future);
+    check_rows(&x);
+    stop(&x);
+}
+
+/* The cores change between the numbering of a push and its sending: it is not sent, and its caller is told. */
+static void test_cores_change_before_sending(void **state)
+{
+    uint32_t dims[1] = {4};
+    float values[4] = {1, 2, 3, 4};
+    uint64_t range[2] = {0, 0};
+    struct mr_feature feature = mr_feature_variable("v", 1, dims);
+    struct fixture x;
+    struct mr_future *f;
+    struct mr_reply *reply;
+    uint32_t variable;
+
+    (void)state;
+    start(&x, 1, 0);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
+    fake_node_save(x.node);
+    assert_int_equal(mrc_future_new(x.client, NULL, MR_OP_VARIABLE_PUSH, variable, 1, 2, 0, &f), MR_OK);
+    mrc_part_add(f, 0, mr_tensor_1d(MR_U64, 1, range));
+    mrc_part_add(f, 0, mr_tensor_1d(MR_F32, 4, values));
+    assert_int_equal(mrc_future_begin(f), MR_OK);
+    crash_onto(&x, 2);
+    check_rows(&x);
+    assert_int_equal(mrc_future_run(f, NULL, NULL), MR_CANCELLED);
+    assert_non_null(strstr(mr_last_error(), "before it was sent: make the call again"));
+    assert_int_equal(mr_variable_push(x.client, NULL, variable, 0, 4, values), MR_OK);
+    assert_int_equal(mr_variable_pull(x.client, NULL, variable, 0, 0, &reply), MR_OK);
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[3] == 4);
+    mr_reply_free(reply);
+    assert_int_equal(info_of(&x).kept, 1);
+    stop(&x);
+}
+
 /* The table was made after the last checkpoint: what was pushed to it is lost, and that is said. */
 static void test_refused_when_sent_again(void **state)
 {
@@ -477,6 +530,8 @@ int main(void)
         cmocka_unit_test(test_other_number_of_cores),
         cmocka_unit_test(test_cores_change_twice),
         cmocka_unit_test(test_cores_change_under_calls),
+        cmocka_unit_test(test_cores_change_under_future_lookup),
+        cmocka_unit_test(test_cores_change_before_sending),
         cmocka_unit_test(test_refused_when_sent_again),
     };
 
