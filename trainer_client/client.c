@@ -73,10 +73,16 @@ static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid
     return left == 0 || getrandom(uuid + from, left, 0) == (ssize_t)left ? MR_OK : MR_INTERNAL;
 }
 
+static bool is_off(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value != NULL && strcmp(value, "0") == 0;
+}
+
 static enum mr_status read_options(const struct mr_client_options *options, struct mr_client *client,
                                    char *error, size_t error_bytes)
 {
-    const char *gso = getenv("MILLRACE_GSO");
     struct mrc_link_config *config = &client->link_config;
 
     if (options == NULL || options->server == NULL) {
@@ -88,7 +94,8 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
     config->memory_bytes = or_default(options->memory_bytes, MRC_MEMORY_BYTES_DEFAULT);
     config->socket.buffer_bytes = options->receive_buffer_bytes;
     config->socket.udp_bytes_max = options->udp_bytes_max;
-    config->offload = !options->no_offload && (gso == NULL || strcmp(gso, "0") != 0);
+    config->offload = !options->no_offload && !is_off("MILLRACE_GSO");
+    config->no_bundle = options->no_bundle || is_off("MILLRACE_BUNDLE");
     enum mr_status status = read_replay(options, client, error, error_bytes);
 
     if (status == MR_OK)

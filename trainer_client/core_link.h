@@ -22,6 +22,7 @@ struct mr_client;
 struct mrc_link_config {
     struct mrc_udp_options socket;
     bool offload;
+    bool no_bundle;
     uint32_t memory_bytes;
     uint8_t client_uuid[MR_UUID_BYTES];
     uint8_t psk[MR_PSK_BYTES];

@@ -70,6 +70,9 @@ struct mr_client_options {
     bool
         no_offload; /* never hand the kernel runs of datagrams to cut up (UDP_SEGMENT); also $MILLRACE_GSO=0. The
                          client finds out by itself when a peer loses them, at the price of the first large request */
+    bool
+        no_bundle; /* each small call in a packet of its own, for measuring; also $MILLRACE_BUNDLE=0. Answers still share
+                       packets unless the server's transport.bundle is off as well */
 };
 
 /* Connects to every core of the node. MR_UNREACHABLE, MR_UNAUTHORIZED is not told apart from it (a server does not answer

@@ -25,6 +25,7 @@ static uint16_t arrived_at(void *app, const struct mr_address *from)
     struct fake_core *core = app;
     uint32_t i = 0;
 
+    atomic_fetch_add(&core->packets, 1);
     if (!atomic_load(&core->node->spreads))
         return core->index;
     while (i < 2 && core->wrong_ports[i] != 0 && core->wrong_ports[i] != from->port)

@@ -57,6 +57,7 @@ struct fake_core {
     uint64_t learnt_watermark;
     uint64_t learnt[FAKE_STREAM_WORDS];
     uint16_t wrong_ports[2];     /* of a node that spreads: the ports that lead elsewhere */
+    atomic_uint packets;         /* datagrams that came */
     atomic_uint direct, detours; /* datagrams from ports that lead here, and from those */
     struct fake_lane *lanes;     /* [FAKE_LANES_MAX] */
     atomic_ullong requests;      /* taken since the first start */

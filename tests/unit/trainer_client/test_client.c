@@ -368,6 +368,32 @@ static void test_source_ports(void **state)
     fake_node_destroy(node);
 }
 
+/* Calls handed over together share packets, but not those of a client that wants none. */
+static void test_no_bundle(void **state)
+{
+    enum { CALLS = 16 };
+    struct fake_node *node = fake_node_start(1);
+
+    setenv("MILLRACE_BUNDLE", "0", 1);
+    struct mr_client *client = connect_to(node, NULL);
+    unsetenv("MILLRACE_BUNDLE");
+    struct mr_future *futures[CALLS];
+    uint32_t before = atomic_load(&node->cores[0].packets);
+
+    for (uint32_t i = 0; i < CALLS; i++) {
+        struct mr_options options = {.future = &futures[i], .more = i + 1 < CALLS};
+
+        assert_int_equal(mr_echo(client, &options, 0, NULL, 0, NULL), MR_OK);
+    }
+    for (uint32_t i = 0; i < CALLS; i++) {
+        assert_int_equal(mr_future_wait(futures[i], NULL), MR_OK);
+        mr_future_destroy(futures[i]);
+    }
+    assert_true(atomic_load(&node->cores[0].packets) - before >= CALLS);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 /* A dropped future's call goes on, and goes with the client. */
 static void test_destroy_while_under_way(void **state)
 {
@@ -403,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_unknown_outcome),
         cmocka_unit_test(test_source_ports),
+        cmocka_unit_test(test_no_bundle),
         cmocka_unit_test(test_destroy_while_under_way),
     };
 
