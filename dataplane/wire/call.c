@@ -224,6 +224,7 @@ void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call)
         mr_sending_stop(ep, &call->sending);
     call->call_id = 0;
     mr_timer_disarm(&ep->wheel, &call->timer);
+    mr_session_slot_over(ep, s, slot);
     if (s->queued != 0)
         mr_peer_mark(ep, &s->peer);
     if (call->state == MR_CALL_ENDED && call->user_freed)
@@ -254,6 +255,7 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
         s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
         if (call->request_bytes > s->peer.segment_bytes)
             mr_sending_stop(ep, &call->sending);
+        call->probes = 0;
         if (call->probe_at_us == 0) /* it was about to be sent again */
             call->probe_at_us = ep->now_us + mr_rtt_pto_us(&s->rtt, 0);
         mr_call_arm(ep, call);

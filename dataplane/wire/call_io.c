@@ -146,8 +146,6 @@ static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragm
         ep->counters.drop_range++;
         return true;
     }
-    if (whole)
-        mr_session_reply_came(ep, s, (uint32_t)(call->call_id % s->peer.window));
     if (call->state == MR_CALL_ENDED) { /* its user has stopped waiting */
         if (!whole)
             (void)mr_transmit_ack(ep, &s->peer, MR_FLAG_REPLY, fragment->call_id, fragment->message_bytes);
@@ -199,8 +197,8 @@ static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr
     memcpy(&ack, packet->payload, sizeof(ack));
     bool server_has = ack.received_bytes == call->request_bytes;
     if (call->state == MR_CALL_ENDED) {
-        if (!server_has)
-            mr_call_release_slot(ep, call); /* cannot become whole any more */
+        if (!server_has && call->probes > 0) /* an earlier one says nothing of what was on its way then */
+            mr_call_release_slot(ep, call);  /* cannot become whole any more */
     } else if (call->state != MR_CALL_SENDING) {
         ep->counters.drop_stale++;
     } else if (call->reply != NULL) {
@@ -281,6 +279,7 @@ static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
     struct mr_segment whole = {.offset = 0, .bytes = call->request_bytes};
     if (call->state == MR_CALL_SENDING && call->reply != NULL) {
         send_report(ep, call, MR_PACKET_RESEND);
+        mr_session_ack_slots(ep, call->session, 0); /* what it was told of the window may be lost, too */
     } else if (call->state == MR_CALL_ENDED || call->server_has) {
         (void)mr_transmit_control(ep, peer, MR_PACKET_PING, MR_FLAG_PROBE, call->call_id, NULL, 0);
     } else if (call->request_bytes <= peer->segment_bytes) {

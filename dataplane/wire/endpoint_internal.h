@@ -33,7 +33,7 @@
 #define MR_AWAY_US               1000000u /* calls pending and silence for so long: the server is away */
 #define MR_KEEPALIVE_US          10000000u
 #define MR_CONFIRM_US            50000u /* between pings until the server has answered under the session's key */
-#define MR_SLOTS_ACK_US          20000u /* small replies are acknowledged together, this long after the first */
+#define MR_SLOTS_ACK_US          20000u /* calls that are over are acknowledged together, this long after the first */
 #define MR_SLOTS_ACK_AGAIN_US    200000u
 #define MR_HELLO_RETRY_US        10000u /* first; doubles up to MR_PTO_MAX_US */
 #define MR_HELLO_COOKIE_TRIES    3u     /* then the cookie may be stale: start again without */
@@ -41,6 +41,7 @@
 #define MR_BUDGET_INTERVAL_US    10000u
 #define MR_RESETS_PER_INTERVAL   64u
 #define MR_VERIFIES_PER_INTERVAL 128u /* of packets under no known key: about 2 us each */
+#define MR_REKEYS_PER_INTERVAL   128u /* likewise, of known sessions: strangers cannot use these up */
 #define MR_BUSY_BACKOFF_MAX      6u   /* doublings of busy_retry_us */
 #define MR_DEAD_SESSIONS         4u   /* ids of ended sessions, whose late ACCEPTs are not believed */
 #define MR_LOSS_PROBES           2u /* probes in a row after which a peer that has less than it said is believed */
@@ -157,7 +158,7 @@ struct mr_session {
     uint32_t calls_pending;
     uint32_t receiving; /* replies of several segments on their way in */
     uint64_t busy_slots;
-    uint64_t unacked_slots; /* their replies came since the last acknowledgement of slots */
+    uint64_t unacked_slots; /* their calls were over since the last acknowledgement of slots */
     uint64_t unacked_at_us; /* when that is due; 0 = nothing to acknowledge */
     uint64_t keepalive_at_us;
     uint64_t next_call_id;
@@ -208,7 +209,7 @@ struct mr_call {
     uint8_t state;
     uint8_t op;
     uint8_t queue;  /* its priority, or MR_QUEUE_AHEAD */
-    uint8_t probes; /* in a row */
+    uint8_t probes; /* in a row, and since it ended */
     uint8_t busy_count;
     bool sent_whole; /* every byte was sent in this session: the server may have executed it */
     bool server_has; /* the server said that it has the request whole */
@@ -230,9 +231,10 @@ struct mr_endpoint {
     struct mr_link dirty;                /* peers */
     struct mr_link turns[MR_PRIORITIES]; /* peers with senders, by the priority of their first one */
     uint32_t turn;                       /* number of the current one */
-    uint64_t budget_interval;            /* of the two that follow */
+    uint64_t budget_interval;            /* of the three that follow */
     uint32_t resets_in_interval;
     uint32_t verifies_in_interval;
+    uint32_t rekeys_in_interval;
     uint16_t arrived_core; /* of the datagram being received */
     uint32_t auth_count;
     uint32_t session_count;
@@ -383,8 +385,8 @@ void mr_session_arm(struct mr_endpoint *ep, struct mr_session *session);
 void mr_session_tell(struct mr_endpoint *ep, struct mr_session *session, enum mr_session_event event);
 void mr_session_sample_rtt(struct mr_endpoint *ep, struct mr_session *session,
                            const struct mr_packet *packet);
-/* The slot's reply has come, and the server keeps it until told so. */
-void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *session, uint32_t slot);
+/* The call in the slot is over, and the server keeps what it has of it until told so. */
+void mr_session_slot_over(struct mr_endpoint *ep, struct mr_session *session, uint32_t slot);
 
 /* Say that the calls in these slots are over, and how much of replies may be in flight. */
 void mr_session_ack_slots(struct mr_endpoint *ep, struct mr_session *session, uint64_t slots);

@@ -32,6 +32,7 @@ static bool take(struct mr_endpoint *ep, uint32_t *spent, uint32_t limit)
         ep->budget_interval = interval;
         ep->resets_in_interval = 0;
         ep->verifies_in_interval = 0;
+        ep->rekeys_in_interval = 0;
     }
     if (*spent >= limit)
         return false;
@@ -60,7 +61,7 @@ bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, con
 {
     if (mr_packet_verify(packet, &served->peer.key))
         return true;
-    if (ep->auth_count < 2 || !take(ep, &ep->verifies_in_interval, MR_VERIFIES_PER_INTERVAL))
+    if (ep->auth_count < 2 || !take(ep, &ep->rekeys_in_interval, MR_REKEYS_PER_INTERVAL))
         return false;
     uint32_t index = find_key(ep, packet, served->auth_index, &served->peer.key);
     if (index == MR_PSK_MAX)

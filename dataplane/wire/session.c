@@ -60,7 +60,7 @@ void mr_session_ack_slots(struct mr_endpoint *ep, struct mr_session *s, uint64_t
     (void)mr_transmit_control(ep, &s->peer, MR_PACKET_ACK, MR_FLAG_REPLY, 0, &ack, sizeof(ack));
 }
 
-void mr_session_reply_came(struct mr_endpoint *ep, struct mr_session *s, uint32_t slot)
+void mr_session_slot_over(struct mr_endpoint *ep, struct mr_session *s, uint32_t slot)
 {
     s->unacked_slots |= UINT64_C(1) << slot;
     s->acked_once = false;

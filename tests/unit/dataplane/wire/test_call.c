@@ -300,6 +300,35 @@ static void a_large_call_cancelled_half_way_never_executes(void **state)
     assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
 }
 
+/* A report that was on its way when the call ended tells nothing of what was behind it. */
+static void one_cancelled_while_its_end_arrives_keeps_its_slot(void **state)
+{
+    struct pair_call save = {0}, others[4] = {0};
+    static uint8_t data[200000];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_CLIENT].window = 2;
+    pair_start(&p);
+    pair_open(&p);
+    pair_call(&p, &save, MR_OP_SAVE, &tensor, 1, UINT64_MAX);
+    for (int i = 0; i < 100 && !save.call->sent_whole; i++)
+        pair_run(&p, 1);
+    save.keep = true;
+    mr_call_cancel(client(), save.call);
+    pair_run(&p, 100);
+    assert_int_equal(p.later_count, 1); /* it was too late */
+    for (int i = 0; i < 4; i++)
+        pair_call(&p, &others[i], MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(others[i].ended, 1);
+    mr_reply_status(p.ends[PAIR_SERVER].ep, p.later[0], MR_OK);
+    pair_run(&p, 1000000);
+    assert_int_equal(p.session->busy_slots, 0);
+    mr_call_free(client(), save.call);
+}
+
 static void calls_max_and_memory_are_bounds(void **state)
 {
     struct mr_call *calls[256], *one_more;
@@ -390,6 +419,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(cancelled_while_it_waits_or_runs, setup, teardown),
         cmocka_unit_test_setup_teardown(a_large_call_cancelled_half_way_never_executes, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_cancelled_while_its_end_arrives_keeps_its_slot, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_max_and_memory_are_bounds, setup, teardown),
         cmocka_unit_test_setup_teardown(a_request_that_takes_all_memory_is_answered, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_of_a_closed_session_end_as_cancelled, setup, teardown),

@@ -208,10 +208,37 @@ static void the_server_keeps_to_what_the_client_says(void **state)
         mr_session_ack_slots(client, p.session, 0);
         pair_run(&p, 100);
         assert_int_equal(peer->flight_limit_bytes, then[i]);
+        if (says[i] == 1) /* the next word is to find it so */
+            continue;
         mr_flow_begin(client, p.session);
         pull(&c, 100000);
         (void)until_ended(&c);
     }
+}
+
+static enum pair_verdict lose_what_is_said_of_the_window(struct pair *pair, enum pair_side from, uint32_t n,
+                                                         struct pair_packet *packet)
+{
+    uint64_t call_id;
+    memcpy(&call_id, packet->data + 16, sizeof(call_id));
+    return packet->data[3] == MR_PACKET_ACK && call_id == 0 ? PAIR_DROP : PAIR_PASS;
+}
+
+/* The server goes by a window of the least, the client by all it has, and takes it for known. */
+static void a_word_about_the_window_may_be_lost(void **state)
+{
+    struct mr_peer *peer = &p.ends[PAIR_SERVER].ep->served[0].peer;
+    struct pair_call c = {0};
+    pair_run(&p, MR_WINDOW_FORGET_US + 1000000); /* what it knew is no longer so */
+    p.session->replies.bytes = MR_WINDOW_SEGMENTS_LEAST * peer->segment_bytes;
+    mr_session_ack_slots(p.ends[PAIR_CLIENT].ep, p.session, 0);
+    pair_run(&p, 100);
+    p.filter = lose_what_is_said_of_the_window;
+    pull(&c, 4u << 20);
+    pair_run(&p, 100);
+    assert_int_equal(p.session->replies.bytes, p.session->replies.max_bytes);
+    p.filter = through_the_link;
+    assert_true(until_ended(&c) < 20000);
 }
 
 /* The server is long at work on them; they must not hold up the next. */
@@ -239,6 +266,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_sleeping_client_is_soon_as_fast_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_request_into_the_void_starts_again_from_the_least, setup, teardown),
         cmocka_unit_test_setup_teardown(the_server_keeps_to_what_the_client_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_word_about_the_window_may_be_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_that_have_arrived_are_not_in_flight, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -197,6 +197,22 @@ static void keys_are_rotated_under_large_messages(void **state)
 }
 
 /* The order was wrong: its calls wait until the server knows the key. */
+/* What strangers send for sessions that are not there must not keep a client from going over. */
+static void keys_are_rotated_under_a_flood_of_forged_packets(void **state)
+{
+    struct pair_call c = {0};
+    set_keys(PAIR_SERVER, OLD, NEW);
+    for (uint32_t i = 0; i < 2 * MR_VERIFIES_PER_INTERVAL; i++) {
+        make_packet(MR_PACKET_DATA, 0x1234500 + ((uint64_t)i << 32), 7, keys[OTHER]);
+        pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    }
+    set_keys(PAIR_CLIENT, NEW, OLD);
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(served()->drop_tag, 0);
+}
+
 static void a_client_may_be_too_early(void **state)
 {
     struct pair_call c = {0};
@@ -292,6 +308,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_session, setup, teardown),
         cmocka_unit_test_setup_teardown(keys_are_rotated_under_large_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_flood_of_forged_packets, setup, teardown),
         cmocka_unit_test_setup_teardown(a_client_may_be_too_early, setup, teardown),
         cmocka_unit_test_setup_teardown(a_client_may_be_too_late, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key, setup,

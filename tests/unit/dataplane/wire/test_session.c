@@ -165,6 +165,49 @@ static void a_handler_may_close_the_session(void **state)
     }
 }
 
+/* ---- what the server keeps of calls that are over ---- */
+
+static enum pair_verdict drop_acks_of_replies(struct pair *pair, enum pair_side from, uint32_t n,
+                                              struct pair_packet *packet)
+{
+    uint64_t call_id;
+    memcpy(&call_id, packet->data + 16, sizeof(call_id));
+    bool ack = from == PAIR_CLIENT && packet->data[3] == MR_PACKET_ACK && call_id != 0;
+    return ack ? PAIR_DROP : PAIR_PASS;
+}
+
+static void a_large_reply_is_given_back_though_its_last_ack_is_lost(void **state)
+{
+    struct pair_call call = {0};
+    pair_open(&p);
+    pair_run(&p, 100000); /* the next keep-alive is far away */
+    p.filter = drop_acks_of_replies;
+    p.reply_bytes = 20000;
+    pair_call(&p, &call, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(call.ended, 1);
+    assert_true(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep) > 20000);
+    pair_run(&p, 300000);
+    assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
+}
+
+static void what_came_of_a_request_given_up_is_given_back(void **state)
+{
+    struct pair_call call = {0};
+    static uint8_t data[4u << 20];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
+    pair_open(&p);
+    pair_run(&p, 100000);
+    pair_call(&p, &call, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
+    pair_run(&p, 100);
+    assert_true(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep) > sizeof(data));
+    mr_call_cancel(client(), call.call);
+    pair_run(&p, 300000);
+    assert_int_equal(call.status, MR_CANCELLED);
+    assert_int_equal(p.executed, 0);
+    assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
+}
+
 static void sessions_max_is_a_bound(void **state)
 {
     struct mr_session *s;
@@ -190,6 +233,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(so_does_one_whose_key_was_changed_just_then, setup, teardown),
         cmocka_unit_test_setup_teardown(close_says_bye_and_ends_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(a_handler_may_close_the_session, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_large_reply_is_given_back_though_its_last_ack_is_lost, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_came_of_a_request_given_up_is_given_back, setup, teardown),
         cmocka_unit_test_setup_teardown(sessions_max_is_a_bound, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
