@@ -88,19 +88,25 @@ static bool is_in_slices(const struct ps_op *op)
     return op->core->long_calls.running == op->request;
 }
 
-bool ps_push_reserve_room(const struct ps_op *op, struct ps_push *push)
+bool ps_push_check_room(const struct ps_op *op, struct ps_push *push)
 {
-    uint64_t need_bytes = 0;
+    push->room_bytes = 0;
     for (uint32_t i = 0; i < push->part_count; i++) {
         if (push->parts[i].feature->table != NULL) {
-            need_bytes += ps_save_need_bytes(op->core, push->parts[i].feature, push->parts[i].list.key_count);
+            push->room_bytes +=
+                ps_save_need_bytes(op->core, push->parts[i].feature, push->parts[i].list.key_count);
         }
     }
-    if (!ps_check_save_room(op, need_bytes)) {
-        return false;
+    return ps_check_save_room(op, push->room_bytes);
+}
+
+void ps_push_start(const struct ps_op *op, struct ps_push *push)
+{
+    if (is_in_slices(op)) {
+        op->core->save.reserved_bytes = push->room_bytes;
     }
-    op->core->save.reserved_bytes = is_in_slices(op) ? need_bytes : op->core->save.reserved_bytes;
-    return true;
+    ps_push_begin(op);
+    push->is_begun = true;
 }
 
 /* A variable's gradient is applied in one go: it is one row, and its norm may matter. */
@@ -220,7 +226,7 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
         }
     }
     /* Small calls may have come in between. */
-    if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !ps_push_reserve_room(op, push)) {
+    if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !ps_push_check_room(op, push)) {
         return PS_CHECK_REFUSED;
     }
     if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, NULL, 0)) {
@@ -230,9 +236,8 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
     if (push->partly) {
         leave_out_applied(op, push);
     }
-    ps_push_begin(op);
+    ps_push_start(op, push);
     push->at = 0;
-    push->is_begun = true;
     return PS_CHECK_GOOD;
 }
 

@@ -19,10 +19,11 @@ struct ps_push_part {
 
 struct ps_push {
     uint32_t part_count;
-    bool is_begun; /* from then on it has its whole effect */
-    bool partly;   /* some partitions have it already, under its number */
-    uint32_t at;   /* the part whose keys are checked or applied */
-    bool in_part;  /* `rows` is about it */
+    bool is_begun;       /* from then on it has its whole effect */
+    bool partly;         /* some partitions have it already, under its number */
+    uint32_t at;         /* the part whose keys are checked or applied */
+    bool in_part;        /* `rows` is about it */
+    uint64_t room_bytes; /* of a checkpoint's buffers */
     struct ps_table_push rows;
     struct ps_batch *batch;                       /* pinned; NULL: by keys */
     struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* last: only as many as there are are set */
@@ -35,8 +36,10 @@ struct ps_feature *ps_push_check_head(const struct ps_op *op, const struct ps_pu
 bool ps_push_check_variable(const struct ps_op *op, const struct ps_feature *f, uint32_t at);
 /* Of all parts, as ps/long_call.h counts. */
 uint64_t ps_push_cost_bytes(const struct ps_push *push);
-/* A checkpoint under way has room for the rows that this push will make it write, and keeps it for them. */
-bool ps_push_reserve_room(const struct ps_op *op, struct ps_push *push);
+/* A checkpoint under way has room for the rows that this push will make it write. */
+bool ps_push_check_room(const struct ps_op *op, struct ps_push *push);
+/* Nothing can stand against the push any more: it keeps that room, and is under way until ps_push_apply() is through. */
+void ps_push_start(const struct ps_op *op, struct ps_push *push);
 /* Applies part after part; true when all are, and the push is marked. Between ps_push_begin() and then nothing refuses it. */
 bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes);
 /* ps_job.drop: what was begun is brought to its end, whether somebody waits for the answer or not. */

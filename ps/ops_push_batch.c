@@ -115,7 +115,7 @@ static bool begin_batch(const struct ps_op *op, struct ps_push *push)
 {
     struct ps_core *core = op->core;
     uint64_t batch_id = push->batch->id;
-    if (!check_record(op, batch_id) || !ps_push_reserve_room(op, push) || !begin_answer(op, 1)) {
+    if (!check_record(op, batch_id) || !ps_push_check_room(op, push) || !begin_answer(op, 1)) {
         return false;
     }
     const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
@@ -125,8 +125,7 @@ static bool begin_batch(const struct ps_op *op, struct ps_push *push)
     }
     ps_batch_pin(push->batch);
     ps_batch_remove(core->batches, push->batch);
-    ps_push_begin(op);
-    push->is_begun = true;
+    ps_push_start(op, push);
     return true;
 }
 

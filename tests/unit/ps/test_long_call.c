@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "dataplane/wire/buddy.h"
+#include "dataplane/wire/endpoint_internal.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/core.h"
@@ -266,8 +268,53 @@ static void large_echoes_and_variables_come_whole(void **state)
     reply = node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable, &t, 1);
     node_check(reply, MR_OK, NULL);
     assert_memory_equal(reply->tensors[0].data, values, COUNT * sizeof(float));
-    assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 2);
+    assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 3);
     free(values);
+}
+
+/* All of the variable, or a part of it. */
+static void post_set(struct node_fixture *n, struct node_call *call, uint32_t variable, uint64_t first,
+                     uint32_t count, const float *values)
+{
+    struct mr_call_options options = {
+        .op = MR_OP_VARIABLE_PUSH, .table = (uint16_t)variable, .deadline_us = NEVER_US};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, count, values)};
+    node_post(n, 0, call, &options, tensors, 2);
+}
+
+static void a_variable_is_not_set_while_it_is_read(void **state)
+{
+    struct node_fixture *n = *state;
+    enum { COUNT = 100000, PART = 1000, PART_FIRST = 16000 }; /* around the end of a slice of a pull */
+    struct mr_feature v = node_variable("dense", COUNT);
+    uint32_t variable = node_create(n, &v);
+    float *ones = malloc(COUNT * sizeof(float));
+    struct node_call calls[4] = {0};
+    uint64_t range[2] = {0, COUNT};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
+    struct mr_call_options pull = {
+        .op = MR_OP_VARIABLE_PULL, .table = (uint16_t)variable, .deadline_us = NEVER_US};
+    for (uint32_t i = 0; i < COUNT; i++) {
+        ones[i] = 1;
+    }
+    hold();
+    node_post(n, 0, &calls[0], &pull, &t, 1);
+    slices(1);
+    post_set(n, &calls[1], variable, PART_FIRST, PART, ones);
+    node_post(n, 0, &calls[2], &pull, &t, 1);
+    post_set(n, &calls[3], variable, 0, COUNT, ones);
+    fake_dp_release(0);
+    for (uint32_t i = 0; i < 4; i++) {
+        node_check(node_wait(n, &calls[i]), MR_OK, NULL);
+    }
+    const float *before = calls[0].reply.tensors[0].data, *between = calls[2].reply.tensors[0].data;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        bool is_in_part = i >= PART_FIRST && i < PART_FIRST + PART;
+        assert_float_equal(before[i], 0, 0);
+        assert_float_equal(between[i], is_in_part ? 1 : 0, 0);
+    }
+    end_all(calls, 4);
+    free(ones);
 }
 
 /* ---- batches ---- */
@@ -569,6 +616,73 @@ static void a_push_in_slices_keeps_its_room_in_a_checkpoint(void **state)
     end_all(calls, 2);
 }
 
+/* Takes all that is left of a core's memory for messages, and gives it back. The core stands still. */
+struct block {
+    struct block *next;
+};
+
+static void take_memory(struct mr_endpoint *ep, struct block **taken)
+{
+    for (size_t bytes = 1u << 20; bytes >= sizeof(struct block); bytes /= 2) {
+        struct block *block;
+        while ((block = mr_buddy_alloc(ep->memory, bytes)) != NULL) {
+            block->next = *taken;
+            *taken = block;
+        }
+    }
+}
+
+static void give_memory(struct mr_endpoint *ep, struct block *taken)
+{
+    while (taken != NULL) {
+        struct block *next = taken->next;
+        mr_buddy_free(ep->memory, taken);
+        taken = next;
+    }
+}
+
+static void a_push_that_cannot_be_answered_keeps_no_room(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call calls[4] = {0};
+    uint32_t table = make_table(n);
+    struct ps_core *core = fake_dp_app(0);
+    struct block *taken = NULL;
+    make_rows(n, table);
+    post_feed(n, &calls[0], table, 7, KEYS, 0);
+    node_check(node_wait(n, &calls[0]), MR_OK, NULL);
+    hold();
+    post_text(n, &calls[1], MR_OP_SAVE, 0);
+    fake_dp_turn(0);
+    fake_dp_turn(0);
+    fake_dp_wait_posted(0, 1); /* the cut */
+    post_lookup(n, &calls[2], table, KEYS);
+    post_push_batch(n, &calls[3], 7, table, KEYS);
+    while (core->long_calls.count + (core->long_calls.running != NULL) < 2) {
+        fake_dp_turn(0);
+    }
+    assert_non_null(core->save.writer);
+    core->save.wanted_bytes = core->save.capacity_bytes; /* the cursor waits */
+    core->save.wanted_until_us = NEVER_US;
+    uint64_t busy_before = core->ep->counters.busy_sent;
+    while (core->ep->counters.busy_sent == busy_before) {
+        take_memory(core->ep, &taken);
+        fake_dp_turn(0);
+    }
+    uint64_t need_bytes = ps_save_need_bytes(core, ps_core_feature(core, table), KEYS);
+    uint64_t reserved_bytes = core->save.reserved_bytes;
+    core->save.wanted_until_us = 0;
+    give_memory(core->ep, taken);
+    fake_dp_release(0);
+    for (uint32_t i = 0; i < 4; i++) {
+        node_check(node_wait(n, &calls[i]), MR_OK, NULL);
+    }
+    assert_true(need_bytes > 0);
+    assert_int_equal(reserved_bytes, 0);
+    assert_float_equal(node_value(n, table, 0), 0, 0);
+    end_all(calls, 4);
+}
+
 static void a_freeze_falls_between_calls(void **state)
 {
     struct node_fixture *n = *state;
@@ -644,6 +758,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_of_another_core_are_found_among_many, node_setup_3_cores,
                                         node_teardown),
         TEST(large_echoes_and_variables_come_whole),
+        TEST(a_variable_is_not_set_while_it_is_read),
         TEST(a_batch_is_there_once_it_is_whole),
         TEST(a_batch_under_a_push_is_nobody_elses),
         TEST(a_batch_may_be_forgotten_while_it_is_read),
@@ -654,6 +769,7 @@ int main(void)
         TEST(a_cut_waits_for_the_push_under_way),
         TEST(a_checkpoint_holds_the_rows_as_of_its_cut),
         TEST(a_push_in_slices_keeps_its_room_in_a_checkpoint),
+        TEST(a_push_that_cannot_be_answered_keeps_no_room),
         TEST(a_freeze_falls_between_calls),
         TEST(a_restore_falls_between_calls),
         TEST(a_node_stops_in_the_middle),
