@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/op.h"
+#include "trainer_client/replay_internal.h"
 
 #define PUSH_OF(l, member) MR_CONTAINER(l, struct mrc_push, member)
 
@@ -26,7 +27,7 @@ static struct mr_link *queue_of(struct mrc_replay *r, enum mrc_push_state state)
 }
 
 /* Queues are in the order of the numbers; nearly always the new one is the last. */
-static void set_state(struct mrc_replay *r, struct mrc_push *push, enum mrc_push_state state)
+void mrc_replay_set_state(struct mrc_replay *r, struct mrc_push *push, enum mrc_push_state state)
 {
     struct mr_link *head = queue_of(r, state);
 
@@ -57,7 +58,7 @@ static uint64_t oldest_open(const struct mrc_replay *r)
     return lower(first_number(&r->asked), lower(first_number(&r->due), first_number(&r->again)));
 }
 
-static void init_lists(struct mrc_replay *r)
+void mrc_replay_init_lists(struct mrc_replay *r)
 {
     mr_list_init(&r->kept);
     mr_list_init(&r->asked);
@@ -70,10 +71,10 @@ void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max)
 {
     *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max};
     mrc_trail_init(&r->trail);
-    init_lists(r);
+    mrc_replay_init_lists(r);
 }
 
-static void insert(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
+void mrc_replay_insert(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
 {
     push->number = number;
     push->after = after;
@@ -83,7 +84,7 @@ static void insert(struct mrc_replay *r, struct mrc_push *push, uint64_t number,
     r->count++;
 }
 
-static void take_out(struct mrc_replay *r, struct mrc_push *push)
+void mrc_replay_take_out(struct mrc_replay *r, struct mrc_push *push)
 {
     mr_list_remove(&push->kept);
     mr_list_remove(&push->queue);
@@ -97,7 +98,7 @@ void mrc_replay_fini(struct mrc_replay *r)
     while (!mr_list_empty(&r->kept)) {
         struct mrc_push *push = PUSH_OF(r->kept.next, kept);
 
-        take_out(r, push);
+        mrc_replay_take_out(r, push);
         mrc_push_free(push);
     }
 }
@@ -112,12 +113,12 @@ static void let_go(struct mrc_replay *r, struct mrc_push *push)
         r->gone_to_step = push->step;
         mrc_trail_note(&r->trail, push->number, push->step);
     }
-    take_out(r, push);
+    mrc_replay_take_out(r, push);
     mrc_push_free(push);
 }
 
-static void add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_step, uint64_t to_step,
-                     enum mr_status refused)
+void mrc_replay_add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_step, uint64_t to_step,
+                         enum mr_status refused)
 {
     struct mrc_loss *loss = &r->loss;
 
@@ -136,16 +137,9 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
     r->floor = floor;
     if (floor >= r->gone_to)
         return;
-    add_loss(r, r->gone_to - floor, mrc_trail_step(&r->trail, floor + 1), r->gone_to_step, MR_OK);
+    mrc_replay_add_loss(r, r->gone_to - floor, mrc_trail_step(&r->trail, floor + 1), r->gone_to_step, MR_OK);
     r->gone_to = 0;
     mrc_trail_init(&r->trail);
-}
-
-static void drop(struct mrc_replay *r, struct mrc_push *push)
-{
-    r->dropped++;
-    take_out(r, push);
-    mrc_push_free(push);
 }
 
 /* The push will not be applied: one without tensors marks its number, which would else hold the floor below it for long. */
@@ -156,12 +150,12 @@ static void leave_empty(struct mrc_replay *r, struct mrc_push *push)
                                                                     push->priority, push->step, NULL, 0);
 
     if (empty != NULL) {
-        insert(r, empty, push->number, 0);
+        mrc_replay_insert(r, empty, push->number, 0);
         mr_list_remove(&empty->kept);
         mr_list_prepend(&push->kept, &empty->kept);
-        set_state(r, empty, MRC_PUSH_DUE);
+        mrc_replay_set_state(r, empty, MRC_PUSH_DUE);
     }
-    take_out(r, push);
+    mrc_replay_take_out(r, push);
     mrc_push_free(push);
 }
 
@@ -218,64 +212,10 @@ bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
         return false;
     uint64_t all_answered_to = lower(first_number(&r->asked), r->next) - 1;
 
-    insert(r, push, r->next, all_answered_to > r->answered_to ? all_answered_to : r->answered_to);
+    mrc_replay_insert(r, push, r->next, all_answered_to > r->answered_to ? all_answered_to : r->answered_to);
     r->next++;
-    set_state(r, push, MRC_PUSH_ASKED);
+    mrc_replay_set_state(r, push, MRC_PUSH_ASKED);
     return true;
-}
-
-void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
-{
-    assert(number >= r->next);
-    insert(r, push, number, after);
-    r->next = number + 1;
-    r->restarted = true;
-    set_state(r, push, MRC_PUSH_DUE);
-}
-
-void mrc_replay_withdraw(struct mrc_replay *r, struct mrc_push *push)
-{
-    take_out(r, push);
-}
-
-void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from)
-{
-    *to = *from;
-    init_lists(to);
-    mr_list_splice(&to->kept, &from->kept);
-    mr_list_splice(&to->asked, &from->asked);
-    mr_list_splice(&to->due, &from->due);
-    mr_list_splice(&to->again, &from->again);
-    mr_list_splice(&to->later, &from->later);
-    mrc_replay_init(from, 0, to->bytes_max);
-}
-
-/* What went because it was on disk is of no interest: parts of a lane may have come there at different times. */
-void mrc_replay_inherit(struct mrc_replay *to, const struct mrc_replay *from)
-{
-    if (from->given_up_to <= from->floor || from->given_up_to <= to->given_up_to)
-        return;
-    to->given_up_to = from->given_up_to;
-    to->gone_to = from->given_up_to;
-    to->gone_to_step = from->gone_to_step;
-    to->trail = from->trail;
-}
-
-void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir)
-{
-    if (r->loss.pushes > 0)
-        add_loss(heir, r->loss.pushes, r->loss.from_step, r->loss.to_step, r->loss.refused);
-    heir->replayed += r->replayed;
-    heir->given_up += r->given_up;
-    heir->dropped += r->dropped;
-    mrc_replay_fini(r);
-}
-
-void mrc_replay_drop(struct mrc_replay *r, struct mrc_push *push, enum mr_status refused)
-{
-    if (refused != MR_OK)
-        add_loss(r, 1, push->step, push->step, refused);
-    drop(r, push);
 }
 
 bool mrc_replay_has_open(const struct mrc_replay *r, uint64_t number)
@@ -296,18 +236,10 @@ bool mrc_replay_is_open(const struct mrc_replay *r)
     return oldest_open(r) != UINT64_MAX || !mr_list_empty(&r->later);
 }
 
-void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
-{
-    insert(r, push, number, after);
-    mr_list_remove(&push->kept);
-    mr_list_prepend(&r->kept, &push->kept);
-    set_state(r, push, MRC_PUSH_DUE);
-}
-
 void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push)
 {
     assert(push->number + 1 == r->next && push->state == MRC_PUSH_ASKED);
-    take_out(r, push);
+    mrc_replay_take_out(r, push);
     r->next--;
 }
 
@@ -334,16 +266,16 @@ static void repeated(struct mrc_replay *r, struct mrc_push *push, enum mr_status
     if (status == MR_OK || status == MR_ALREADY_LEARNT) {
         r->replayed++;
         push->tries = 0;
-        set_state(r, push, MRC_PUSH_DONE);
+        mrc_replay_set_state(r, push, MRC_PUSH_DONE);
     } else if (is_passing(status)) {
         r->pause_until_us = now_us + MRC_REPLAY_PAUSE_US;
-        set_state(r, push, MRC_PUSH_DUE);
+        mrc_replay_set_state(r, push, MRC_PUSH_DUE);
     } else if (is_fed_again(status) && ++push->tries < MRC_REPLAY_TRIES_MAX) {
         push->retry_us = now_us + MRC_REPLAY_PAUSE_US;
-        set_state(r, push, MRC_PUSH_LATER);
+        mrc_replay_set_state(r, push, MRC_PUSH_LATER);
     } else {
         if (!is_fed_again(status) && push->tensor_count > 0) /* the hub hands that batch out again */
-            add_loss(r, 1, push->step, push->step, status);
+            mrc_replay_add_loss(r, 1, push->step, push->step, status);
         r->dropped += push->tensor_count > 0;
         leave_empty(r, push);
     }
@@ -357,7 +289,7 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
     if (push->state == MRC_PUSH_AGAIN) {
         repeated(r, push, status, now_us);
     } else if (status == MR_OK || status == MR_ALREADY_LEARNT) {
-        set_state(r, push, MRC_PUSH_DONE);
+        mrc_replay_set_state(r, push, MRC_PUSH_DONE);
     } else {
         leave_empty(r, push); /* refused: the caller has been told */
     }
@@ -369,7 +301,7 @@ void mrc_replay_answered(struct mrc_replay *r, struct mrc_push *push, enum mr_st
 
 void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)
 {
-    set_state(r, push, MRC_PUSH_DUE);
+    mrc_replay_set_state(r, push, MRC_PUSH_DUE);
 }
 
 /* ---- again ---- */
@@ -384,7 +316,7 @@ void mrc_replay_restart(struct mrc_replay *r)
 
         if (push->state != MRC_PUSH_ASKED) {
             push->tries = 0;
-            set_state(r, push, MRC_PUSH_DUE);
+            mrc_replay_set_state(r, push, MRC_PUSH_DUE);
         }
     }
 }
@@ -396,7 +328,7 @@ static void wake_later(struct mrc_replay *r, uint64_t now_us)
 
         next = l->next;
         if (push->retry_us <= now_us)
-            set_state(r, push, MRC_PUSH_DUE);
+            mrc_replay_set_state(r, push, MRC_PUSH_DUE);
     }
 }
 
@@ -412,7 +344,7 @@ struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us)
 
     if (first_number(&r->again) <= push->after || push->number - oldest_open(r) >= MRC_PUSH_WINDOW)
         return NULL;
-    set_state(r, push, MRC_PUSH_AGAIN);
+    mrc_replay_set_state(r, push, MRC_PUSH_AGAIN);
     return push;
 }
 

@@ -1,0 +1,17 @@
+/* How the pushes of old lanes are dealt out to the cores of the map of now (remap.h). Under the client's lock. */
+#ifndef MRC_REMAP_SPLIT_H
+#define MRC_REMAP_SPLIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mr_client;
+struct mrc_replay;
+
+/* A list of lanes, one longer. False: no memory, and nothing has changed. */
+bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane);
+/* All lanes of client->remap go to the links of those who own their keys now, as former lanes, and are freed. What cannot be
+ * dealt out for want of memory or of its table is told as a loss. */
+void mrc_remap_split(struct mr_client *client);
+
+#endif
