@@ -33,6 +33,8 @@
     X(pushes_held_back, "pushes told to try again because a checkpoint's buffers were full")                 \
     X(pushes_repeated, "numbered pushes applied before, which changed nothing")                              \
     X(pushes_skipped, "numbered pushes given up because their client went on too far without them")          \
+    X(push_lanes_forgotten,                                                                                  \
+      "records of clients' numbered pushes dropped for others: resent, those count as new")                  \
     X(pushes_waiting, "numbered pushes told to try again because they were just being applied")              \
     X(variable_gradients_skipped, "variable gradients skipped because they held NaN or Inf")                 \
     X(batches_fed, "batches fed")                                                                            \

@@ -53,7 +53,8 @@ static enum mr_status corrupt(char *text)
 
 static enum mr_status no_memory(char *text, enum mr_status status)
 {
-    snprintf(text, PS_RESTORE_TEXT_BYTES, "no memory left for the record of numbered pushes");
+    snprintf(text, PS_RESTORE_TEXT_BYTES,
+             "no memory left for the record of numbered pushes: raise batches.memory_mib");
     return status;
 }
 
@@ -86,7 +87,8 @@ enum mr_status ps_push_merge_add(struct ps_push_merge *m, const struct ps_record
     *to = (struct saved){.core = record->feature,
                          .piece = {.lane = stored->lane,
                                    .partition = stored->partition,
-                                   .partition_end = stored->partition_end}};
+                                   .partition_end = stored->partition_end,
+                                   .used = record->offset}};
     memcpy(to->piece.uuid, stored->uuid, MR_UUID_BYTES);
     ps_push_window_load(&to->piece.window, stored->floor, stored->words,
                         (uint32_t)((record->bytes - sizeof(*stored)) / sizeof(uint64_t)));
@@ -183,6 +185,7 @@ static void give(struct output *out, const struct ps_push_lane *lane, const stru
     out->last = (struct ps_push_lane){.lane = lane->lane,
                                       .partition = (uint16_t)begin,
                                       .partition_end = (uint16_t)range.end,
+                                      .used = lane->used,
                                       .window = *window};
     memcpy(out->last.uuid, lane->uuid, MR_UUID_BYTES);
     out->any = true;
@@ -193,18 +196,21 @@ static enum mr_status load_lane(const struct ps_push_merge *m, const struct save
                                 struct ps_core *core)
 {
     static const struct ps_push_window nothing;
-    const struct ps_push_lane *lane = &saved[0].piece;
+    struct ps_push_lane lane = saved[0].piece;
+    for (uint32_t i = 1; i < count; i++) {
+        lane.used = saved[i].piece.used > lane.used ? saved[i].piece.used : lane.used;
+    }
     struct output out = {.core = core, .status = MR_OK};
     struct range wanted = common(range_of(m->core_count, core->index),
-                                 range_of(mr_push_lane_cores(lane->lane), mr_push_lane_core(lane->lane)));
+                                 range_of(mr_push_lane_cores(lane.lane), mr_push_lane_core(lane.lane)));
     for (uint32_t c = 0, at = 0; c < m->saved_core_count; c++) {
         struct range of_core = common(wanted, range_of(m->saved_core_count, c));
         if (at == count || saved[at].core != c) {
-            give(&out, lane, &nothing, of_core);
+            give(&out, &lane, &nothing, of_core);
         }
         for (; at < count && saved[at].core == c; at++) {
             struct range of_piece = {saved[at].piece.partition, saved[at].piece.partition_end};
-            give(&out, lane, &saved[at].piece.window, common(of_core, of_piece));
+            give(&out, &lane, &saved[at].piece.window, common(of_core, of_piece));
         }
     }
     out.last.partition_end = MR_PARTITION_COUNT;

@@ -12,6 +12,7 @@ struct running {
 struct ps_pushes {
     struct ps_arena *arena;
     uint64_t pushes;
+    uint64_t forgotten;
     uint32_t running_count;
     struct running running[PS_PUSH_RUNNING_MAX];
     struct ps_push_lane *places[PS_PUSH_LANES_MAX]; /* NULL: free */
@@ -122,6 +123,7 @@ static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint
     if (place == NULL) {
         return MR_BUSY;
     }
+    p->forgotten += *place != NULL;
     free_pieces(p, place);
     *out = *place = new_piece(p, uuid, lane);
     return *out != NULL ? MR_OK : MR_OUT_OF_MEMORY;
@@ -265,16 +267,36 @@ static enum mr_status add_piece(struct ps_pushes *p, const struct ps_push_lane *
     return *out != NULL ? MR_OK : MR_OUT_OF_MEMORY;
 }
 
+/* There is no place for it but that of one that pushed later. */
+static bool has_no_place(struct ps_pushes *p, const struct ps_push_lane *piece)
+{
+    if (find(p, piece->uuid, piece->lane) != NULL) {
+        return false;
+    }
+    struct ps_push_lane **place = place_to_take(p, set_of(piece->uuid, piece->lane));
+    return place == NULL || (*place != NULL && (*place)->used > piece->used);
+}
+
 enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *piece)
 {
     struct ps_push_lane *to;
+    if (has_no_place(p, piece)) {
+        p->forgotten++;
+        return MR_OK;
+    }
     enum mr_status status = add_piece(p, piece, &to);
     if (status == MR_OK) {
         to->partition = piece->partition;
         to->partition_end = piece->partition_end;
         to->window = piece->window;
         to->cut_floor = piece->window.floor;
-        to->used = ++p->pushes;
+        to->used = piece->used;
+        p->pushes = p->pushes > piece->used ? p->pushes : piece->used;
     }
     return status;
+}
+
+uint64_t ps_pushes_forgotten(const struct ps_pushes *p)
+{
+    return p->forgotten;
 }

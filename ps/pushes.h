@@ -1,7 +1,8 @@
 /* The record of numbered pushes: per client and lane which were applied, so that each is applied once however often it is
  * sent, and up to where they are safe on disk. See dataplane/wire/push_number.h for numbers and lanes.
  *
- * Bounded: once PS_PUSH_LANES_MAX lanes are known, a new one takes the place of one that was silent for long. Belongs to one
+ * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places; where a set is full, a new lane takes the place of the one that
+ * was silent for longest. That is rare up to a quarter of PS_PUSH_LANES_MAX. Belongs to one
  * thread.
  */
 #ifndef PS_PUSHES_H
@@ -49,6 +50,9 @@ enum ps_push_state {
 
 struct ps_pushes;
 
+/* Lanes that were known and had to make room for others since the record was made. */
+uint64_t ps_pushes_forgotten(const struct ps_pushes *p);
+
 /* NULL when the arena has no room. */
 struct ps_pushes *ps_pushes_create(struct ps_arena *arena);
 void ps_pushes_destroy(struct ps_pushes *p);
@@ -74,7 +78,7 @@ void ps_pushes_published(struct ps_pushes *p);
 
 /* Place i of PS_PUSH_LANES_MAX, for checkpoints: NULL when there is nothing to keep, else the first piece. */
 const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i);
-/* Adds a stored piece, as of a cut: uuid, lane, partitions and window are read. Its pieces come one behind the other and cover
+/* Adds a stored piece, as of a cut: uuid, lane, partitions, window and `used` are read. Its pieces come one behind the other and cover
  * all partitions. MR_OUT_OF_MEMORY. */
 enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *piece);
 

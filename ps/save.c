@@ -112,6 +112,7 @@ static void copy_pushes(const struct ps_core *core, const struct ps_push_lane *p
     struct ps_record record = {.kind = PS_RECORD_PUSHES,
                                .feature = core->index,
                                .count = core->node->core_count,
+                               .offset = piece->used,
                                .bytes = sizeof(stored) + word_count * sizeof(*words)};
     uint8_t *to = add_record(out, at, &record);
     if (to != NULL) {

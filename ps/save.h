@@ -7,7 +7,7 @@
  *
  * Records: rows and variables as ps/checkpoint.h has them. PS_RECORD_STREAM, PS_RECORD_CLIENT and PS_RECORD_PUSHES name the
  * core they come from: `feature` = core, `count` = cores of the node. A stream's `row_bytes` is an enum ps_stream_record, `offset` how many
- * batches were added to it.
+ * batches were added to it. The `offset` of pushes is when the lane pushed last, counted in pushes to the core.
  */
 #ifndef PS_SAVE_H
 #define PS_SAVE_H

@@ -190,6 +190,34 @@ static void pieces_go_on_in_pieces(void **state)
     end(&f);
 }
 
+/* Who pushed last is known as before, whatever the number of cores. */
+static void it_is_known_when_a_lane_pushed(void **state)
+{
+    (void)state;
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        struct fixture f;
+        begin(&f, 2, cores, 0);
+        for (uint32_t core = 0; core < 2; core++) {
+            struct ps_stored_pushes head = {
+                .lane = lane_of(1, 0), .partition_end = MR_PARTITION_COUNT, .floor = 1};
+            struct ps_record record = {.kind = PS_RECORD_PUSHES,
+                                       .feature = core,
+                                       .count = 2,
+                                       .offset = 70 + core,
+                                       .bytes = sizeof(head)};
+            assert_int_equal(ps_push_merge_add(f.merge, &record, (const uint8_t *)&head, text), MR_OK);
+        }
+        load(&f);
+        uint64_t used = 0;
+        for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+            const struct ps_push_lane *at = ps_pushes_at(f.core->pushes, i);
+            used += at != NULL ? at->used : 0;
+        }
+        assert_int_equal(used, cores == 1 ? 71 : 70);
+        end(&f);
+    }
+}
+
 static void records_out_of_range_are_refused(void **state)
 {
     const struct ps_stored_pushes good = {.lane = lane_of(1, 0), .partition_end = MR_PARTITION_COUNT};
@@ -228,6 +256,7 @@ int main(void)
         cmocka_unit_test(what_some_have_applied_comes_in_pieces),
         cmocka_unit_test(equal_pieces_are_joined),
         cmocka_unit_test(pieces_go_on_in_pieces),
+        cmocka_unit_test(it_is_known_when_a_lane_pushed),
         cmocka_unit_test(records_out_of_range_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

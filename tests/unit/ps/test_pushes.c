@@ -198,6 +198,7 @@ static void forgets_the_silent_first(void **state)
     uint8_t uuid[MR_UUID_BYTES];
     uint64_t number = 0;
     push(p, b, LANE, 1);
+    assert_int_equal(ps_pushes_forgotten(p), 0);
     for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) {
         uuid_of(i, uuid);
         push(p, uuid, LANE, 1);
@@ -208,6 +209,37 @@ static void forgets_the_silent_first(void **state)
     assert_int_equal(look_up(p, a, LANE, number), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, uuid, LANE, 1), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
+    assert_in_range(ps_pushes_forgotten(p), 19 * PS_PUSH_LANES_MAX, 20 * PS_PUSH_LANES_MAX);
+}
+
+/* Also of those that a checkpoint brought back, whatever the order of its records. */
+static void forgets_the_silent_first_after_a_restore(void **state)
+{
+    struct ps_pushes *p = *state;
+    struct ps_push_lane lane = {.lane = LANE, .partition_end = MR_PARTITION_COUNT};
+    ps_push_window_add(&lane.window, 1);
+    memcpy(lane.uuid, a, MR_UUID_BYTES);
+    lane.used = 1000 * PS_PUSH_LANES_MAX;
+    assert_int_equal(ps_pushes_load(p, &lane), MR_OK);
+    for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) { /* they fill all sets */
+        uuid_of(i, lane.uuid);
+        lane.used = i;
+        assert_int_equal(ps_pushes_load(p, &lane), MR_OK);
+    }
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    push(p, b, LANE, 1); /* newer than all */
+    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX; i++) {
+        uuid_of(i, lane.uuid);
+        lane.used = 1000 * PS_PUSH_LANES_MAX;
+        assert_int_equal(ps_pushes_load(p, &lane), MR_OK);
+    }
+    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_APPLIED);
+    uint64_t forgotten = ps_pushes_forgotten(p);
+    uuid_of(21 * PS_PUSH_LANES_MAX, lane.uuid);
+    lane.used = 0;
+    assert_int_equal(ps_pushes_load(p, &lane), MR_OK); /* older than all */
+    assert_int_equal(ps_pushes_forgotten(p), forgotten + 1);
+    assert_int_equal(look_up(p, lane.uuid, LANE, 1), PS_PUSH_NEW);
 }
 
 /* What is under way keeps its record, however many others come. */
@@ -255,6 +287,7 @@ int main(void)
         TEST(a_loaded_lane_goes_on_where_it_was),
         TEST(pieces_of_a_lane_are_told_apart),
         TEST(forgets_the_silent_first),
+        TEST(forgets_the_silent_first_after_a_restore),
         TEST(forgets_nobody_who_is_under_way),
         cmocka_unit_test_setup_teardown(says_when_memory_is_short, make, destroy_full),
     };

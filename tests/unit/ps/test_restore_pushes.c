@@ -14,6 +14,7 @@
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/checkpoint.h"
+#include "ps/core.h"
 
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
 #define KEYS            24u
@@ -363,6 +364,28 @@ static void an_older_checkpoint_is_read_on_3_cores(void **state)
     check_old(*state, 3);
 }
 
+/* The lane that pushed last is the last to be forgotten after a start, too. */
+static void a_start_knows_who_pushed_when(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    for (uint64_t number = 1; number <= 3; number++) {
+        push_all(n, table, 1, number);
+    }
+    node_save(n);
+    node_restart(n, 1);
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    const struct ps_core *core = fake_dp_app(0);
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+        const struct ps_push_lane *lane = ps_pushes_at(core->pushes, i);
+        used += lane != NULL ? lane->used : 0;
+    }
+    fake_dp_release(0);
+    assert_int_equal(used, 3);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -377,6 +400,7 @@ int main(void)
         TEST(in_the_middle_from_3_through_5_to_1),
         TEST(parts_of_a_push_are_left_out),
         TEST(a_start_knows_what_is_durable),
+        TEST(a_start_knows_who_pushed_when),
         cmocka_unit_test_setup_teardown(a_save_that_fails_makes_nothing_durable, node_setup_3_cores,
                                         node_teardown),
         TEST(an_older_checkpoint_is_read_on_as_many_cores),
