@@ -37,6 +37,10 @@ void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_session *s, uint32_t r
     if (rtt_us > MR_RTT_SAMPLE_MAX_US)
         return;
     uint32_t queue_us = mr_base_delay_sample(&s->base_delay, ep->now_us, rtt_us > 0 ? rtt_us : 1);
+    /* So long it may have waited for us, and not in a queue of the network. Behind a queue that stands packets come in without
+     * a pause, so that this is little. */
+    uint64_t unseen_us = ep->now_us - ep->polled_us;
+    queue_us -= unseen_us < queue_us ? (uint32_t)unseen_us : queue_us;
     if (s->peer.flight_bytes > 0) {
         ep->counters.window_delays += mr_window_delay(&s->requests, ep->now_us, s->rtt.smoothed_us, queue_us);
         requests_changed(ep, s);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -176,6 +177,38 @@ static void a_sleeping_client_is_soon_as_fast_again(void **state)
     assert_int_equal(p.session->replies.bytes, p.session->replies.max_bytes);
 }
 
+static void run_server_alone(uint64_t us)
+{
+    struct pair_end *server = &p.ends[PAIR_SERVER];
+    for (uint64_t end_us = p.now_us + us; p.now_us < end_us; p.now_us += 5) {
+        while (server->head != server->tail &&
+               server->queue[server->head % PAIR_QUEUE_MAX]->arrives_us <= p.now_us) {
+            struct pair_packet *packet = server->queue[server->head++ % PAIR_QUEUE_MAX];
+            mr_endpoint_receive(server->ep, p.now_us, &p.ends[PAIR_CLIENT].address, packet->data,
+                                packet->bytes);
+            free(packet);
+        }
+        (void)mr_endpoint_poll(server->ep, p.now_us, 32);
+    }
+}
+
+/* Its own lateness is no queue. It would end at four segments each time it looks, and take 7 s. */
+static void a_client_that_looks_now_and_then_keeps_its_windows(void **state)
+{
+    struct pair_call calls[2] = {0};
+    link.bits_per_us = 10000;
+    for (int i = 0; i < 2; i++) {
+        i == 0 ? pull(&calls[i], 16u << 20) : push(&calls[i], 16u << 20);
+        uint64_t start_us = p.now_us;
+        while (calls[i].ended == 0 && p.now_us - start_us < 1000000) {
+            run_server_alone(2000);
+            pair_run(&p, 1);
+        }
+        assert_int_equal(calls[i].ended, 1);
+    }
+    assert_int_equal(counters()->window_delays, 0);
+}
+
 static void a_request_into_the_void_starts_again_from_the_least(void **state)
 {
     struct pair_call c = {0};
@@ -264,6 +297,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_slow_link_is_filled_and_its_queue_kept_short, setup, teardown),
         cmocka_unit_test_setup_teardown(many_pulls_at_once_fit_into_the_switch, setup, teardown),
         cmocka_unit_test_setup_teardown(a_sleeping_client_is_soon_as_fast_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_that_looks_now_and_then_keeps_its_windows, setup, teardown),
         cmocka_unit_test_setup_teardown(a_request_into_the_void_starts_again_from_the_least, setup, teardown),
         cmocka_unit_test_setup_teardown(the_server_keeps_to_what_the_client_says, setup, teardown),
         cmocka_unit_test_setup_teardown(a_word_about_the_window_may_be_lost, setup, teardown),
