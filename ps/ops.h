@@ -86,6 +86,8 @@ struct ps_key_list {
 /* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */
 bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
                           struct ps_key_list *out);
+/* Of a budget: an offset, which is looked at twice. */
+#define PS_OFFSET_COST_BYTES 8u
 enum ps_check { PS_CHECK_MORE, PS_CHECK_GOOD, PS_CHECK_REFUSED };
 /* All keys belong to this core, and offsets never fall, from 0 to the number of keys: looks at a few more, and takes what that
  * costs off the budget. Answers the call when it is refused. */

@@ -193,9 +193,8 @@ static bool check_offsets(const struct ps_op *op, const struct ps_key_list *list
     return true;
 }
 
-/* Of a budget: a hash of a key, two looks at an offset. */
-#define KEY_CHECK_COST_BYTES    16u
-#define OFFSET_CHECK_COST_BYTES 8u
+/* Of a budget: a hash of a key. */
+#define KEY_CHECK_COST_BYTES 16u
 
 /* How many of `left` the budget has room for. */
 static uint32_t take_from(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t left)
@@ -210,7 +209,7 @@ enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list
 {
     uint32_t bags_left = list->offsets != NULL ? list->bag_count - list->bags_checked : 0;
     uint32_t keys_left = op->core->node->core_count > 1 ? list->key_count - list->keys_checked : 0;
-    uint32_t bags = take_from(budget_bytes, OFFSET_CHECK_COST_BYTES, bags_left);
+    uint32_t bags = take_from(budget_bytes, PS_OFFSET_COST_BYTES, bags_left);
     if (list->offsets != NULL && !check_offsets(op, list, list->bags_checked + bags)) {
         return PS_CHECK_REFUSED;
     }

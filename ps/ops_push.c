@@ -77,7 +77,8 @@ uint64_t ps_push_cost_bytes(const struct ps_push *push)
     for (uint32_t i = 0; i < push->part_count; i++) {
         const struct ps_push_part *part = &push->parts[i];
         bytes += part->feature->table != NULL
-                     ? ps_table_push_cost_bytes(part->feature->table, part->list.key_count)
+                     ? ps_table_push_cost_bytes(part->feature->table, part->list.key_count) +
+                           (uint64_t)part->list.bag_count * PS_OFFSET_COST_BYTES
                      : ps_variable_stored_bytes(part->feature->variable);
     }
     return bytes;

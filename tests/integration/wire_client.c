@@ -252,7 +252,8 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
     if (client->status != MR_OK)
         return client->status;
     for (uint32_t i = 0; i < request->tensor_count; i++)
-        memcpy(tensors[i].data, request->tensors[i].data, tensors[i].bytes);
+        if (tensors[i].bytes > 0)
+            memcpy(tensors[i].data, request->tensors[i].data, tensors[i].bytes);
     text[0] = '\0';
     client->text = text;
     client->pending++;

@@ -317,6 +317,29 @@ static void a_variable_is_not_set_while_it_is_read(void **state)
     free(ones);
 }
 
+/* Looking through its bags takes long, however few its keys are. */
+static void a_push_of_many_empty_bags_is_long(void **state)
+{
+    struct node_fixture *n = *state;
+    enum { BAGS = 20000 };
+    uint32_t table = make_table(n), head[2] = {table, 0};
+    uint32_t *offsets = malloc((BAGS + 1) * sizeof(*offsets));
+    float *bags = calloc(BAGS * NODE_DIM, sizeof(*bags));
+    make_rows(n, table);
+    for (uint32_t i = 0; i <= BAGS; i++) {
+        offsets[i] = i > BAGS / 2;
+    }
+    bags[BAGS / 2 * NODE_DIM] = 3;
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, 1, keys),
+                                   mr_tensor_1d(MR_U32, BAGS + 1, offsets),
+                                   mr_tensor_2d(MR_F32, BAGS, NODE_DIM, bags)};
+    node_check(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 1, 0, tensors, 4), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 1);
+    assert_float_equal(node_value(n, table, keys[0]), 1 - 3, 0);
+    free(offsets);
+    free(bags);
+}
+
 /* ---- batches ---- */
 
 static void a_batch_is_there_once_it_is_whole(void **state)
@@ -759,6 +782,7 @@ int main(void)
                                         node_teardown),
         TEST(large_echoes_and_variables_come_whole),
         TEST(a_variable_is_not_set_while_it_is_read),
+        TEST(a_push_of_many_empty_bags_is_long),
         TEST(a_batch_is_there_once_it_is_whole),
         TEST(a_batch_under_a_push_is_nobody_elses),
         TEST(a_batch_may_be_forgotten_while_it_is_read),
