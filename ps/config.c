@@ -158,7 +158,7 @@ enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CON
     } else if (config->memory_messages_mib < 2 * config->transport_message_mib_max) {
         wrong = "memory.messages_mib is too small: it must hold two messages of transport.message_mib_max";
     } else if (config->node_key_file[0] == '\0' && config->node_key_file_next[0] != '\0') {
-        wrong = "node.key_file_next is set and node.key_file is not";
+        wrong = "node.key_file_next is set and node.key_file is not: name the file of the key in use there";
     }
     if (wrong != NULL) {
         snprintf(error, PS_CONFIG_ERROR_BYTES, "%s", wrong);

@@ -51,7 +51,7 @@ int tool_ctl(int argc, char **argv)
     for (size_t i = 0; argc >= 2 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    (void)tool_fail("ctl", "%s%s; see millrace ctl --help", argc < 2 ? "which command?" : "no command ",
+    (void)tool_fail("ctl", "%s%s; see millrace ctl --help", argc < 2 ? "a command is missing" : "no command ",
                     argc < 2 ? "" : argv[1]);
     return TOOL_EXIT_USAGE;
 }

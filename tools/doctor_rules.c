@@ -291,9 +291,9 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
     const bool known = port->steering < sizeof ways / sizeof *ways;
     const bool rings = known && strcmp(ways[port->steering], "rings") == 0;
     found(findings, "steering", rings ? DOCTOR_ADVICE : DOCTOR_OK,
-          "%.80s: %s; %u cores, %llu queues, %llu %% of packets handed on between cores", port->server,
+          "%.80s: %s; %u cores, %llu queue%s, %llu %% of packets handed on between cores", port->server,
           known ? ways[port->steering] : "of a kind not known here", port->core_count,
-          (unsigned long long)port->queues, (unsigned long long)percent);
+          (unsigned long long)port->queues, port->queues == 1 ? "" : "s", (unsigned long long)percent);
     if (!rings)
         return;
     if (port->queues < port->core_count)

@@ -49,6 +49,6 @@ int main(int argc, char **argv)
         if (strcmp(word, commands[i].name) == 0)
             return end_output(commands[i].run(argc - 1, argv + 1));
     (void)fprintf(stderr, "millrace: %s%s; see millrace --help\n",
-                  argc < 2 ? "which command?" : "no command ", word);
+                  argc < 2 ? "a command is missing" : "no command ", word);
     return TOOL_EXIT_USAGE;
 }

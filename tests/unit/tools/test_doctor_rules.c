@@ -232,7 +232,7 @@ static void test_a_running_server_tells_its_steering(void **state)
     expect_port(0, 1, DOCTOR_OK, "10.0.0.1:7700: one core", "");
     expect_port(1, 2, DOCTOR_OK, "flow rules; 2 cores, 2 queues, 15 % of packets", "");
     expect_port(2, 2, DOCTOR_OK, "rss;", "");
-    expect_port(3, 1, DOCTOR_ADVICE, "rings; 2 cores, 1 queues", "ethtool -L INTERFACE combined 2");
+    expect_port(3, 1, DOCTOR_ADVICE, "rings; 2 cores, 1 queue,", "ethtool -L INTERFACE combined 2");
     expect_port(3, 2, DOCTOR_ADVICE, "rings;", "use a NIC with flow rules");
     expect_port(99, 2, DOCTOR_OK, "of a kind not known here", "");
 }

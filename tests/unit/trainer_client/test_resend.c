@@ -439,6 +439,27 @@ static void test_cores_change_under_calls(void **state)
     stop(&x);
 }
 
+/* A future of a push that was split anew is done when the new owners have it. */
+static void test_done_means_settled(void **state)
+{
+    struct fixture x;
+    struct mr_future *future;
+    struct mr_options options = {.step = 10, .future = &future};
+
+    (void)state;
+    start(&x, 2, 0);
+    fake_node_kill(x.node);
+    assert_int_equal(push(&x, &options, 1), MR_OK);
+    fake_node_restart_with(x.node, 3);
+    while (!mr_future_done(future)) {
+    }
+    assert_false(info_of(&x).replaying);
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    check_rows(&x);
+    stop(&x);
+}
+
 /* A lookup with a future that was split by the old map cannot be split anew: it says so. */
 static void test_cores_change_under_future_lookup(void **state)
 {
@@ -530,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_other_number_of_cores),
         cmocka_unit_test(test_cores_change_twice),
         cmocka_unit_test(test_cores_change_under_calls),
+        cmocka_unit_test(test_done_means_settled),
         cmocka_unit_test(test_cores_change_under_future_lookup),
         cmocka_unit_test(test_cores_change_before_sending),
         cmocka_unit_test(test_refused_when_sent_again),
