@@ -26,7 +26,7 @@ void fake_dp_wait_held(uint32_t core);
 /* Lets a core that stands still go through one turn, and stops it at the beginning of the next, before it looks at what it has
  * taken in by then. */
 void fake_dp_turn(uint32_t core);
-/* Waits until `count` tasks wait for a core that is held. */
+/* Waits until `count` tasks have been posted to a core since fake_dp_wait_held(); turns may have begun them since. */
 void fake_dp_wait_posted(uint32_t core, uint32_t count);
 
 #endif
