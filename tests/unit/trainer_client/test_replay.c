@@ -428,11 +428,13 @@ static void test_batch_waits_for_the_hub(void **state)
     assert_int_equal(next->number, 2); /* it holds nobody up */
     mrc_replay_answered(&r, next, MR_OK, 0, 1000);
     assert_true(mrc_replay_caught_up(&r));
+    assert_true(mrc_replay_is_open(&r)); /* and takes room until it is answered */
     assert_int_equal(mrc_replay_next_us(&r), 1000 + MRC_REPLAY_PAUSE_US);
     assert_null(mrc_replay_next(&r, 1000));
     assert_ptr_equal(mrc_replay_next(&r, 1000 + MRC_REPLAY_PAUSE_US), batch);
     mrc_replay_answered(&r, batch, MR_ALREADY_LEARNT, 0, 200000);
     assert_int_equal(mrc_replay_next_us(&r), UINT64_MAX);
+    assert_false(mrc_replay_is_open(&r));
     assert_int_equal(r.count, 2);
     mrc_replay_fini(&r);
 }
