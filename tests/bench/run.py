@@ -25,6 +25,7 @@ LOSS_PPM = 10000
 PROBE_US = 1000  # least time that a sender waits beyond a round trip before it asks (MR_PTO_GRANULARITY_US)
 DEMO_SAMPLE_BYTES = 13 * 9 * 4 * 2  # slots, factors and weight, float, there and back
 READY_SECONDS = 30
+FIRST = ["nice", "-n", "-20"]  # whatever else runs on the machine comes after the two
 
 # name: (unit, better, target, what the target is compared with: "ratio" or "value")
 ROWS = {
@@ -75,7 +76,7 @@ class Cable:
 @contextlib.contextmanager
 def serving(space, command, ready):
     """A server process pinned to its CPU; yields the line with which it said that it serves."""
-    prefix = ["ip", "netns", "exec", space] if space else []
+    prefix = FIRST + (["ip", "netns", "exec", space] if space else [])
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(prefix + ["taskset", "-c", str(CPU_SERVER)] + command, stdout=subprocess.PIPE,
                                    stderr=log, text=True)
@@ -101,7 +102,7 @@ def serving(space, command, ready):
 
 def client_lines(space, command, environment=None):
     """Runs a client pinned to its CPU; its JSON lines by name."""
-    prefix = ["ip", "netns", "exec", space] if space else []
+    prefix = FIRST + (["ip", "netns", "exec", space] if space else [])
     done = subprocess.run(prefix + ["taskset", "-c", str(CPU_CLIENT)] + command, text=True, capture_output=True,
                           check=False, timeout=300, env=dict(os.environ, **(environment or {})))
     if done.returncode != 0:
