@@ -10,10 +10,13 @@
 #include <rte_lcore.h>
 #include "dataplane/core.h"
 
-/* Segments of large messages between two looks at what has come: 6 to 8 us of them, so that a turn, with a slice of a long call,
- * takes no longer than a small call alone. The kernel's copy path takes 1.5 to 2 us for one. */
-#define SEGMENTS_PER_TURN_KERNEL 4u
-#define SEGMENTS_PER_TURN        32u
+/* Segments of large messages between two looks at what has come. While calls keep coming, 6 to 8 us of them, so that a turn, with
+ * a slice of a long call, takes no longer than a small call alone; else up to 25 us, which the first of the next ones may have to
+ * wait. The kernel's copy path takes 1.5 to 2 us for one, and a burst out costs a system call. */
+#define SEGMENTS_PER_TURN_KERNEL_BUSY 4u
+#define SEGMENTS_PER_TURN_KERNEL      16u
+#define SEGMENTS_PER_TURN             32u
+#define CALLS_KEEP_COMING_US          200u
 /* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is served: else the
  * two sides work by turns. */
 #define PACKETS_PER_FLUSH 4u
@@ -80,6 +83,19 @@ static uint32_t run_tasks(struct dp_core *core)
     return count;
 }
 
+static uint32_t segments_per_turn(struct dp_core *core, uint64_t now_us)
+{
+    uint64_t served = mr_endpoint_counters(core->endpoint)->calls_served;
+
+    if (!core->dp->port.kernel_driven)
+        return SEGMENTS_PER_TURN;
+    if (core->calls_served != served) {
+        core->calls_served = served;
+        core->calls_until_us = now_us + CALLS_KEEP_COMING_US;
+    }
+    return now_us < core->calls_until_us ? SEGMENTS_PER_TURN_KERNEL_BUSY : SEGMENTS_PER_TURN_KERNEL;
+}
+
 static bool turn(struct dp_core *core, uint64_t now_us)
 {
     const struct dp_app *app = &core->dp->app;
@@ -91,8 +107,7 @@ static bool turn(struct dp_core *core, uint64_t now_us)
     if (app->core_poll != NULL && app->core_poll(core->app, now_us))
         work++;
     core->tx_refused = false;
-    core->endpoint_due_us = mr_endpoint_poll(
-        core->endpoint, now_us, core->dp->port.kernel_driven ? SEGMENTS_PER_TURN_KERNEL : SEGMENTS_PER_TURN);
+    core->endpoint_due_us = mr_endpoint_poll(core->endpoint, now_us, segments_per_turn(core, now_us));
     if (unlikely(core->rx_fault != NULL || core->tx_fault != NULL)) {
         uint64_t due_us = dp_fault_port_due_us(core);
 

@@ -58,6 +58,8 @@ struct dp_core {
     struct rte_ring *tasks;
     struct dp_waiter waiter;
 
+    uint64_t calls_served;    /* as of the last turn */
+    uint64_t calls_until_us;  /* until then more of them are expected */
     uint64_t turn_us;         /* when the running turn began */
     uint64_t idle_since_us;   /* 0 = was busy in the last turn */
     uint64_t endpoint_due_us; /* when the endpoint wants to be polled */
