@@ -20,8 +20,8 @@
 /* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is served: else the
  * two sides work by turns. */
 #define PACKETS_PER_FLUSH 4u
-#define TASKS_PER_TURN           16u
-#define WINDOW_US                1000000u
+#define TASKS_PER_TURN    16u
+#define WINDOW_US         1000000u
 
 uint64_t dp_now_us(void)
 {

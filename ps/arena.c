@@ -290,7 +290,8 @@ void *ps_arena_scratch(struct ps_arena *a, enum ps_scratch which, size_t wanted_
         void *grown = aligned_alloc(64, grown_bytes);
         if (grown != NULL) {
             free(s->memory);
-            *s = (struct scratch){grown, grown_bytes};
+            s->memory = grown;
+            s->bytes = grown_bytes;
         }
     }
     *bytes = s->bytes;

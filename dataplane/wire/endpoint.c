@@ -206,8 +206,10 @@ static bool frames_take(const uint8_t **at, uint32_t *left, struct mr_fragment *
         uint32_t padded_bytes = frame.message_bytes <= *left ? (frame.message_bytes + 7) & ~7u : 0;
         if (padded_bytes == 0 || frame.reserved != 0 || padded_bytes > *left - sizeof(frame))
             return false;
-        out[*count] = (struct mr_fragment){frame.call_id,       frame.message_bytes, 0,
-                                           frame.message_bytes, *at + sizeof(frame), false};
+        out[*count] = (struct mr_fragment){.call_id = frame.call_id,
+                                           .payload = *at + sizeof(frame),
+                                           .message_bytes = frame.message_bytes,
+                                           .bytes = frame.message_bytes};
         *at += sizeof(frame) + padded_bytes;
         *left -= (uint32_t)sizeof(frame) + padded_bytes;
     }
@@ -248,9 +250,12 @@ void mr_each_fragment(struct mr_endpoint *ep, void *arg, const struct mr_packet 
         each_frame(ep, arg, packet, visit);
         return;
     }
-    struct mr_fragment fragment = {header->call_id,        header->message_bytes,
-                                   header->message_offset, header->payload_bytes,
-                                   packet->payload,        (header->flags & MR_FLAG_PROBE) != 0};
+    struct mr_fragment fragment = {.call_id = header->call_id,
+                                   .payload = packet->payload,
+                                   .message_bytes = header->message_bytes,
+                                   .offset = header->message_offset,
+                                   .bytes = header->payload_bytes,
+                                   .probe = (header->flags & MR_FLAG_PROBE) != 0};
     (void)visit(ep, arg, &fragment);
 }
 

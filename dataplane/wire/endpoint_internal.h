@@ -287,8 +287,8 @@ uint64_t mr_endpoint_random(struct mr_endpoint *ep);
 /* Visit the messages in a DATA packet, whole ones of a bundle or one segment. False: the bundle is malformed. */
 struct mr_fragment {
     uint64_t call_id;
-    uint32_t message_bytes, offset, bytes;
     const uint8_t *payload;
+    uint32_t message_bytes, offset, bytes;
     bool probe;
 };
 typedef bool (*mr_on_fragment)(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment);

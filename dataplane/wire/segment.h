@@ -73,7 +73,8 @@ struct mr_outgoing {
     uint32_t grant_bytes;           /* may be sent, says the receiver */
     uint32_t ready_bytes;           /* are written: a message may be sent while its end is still being made */
     uint64_t resend[MR_SACK_WORDS]; /* bit i: segment acked_bytes / segment_bytes + i is to be sent again */
-    uint64_t resent[MR_SACK_WORDS]; /* likewise: was sent again lately, so that a report cannot tell of it yet */
+    uint64_t
+        resent[MR_SACK_WORDS]; /* likewise: was sent again lately, so that a report cannot tell of it yet */
 };
 
 struct mr_segment {

@@ -28,10 +28,11 @@
 #define MR_BASE_INTERVAL_US      60000000u /* ... intervals of this length */
 #define MR_WINDOW_SEGMENTS_LEAST 4u
 #define MR_LOSS_SEGMENTS         4u /* so many lost are bad luck, */
-#define MR_LOSS_SHARE            25u /* and so is one of so many: a cable that loses 1 % stays below; more is a full buffer */
-#define MR_LOSS_SEGMENTS_JUDGED  256u /* counted over so many, then from 0 again */
-#define MR_LOSS_PERSISTENT       3u /* probes in a row and most of what was in flight lost: it is persistent */
-#define MR_WINDOW_FORGET_US      10000000u /* unused for so long, what it knows is no longer so */
+#define MR_LOSS_SHARE                                                                                        \
+    25u /* and so is one of so many: a cable that loses 1 % stays below; more is a full buffer */
+#define MR_LOSS_SEGMENTS_JUDGED 256u /* counted over so many, then from 0 again */
+#define MR_LOSS_PERSISTENT      3u /* probes in a row and most of what was in flight lost: it is persistent */
+#define MR_WINDOW_FORGET_US     10000000u /* unused for so long, what it knows is no longer so */
 
 /* The path's own round trip: the least of the last ten minutes, because a longer path must be believed at last. */
 struct mr_base_delay {

@@ -27,9 +27,9 @@ static struct {
 
 RTE_DEFINE_PER_LCORE(int, _rte_errno);
 
-const char *rte_strerror(int number)
+const char *rte_strerror(int errnum)
 {
-    return number == ENOTSUP ? "not supported" : "?";
+    return errnum == ENOTSUP ? "not supported" : "?";
 }
 
 struct rte_flow *rte_flow_create(uint16_t port, const struct rte_flow_attr *attributes,

@@ -66,7 +66,7 @@ static void check_split_and_join(uint32_t bags)
     assert_true(mrc_push_split(push, map, &table, shares));
     for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
         assert_true((shares[core] != NULL) == (core < CORES));
-        if (core >= CORES)
+        if (shares[core] == NULL)
             continue;
         const uint64_t *key = shares[core]->tensors[1].data;
 

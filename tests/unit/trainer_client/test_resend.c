@@ -443,7 +443,7 @@ static void test_cores_change_under_calls(void **state)
 static void test_done_means_settled(void **state)
 {
     struct fixture x;
-    struct mr_future *future;
+    struct mr_future *future = NULL;
     struct mr_options options = {.step = 10, .future = &future};
 
     (void)state;
@@ -464,7 +464,7 @@ static void test_done_means_settled(void **state)
 static void test_cores_change_under_future_lookup(void **state)
 {
     struct fixture x;
-    struct mr_future *future;
+    struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
 
     (void)state;
