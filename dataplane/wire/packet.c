@@ -1,5 +1,6 @@
 #include "dataplane/wire/packet.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* What each type may carry. */
@@ -21,6 +22,15 @@ static const struct packet_rule {
     [MR_PACKET_PING] = {"PING", MR_FLAG_PROBE, 0, 0},
 };
 
+/* Only a segment says which part of which message it is; a bundle's frames say whose calls they are. */
+static bool fields_fit(const struct mr_packet_header *h)
+{
+    bool bundle = (h->flags & MR_FLAG_BUNDLE) != 0;
+    if (h->type == MR_PACKET_DATA && !bundle)
+        return true;
+    return h->message_bytes == 0 && h->message_offset == 0 && (!bundle || h->call_id == 0);
+}
+
 enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_packet_header *header,
                              const uint8_t **payload)
 {
@@ -40,6 +50,8 @@ enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, str
     if (datagram_bytes != sizeof(h) + h.payload_bytes)
         return MR_drop_short;
     if (h.payload_bytes < rule->payload_min || h.payload_bytes > rule->payload_max)
+        return MR_drop_range;
+    if (!fields_fit(&h))
         return MR_drop_range;
     *header = h;
     *payload = datagram + sizeof(h);

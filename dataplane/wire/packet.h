@@ -158,7 +158,7 @@ static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is a
     X(drop_message, "messages whose tensor list is malformed; answered with BAD_MESSAGE")
 
 /* Checks length, magic, version, type and flags, and that the payload has a length that the type may have: exactly
- * that of its struct, none, or 1..max of DATA. On success `*header` is filled (host order) and `*payload` points behind
+ * that of its struct, none, or 1..max of DATA; and that fields which mean nothing there are zero. On success `*header` is filled (host order) and `*payload` points behind
  * it; on failure both are untouched, and the caller counts the reason returned. */
 enum mr_drop {
     MR_DROP_NONE = 0,

@@ -64,7 +64,7 @@ static void make_packet(uint8_t type, uint64_t session_id, uint32_t incarnation,
                                  .payload_bytes = type == MR_PACKET_DATA ? 100 : 0,
                                  .session_id = session_id,
                                  .call_id = 1,
-                                 .message_bytes = 100,
+                                 .message_bytes = type == MR_PACKET_DATA ? 100 : 0,
                                  .incarnation = incarnation};
     struct mr_auth auth;
     struct mr_tag_key key;

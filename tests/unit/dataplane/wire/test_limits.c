@@ -171,15 +171,17 @@ static void an_unproven_address_gets_no_more_than_it_sent(void **state)
     answers = resets = retries = 0;
     for (uint32_t i = 0; i < 10 * 8 * 7 * 2; i++) {
         uint8_t type = (uint8_t)(1 + i % 10);
+        uint16_t flags = (uint16_t)(i / 10 % 8);
+        bool bundle = (flags & MR_FLAG_BUNDLE) != 0;
         struct mr_packet_header h = {.magic = MR_MAGIC,
                                      .version = MR_PROTOCOL_VERSION,
                                      .type = type,
-                                     .flags = (uint16_t)(i / 10 % 8),
+                                     .flags = flags,
                                      .payload_bytes = payload_bytes[i / 80 % 7],
                                      .session_id = i / 560 == 0 ? p.session->peer.session_id
                                                                 : p.session->peer.session_id ^ 1u << 30,
-                                     .call_id = 1,
-                                     .message_bytes = 200,
+                                     .call_id = bundle ? 0 : 1,
+                                     .message_bytes = type == MR_PACKET_DATA && !bundle ? 200 : 0,
                                      .incarnation = p.config[PAIR_SERVER].incarnation};
         struct mr_tag_key key = auth.hello_key;
         if (type != MR_PACKET_HELLO)

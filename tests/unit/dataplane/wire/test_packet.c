@@ -1,4 +1,5 @@
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,7 @@ static uint8_t packet[MR_UDP_BYTES_MAX + 64];
 
 static size_t make(uint8_t type, uint16_t flags, size_t payload_bytes)
 {
+    bool bundle = (flags & MR_FLAG_BUNDLE) != 0, segment = type == MR_PACKET_DATA && !bundle;
     struct mr_packet_header h = {
         .magic = MR_MAGIC,
         .version = MR_PROTOCOL_VERSION,
@@ -35,9 +37,9 @@ static size_t make(uint8_t type, uint16_t flags, size_t payload_bytes)
         .flags = flags,
         .payload_bytes = (uint16_t)payload_bytes,
         .session_id = UINT64_C(0x1122334455667703),
-        .call_id = 77,
-        .message_bytes = 1000,
-        .message_offset = 200,
+        .call_id = bundle ? 0 : 77,
+        .message_bytes = segment ? 1000 : 0,
+        .message_offset = segment ? 200 : 0,
         .incarnation = 9,
         .clock_us = 123456,
         .tag = UINT64_C(0xa1a2a3a4a5a6a7a8),
@@ -129,6 +131,30 @@ static void each_type_takes_its_flags_and_no_other(void **state)
     }
 }
 
+static void fields_without_a_meaning_are_zero(void **state)
+{
+    static const struct {
+        size_t offset;
+        bool in_bundles_alone;
+    } fields[] = {{offsetof(struct mr_packet_header, call_id), true},
+                  {offsetof(struct mr_packet_header, message_bytes), false},
+                  {offsetof(struct mr_packet_header, message_offset), false}};
+    for (size_t i = 0; i < RULE_COUNT; i++)
+        for (size_t f = 0; f < 3; f++) {
+            const struct rule *r = &rules[i];
+            size_t n = make(r->type, 0, r->payload_min);
+            bool means_something = r->type == MR_PACKET_DATA || fields[f].in_bundles_alone;
+            packet[fields[f].offset + 1] ^= 1;
+            assert_int_equal(parse(n), means_something ? MR_DROP_NONE : MR_drop_range);
+        }
+    for (size_t f = 0; f < 3; f++) {
+        size_t n = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 100);
+        assert_int_equal(parse(n), MR_DROP_NONE);
+        packet[fields[f].offset + 1] ^= 1;
+        assert_int_equal(parse(n), MR_drop_range);
+    }
+}
+
 static void unknown_types_are_dropped(void **state)
 {
     for (uint32_t type = 0; type < 256; type++) {
@@ -190,6 +216,7 @@ int main(void)
         cmocka_unit_test(fields_stand_where_the_protocol_says),
         cmocka_unit_test(each_type_takes_its_payload_and_no_other),
         cmocka_unit_test(each_type_takes_its_flags_and_no_other),
+        cmocka_unit_test(fields_without_a_meaning_are_zero),
         cmocka_unit_test(unknown_types_are_dropped),
         cmocka_unit_test(a_datagram_is_as_long_as_it_says),
         cmocka_unit_test(checks_come_in_their_order),
