@@ -30,6 +30,10 @@ enum mr_status ps_optimizer_init(const struct mr_feature *feature, struct ps_opt
         *what = unsupported_name(feature->optimizer);
         return MR_UNSUPPORTED;
     }
+    if (feature->schedule != MR_SCHEDULE_CONSTANT || feature->schedule_warmup_steps != 0) {
+        *what = "learning rate schedule";
+        return MR_UNSUPPORTED;
+    }
     *out = (struct ps_optimizer){
         .kind = feature->optimizer,
         .learning_rate = feature->learning_rate,

@@ -15,6 +15,8 @@ static const char *unsupported_option(const struct mr_feature *f)
         return "pooling none";
     if (f->admission != MR_ADMIT_ALWAYS)
         return f->admission == MR_ADMIT_PROBABILITY ? "admission probability" : "admission sightings";
+    if (f->memory_bytes != 0)
+        return "memory_bytes";
     switch (f->eviction) {
     case MR_EVICT_NEVER:
         return NULL;
@@ -24,8 +26,10 @@ static const char *unsupported_option(const struct mr_feature *f)
         return "eviction lru";
     case MR_EVICT_LFU:
         return "eviction lfu";
-    default:
+    case MR_EVICT_NORM:
         return "eviction norm";
+    default:
+        return "eviction steps";
     }
 }
 
@@ -58,15 +62,14 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     t->optimizer = optimizer;
     t->kernels = optimizer.kernels;
     t->dim = feature->dims[0];
-    size_t floats = t->dim + ps_optimizer_state_floats(&optimizer, t->dim);
-    t->stored_row_bytes = (uint32_t)(floats * sizeof(float));
+    t->layout = ps_row_layout_of(feature, ps_optimizer_state_floats(&optimizer, t->dim));
     t->rows_max = feature->capacity_rows != 0 ? feature->capacity_rows : UINT64_MAX;
     t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t->dim), TABLE_ALIGN);
     if (t->initial_rows == NULL) {
         ps_arena_free(arena, t, sizeof(*t), TABLE_ALIGN);
         return MR_OUT_OF_MEMORY;
     }
-    ps_slabs_init(&t->slabs, arena, t->stored_row_bytes);
+    ps_slabs_init(&t->slabs, arena, t->layout.bytes);
     ps_index_init(&t->index, arena, feature->seed);
     *out = t;
     return MR_OK;
@@ -132,7 +135,7 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
         if (row == NULL)
             return MR_OUT_OF_MEMORY;
     }
-    memcpy(row, stored_row, t->stored_row_bytes);
+    memcpy(row, stored_row, t->layout.bytes);
     return MR_OK;
 }
 
@@ -163,5 +166,5 @@ size_t ps_table_row_bytes_total(const struct ps_table *t)
 
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t)
 {
-    return t->stored_row_bytes;
+    return t->layout.bytes;
 }

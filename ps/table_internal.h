@@ -8,6 +8,7 @@
 #include "ps/kernels.h"
 #include "ps/key_hash.h"
 #include "ps/optimizer.h"
+#include "ps/row_layout.h"
 #include "ps/slab.h"
 #include "ps/table.h"
 
@@ -24,7 +25,7 @@ struct ps_table {
     struct ps_optimizer optimizer;
     const struct ps_kernels *kernels;
     uint32_t dim;
-    uint32_t stored_row_bytes;
+    struct ps_row_layout layout;
     uint64_t rows_max;
     float *initial_rows; /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row */
     struct ps_slabs slabs;

@@ -210,7 +210,7 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
         if (__builtin_expect(t->cut_running, 0))
             ps_table_cut_before_change(t, place);
         float *row = ps_table_row(t, place);
-        ps_row_prefetch(row, t->stored_row_bytes);
+        ps_row_prefetch(row, t->layout.bytes);
         out->rows[out->count] = row;
         out->gradients[out->count++] = d->gradient;
     }
@@ -253,7 +253,7 @@ static uint64_t collect_cost_bytes(const struct ps_table *t)
 
 static uint64_t apply_cost_bytes(const struct ps_table *t)
 {
-    return PS_KEY_COST_BYTES + t->dim * sizeof(float) + t->stored_row_bytes;
+    return PS_KEY_COST_BYTES + t->dim * sizeof(float) + t->layout.bytes;
 }
 
 uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count)

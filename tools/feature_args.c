@@ -24,7 +24,7 @@ const char *tool_admission_name(uint32_t admission)
 
 const char *tool_eviction_name(uint32_t eviction)
 {
-    static const char *const names[] = {"never", "age", "lru", "lfu", "norm"};
+    static const char *const names[] = {"never", "age", "lru", "lfu", "norm", "steps"};
     return pick(names, sizeof names / sizeof *names, eviction);
 }
 

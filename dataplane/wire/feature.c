@@ -32,7 +32,13 @@
     X(eviction, 168, 4)                                                                                      \
     X(eviction_arg, 172, 4)                                                                                  \
     X(capacity_rows, 176, 8)                                                                                 \
-    X(reserved, 184, 56)
+    X(memory_bytes, 184, 8)                                                                                  \
+    X(filter_bytes, 192, 8)                                                                                  \
+    X(schedule, 200, 4)                                                                                      \
+    X(schedule_warmup_steps, 204, 4)                                                                         \
+    X(schedule_steps, 208, 4)                                                                                \
+    X(learning_rate_end, 212, 4)                                                                             \
+    X(reserved, 216, 24)
 
 #define FIELD_ASSERT(field, offset, bytes)                                                                   \
     static_assert(offsetof(struct mr_feature, field) == (offset), #field " offset");                         \
@@ -191,6 +197,20 @@ static const char *check_optimizer(const struct mr_feature *f)
     return not_negative(f->clip_norm) ? NULL : "clip_norm";
 }
 
+static const char *check_schedule(const struct mr_feature *f)
+{
+    if (f->schedule > MR_SCHEDULE_EXPONENTIAL)
+        return "schedule";
+    bool constant = f->schedule == MR_SCHEDULE_CONSTANT;
+    if (constant ? f->schedule_steps != 0 : f->schedule_steps == 0)
+        return "schedule_steps";
+    if (!not_negative(f->learning_rate_end) || (constant && f->learning_rate_end > 0.0f))
+        return "learning_rate_end";
+    if (f->schedule == MR_SCHEDULE_EXPONENTIAL && f->learning_rate_end <= 0.0f)
+        return "learning_rate_end";
+    return NULL;
+}
+
 /* What only tables have: how bags are reduced, which rows come and which go. */
 static const char *check_rows(const struct mr_feature *f)
 {
@@ -205,22 +225,27 @@ static const char *check_rows(const struct mr_feature *f)
         return "admission_arg";
     if (f->admission == MR_ADMIT_SIGHTINGS && f->admission_arg < 1.0f)
         return "admission_arg";
-    if (f->eviction > MR_EVICT_NORM || (variable && f->eviction != MR_EVICT_NEVER))
+    if (f->eviction > MR_EVICT_STEPS || (variable && f->eviction != MR_EVICT_NEVER))
         return "eviction";
     if (!not_negative(f->eviction_arg))
         return "eviction_arg";
-    if ((f->eviction == MR_EVICT_AGE || f->eviction == MR_EVICT_NORM) && f->eviction_arg <= 0.0f)
+    bool needs_arg =
+        f->eviction == MR_EVICT_AGE || f->eviction == MR_EVICT_NORM || f->eviction == MR_EVICT_STEPS;
+    if (needs_arg && f->eviction_arg <= 0.0f)
         return "eviction_arg";
-    bool needs_capacity = f->eviction == MR_EVICT_LRU || f->eviction == MR_EVICT_LFU;
-    if ((needs_capacity && f->capacity_rows == 0) || (variable && f->capacity_rows != 0))
+    if (variable && f->capacity_rows != 0)
         return "capacity_rows";
+    if (variable && f->memory_bytes != 0)
+        return "memory_bytes";
+    if (f->filter_bytes != 0 && f->admission != MR_ADMIT_SIGHTINGS)
+        return "filter_bytes";
     return NULL;
 }
 
 const char *mr_feature_check(const struct mr_feature *f)
 {
-    static const char *(*const checks[])(const struct mr_feature *) = {check_shape, check_initializer,
-                                                                       check_optimizer, check_rows};
+    static const char *(*const checks[])(const struct mr_feature *) = {
+        check_shape, check_initializer, check_optimizer, check_schedule, check_rows};
     if (!name_ok(f->name))
         return "name";
     if (f->kind != MR_TABLE && f->kind != MR_VARIABLE)

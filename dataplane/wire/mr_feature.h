@@ -41,12 +41,23 @@ enum mr_optimizer {
 };
 
 enum mr_admission { MR_ADMIT_ALWAYS = 0, MR_ADMIT_PROBABILITY = 1, MR_ADMIT_SIGHTINGS = 2 };
+/* What a row goes for. LRU and LFU rows go when the table is at its limit (capacity_rows, memory_bytes, or the node's memory)
+ * and a new key wants a row; with the others a table at its limit takes no new keys. */
 enum mr_eviction {
     MR_EVICT_NEVER = 0,
-    MR_EVICT_AGE = 1,
-    MR_EVICT_LRU = 2,
-    MR_EVICT_LFU = 3,
-    MR_EVICT_NORM = 4
+    MR_EVICT_AGE = 1,   /* not looked up or pushed for eviction_arg seconds */
+    MR_EVICT_LRU = 2,   /* least recently used; eviction_arg unused */
+    MR_EVICT_LFU = 3,   /* least often used; eviction_arg unused */
+    MR_EVICT_NORM = 4,  /* L2 norm of the values below eviction_arg */
+    MR_EVICT_STEPS = 5, /* not looked up or pushed for eviction_arg steps (of the calls' own step) */
+};
+/* The learning rate at a push of step s, where `warm` is schedule_warmup_steps and t = min(1, (s - warm) / schedule_steps):
+ * below `warm`, learning_rate * (s + 1) / warm; from there on as named. Pushes without a step count as step 0. */
+enum mr_schedule {
+    MR_SCHEDULE_CONSTANT = 0,    /* learning_rate */
+    MR_SCHEDULE_LINEAR = 1,      /* to learning_rate_end, in a straight line over t */
+    MR_SCHEDULE_COSINE = 2,      /* to learning_rate_end, by half a cosine wave over t */
+    MR_SCHEDULE_EXPONENTIAL = 3, /* to learning_rate_end (> 0), by equal factors over t */
 };
 enum mr_pooling { MR_POOL_SUM = 0, MR_POOL_MEAN = 1, MR_POOL_SQRTN = 2, MR_POOL_NONE = 3 };
 
@@ -58,20 +69,30 @@ struct mr_feature {
     uint32_t dims[MR_RANK_MAX]; /* tables: dims[0] is the row length, 1..MR_DIM_MAX */
     uint32_t initializer;       /* enum mr_initializer */
     float init_a, init_b;
-    uint64_t seed;           /* of initializer and key hash */
-    uint32_t optimizer;      /* enum mr_optimizer */
-    float learning_rate;     /* > 0 */
-    float optimizer_args[6]; /* SGD: none. Adagrad: [0] initial accumulator, [1] epsilon (not both 0) */
-    float weight_decay;      /* >= 0; L2, added to the gradient of the rows a push touches */
-    float clip_value;        /* 0 = off */
-    float clip_norm;         /* 0 = off; per row (tables) or whole tensor (variables) */
-    uint32_t pooling;        /* enum mr_pooling: how bags are reduced; tables only */
-    uint32_t admission;      /* enum mr_admission */
+    uint64_t seed;       /* of initializer and key hash */
+    uint32_t optimizer;  /* enum mr_optimizer */
+    float learning_rate; /* > 0 */
+    float optimizer_args
+        [6]; /* SGD: none. Momentum: momentum, dampening, Nesterov (0 or 1). Adagrad, row-wise Adagrad:
+                                initial accumulator, epsilon (not both 0). Adam, AdamW: beta1, beta2, epsilon.
+                                FTRL: initial accumulator, beta, l1, l2. Group FTRL: the same, then l21 */
+    float weight_decay; /* >= 0; L2, added to the gradient of the rows a push touches */
+    float clip_value;   /* 0 = off */
+    float clip_norm;    /* 0 = off; per row (tables) or whole tensor (variables) */
+    uint32_t pooling;   /* enum mr_pooling: how bags are reduced; tables only */
+    uint32_t admission; /* enum mr_admission */
     float admission_arg;
     uint32_t eviction; /* enum mr_eviction */
     float eviction_arg;
-    uint64_t capacity_rows; /* 0 = bounded by memory only */
-    uint8_t reserved[56];   /* zero */
+    uint64_t capacity_rows; /* of the node; 0 = bounded by memory only */
+    uint64_t
+        memory_bytes; /* of the node, index, rows and filter together; 0 = bounded by the node's limit only */
+    uint64_t filter_bytes; /* of the node, for counting sightings; 0 = 16 MiB */
+    uint32_t schedule;     /* enum mr_schedule */
+    uint32_t schedule_warmup_steps;
+    uint32_t schedule_steps;
+    float learning_rate_end;
+    uint8_t reserved[24]; /* zero */
 };
 
 /* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01; Adagrad's epsilon, should

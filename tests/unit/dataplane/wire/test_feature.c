@@ -131,6 +131,20 @@ static void optimizers_are_checked(void **state)
     REFUSED(table, f.clip_norm = INFINITY, "clip_norm");
 }
 
+static void schedules_are_checked(void **state)
+{
+    REFUSED(table, f.schedule = 4, "schedule");
+    REFUSED(table, f.schedule = MR_SCHEDULE_COSINE, "schedule_steps");
+    REFUSED(table, f.schedule_steps = 10, "schedule_steps");
+    TAKEN(table, f.schedule_warmup_steps = 10);
+    TAKEN(variable, (f.schedule = MR_SCHEDULE_COSINE, f.schedule_steps = 10));
+    REFUSED(table, f.learning_rate_end = 0.1f, "learning_rate_end");
+    REFUSED(table, (f.schedule = MR_SCHEDULE_LINEAR, f.schedule_steps = 10, f.learning_rate_end = -0.1f),
+            "learning_rate_end");
+    REFUSED(table, (f.schedule = MR_SCHEDULE_EXPONENTIAL, f.schedule_steps = 10), "learning_rate_end");
+    TAKEN(table, (f.schedule = MR_SCHEDULE_EXPONENTIAL, f.schedule_steps = 10, f.learning_rate_end = 0.1f));
+}
+
 static void rows_options_are_checked(void **state)
 {
     REFUSED(table, f.pooling = 4, "pooling");
@@ -144,16 +158,21 @@ static void rows_options_are_checked(void **state)
     REFUSED(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 0.5f), "admission_arg");
     TAKEN(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 3.0f));
     REFUSED(variable, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 3.0f), "admission");
-    REFUSED(table, f.eviction = 5, "eviction");
+    REFUSED(table, f.eviction = 6, "eviction");
     REFUSED(table, f.eviction_arg = -1.0f, "eviction_arg");
     REFUSED(table, f.eviction = MR_EVICT_AGE, "eviction_arg");
     REFUSED(table, f.eviction = MR_EVICT_NORM, "eviction_arg");
-    REFUSED(table, f.eviction = MR_EVICT_LRU, "capacity_rows");
+    REFUSED(table, f.eviction = MR_EVICT_STEPS, "eviction_arg");
+    TAKEN(table, f.eviction = MR_EVICT_LRU);
+    TAKEN(table, (f.eviction = MR_EVICT_LRU, f.memory_bytes = 1 << 20));
+    REFUSED(variable, f.memory_bytes = 1 << 20, "memory_bytes");
+    REFUSED(table, f.filter_bytes = 1 << 20, "filter_bytes");
+    TAKEN(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 2.0f, f.filter_bytes = 1 << 20));
     TAKEN(table, (f.eviction = MR_EVICT_LFU, f.capacity_rows = 1000));
     REFUSED(variable, (f.eviction = MR_EVICT_AGE, f.eviction_arg = 1.0f), "eviction");
     REFUSED(variable, f.capacity_rows = 1, "capacity_rows");
     REFUSED(table, f.reserved[0] = 1, "reserved");
-    REFUSED(table, f.reserved[55] = 1, "reserved");
+    REFUSED(table, f.reserved[23] = 1, "reserved");
 }
 
 /* Every byte belongs to a field, and a change of any one of them is found. */
@@ -250,6 +269,7 @@ int main(void)
         cmocka_unit_test(shapes_are_checked),
         cmocka_unit_test(initializers_are_checked),
         cmocka_unit_test(optimizers_are_checked),
+        cmocka_unit_test(schedules_are_checked),
         cmocka_unit_test(rows_options_are_checked),
         cmocka_unit_test(any_changed_byte_is_a_difference),
         cmocka_unit_test(differences_are_named),
