@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/push_number.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/client.h"
 #include "trainer_client/clock.h"
@@ -206,8 +207,8 @@ struct settling {
 static bool has_settled(const void *arg)
 {
     const struct settling *s = arg;
-    uint16_t lane = (uint16_t)(s->sequence >> MRC_NUMBER_BITS);
-    uint64_t number = s->sequence & ((UINT64_C(1) << MRC_NUMBER_BITS) - 1);
+    uint16_t lane = mr_push_lane(s->sequence);
+    uint64_t number = mr_push_number(s->sequence);
 
     if (s->client->remap.lane_count > 0)
         return false;

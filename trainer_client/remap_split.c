@@ -1,6 +1,7 @@
 #include "trainer_client/remap_split.h"
 
 #include <stdlib.h>
+#include "dataplane/wire/push_number.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/client.h"
 #include "trainer_client/remap.h"
@@ -188,7 +189,7 @@ static uint32_t unite(struct mrc_replay *const lanes[], uint32_t at[], uint32_t 
 /* Cores that got nothing of a number hear of it all the same, so that their record of the lane has no holes. */
 static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *from, uint64_t number)
 {
-    if (from->lane >> 8 == client->node.core_count) /* the lane's own core has all of it */
+    if (mr_push_lane_cores(from->lane) == client->node.core_count) /* the lane's own core has all of it */
         return;
     for (uint32_t core = 0; core < client->node.core_count; core++) {
         const struct mrc_replay *to = former_lane(client->links[core], from);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/op.h"
+#include "dataplane/wire/push_number.h"
 #include "trainer_client/replay_internal.h"
 
 #define PUSH_OF(l, member) MR_CONTAINER(l, struct mrc_push, member)
@@ -206,7 +207,7 @@ bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
 {
     uint64_t oldest = oldest_open(r);
 
-    if (oldest != UINT64_MAX && r->next - oldest >= MRC_PUSH_WINDOW)
+    if (oldest != UINT64_MAX && r->next - oldest >= MR_PUSH_WINDOW)
         return false;
     if (!make_room(r, push->bytes))
         return false;
@@ -245,7 +246,7 @@ void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push)
 
 uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *push)
 {
-    return (uint64_t)r->lane << MRC_NUMBER_BITS | push->number;
+    return mr_push_sequence(r->lane, push->number);
 }
 
 /* ---- answers ---- */
@@ -342,7 +343,7 @@ struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us)
         return NULL;
     struct mrc_push *push = PUSH_OF(r->due.next, queue);
 
-    if (first_number(&r->again) <= push->after || push->number - oldest_open(r) >= MRC_PUSH_WINDOW)
+    if (first_number(&r->again) <= push->after || push->number - oldest_open(r) >= MR_PUSH_WINDOW)
         return NULL;
     mrc_replay_set_state(r, push, MRC_PUSH_AGAIN);
     return push;

@@ -20,10 +20,8 @@
 #include "trainer_client/push.h"
 #include "trainer_client/trail.h"
 
-#define MRC_PUSH_WINDOW      1024u   /* numbers that the server's record tells apart */
 #define MRC_REPLAY_PAUSE_US  100000u /* before a push that has to wait for something is tried again */
 #define MRC_REPLAY_TRIES_MAX 100u    /* for a batch that is not fed again */
-#define MRC_NUMBER_BITS      48      /* of mr_preamble.sequence; the lane is above */
 
 struct mrc_loss {
     uint64_t pushes;    /* 0: nothing was lost */

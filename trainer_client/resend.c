@@ -3,11 +3,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/push_number.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/last_error.h"
 #include "trainer_client/request.h"
-
-#define NUMBER_MASK ((UINT64_C(1) << MRC_NUMBER_BITS) - 1)
 
 /* A repetition that is under way. */
 struct resend {
@@ -85,7 +84,7 @@ static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_lo
 
 uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core)
 {
-    return (uint16_t)(client->node.core_count << 8 | core);
+    return mr_push_lane_of(client->node.core_count, core);
 }
 
 enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link)
@@ -135,7 +134,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
         return;
     part->push = NULL;
     if (reply != NULL || part->link->session == NULL) {
-        uint64_t durable = reply == NULL ? 0 : reply->preamble.sequence & NUMBER_MASK;
+        uint64_t durable = reply == NULL ? 0 : mr_push_number(reply->preamble.sequence);
 
         mrc_replay_answered(lane, push, part->status, durable, mrc_now_us());
         return;
@@ -166,7 +165,7 @@ static void resend_ended(struct mr_future *f)
 
     mr_list_remove(&resend->link);
     if (part->replied)
-        mrc_replay_answered(resend->lane, resend->push, part->status, part->sequence & NUMBER_MASK,
+        mrc_replay_answered(resend->lane, resend->push, part->status, mr_push_number(part->sequence),
                             mrc_now_us());
     else
         mrc_replay_unanswered(resend->lane, resend->push);

@@ -1,21 +1,19 @@
 /* The fake node's memory of numbered pushes, and its checkpoints. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/push_number.h"
 #include "tests/unit/trainer_client/fake_node.h"
-
-#define NUMBER_BITS 48
 
 static uint16_t lane_of(const struct fake_core *core, uint64_t sequence)
 {
-    uint16_t lane = (uint16_t)(sequence >> NUMBER_BITS);
+    uint16_t lane = mr_push_lane(sequence);
 
-    return lane != 0 ? lane : (uint16_t)(core->node->core_count << 8 | core->index);
+    return lane != 0 ? lane : mr_push_lane_of(core->node->core_count, core->index);
 }
 
 static uint64_t number_of(const struct mr_request *request)
 {
-    return request->message->preamble.sequence & ((UINT64_C(1) << NUMBER_BITS) - 1);
+    return mr_push_number(request->message->preamble.sequence);
 }
 
 static struct fake_lane *find(struct fake_lane *lanes, const uint8_t *uuid, uint16_t lane)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/wire/op.h"
+#include "dataplane/wire/push_number.h"
 #include "trainer_client/replay.h"
 
 enum { MODEL_MAX = 4096, LANE = 0x0201 };
@@ -106,8 +107,8 @@ static void test_numbers_carry_the_lane(void **state)
 
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 20);
-    assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), UINT64_C(0x0201) << 48 | 1);
-    assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), UINT64_C(0x0201) << 48 | 2);
+    assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 1));
+    assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 2));
     mrc_replay_fini(&r);
 }
 
@@ -262,7 +263,7 @@ static void test_window(void **state)
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 24);
     first = add(&r, 1, 10);
-    for (uint32_t i = 1; i < MRC_PUSH_WINDOW; i++)
+    for (uint32_t i = 1; i < MR_PUSH_WINDOW; i++)
         answer(&r, &m, add(&r, 1, 10));
     assert_false(mrc_replay_add(&r, more));
     answer(&r, &m, first);
@@ -276,23 +277,23 @@ static void test_window_again(void **state)
 {
     struct mrc_replay r;
     struct model m = {.applied = 0};
-    struct mrc_push *all[MRC_PUSH_WINDOW];
+    struct mrc_push *all[MR_PUSH_WINDOW];
 
     (void)state;
     mrc_replay_init(&r, LANE, 1 << 24);
-    for (uint32_t i = 0; i < MRC_PUSH_WINDOW; i++)
+    for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
         all[i] = add(&r, 1, 10);
-    for (uint32_t i = 0; i < MRC_PUSH_WINDOW; i++)
+    for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
         answer(&r, &m, all[i]);
     answer(&r, &m, add(&r, 2, 10));
     mrc_replay_restart(&r);
-    for (uint32_t i = 0; i < MRC_PUSH_WINDOW; i++)
+    for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
         assert_ptr_equal(mrc_replay_next(&r, 0), all[i]);
-    for (uint32_t i = MRC_PUSH_WINDOW; i-- > 0;) {
+    for (uint32_t i = MR_PUSH_WINDOW; i-- > 0;) {
         assert_null(mrc_replay_next(&r, 0));
         answer(&r, &m, all[i]);
     }
-    assert_int_equal(mrc_replay_next(&r, 0)->number, MRC_PUSH_WINDOW + 1);
+    assert_int_equal(mrc_replay_next(&r, 0)->number, MR_PUSH_WINDOW + 1);
     mrc_replay_fini(&r);
 }
 
