@@ -84,7 +84,7 @@ static void queue_append(struct mr_session *s, struct mr_call *call)
 void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us)
 {
     assert(call->state == MR_CALL_BUILT);
-    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    mr_endpoint_set_now(ep, now_us);
     mr_list_remove(&call->link);
     struct mr_session *s = call->session;
     if (s == NULL) { /* closed meanwhile */

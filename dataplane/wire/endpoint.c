@@ -297,17 +297,11 @@ static void dispatch(struct mr_endpoint *ep, const struct mr_packet *packet)
     }
 }
 
-static void set_now(struct mr_endpoint *ep, uint64_t now_us)
-{
-    if (now_us > ep->now_us)
-        ep->now_us = now_us;
-}
-
 void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *from,
                          const uint8_t *datagram, size_t datagram_bytes)
 {
     struct mr_packet packet = {.datagram = datagram, .from = from};
-    set_now(ep, now_us);
+    mr_endpoint_set_now(ep, now_us);
     enum mr_drop why = mr_packet_parse(datagram, datagram_bytes, &packet.header, &packet.payload);
     if (why != MR_DROP_NONE)
         count_drop(ep, why);
@@ -325,7 +319,7 @@ void mr_endpoint_arrived_at(struct mr_endpoint *ep, uint16_t core)
 
 void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us)
 {
-    set_now(ep, now_us);
+    mr_endpoint_set_now(ep, now_us);
     if (mr_transmit_flush(ep))
         mr_transmit_senders(ep, FLUSH_SEGMENTS);
 }
@@ -350,7 +344,7 @@ static void run_timers(struct mr_endpoint *ep)
 
 uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget)
 {
-    set_now(ep, now_us);
+    mr_endpoint_set_now(ep, now_us);
     ep->polled_us = ep->now_us;
     run_timers(ep);
     if (mr_transmit_flush(ep))

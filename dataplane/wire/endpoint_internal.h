@@ -282,6 +282,13 @@ static inline bool mr_packet_verify(const struct mr_packet *packet, const struct
     return mr_tag_verify(key, packet->datagram, MR_HEADER_BYTES + packet->header.payload_bytes);
 }
 
+/* The user's clock, as each of its calls tells it; it never goes back. */
+static inline void mr_endpoint_set_now(struct mr_endpoint *ep, uint64_t now_us)
+{
+    if (now_us > ep->now_us)
+        ep->now_us = now_us;
+}
+
 uint64_t mr_endpoint_random(struct mr_endpoint *ep);
 
 /* Visit the messages in a DATA packet, whole ones of a bundle or one segment. False: the bundle is malformed. */

@@ -135,7 +135,7 @@ void mr_endpoint_set_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BY
 {
     struct mr_auth old[MR_PSK_MAX];
     memcpy(old, ep->auth, sizeof(old));
-    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    mr_endpoint_set_now(ep, now_us);
     install(ep, psks, count);
     for (uint32_t i = 0; ep->served != NULL && i < ep->config.sessions_max; i++)
         if (ep->served[i].used)

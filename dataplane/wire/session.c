@@ -184,7 +184,7 @@ enum mr_status mr_session_open(struct mr_endpoint *ep, const struct mr_address *
 void mr_session_close(struct mr_endpoint *ep, struct mr_session *s, uint64_t now_us)
 {
     assert(s->used && !s->closing);
-    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    mr_endpoint_set_now(ep, now_us);
     s->closing = true;
     mr_session_cancel_calls(ep, s);
     mr_timer_disarm(&ep->wheel, &s->timer);
@@ -204,7 +204,7 @@ void mr_session_close(struct mr_endpoint *ep, struct mr_session *s, uint64_t now
 
 void mr_session_release(struct mr_endpoint *ep, struct mr_session *s, uint64_t now_us)
 {
-    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    mr_endpoint_set_now(ep, now_us);
     if (!s->held)
         return;
     s->held = false;
@@ -213,7 +213,7 @@ void mr_session_release(struct mr_endpoint *ep, struct mr_session *s, uint64_t n
 
 void mr_session_moved(struct mr_endpoint *ep, struct mr_session *s, uint64_t now_us)
 {
-    ep->now_us = now_us > ep->now_us ? now_us : ep->now_us;
+    mr_endpoint_set_now(ep, now_us);
     if (s->established && !s->away)
         mr_connect_begin(ep, s);
 }
