@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include "trainer_client/clock.h"
+#include "trainer_client/environment.h"
 #include "trainer_client/last_error.h"
 #include "trainer_client/resend.h"
 
@@ -73,13 +74,6 @@ static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid
     return left == 0 || getrandom(uuid + from, left, 0) == (ssize_t)left ? MR_OK : MR_INTERNAL;
 }
 
-static bool is_off(const char *variable)
-{
-    const char *value = getenv(variable);
-
-    return value != NULL && strcmp(value, "0") == 0;
-}
-
 static enum mr_status read_options(const struct mr_client_options *options, struct mr_client *client,
                                    char *error, size_t error_bytes)
 {
@@ -94,8 +88,8 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
     config->memory_bytes = or_default(options->memory_bytes, MRC_MEMORY_BYTES_DEFAULT);
     config->socket.buffer_bytes = options->receive_buffer_bytes;
     config->socket.udp_bytes_max = options->udp_bytes_max;
-    config->offload = !options->no_offload && !is_off("MILLRACE_GSO");
-    config->no_bundle = options->no_bundle || is_off("MILLRACE_BUNDLE");
+    config->offload = !options->no_offload && !mrc_env_is_off(MRC_ENV_GSO);
+    config->no_bundle = options->no_bundle || mrc_env_is_off(MRC_ENV_BUNDLE);
     enum mr_status status = read_replay(options, client, error, error_bytes);
 
     if (status == MR_OK)

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/number.h"
 #include "dataplane/wire/op.h"
 #include "dataplane/wire/push_number.h"
 #include "trainer_client/replay_internal.h"
@@ -48,15 +49,10 @@ static uint64_t first_number(const struct mr_link *head)
     return mr_list_empty(head) ? UINT64_MAX : PUSH_OF(head->next, queue)->number;
 }
 
-static uint64_t lower(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The oldest number that the server has not answered since it last lost its memory; UINT64_MAX: none. */
 static uint64_t oldest_open(const struct mrc_replay *r)
 {
-    return lower(first_number(&r->asked), lower(first_number(&r->due), first_number(&r->again)));
+    return mr_min_u64(first_number(&r->asked), mr_min_u64(first_number(&r->due), first_number(&r->again)));
 }
 
 void mrc_replay_init_lists(struct mrc_replay *r)
@@ -211,7 +207,7 @@ bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
         return false;
     if (!make_room(r, push->bytes))
         return false;
-    uint64_t all_answered_to = lower(first_number(&r->asked), r->next) - 1;
+    uint64_t all_answered_to = mr_min_u64(first_number(&r->asked), r->next) - 1;
 
     mrc_replay_insert(r, push, r->next, all_answered_to > r->answered_to ? all_answered_to : r->answered_to);
     r->next++;
@@ -354,7 +350,7 @@ uint64_t mrc_replay_next_us(const struct mrc_replay *r)
     uint64_t next_us = mr_list_empty(&r->due) || r->pause_until_us == 0 ? UINT64_MAX : r->pause_until_us;
 
     for (const struct mr_link *l = r->later.next; l != &r->later; l = l->next)
-        next_us = lower(next_us, PUSH_OF(l, queue)->retry_us);
+        next_us = mr_min_u64(next_us, PUSH_OF(l, queue)->retry_us);
     return next_us;
 }
 

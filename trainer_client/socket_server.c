@@ -8,6 +8,7 @@
 #include <time.h>
 #include "dataplane/wire/key_file.h"
 #include "trainer_client/address.h"
+#include "trainer_client/environment.h"
 #include "trainer_client/udp_receive.h"
 #include "trainer_client/udp_send.h"
 #include "trainer_client/udp_socket.h"
@@ -67,7 +68,6 @@ enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *
 {
     struct mrc_udp_options socket_options = {.buffer_bytes = 0};
     struct mr_address local;
-    const char *gso = getenv("MILLRACE_GSO");
     enum mr_status status = mrc_address_resolve(options->listen, true, &local, error, error_bytes);
 
     if (status != MR_OK)
@@ -86,7 +86,7 @@ enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *
         goto failed;
     s->receiver = mrc_udp_receiver_create(&s->socket);
     /* The peers are sockets: whoever takes large sends uncut has a kernel that cuts them up. */
-    s->sender = mrc_udp_sender_create(&s->socket, gso == NULL || strcmp(gso, "0") != 0);
+    s->sender = mrc_udp_sender_create(&s->socket, !mrc_env_is_off(MRC_ENV_GSO));
     if (s->receiver == NULL || s->sender == NULL) {
         snprintf(error, error_bytes, "%s: no memory", options->listen);
         status = MR_NO_MEMORY;

@@ -88,11 +88,20 @@ static void measure(struct mrc_udp_socket *s, const struct mrc_udp_options *opti
     s->receive_window_bytes = (uint32_t)(room / 2 > 2 * payload ? room / 2 : 2 * payload);
 }
 
-/* For this address, which becomes `sa`. */
-static enum mr_status open_socket(const struct mr_address *address, const struct mrc_udp_options *options,
-                                  struct mrc_udp_socket *s, struct sockaddr_storage *sa, socklen_t *sa_bytes,
+/* What ties a socket to an address: connect() or bind(). */
+struct tie {
+    int (*call)(int fd, const struct sockaddr *address, socklen_t bytes);
+    enum mr_status refused;
+    const char *what; /* it means when it fails */
+};
+
+static enum mr_status open_socket(const struct tie *tie, const struct mr_address *address,
+                                  const struct mrc_udp_options *options, struct mrc_udp_socket *s,
                                   char *error, size_t error_bytes)
 {
+    struct sockaddr_storage sa;
+    char text[MRC_ADDRESS_TEXT_BYTES];
+
     *s = (struct mrc_udp_socket){.family = mrc_address_is_ipv4(address) ? AF_INET : AF_INET6};
     s->fd = socket(s->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->fd < 0) {
@@ -100,36 +109,27 @@ static enum mr_status open_socket(const struct mr_address *address, const struct
         return MR_NO_MEMORY;
     }
     set_options(s, options);
-    *sa_bytes = mrc_address_to_sockaddr(address, s->family, sa);
-    return MR_OK;
-}
+    socklen_t sa_bytes = mrc_address_to_sockaddr(address, s->family, &sa);
 
-/* What connect() or bind() said against it. */
-static enum mr_status refuse_socket(const struct mrc_udp_socket *s, enum mr_status status,
-                                    const struct mr_address *address, const char *what, char *error,
-                                    size_t error_bytes)
-{
-    char text[MRC_ADDRESS_TEXT_BYTES];
+    if (tie->call(s->fd, (const struct sockaddr *)&sa, sa_bytes) == 0)
+        return MR_OK;
     int reason = errno;
 
     mrc_address_text(address, text);
-    snprintf(error, error_bytes, "%s: %s: %s", text, what, strerror(reason));
+    snprintf(error, error_bytes, "%s: %s: %s", text, tie->what, strerror(reason));
     close(s->fd);
-    return status;
+    return tie->refused;
 }
 
 enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_udp_options *options,
                                struct mrc_udp_socket *out, char *error, size_t error_bytes)
 {
+    const struct tie tie = {connect, MR_UNREACHABLE, "no way there from this machine"};
     struct mrc_udp_socket s;
-    struct sockaddr_storage sa;
-    socklen_t sa_bytes;
-    enum mr_status status = open_socket(peer, options, &s, &sa, &sa_bytes, error, error_bytes);
+    enum mr_status status = open_socket(&tie, peer, options, &s, error, error_bytes);
 
     if (status != MR_OK)
         return status;
-    if (connect(s.fd, (const struct sockaddr *)&sa, sa_bytes) != 0)
-        return refuse_socket(&s, MR_UNREACHABLE, peer, "no way there from this machine", error, error_bytes);
     s.connected = true;
     measure(&s, options);
     *out = s;
@@ -139,15 +139,12 @@ enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_u
 enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp_options *options,
                             struct mrc_udp_socket *out, char *error, size_t error_bytes)
 {
+    const struct tie tie = {bind, MR_INVALID_ARGUMENT, "cannot listen there"};
     struct mrc_udp_socket s;
-    struct sockaddr_storage sa;
-    socklen_t sa_bytes;
-    enum mr_status status = open_socket(local, options, &s, &sa, &sa_bytes, error, error_bytes);
+    enum mr_status status = open_socket(&tie, local, options, &s, error, error_bytes);
 
     if (status != MR_OK)
         return status;
-    if (bind(s.fd, (const struct sockaddr *)&sa, sa_bytes) != 0)
-        return refuse_socket(&s, MR_INVALID_ARGUMENT, local, "cannot listen there", error, error_bytes);
     if (mrc_address_is_any(local)) {
         s.tells_local = true;
         set_int(s.fd, IPPROTO_IP, IP_PKTINFO, 1);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dataplane/wire/endpoint_internal.h"
+#include "dataplane/wire/number.h"
 
 #define SESSION_INDEX_BITS 16u
 
@@ -78,11 +79,6 @@ void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served)
     mr_served_drop(ep, served);
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_hello *hello,
                                        const struct mr_address *from, uint32_t auth_index)
 {
@@ -105,11 +101,11 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
     s->client_nonce = hello->client_nonce;
     s->auth_index = (uint8_t)auth_index;
     memcpy(s->client_uuid, hello->client_uuid, MR_UUID_BYTES);
-    s->udp_bytes_max = (uint16_t)(min_u32(hello->udp_bytes_max, ep->config.udp_bytes_max) & ~7u);
+    s->udp_bytes_max = (uint16_t)(mr_min_u32(hello->udp_bytes_max, ep->config.udp_bytes_max) & ~7u);
     s->peer.address = *from;
     s->peer.incarnation = ep->config.incarnation;
     s->peer.segment_bytes = s->udp_bytes_max - MR_HEADER_BYTES;
-    s->peer.window = min_u32(hello->window, ep->config.window);
+    s->peer.window = mr_min_u32(hello->window, ep->config.window);
     s->grant_bytes = mr_window_clamp(hello->receive_buffer_bytes, s->peer.segment_bytes);
     s->flight_max_bytes =
         hello->receive_buffer_bytes > s->grant_bytes ? hello->receive_buffer_bytes : s->grant_bytes;

@@ -2,10 +2,7 @@
 
 #include <string.h>
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
+#include "dataplane/wire/number.h"
 
 static bool bit_get(const uint64_t *words, uint32_t bit)
 {
@@ -49,13 +46,13 @@ uint32_t mr_window_clamp(uint32_t window_bytes, uint32_t segment_bytes)
     uint32_t segments = window_bytes / segment_bytes;
     if (segments < MR_WINDOW_SEGMENTS_MIN)
         segments = MR_WINDOW_SEGMENTS_MIN;
-    return min_u32(segments, MR_SACK_SEGMENTS) * segment_bytes;
+    return mr_min_u32(segments, MR_SACK_SEGMENTS) * segment_bytes;
 }
 
 bool mr_segment_fits(uint32_t message_bytes, uint32_t segment_bytes, uint32_t offset, uint32_t bytes)
 {
     return offset < message_bytes && offset % segment_bytes == 0 &&
-           bytes == min_u32(segment_bytes, message_bytes - offset);
+           bytes == mr_min_u32(segment_bytes, message_bytes - offset);
 }
 
 /* ---- receiver ---- */
@@ -68,14 +65,14 @@ void mr_incoming_init(struct mr_incoming *in, uint8_t *bytes, uint32_t message_b
     in->message_bytes = message_bytes;
     in->segment_bytes = segment_bytes;
     in->window_bytes = mr_window_clamp(window_bytes, segment_bytes);
-    in->grant_bytes = min_u32(in->window_bytes, message_bytes);
+    in->grant_bytes = mr_min_u32(in->window_bytes, message_bytes);
 }
 
 static void close_gap(struct mr_incoming *in)
 {
     bool next = true;
     while (next) {
-        in->received_bytes += min_u32(in->segment_bytes, in->message_bytes - in->received_bytes);
+        in->received_bytes += mr_min_u32(in->segment_bytes, in->message_bytes - in->received_bytes);
         if (in->gap_segments == 0)
             return;
         next = bit_get(in->sack, 0);
@@ -112,7 +109,7 @@ enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t offset, 
 static uint32_t grant_target(const struct mr_incoming *in)
 {
     uint32_t room = in->message_bytes - in->received_bytes;
-    return in->received_bytes + min_u32(room, in->window_bytes);
+    return in->received_bytes + mr_min_u32(room, in->window_bytes);
 }
 
 bool mr_incoming_report_due(const struct mr_incoming *in, uint32_t sharing)
@@ -150,7 +147,7 @@ void mr_outgoing_init(struct mr_outgoing *out, const uint8_t *bytes, uint32_t me
     out->bytes = bytes;
     out->message_bytes = message_bytes;
     out->segment_bytes = segment_bytes;
-    out->grant_bytes = min_u32(mr_window_clamp(grant_bytes, segment_bytes), message_bytes);
+    out->grant_bytes = mr_min_u32(mr_window_clamp(grant_bytes, segment_bytes), message_bytes);
     out->ready_bytes = message_bytes;
 }
 
@@ -203,7 +200,7 @@ bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint3
     uint32_t reach = MR_SACK_SEGMENTS * out->segment_bytes;
     uint32_t limit =
         out->message_bytes - out->acked_bytes < reach ? out->message_bytes : out->acked_bytes + reach;
-    uint32_t grant = min_u32(ack->grant_bytes, limit);
+    uint32_t grant = mr_min_u32(ack->grant_bytes, limit);
     if (grant < out->acked_bytes)
         grant = out->acked_bytes;
     if (grant > out->grant_bytes)
@@ -235,8 +232,8 @@ bool mr_outgoing_ready(const struct mr_outgoing *out, uint32_t room_bytes)
 {
     if (bits_any(out->resend))
         return true;
-    uint32_t bytes = min_u32(out->segment_bytes, out->message_bytes - out->sent_bytes);
-    uint32_t limit = min_u32(out->grant_bytes, out->ready_bytes);
+    uint32_t bytes = mr_min_u32(out->segment_bytes, out->message_bytes - out->sent_bytes);
+    uint32_t limit = mr_min_u32(out->grant_bytes, out->ready_bytes);
     return bytes > 0 && bytes <= limit - out->sent_bytes && bytes <= room_bytes;
 }
 
@@ -249,14 +246,14 @@ bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_se
         out->resend[i] &= out->resend[i] - 1;
         bit_set(out->resent, bit);
         segment->offset = out->acked_bytes + bit * out->segment_bytes;
-        segment->bytes = min_u32(out->segment_bytes, out->message_bytes - segment->offset);
+        segment->bytes = mr_min_u32(out->segment_bytes, out->message_bytes - segment->offset);
         segment->again = true;
         return true;
     }
     if (!mr_outgoing_ready(out, room_bytes))
         return false;
     segment->offset = out->sent_bytes;
-    segment->bytes = min_u32(out->segment_bytes, out->message_bytes - out->sent_bytes);
+    segment->bytes = mr_min_u32(out->segment_bytes, out->message_bytes - out->sent_bytes);
     segment->again = false;
     out->sent_bytes += segment->bytes;
     return true;
