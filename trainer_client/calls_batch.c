@@ -165,14 +165,7 @@ static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply *
         for (uint64_t n = 0; n < sum->bytes / sizeof *total; n++)
             total[n] += values[n];
     }
-    if (reply == NULL)
-        return MR_OK;
-    struct mr_reply *view = mrc_reply_view(f, 0);
-
-    if (view == NULL)
-        return MR_NO_MEMORY;
-    *reply = view;
-    return MR_OK;
+    return mrc_reply_give(f, reply);
 }
 
 /* A call with the same tensors to every core; the sources must stay valid until it is run. */
@@ -225,11 +218,10 @@ static enum mr_status finish_push(struct mr_future *f, struct mr_reply **reply)
             return mrc_part_garbled(f, i);
         applied |= *(const uint32_t *)word->data == 1;
     }
-    if (reply != NULL) {
-        *reply = mrc_reply_view(f, 0);
-        if (*reply == NULL)
-            return MR_NO_MEMORY;
-    }
+    enum mr_status status = mrc_reply_give(f, reply);
+
+    if (status != MR_OK)
+        return status;
     if (context->applied != NULL)
         *context->applied = applied;
     return MR_OK;

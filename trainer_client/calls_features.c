@@ -16,11 +16,10 @@ static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply
 
     if (ids == NULL || ids->dims[0] != context->count)
         return mrc_part_garbled(f, 0);
-    if (reply != NULL) {
-        *reply = mrc_reply_view(f, 0);
-        if (*reply == NULL)
-            return MR_NO_MEMORY;
-    }
+    enum mr_status status = mrc_reply_give(f, reply);
+
+    if (status != MR_OK)
+        return status;
     pthread_mutex_lock(&f->client->lock);
     for (uint32_t i = 0; i < context->count; i++) {
         /* Without memory it is asked for later. */

@@ -243,15 +243,7 @@ static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
         return status;
     if (f->finish != NULL)
         return f->finish(f, reply);
-    if (reply == NULL)
-        return MR_OK;
-
-    struct mr_reply *view = mrc_reply_view(f, 0);
-
-    if (view == NULL)
-        return MR_NO_MEMORY;
-    *reply = view;
-    return MR_OK;
+    return mrc_reply_give(f, reply);
 }
 
 enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *options, struct mr_reply **reply)

@@ -44,6 +44,18 @@ struct mr_reply *mrc_reply_view(struct mr_future *f, uint32_t i)
     return r;
 }
 
+enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply)
+{
+    if (reply == NULL)
+        return MR_OK;
+    struct mr_reply *view = mrc_reply_view(f, 0);
+
+    if (view == NULL)
+        return MR_NO_MEMORY;
+    *reply = view;
+    return MR_OK;
+}
+
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory)
 {
     struct mr_reply *r = calloc(1, sizeof *r);
