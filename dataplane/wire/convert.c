@@ -1,0 +1,210 @@
+#include "dataplane/wire/convert.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+#define I8_LARGEST 127.0f
+/* Added to a number of at most 2^22, it leaves its nearest integer in the lowest bits. */
+#define TO_INTEGER 0x1.8p23f
+
+INLINE void f16_from_f32_body(uint16_t *restrict out, const float *restrict in, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = mr_f16_from_f32(in[i]);
+}
+
+INLINE void f32_from_f16_body(float *restrict out, const uint16_t *restrict in, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = mr_f32_from_f16(in[i]);
+}
+
+INLINE void bf16_from_f32_body(uint16_t *restrict out, const float *restrict in, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = mr_bf16_from_f32(in[i]);
+}
+
+INLINE void f32_from_bf16_body(float *restrict out, const uint16_t *restrict in, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = mr_f32_from_bf16(in[i]);
+}
+
+/* Returns the scale. */
+INLINE float i8_row_from_f32(int8_t *restrict out, const float *restrict in, size_t dim)
+{
+    int32_t top = 0; /* bits of magnitudes are in their order */
+    for (size_t i = 0; i < dim; i++) {
+        int32_t magnitude = (int32_t)(mr_f32_bits(in[i]) & 0x7fffffffu);
+        top = magnitude > top ? magnitude : top;
+    }
+    float largest = mr_f32_of_bits((uint32_t)top);
+    if (!(largest >= I8_LARGEST * FLT_MIN && largest <= FLT_MAX)) {
+        memset(out, 0, dim);
+        return largest <= FLT_MAX ? 0.0f : NAN;
+    }
+    float factor = I8_LARGEST / largest;
+    for (size_t i = 0; i < dim; i++)
+        out[i] = (int8_t)(uint8_t)(mr_f32_bits(in[i] * factor + TO_INTEGER) & 0xffu);
+    return largest / I8_LARGEST;
+}
+
+INLINE void i8_from_f32_body(int8_t *out, float *scales, const float *in, size_t row_count, size_t dim)
+{
+    for (size_t r = 0; r < row_count; r++)
+        scales[r] = i8_row_from_f32(out + r * dim, in + r * dim, dim);
+}
+
+INLINE void f32_from_i8_body(float *restrict out, const int8_t *restrict in, const float *restrict scales,
+                             size_t row_count, size_t dim)
+{
+    for (size_t r = 0; r < row_count; r++) {
+        float scale = scales[r];
+        for (size_t i = 0; i < dim; i++)
+            out[r * dim + i] = (float)in[r * dim + i] * scale;
+    }
+}
+
+/* One set of loops: the bodies above, inlined into functions with the attributes that follow. */
+#define CONVERTERS_F16(set, ...)                                                                             \
+    __VA_ARGS__ static void f16_from_f32_##set(uint16_t *out, const float *in, size_t count)                 \
+    {                                                                                                        \
+        f16_from_f32_body(out, in, count);                                                                   \
+    }                                                                                                        \
+    __VA_ARGS__ static void f32_from_f16_##set(float *out, const uint16_t *in, size_t count)                 \
+    {                                                                                                        \
+        f32_from_f16_body(out, in, count);                                                                   \
+    }
+
+#define CONVERTERS(set, ...)                                                                                 \
+    __VA_ARGS__ static void bf16_from_f32_##set(uint16_t *out, const float *in, size_t count)                \
+    {                                                                                                        \
+        bf16_from_f32_body(out, in, count);                                                                  \
+    }                                                                                                        \
+    __VA_ARGS__ static void f32_from_bf16_##set(float *out, const uint16_t *in, size_t count)                \
+    {                                                                                                        \
+        f32_from_bf16_body(out, in, count);                                                                  \
+    }                                                                                                        \
+    __VA_ARGS__ static void i8_from_f32_##set(int8_t *out, float *scales, const float *in, size_t row_count, \
+                                              size_t dim)                                                    \
+    {                                                                                                        \
+        i8_from_f32_body(out, scales, in, row_count, dim);                                                   \
+    }                                                                                                        \
+    __VA_ARGS__ static void f32_from_i8_##set(float *out, const int8_t *in, const float *scales,             \
+                                              size_t row_count, size_t dim)                                  \
+    {                                                                                                        \
+        f32_from_i8_body(out, in, scales, row_count, dim);                                                   \
+    }                                                                                                        \
+    static const struct mr_converters set = {.name = #set,                                                   \
+                                             .f16_from_f32 = f16_from_f32_##set,                             \
+                                             .f32_from_f16 = f32_from_f16_##set,                             \
+                                             .bf16_from_f32 = bf16_from_f32_##set,                           \
+                                             .f32_from_bf16 = f32_from_bf16_##set,                           \
+                                             .i8_from_f32 = i8_from_f32_##set,                               \
+                                             .f32_from_i8 = f32_from_i8_##set};
+
+CONVERTERS_F16(baseline)
+CONVERTERS(baseline)
+
+#ifdef __x86_64__
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define AVX2    __attribute__((target("avx2,f16c")))
+#define AVX512  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+
+AVX2 static void f16_from_f32_avx2(uint16_t *out, const float *in, size_t count)
+{
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm_storeu_si128((__m128i *)(void *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), NEAREST));
+    f16_from_f32_body(out + i, in + i, count - i);
+}
+
+AVX2 static void f32_from_f16_avx2(float *out, const uint16_t *in, size_t count)
+{
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + i))));
+    f32_from_f16_body(out + i, in + i, count - i);
+}
+
+AVX512 static void f16_from_f32_avx512(uint16_t *out, const float *in, size_t count)
+{
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16)
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(in + i), NEAREST));
+    f16_from_f32_body(out + i, in + i, count - i);
+}
+
+AVX512 static void f32_from_f16_avx512(float *out, const uint16_t *in, size_t count)
+{
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16)
+        _mm512_storeu_ps(out + i,
+                         _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(in + i))));
+    f32_from_f16_body(out + i, in + i, count - i);
+}
+
+CONVERTERS(avx2, AVX2)
+CONVERTERS(avx512, AVX512)
+#endif
+
+const struct mr_converters *mr_converters_at(uint32_t index)
+{
+    const struct mr_converters *runs[3];
+    uint32_t count = 0;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        runs[count++] = &avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+        runs[count++] = &avx2;
+#endif
+    runs[count++] = &baseline;
+    return index < count ? runs[index] : NULL;
+}
+
+const struct mr_converters *mr_converters_best(void)
+{
+    return mr_converters_at(0);
+}
+
+void mr_convert_from_f32(enum mr_dtype dtype, void *out, float *scales, const float *in, size_t row_count,
+                         size_t dim)
+{
+    const struct mr_converters *c = mr_converters_best();
+    assert(mr_convert_knows(dtype));
+    if (row_count * dim == 0)
+        return;
+    if (dtype == MR_F16)
+        c->f16_from_f32(out, in, row_count * dim);
+    else if (dtype == MR_BF16)
+        c->bf16_from_f32(out, in, row_count * dim);
+    else if (dtype == MR_I8)
+        c->i8_from_f32(out, scales, in, row_count, dim);
+    else
+        memcpy(out, in, row_count * dim * sizeof(float));
+}
+
+void mr_convert_to_f32(enum mr_dtype dtype, float *out, const void *in, const float *scales, size_t row_count,
+                       size_t dim)
+{
+    const struct mr_converters *c = mr_converters_best();
+    assert(mr_convert_knows(dtype));
+    if (row_count * dim == 0)
+        return;
+    if (dtype == MR_F16)
+        c->f32_from_f16(out, in, row_count * dim);
+    else if (dtype == MR_BF16)
+        c->f32_from_bf16(out, in, row_count * dim);
+    else if (dtype == MR_I8)
+        c->f32_from_i8(out, in, scales, row_count, dim);
+    else
+        memcpy(out, in, row_count * dim * sizeof(float));
+}
