@@ -12,6 +12,13 @@
 
 struct ps_optimizer;
 
+#define PS_OPTIMIZER_KINDS 9u /* enum mr_optimizer, from 1 on */
+
+/* As ps_optimizer_apply(). */
+typedef uint32_t ps_optimizer_kernel(const struct ps_optimizer *o, float learning_rate, float *const *values,
+                                     float *const *states, const float *const *gradients, uint32_t row_count,
+                                     size_t count);
+
 struct ps_kernels {
     const char *name; /* "avx512", "avx2", "baseline" */
     /* out[r] = rows[r] */
@@ -24,11 +31,8 @@ struct ps_kernels {
     bool (*all_finite)(const float *in, size_t count);
     /* out += in, unless `in` holds NaN or Inf: then false, and `out` is as it was. */
     bool (*add_finite)(float *out, const float *in, size_t count);
-    /* As ps_optimizer_apply(). */
-    uint32_t (*sgd)(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
-                    uint32_t row_count, size_t dim);
-    uint32_t (*adagrad)(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
-                        uint32_t row_count, size_t dim);
+    /* By enum mr_optimizer; NULL where there is none. */
+    ps_optimizer_kernel *const *optimize;
 };
 
 /* The widest that this processor runs. */

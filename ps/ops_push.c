@@ -114,7 +114,8 @@ void ps_push_start(const struct ps_op *op, struct ps_push *push)
 static void apply_variable(const struct ps_op *op, const struct ps_push_part *part, uint64_t *budget_bytes)
 {
     uint64_t bytes = ps_variable_stored_bytes(part->feature->variable);
-    bool applied = ps_variable_push(part->feature->variable, part->gradient);
+    bool applied = ps_variable_push(part->feature->variable, op->request->message->preamble.step,
+                                    part->learning_rate, part->gradient);
     op->core->counters.variable_gradients_skipped += applied ? 0 : 1;
     *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
 }
@@ -137,7 +138,9 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .bag_count = part->list.bag_count,
                                             .gradients = part->gradient,
                                             .at_once = !is_in_slices(op),
-                                            .insert = makes_rows(op)};
+                                            .insert = makes_rows(op),
+                                            .step = op->request->message->preamble.step,
+                                            .learning_rate = part->learning_rate};
     }
     push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);
     return !push->in_part;

@@ -14,6 +14,7 @@
 struct ps_push_part {
     struct ps_feature *feature;
     const float *gradient;
+    float learning_rate;     /* as in struct ps_table_push */
     struct ps_key_list list; /* of tables */
 };
 

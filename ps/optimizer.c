@@ -56,16 +56,22 @@ size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count)
     return o->kind == MR_OPT_ADAGRAD ? count : 0;
 }
 
-void ps_optimizer_state_init(const struct ps_optimizer *o, float *state, size_t count)
+void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, float *state, size_t count)
 {
+    (void)values;
     for (size_t i = 0; i < ps_optimizer_state_floats(o, count); i++)
         state[i] = o->initial_state;
 }
 
-uint32_t ps_optimizer_apply(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
-                            uint32_t row_count, size_t count)
+float ps_optimizer_learning_rate(const struct ps_optimizer *o, uint64_t step, float pushed)
 {
-    if (o->kind == MR_OPT_ADAGRAD)
-        return o->kernels->adagrad(o, rows, gradients, row_count, count);
-    return o->kernels->sgd(o, rows, gradients, row_count, count);
+    (void)step;
+    return pushed > 0 ? pushed : o->learning_rate;
+}
+
+uint32_t ps_optimizer_apply(const struct ps_optimizer *o, float learning_rate, float *const *values,
+                            float *const *states, const float *const *gradients, uint32_t row_count,
+                            size_t count)
+{
+    return o->kernels->optimize[o->kind](o, learning_rate, values, states, gradients, row_count, count);
 }

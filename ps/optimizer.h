@@ -33,10 +33,14 @@ enum mr_status ps_optimizer_init(const struct mr_feature *feature, struct ps_opt
                                  const char **what);
 /* Floats of state beside `count` values. */
 size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count);
-void ps_optimizer_state_init(const struct ps_optimizer *o, float *state, size_t count);
-/* rows[i]: `count` values, then their state. gradients[i]: `count` floats. Rows are distinct. Returns how many rows were
- * changed; the others' gradients held NaN or Inf. */
-uint32_t ps_optimizer_apply(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
-                            uint32_t row_count, size_t count);
+/* The state of a row (or variable) with its first values. */
+void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, float *state, size_t count);
+/* The learning rate of a push of training step `step`; `pushed`, if not 0, is what the push itself asks for. */
+float ps_optimizer_learning_rate(const struct ps_optimizer *o, uint64_t step, float pushed);
+/* values[i]: `count` floats, states[i]: their ps_optimizer_state_floats() (not read if there are none), gradients[i]: `count`
+ * floats. Rows are distinct. Returns how many rows were changed; the others' gradients held NaN or Inf. */
+uint32_t ps_optimizer_apply(const struct ps_optimizer *o, float learning_rate, float *const *values,
+                            float *const *states, const float *const *gradients, uint32_t row_count,
+                            size_t count);
 
 #endif

@@ -117,7 +117,7 @@ __attribute__((cold, noinline)) float *ps_table_row_create(struct ps_table *t, u
     float *row = row_add(t, key, hash);
     if (row != NULL) {
         ps_initializer_fill(&t->initializer, key, row, t->dim);
-        ps_optimizer_state_init(&t->optimizer, row + t->dim, t->dim);
+        ps_optimizer_state_init(&t->optimizer, row, ps_table_row_state(t, row), t->dim);
     }
     return row;
 }

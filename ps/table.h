@@ -109,8 +109,10 @@ struct ps_table_push {
     const uint32_t *offsets; /* NULL: a gradient per key */
     uint32_t bag_count;
     const float *gradients;
-    bool at_once; /* it is done in one step with UINT64_MAX: nothing comes in between */
-    bool insert;  /* keys without a row get one first, as in a lookup */
+    bool at_once;        /* it is done in one step with UINT64_MAX: nothing comes in between */
+    bool insert;         /* keys without a row get one first, as in a lookup */
+    uint64_t step;       /* training step, which the table's schedule goes by */
+    float learning_rate; /* of this push alone; 0: as the table's schedule has it */
     /* the table's own; zero to begin with */
     uint32_t stage; /* enum push_stage of table_push.c */
     uint32_t

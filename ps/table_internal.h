@@ -50,6 +50,11 @@ static inline float *ps_table_row(const struct ps_table *t, struct ps_place plac
     return (float *)(void *)ps_slabs_row(&t->slabs, place.bucket->rows[place.slot]);
 }
 
+static inline float *ps_table_row_state(const struct ps_table *t, float *row)
+{
+    return (float *)(void *)((uint8_t *)row + t->layout.state_offset);
+}
+
 /* By what a bag's sum, and so the gradient of each of its rows, is divided. */
 static inline float ps_bag_divisor(const struct ps_table *t, uint32_t key_count)
 {

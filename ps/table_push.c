@@ -175,7 +175,8 @@ static inline bool group_collect(struct ps_table_push *p, const struct ps_table 
 /* Rows of a group, and their gradients, on the way. Keys without a row are left out. */
 struct row_group {
     uint32_t count;
-    float *rows[PS_GROUP_KEYS];
+    float *values[PS_GROUP_KEYS];
+    float *states[PS_GROUP_KEYS];
     const float *gradients[PS_GROUP_KEYS];
 };
 
@@ -211,7 +212,8 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
             ps_table_cut_before_change(t, place);
         float *row = ps_table_row(t, place);
         ps_row_prefetch(row, t->layout.bytes);
-        out->rows[out->count] = row;
+        out->values[out->count] = row;
+        out->states[out->count] = ps_table_row_state(t, row);
         out->gradients[out->count++] = d->gradient;
     }
 }
@@ -236,7 +238,8 @@ static void range_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fi
         if (step >= 2) {
             const struct row_group *g = &rows[step % 2];
             found += g->count;
-            changed += ps_optimizer_apply(&t->optimizer, g->rows, g->gradients, g->count, t->dim);
+            changed += ps_optimizer_apply(&t->optimizer, p->learning_rate, g->values, g->states, g->gradients,
+                                          g->count, t->dim);
         }
     }
     t->counters.updates += changed;
@@ -330,6 +333,7 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
     if (p->stage == PUSH_NEW) {
         if (p->key_count == 0)
             return true;
+        p->learning_rate = ps_optimizer_learning_rate(&t->optimizer, p->step, p->learning_rate);
         p->averages = p->offsets != NULL && t->feature.pooling != MR_POOL_SUM;
         push_layout(p, t);
         stage_begin(p, PUSH_CLEAR);

@@ -53,7 +53,7 @@ enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_ar
         return MR_OUT_OF_MEMORY;
     }
     ps_initializer_fill(&initializer, 0, v->values, v->elements); /* a variable is the row of key 0 */
-    ps_optimizer_state_init(&optimizer, v->values + v->elements, v->elements);
+    ps_optimizer_state_init(&optimizer, v->values, v->values + v->elements, v->elements);
     *out = v;
     return MR_OK;
 }
@@ -90,9 +90,11 @@ enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const floa
     return MR_OK;
 }
 
-bool ps_variable_push(struct ps_variable *v, const float *gradient)
+bool ps_variable_push(struct ps_variable *v, uint64_t step, float learning_rate, const float *gradient)
 {
-    return ps_optimizer_apply(&v->optimizer, &v->values, &gradient, 1, v->elements) == 1;
+    float *state = v->values + v->elements;
+    float rate = ps_optimizer_learning_rate(&v->optimizer, step, learning_rate);
+    return ps_optimizer_apply(&v->optimizer, rate, &v->values, &state, &gradient, 1, v->elements) == 1;
 }
 
 uint64_t ps_variable_stored_bytes(const struct ps_variable *v)

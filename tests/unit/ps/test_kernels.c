@@ -12,7 +12,7 @@
 struct data {
     size_t dim;
     float *memory;
-    float *rows[ROWS];
+    float *rows[ROWS], *states[ROWS];
     const float *gradients[ROWS];
     float *out;
     size_t floats;
@@ -29,6 +29,7 @@ static void data_make(struct data *d, size_t dim, uint64_t seed)
     float *at = d->memory + 1; /* aligned to a float and no more */
     for (uint32_t r = 0; r < ROWS; r++) {
         d->rows[r] = at + r * 2 * dim;
+        d->states[r] = d->rows[r] + dim;
         for (size_t i = dim; i < 2 * dim; i++)
             d->rows[r][i] = fabsf(d->rows[r][i]); /* Adagrad's state */
         d->gradients[r] = at + (ROWS * 2 + r) * dim;
@@ -57,8 +58,10 @@ static void run_all(const struct ps_kernels *k, struct data *d)
     assert_true(k->add_finite(d->out, d->gradients[0], d->dim));
     for (uint32_t i = 0; i < 8; i++) {
         struct ps_optimizer o = optimizer(MR_OPT_SGD, i & 1 ? 0.01f : 0, i & 2 ? 0.5f : 0, i & 4 ? 0.7f : 0);
-        assert_int_equal(k->sgd(&o, d->rows, d->gradients, ROWS, d->dim), ROWS);
-        assert_int_equal(k->adagrad(&o, d->rows, d->gradients, ROWS, d->dim), ROWS);
+        assert_int_equal(k->optimize[MR_OPT_SGD](&o, 0.1f, d->rows, d->states, d->gradients, ROWS, d->dim),
+                         ROWS);
+        assert_int_equal(
+            k->optimize[MR_OPT_ADAGRAD](&o, 0.1f, d->rows, d->states, d->gradients, ROWS, d->dim), ROWS);
     }
     k->copy_rows(d->out, rows, ROWS, d->dim);
 }

@@ -7,6 +7,18 @@
 #define STEPS 200u
 #define DIM   37u
 
+/* Rows of values with their state behind them. */
+static uint32_t apply(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
+                      uint32_t row_count, size_t dim)
+{
+    float *states[2];
+    assert_true(row_count <= 2);
+    for (uint32_t r = 0; r < row_count; r++)
+        states[r] = rows[r] + dim;
+    return ps_optimizer_apply(o, ps_optimizer_learning_rate(o, 0, 0), rows, states, gradients, row_count,
+                              dim);
+}
+
 static struct ps_optimizer make(const struct mr_feature *f)
 {
     struct ps_optimizer o;
@@ -50,13 +62,13 @@ static void compare_with_reference(const struct mr_feature *f, uint64_t rng)
         w[i] = (double)row[i];
         state[i] = (double)f->optimizer_args[0];
     }
-    ps_optimizer_state_init(&o, row + DIM, DIM);
+    ps_optimizer_state_init(&o, row, row + DIM, DIM);
     for (uint32_t step = 0; step < STEPS; step++) {
         for (uint32_t i = 0; i < DIM; i++)
             gradient[i] = random_float(&rng) * (step % 10 == 0 ? 10.0f : 1.0f);
         float *rows[] = {row};
         const float *gradients[] = {gradient};
-        assert_int_equal(ps_optimizer_apply(&o, rows, gradients, 1, DIM), 1);
+        assert_int_equal(apply(&o, rows, gradients, 1, DIM), 1);
         reference_step(f, w, state, gradient);
     }
     for (uint32_t i = 0; i < DIM; i++) {
@@ -112,9 +124,9 @@ static void test_state_sizes_and_first_values(void **state)
     float values[3] = {-1, -1, -1};
     assert_int_equal(ps_optimizer_state_floats(&adagrad, 3), 3);
     assert_int_equal(ps_optimizer_state_floats(&sgd, 3), 0);
-    ps_optimizer_state_init(&sgd, values, 3);
+    ps_optimizer_state_init(&sgd, NULL, values, 3);
     assert_true(values[0] == -1 && values[2] == -1);
-    ps_optimizer_state_init(&adagrad, values, 3);
+    ps_optimizer_state_init(&adagrad, NULL, values, 3);
     assert_true(values[0] == 0.1f && values[2] == 0.1f);
 }
 
@@ -128,7 +140,7 @@ static void test_a_bad_gradient_changes_nothing(void **state)
     memcpy(spared, good, sizeof(spared));
     float *rows[] = {good, other};
     const float *gradients[] = {bad_gradient, good_gradient};
-    assert_int_equal(ps_optimizer_apply(&o, rows, gradients, 2, 4), 1);
+    assert_int_equal(apply(&o, rows, gradients, 2, 4), 1);
     assert_memory_equal(good, spared, sizeof(good));
     assert_true(other[0] < 1 && other[4] == 2);
 }
@@ -141,7 +153,7 @@ static void test_state_does_not_overflow(void **state)
     const float gradient[1] = {1e30f};
     float *rows[] = {row};
     const float *gradients[] = {gradient};
-    assert_int_equal(ps_optimizer_apply(&o, rows, gradients, 1, 1), 1);
+    assert_int_equal(apply(&o, rows, gradients, 1, 1), 1);
     assert_true(row[1] == FLT_MAX && isfinite(row[0]) && row[0] < 1);
 }
 
@@ -155,11 +167,11 @@ static void test_norm_clipping_keeps_the_direction(void **state)
     const float gradient[2] = {3, 4}, small[2] = {0.5f, 0};
     float *rows[] = {row};
     const float *gradients[] = {gradient};
-    ps_optimizer_apply(&o, rows, gradients, 1, 2);
+    apply(&o, rows, gradients, 1, 2);
     assert_true(fabsf(row[0] + 0.6f) < 1e-6f && fabsf(row[1] + 0.8f) < 1e-6f);
     row[0] = row[1] = 0;
     gradients[0] = small;
-    ps_optimizer_apply(&o, rows, gradients, 1, 2);
+    apply(&o, rows, gradients, 1, 2);
     assert_true(row[0] == -0.5f && row[1] == 0);
 }
 

@@ -86,7 +86,7 @@ static void test_a_push_is_one_step_of_the_optimizer(void **state)
     for (uint32_t i = 0; i < 15; i++)
         gradient[i] = (float)i;
     ps_variable_set(f->v, 0, zero, 15);
-    assert_true(ps_variable_push(f->v, gradient));
+    assert_true(ps_variable_push(f->v, 0, 0, gradient));
     for (uint32_t i = 0; i < 15; i++) {
         double expected = -0.5 * i / sqrt(1.0 + i * i);
         assert_true(fabs((double)ps_variable_values(f->v)[i] - expected) < 1e-6);
@@ -100,7 +100,7 @@ static void test_a_bad_gradient_changes_nothing(void **state)
     gradient[14] = INFINITY;
     assert_int_equal(ps_variable_stored_bytes(f->v), sizeof(before));
     ps_variable_store(f->v, (uint8_t *)before);
-    assert_false(ps_variable_push(f->v, gradient));
+    assert_false(ps_variable_push(f->v, 0, 0, gradient));
     ps_variable_store(f->v, (uint8_t *)after);
     assert_memory_equal(before, after, sizeof(before));
 }
@@ -116,10 +116,10 @@ static void test_what_is_stored_goes_on_as_before(void **state)
         gradient[i] = 0.1f * (float)i;
     descriptor.seed = 99;
     assert_int_equal(ps_variable_create(&descriptor, f->arena, &other, &what), MR_OK);
-    assert_true(ps_variable_push(f->v, gradient));
+    assert_true(ps_variable_push(f->v, 0, 0, gradient));
     ps_variable_store(f->v, (uint8_t *)stored);
     ps_variable_load(other, (const uint8_t *)stored);
-    assert_true(ps_variable_push(f->v, gradient) && ps_variable_push(other, gradient));
+    assert_true(ps_variable_push(f->v, 0, 0, gradient) && ps_variable_push(other, 0, 0, gradient));
     ps_variable_store(f->v, (uint8_t *)stored);
     ps_variable_store(other, (uint8_t *)again);
     assert_memory_equal(stored, again, sizeof(stored));
@@ -136,7 +136,7 @@ static void test_a_scalar_has_one_element(void **state)
     descriptor.learning_rate = 0.5f;
     assert_int_equal(ps_variable_create(&descriptor, f->arena, &bias, &what), MR_OK);
     assert_int_equal(ps_variable_elements(bias), 1);
-    assert_true(ps_variable_push(bias, gradient));
+    assert_true(ps_variable_push(bias, 0, 0, gradient));
     assert_true(ps_variable_values(bias)[0] == -1);
     ps_variable_destroy(bias);
     ps_variable_destroy(NULL);
