@@ -227,6 +227,19 @@ void ps_core_stop(void *self)
     ps_core_destroy(core);
 }
 
+/* A little of the tables' background work, table by table; true when there is more of it. */
+static bool upkeep_step(struct ps_core *core)
+{
+    for (uint32_t i = 0; i < PS_UPKEEP_TABLES_MAX && i < core->feature_id_max; i++) {
+        core->upkeep_id = core->upkeep_id >= core->feature_id_max ? 1 : core->upkeep_id + 1;
+        const struct ps_feature *f = core->features[core->upkeep_id];
+        if (f != NULL && f->table != NULL && ps_table_maintain(f->table, PS_UPKEEP_BUDGET_BYTES)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool ps_core_poll(void *self, uint64_t now_us)
 {
     struct ps_core *core = self;
@@ -243,6 +256,10 @@ bool ps_core_poll(void *self, uint64_t now_us)
     more |= ps_long_calls_step(core, now_us);
     if (core->save.writer != NULL) {
         more |= ps_save_step(core, now_us);
+    }
+    if (!more || ++core->upkeep_turns >= PS_UPKEEP_TURNS_BETWEEN) {
+        core->upkeep_turns = 0;
+        more |= upkeep_step(core);
     }
     return more;
 }

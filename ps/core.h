@@ -26,6 +26,10 @@
 #define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
 #define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per turn, so that a turn stays short */
 
+#define PS_UPKEEP_BUDGET_BYTES  (16u << 10) /* memory touched by the tables' upkeep in one turn: about 3 us */
+#define PS_UPKEEP_TABLES_MAX    8u          /* looked at in one turn */
+#define PS_UPKEEP_TURNS_BETWEEN 32u         /* turns with other work between two with upkeep */
+
 /* X(name, help): a core's own record. */
 #define PS_CORE_COUNTER_LIST(X)                                                                              \
     X(pushes_applied, "pushes applied since the start: by batch, by key, and of variables")                  \
@@ -102,6 +106,8 @@ struct ps_core {
     struct ps_long_calls long_calls;
     struct ps_command *answers; /* core 0: answers of the control thread that wait for memory */
     uint64_t next_gauge_us;
+    uint32_t upkeep_id;    /* feature that upkeep looked at last */
+    uint32_t upkeep_turns; /* turns since there was time for it */
     struct ps_core_counters counters;
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
 };

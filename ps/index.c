@@ -3,7 +3,8 @@
 #include <string.h>
 #include "ps/key_hash.h"
 
-#define BUCKET_ALIGN 64u
+#define BUCKET_ALIGN      64u
+#define SHRINK_ROOM_SHARE 16u
 
 /* Looked into by lookups, never written. */
 static struct ps_bucket empty_bucket;
@@ -15,8 +16,14 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
     ix->rows = 0;
     ix->bytes = 0;
     ix->generation = 0;
-    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++)
+    ix->untidy_count = 0;
+    memset(ix->untidy, 0, sizeof(ix->untidy));
+    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
+        ix->upkeep[i].dirt = 0;
+        ix->upkeep[i].rewrites++;
         ix->partitions[i] = (struct ps_partition){.buckets = &empty_bucket, .bucket_count = 1};
+    }
+    ix->rewrites++;
 }
 
 static void buckets_free(struct ps_index *ix, const struct ps_partition *p)
@@ -44,12 +51,23 @@ static uint32_t next_bucket_count(uint32_t count)
     return count + (1u << (doubling - 2));
 }
 
+static uint32_t previous_bucket_count(uint32_t count)
+{
+    if (count <= 8)
+        return count - 1;
+    uint32_t doubling = 31 - (uint32_t)__builtin_clz(count - 1);
+    return count - (1u << (doubling - 2));
+}
+
+static uint32_t rows_max_of(uint32_t bucket_count)
+{
+    return (uint32_t)((uint64_t)bucket_count * PS_BUCKET_KEYS * PS_PARTITION_LOAD_NUM /
+                      PS_PARTITION_LOAD_DEN);
+}
+
 static uint32_t rows_max(const struct ps_partition *p)
 {
-    if (p->buckets == &empty_bucket)
-        return 0;
-    return (uint32_t)((uint64_t)p->bucket_count * PS_BUCKET_KEYS * PS_PARTITION_LOAD_NUM /
-                      PS_PARTITION_LOAD_DEN);
+    return p->buckets == &empty_bucket ? 0 : rows_max_of(p->bucket_count);
 }
 
 /* Put a key into the first free place from its home on; there is one. `pending`: the running cut has still to emit it. */
@@ -69,18 +87,27 @@ static void place(const struct ps_index *ix, const struct ps_partition *p, uint6
     ps_bucket_set_pending(ix, b, still | (uint32_t)pending << slot);
 }
 
-static __attribute__((cold, noinline)) bool partition_grow(struct ps_index *ix, struct ps_partition *p)
+static void untidy_set(struct ps_index *ix, uint32_t number, bool untidy)
 {
-    bool first = p->buckets == &empty_bucket;
-    uint32_t grown_count = first ? 1 : next_bucket_count(p->bucket_count);
-    size_t bytes = grown_count * sizeof(struct ps_bucket);
-    struct ps_bucket *grown = ps_arena_alloc(ix->arena, bytes, BUCKET_ALIGN);
-    if (grown == NULL)
-        return false;
+    uint64_t bit = (uint64_t)1 << (number % 64), *word = &ix->untidy[number / 64];
+    if (((*word & bit) != 0) == untidy)
+        return;
+    *word ^= bit;
+    ix->untidy_count += untidy ? 1 : UINT32_MAX;
+}
+
+/* Into fresh buckets, `bucket_count` of them (0: it holds no key). False when memory is used up; nothing is changed then. */
+static __attribute__((cold, noinline)) bool partition_rewrite(struct ps_index *ix, struct ps_partition *p,
+                                                              uint32_t bucket_count)
+{
     struct ps_partition old = *p;
-    p->buckets = grown;
-    p->bucket_count = grown_count;
-    for (uint32_t i = 0; i < old.bucket_count; i++) {
+    size_t bytes = bucket_count * sizeof(struct ps_bucket);
+    struct ps_bucket *fresh = bytes == 0 ? &empty_bucket : ps_arena_alloc(ix->arena, bytes, BUCKET_ALIGN);
+    if (fresh == NULL)
+        return false;
+    p->buckets = fresh;
+    p->bucket_count = bucket_count == 0 ? 1 : bucket_count;
+    for (uint32_t i = 0; i < old.bucket_count && old.rows > 0; i++) {
         const struct ps_bucket *b = &old.buckets[i];
         uint32_t pending = ps_bucket_pending(ix, b);
         for (uint32_t slot = 0; slot < PS_BUCKET_KEYS; slot++)
@@ -90,19 +117,96 @@ static __attribute__((cold, noinline)) bool partition_grow(struct ps_index *ix, 
     }
     buckets_free(ix, &old);
     ix->bytes += bytes;
+    ix->rewrites++;
+    struct ps_partition_upkeep *upkeep = &ix->upkeep[p - ix->partitions];
+    upkeep->dirt = 0;
+    upkeep->rewrites++;
+    untidy_set(ix, (uint32_t)(p - ix->partitions), false);
     return true;
+}
+
+static bool partition_grow(struct ps_index *ix, struct ps_partition *p)
+{
+    return partition_rewrite(ix, p, p->buckets == &empty_bucket ? 1 : next_bucket_count(p->bucket_count));
+}
+
+static uint32_t dirt_of(const struct ps_index *ix, const struct ps_partition *p)
+{
+    return ix->upkeep[p - ix->partitions].dirt;
+}
+
+static bool dirt_is_over(const struct ps_index *ix, const struct ps_partition *p, uint32_t share)
+{
+    return dirt_of(ix, p) * share > p->bucket_count * PS_BUCKET_KEYS;
 }
 
 bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row)
 {
     struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
-    if (p->rows >= rows_max(p) && !partition_grow(ix, p))
-        return false;
+    if (p->rows >= rows_max(p)) {
+        if (!partition_grow(ix, p))
+            return false;
+    } else if (__builtin_expect(dirt_is_over(ix, p, PS_DIRT_INSERT_SHARE), 0)) {
+        (void)partition_rewrite(ix, p, p->bucket_count); /* without memory for it, probes stay long */
+    }
     place(ix, p, key, hash, row, false);
     p->rows++;
     ix->rows++;
     return true;
 }
+
+/* ---- removing ---- */
+
+/* It would do with fewer buckets, also for a sixteenth more rows: the next inserts are not to undo it. */
+static bool is_too_large(const struct ps_partition *p, uint32_t bucket_count)
+{
+    return p->rows + p->rows / SHRINK_ROOM_SHARE <= rows_max_of(previous_bucket_count(bucket_count));
+}
+
+static uint32_t bucket_count_wanted(const struct ps_partition *p)
+{
+    uint32_t count = p->bucket_count;
+    while (count > 0 && is_too_large(p, count))
+        count = previous_bucket_count(count);
+    return count;
+}
+
+void ps_index_remove(struct ps_index *ix, struct ps_place place, uint64_t hash)
+{
+    uint32_t number = mr_partition_of(hash), taken = 1u << place.slot;
+    struct ps_partition *p = &ix->partitions[number];
+    assert((place.bucket->flags & taken) != 0);
+    uint32_t pending = ps_bucket_pending(ix, place.bucket) & ~taken;
+    place.bucket->flags &= ~taken;
+    ps_bucket_set_pending(ix, place.bucket, pending);
+    p->rows--;
+    ix->rows--;
+    bool others_passed = (place.bucket->flags & PS_BUCKET_OVERFLOW) != 0;
+    if ((others_passed || ps_index_home(ix, hash) != place.bucket) && ix->upkeep[number].dirt < UINT16_MAX)
+        ix->upkeep[number].dirt++;
+    if (dirt_is_over(ix, p, PS_DIRT_TIDY_SHARE) || is_too_large(p, p->bucket_count))
+        untidy_set(ix, number, true);
+}
+
+bool ps_index_maintain(struct ps_index *ix, uint64_t *budget_bytes)
+{
+    for (uint32_t word = 0; word < MR_PARTITION_COUNT / 64 && ix->untidy_count > 0; word++) {
+        while (ix->untidy[word] != 0) {
+            if (*budget_bytes == 0)
+                return true;
+            uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(ix->untidy[word]);
+            struct ps_partition *p = &ix->partitions[number];
+            uint32_t count = bucket_count_wanted(p);
+            uint64_t cost_bytes = ((uint64_t)p->bucket_count + count) * sizeof(struct ps_bucket);
+            *budget_bytes -= cost_bytes < *budget_bytes ? cost_bytes : *budget_bytes;
+            if (!partition_rewrite(ix, p, count))
+                untidy_set(ix, number, false);
+        }
+    }
+    return false;
+}
+
+/* ---- cuts ---- */
 
 /* Generations have run out: put every bucket back to generation 0. Once in two million cuts. */
 static __attribute__((cold)) void generations_restart(struct ps_index *ix)

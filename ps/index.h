@@ -6,6 +6,11 @@
  * eighth to a quarter, which bounds the work of one insert: buckets of old and new are in the same order of hashes, so growing
  * copies from front to back.
  *
+ * A key that is removed leaves a free place and, where the probes of others ran over it, overflow flags that say more than is
+ * true: lookups stay right, but read further than they need to. Such dirt is counted per partition; writing the partition
+ * anew, in ps_index_maintain() or before an insert, clears it. The same call makes partitions smaller that have become empty
+ * enough. (Flags instead of tombstones: a place is free again at once.)
+ *
  * Cut (see ps/table.h): every bucket carries the generation of the last cut that looked at it and a bit per key that is still
  * to be emitted. In a bucket of an older generation all keys are. So a cut begins by counting the generation up, and growing
  * carries the bits over instead of emitting a whole partition.
@@ -21,6 +26,11 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 #include "ps/arena.h"
+
+/* A partition's dirt, as a share of its places: from 1/8 on it is cleared when there is time, from 1/2 on before the next
+ * insert. */
+#define PS_DIRT_TIDY_SHARE   8u
+#define PS_DIRT_INSERT_SHARE 2u
 
 #define PS_BUCKET_KEYS        5u
 #define PS_BUCKET_ALL         ((1u << PS_BUCKET_KEYS) - 1)
@@ -43,13 +53,26 @@ struct ps_partition {
     uint32_t rows;
 };
 
+/* What lookups do not need. */
+struct ps_partition_upkeep {
+    uint16_t
+        dirt; /* removals, since it was last written, that may have left flags of no use; held at the most */
+    uint16_t rewrites; /* counts around */
+};
+
 struct ps_index {
     struct ps_arena *arena;
     uint64_t seed;
     uint64_t rows;
     size_t bytes;        /* of all buckets */
     uint32_t generation; /* of the last cut begun */
+    uint64_t
+        rewrites; /* partitions written anew so far: when it changes, buckets and places may be elsewhere */
     struct ps_partition partitions[MR_PARTITION_COUNT];
+    struct ps_partition_upkeep upkeep[MR_PARTITION_COUNT];
+    uint64_t
+        untidy[MR_PARTITION_COUNT / 64]; /* a bit per partition that ps_index_maintain() should look at */
+    uint32_t untidy_count;
 };
 
 /* Place of a key. bucket == NULL: not there. */
@@ -65,6 +88,13 @@ void ps_index_clear(struct ps_index *ix);
 /* Puts in a key that is not there (the caller has looked). Keys added while a cut runs are not part of it. False when
  * memory is used up; nothing is changed then. */
 bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row);
+/* Takes out the key at `place`, whose hash this is and whose row number is the caller's again. Emits nothing: see ps_table_row_remove(). Other
+ * places stay as they are. */
+void ps_index_remove(struct ps_index *ix, struct ps_place place, uint64_t hash);
+/* Writes partitions anew that removals have left too large or untidy, one by one, until the memory so touched uses up the
+ * budget; takes it off. True when there is more to do. Buckets move; a running cut goes on. A partition for which there is no
+ * memory stays as it is until the next removal from it. */
+bool ps_index_maintain(struct ps_index *ix, uint64_t *budget_bytes);
 /* All keys there are now are to be emitted. */
 void ps_index_cut_begin(struct ps_index *ix);
 

@@ -21,15 +21,37 @@ static uint32_t stride_of(uint32_t row_bytes)
 
 static size_t slab_bytes(uint32_t slab_number)
 {
-    for (size_t bytes = PS_SLAB_BYTES_MIN; bytes < PS_SLAB_BYTES_MAX; bytes *= 2, slab_number--)
-        if (slab_number == 0)
-            return bytes;
-    return PS_SLAB_BYTES_MAX;
+    uint32_t doublings = slab_number / PS_SLABS_PER_BYTES;
+    return doublings < 8 && PS_SLAB_BYTES_MIN << doublings < PS_SLAB_BYTES_MAX
+               ? PS_SLAB_BYTES_MIN << doublings
+               : PS_SLAB_BYTES_MAX;
 }
 
-static size_t directory_bytes(const struct ps_slabs *s)
+static uint32_t slab_places(const struct ps_slabs *s, uint32_t slab_number)
 {
-    return s->slab_capacity * sizeof(*s->slab);
+    return (uint32_t)(slab_bytes(slab_number) / s->stride_bytes);
+}
+
+static size_t directory_bytes(uint32_t capacity)
+{
+    return capacity * (sizeof(uint8_t *) + sizeof(struct ps_slab_state));
+}
+
+static void directory_free(struct ps_slabs *s)
+{
+    if (s->slab != NULL)
+        ps_arena_free(s->arena, s->slab, directory_bytes(s->slab_capacity), SLAB_ALIGN);
+}
+
+static void forget_all(struct ps_slabs *s)
+{
+    s->slab = NULL;
+    s->state = NULL;
+    s->slab_count = s->slab_capacity = 0;
+    s->room_first = s->room_last = s->number_free = PS_SLAB_NONE;
+    s->empty_count = 0;
+    s->rows = s->places = 0;
+    s->bytes = 0;
 }
 
 void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_bytes)
@@ -41,65 +63,160 @@ void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_byte
     uint32_t rows_max = (uint32_t)(PS_SLAB_BYTES_MAX / s->stride_bytes);
     while (((uint32_t)1 << s->index_bits) < rows_max)
         s->index_bits++;
+    forget_all(s);
 }
 
 void ps_slabs_clear(struct ps_slabs *s)
 {
     for (uint32_t i = 0; i < s->slab_count; i++)
         ps_arena_free(s->arena, s->slab[i], slab_bytes(i), SLAB_ALIGN);
-    if (s->slab != NULL)
-        ps_arena_free(s->arena, s->slab, directory_bytes(s), SLAB_ALIGN);
-    s->slab = NULL;
-    s->slab_count = s->slab_capacity = 0;
-    s->next_index = s->last_rows = 0;
-    s->rows = 0;
-    s->bytes = 0;
+    directory_free(s);
+    forget_all(s);
 }
+
+/* ---- slabs with room ---- */
+
+static void room_append(struct ps_slabs *s, uint32_t number)
+{
+    s->state[number].previous = s->room_last;
+    s->state[number].next = PS_SLAB_NONE;
+    if (s->room_last != PS_SLAB_NONE)
+        s->state[s->room_last].next = number;
+    else
+        s->room_first = number;
+    s->room_last = number;
+}
+
+static void room_unlink(struct ps_slabs *s, uint32_t number)
+{
+    const struct ps_slab_state *state = &s->state[number];
+    if (state->previous != PS_SLAB_NONE)
+        s->state[state->previous].next = state->next;
+    else
+        s->room_first = state->next;
+    if (state->next != PS_SLAB_NONE)
+        s->state[state->next].previous = state->previous;
+    else
+        s->room_last = state->previous;
+}
+
+/* ---- slabs ---- */
 
 static bool directory_grow(struct ps_slabs *s)
 {
     uint32_t capacity = s->slab_capacity == 0 ? DIRECTORY_MIN : 2 * s->slab_capacity;
-    uint8_t **grown = ps_arena_alloc(s->arena, capacity * sizeof(*grown), SLAB_ALIGN);
+    uint8_t **grown = ps_arena_alloc(s->arena, directory_bytes(capacity), SLAB_ALIGN);
     if (grown == NULL)
         return false;
+    struct ps_slab_state *state = (struct ps_slab_state *)(void *)(grown + capacity);
     if (s->slab != NULL) {
         memcpy(grown, s->slab, s->slab_count * sizeof(*grown));
-        ps_arena_free(s->arena, s->slab, directory_bytes(s), SLAB_ALIGN);
+        memcpy(state, s->state, s->slab_count * sizeof(*state));
+        directory_free(s);
     }
     s->slab = grown;
+    s->state = state;
     s->slab_capacity = capacity;
+    return true;
+}
+
+/* A number for a slab: that of one given back, which is the smaller the earlier it was made, or the next. */
+static bool number_take(struct ps_slabs *s, uint32_t *number)
+{
+    if (s->number_free != PS_SLAB_NONE) {
+        *number = s->number_free;
+        return true;
+    }
+    if (s->slab_count >= (uint64_t)1 << (32 - s->index_bits))
+        return false;
+    if (s->slab_count == s->slab_capacity && !directory_grow(s))
+        return false;
+    *number = s->slab_count;
     return true;
 }
 
 static __attribute__((cold, noinline)) bool slab_add(struct ps_slabs *s)
 {
-    if (s->slab_count >= (uint64_t)1 << (32 - s->index_bits))
+    uint32_t number;
+    if (!number_take(s, &number))
         return false;
-    if (s->slab_count == s->slab_capacity && !directory_grow(s))
-        return false;
-    size_t bytes = slab_bytes(s->slab_count);
-    uint8_t *slab = ps_arena_alloc(s->arena, bytes, SLAB_ALIGN);
+    uint8_t *slab = ps_arena_alloc(s->arena, slab_bytes(number), SLAB_ALIGN);
     if (slab == NULL)
         return false;
-    s->slab[s->slab_count++] = slab;
-    s->bytes += bytes;
-    s->next_index = 0;
-    s->last_rows = (uint32_t)(bytes / s->stride_bytes);
+    if (number == s->slab_count)
+        s->slab_count++;
+    else
+        s->number_free = s->state[number].next;
+    s->slab[number] = slab;
+    s->state[number] = (struct ps_slab_state){.free_first = PS_SLAB_NONE};
+    room_append(s, number);
+    s->empty_count++;
+    s->places += slab_places(s, number);
+    s->bytes += slab_bytes(number);
     return true;
+}
+
+static void slab_remove(struct ps_slabs *s, uint32_t number)
+{
+    room_unlink(s, number);
+    ps_arena_free(s->arena, s->slab[number], slab_bytes(number), SLAB_ALIGN);
+    s->slab[number] = NULL;
+    s->state[number].next = s->number_free;
+    s->number_free = number;
+    s->empty_count--;
+    s->places -= slab_places(s, number);
+    s->bytes -= slab_bytes(number);
+}
+
+bool ps_slabs_trim(struct ps_slabs *s)
+{
+    if (s->empty_count <= 1)
+        return false;
+    uint32_t number = s->room_last;
+    while (s->state[number].rows != 0)
+        number = s->state[number].previous;
+    slab_remove(s, number);
+    return true;
+}
+
+/* ---- rows ---- */
+
+static uint8_t *place_of(const struct ps_slabs *s, uint32_t number, uint32_t place)
+{
+    return s->slab[number] + (size_t)place * s->stride_bytes;
 }
 
 bool ps_slabs_take(struct ps_slabs *s, uint32_t *row)
 {
-    if (s->next_index == s->last_rows && !slab_add(s))
+    if (s->room_first == PS_SLAB_NONE && !slab_add(s))
         return false;
-    *row = (s->slab_count - 1) << s->index_bits | s->next_index++;
+    uint32_t number = s->room_first, place;
+    struct ps_slab_state *state = &s->state[number];
+    if (state->free_first != PS_SLAB_NONE) {
+        place = state->free_first;
+        uint8_t *p = place_of(s, number, place);
+        memcpy(&state->free_first, p, sizeof(state->free_first));
+        memset(p, 0, s->stride_bytes);
+    } else {
+        place = state->fresh++;
+    }
+    s->empty_count -= state->rows == 0;
+    if (++state->rows == slab_places(s, number))
+        room_unlink(s, number);
+    *row = number << s->index_bits | place;
     s->rows++;
     return true;
 }
 
-void ps_slabs_untake(struct ps_slabs *s)
+void ps_slabs_give(struct ps_slabs *s, uint32_t row)
 {
-    assert(s->next_index > 0);
-    s->next_index--;
+    uint32_t number = row >> s->index_bits, place = row & (((uint32_t)1 << s->index_bits) - 1);
+    struct ps_slab_state *state = &s->state[number];
+    assert(number < s->slab_count && s->slab[number] != NULL && state->rows > 0 && place < state->fresh);
+    memcpy(place_of(s, number, place), &state->free_first, sizeof(state->free_first));
+    state->free_first = place;
+    if (state->rows-- == slab_places(s, number))
+        room_append(s, number);
+    s->empty_count += state->rows == 0;
     s->rows--;
 }

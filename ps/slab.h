@@ -1,6 +1,8 @@
-/* A table's rows: fixed-size rows in slabs of the arena. A row never moves, so its address holds until the slabs are cleared.
- * Slabs double from PS_SLAB_BYTES_MIN to PS_SLAB_BYTES_MAX, so a small table costs little and a large one lies on huge
- * pages. Belongs to one thread. */
+/* A table's rows: fixed-size rows in slabs of the arena. A row stays where it is until ps_slabs_move_begin() and the functions
+ * behind it move it, so its address holds until then.
+ *
+ * Slabs grow from PS_SLAB_BYTES_MIN to PS_SLAB_BYTES_MAX with the table, so that the last one is a small share of it and a
+ * large table lies on huge pages. Each slab lists its free places; slabs with room are in a list. Belongs to one thread. */
 #ifndef PS_SLAB_H
 #define PS_SLAB_H
 
@@ -9,30 +11,46 @@
 #include <stdint.h>
 #include "ps/arena.h"
 
-#define PS_SLAB_BYTES_MIN ((size_t)16 << 10)
-#define PS_SLAB_BYTES_MAX PS_ARENA_UNIT_BYTES
+#define PS_SLAB_BYTES_MIN  ((size_t)16 << 10)
+#define PS_SLAB_BYTES_MAX  PS_ARENA_UNIT_BYTES
+#define PS_SLABS_PER_BYTES 1u /* slabs of one size before the next size, twice as large */
+#define PS_SLAB_NONE       UINT32_MAX
+
+/* What is known of a slab, beside where it is. */
+struct ps_slab_state {
+    uint32_t rows;       /* in use */
+    uint32_t free_first; /* place of the free list's head, which holds the next one's; PS_SLAB_NONE: empty */
+    uint32_t fresh;      /* places from here on have never been used */
+    uint32_t previous, next; /* in the list of slabs with room, or (next) of numbers without a slab */
+};
 
 struct ps_slabs {
     struct ps_arena *arena;
-    uint8_t **slab;         /* by slab number */
-    uint32_t slab_count;    /* slabs there are */
-    uint32_t slab_capacity; /* entries of `slab` */
-    uint32_t stride_bytes;  /* from row to row; at least the row's bytes */
-    uint32_t index_bits;    /* row number = slab number << index_bits | place in the slab */
-    uint32_t next_index;    /* next free place in the last slab */
-    uint32_t last_rows;     /* places of the last slab */
+    uint8_t **slab;              /* by slab number; NULL: it was given back */
+    struct ps_slab_state *state; /* likewise */
+    uint32_t slab_count;         /* numbers there are */
+    uint32_t slab_capacity;      /* entries of `slab` and `state` */
+    uint32_t stride_bytes;       /* from row to row; at least the row's bytes */
+    uint32_t index_bits;         /* row number = slab number << index_bits | place in the slab */
+    uint32_t room_first;         /* slabs with room, the one that is taken from first */
+    uint32_t room_last;
+    uint32_t number_free; /* first number without a slab */
+    uint32_t empty_count; /* slabs without a row */
     uint64_t rows;
-    size_t bytes; /* of all slabs */
+    uint64_t places; /* of all slabs */
+    size_t bytes;    /* of all slabs */
 };
 
 /* row_bytes: 4 .. PS_SLAB_BYTES_MIN. Allocates nothing. */
 void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_bytes);
 /* Gives all rows back. The slabs stay usable. */
 void ps_slabs_clear(struct ps_slabs *s);
-/* A new row, zeroed or as the row of an undone take. False when memory or row numbers are used up. */
+/* A new row, zeroed. False when memory or row numbers are used up. */
 bool ps_slabs_take(struct ps_slabs *s, uint32_t *row);
-/* Takes back the last ps_slabs_take(). */
-void ps_slabs_untake(struct ps_slabs *s);
+/* The row's place is free for another. What it held is lost. */
+void ps_slabs_give(struct ps_slabs *s, uint32_t row);
+/* Gives one slab without rows back to the arena; one is kept for the next rows. False when there is none to give. */
+bool ps_slabs_trim(struct ps_slabs *s);
 
 static inline uint8_t *ps_slabs_row(const struct ps_slabs *s, uint32_t row)
 {

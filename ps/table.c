@@ -100,7 +100,7 @@ static float *row_add(struct ps_table *t, uint64_t key, uint64_t hash)
     if (t->index.rows >= t->rows_max || !ps_slabs_take(&t->slabs, &row))
         goto refused;
     if (!ps_index_insert(&t->index, key, hash, row)) {
-        ps_slabs_untake(&t->slabs);
+        ps_slabs_give(&t->slabs, row);
         goto refused;
     }
     t->counters.rows = t->index.rows;
@@ -120,6 +120,23 @@ __attribute__((cold, noinline)) float *ps_table_row_create(struct ps_table *t, u
         ps_optimizer_state_init(&t->optimizer, row, ps_table_row_state(t, row), t->dim);
     }
     return row;
+}
+
+void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash)
+{
+    ps_table_cut_before_change(t, place);
+    uint32_t row = place.bucket->rows[place.slot];
+    ps_index_remove(&t->index, place, hash);
+    ps_slabs_give(&t->slabs, row);
+    t->counters.rows = t->index.rows;
+}
+
+bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes)
+{
+    bool more = ps_index_maintain(&t->index, &budget_bytes);
+    while (budget_bytes > 0 && ps_slabs_trim(&t->slabs))
+        budget_bytes -= PS_SLAB_BYTES_MAX < budget_bytes ? PS_SLAB_BYTES_MAX : budget_bytes;
+    return more || t->slabs.empty_count > 1;
 }
 
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row)

@@ -161,6 +161,13 @@ bool ps_table_cut_running(const struct ps_table *t);
  * cut is running. Lookups never emit. */
 uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
 
+/* ---- upkeep ----
+ * Some of the background work there is, for about `budget_bytes` of memory touched (at least one bounded piece of it): parts of
+ * the index that removals have left too large or untidy are written anew, memory that is not needed goes back. True when there
+ * is more to do. Rows may move, here and nowhere else; steps of lookups and pushes hold no rows from one to the
+ * next. Answers of lookups, and the rows of a running cut, stay the same. */
+bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
+
 /* Restore: put a stored row in its place (replaces). MR_OUT_OF_MEMORY. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
 /* Drop all rows. No cut may be running. */

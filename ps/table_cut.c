@@ -50,7 +50,7 @@ void ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut)
     t->cut_running = true;
     t->cut = *cut;
     t->cut_partition = t->cut_bucket = 0;
-    t->cut_bucket_count = t->index.partitions[0].bucket_count;
+    t->cut_rewrites = t->index.upkeep[0].rewrites;
     t->cut_rows_left = t->index.rows;
     ps_index_cut_begin(&t->index);
 }
@@ -59,16 +59,16 @@ void ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut)
 static struct ps_bucket *cursor_next(struct ps_table *t)
 {
     const struct ps_partition *p = &t->index.partitions[t->cut_partition];
-    if (t->cut_bucket_count != p->bucket_count) {
-        /* It grew under the cursor, and keys moved: from its start again. Emitted keys are marked so. */
-        t->cut_bucket_count = p->bucket_count;
+    if (t->cut_rewrites != t->index.upkeep[t->cut_partition].rewrites) {
+        /* It was written anew under the cursor, and keys moved: from its start again. Emitted keys are marked so. */
+        t->cut_rewrites = t->index.upkeep[t->cut_partition].rewrites;
         t->cut_bucket = 0;
     }
     if (t->cut_bucket == p->bucket_count) {
         if (t->cut_partition == MR_PARTITION_COUNT - 1)
             return NULL;
         p = &t->index.partitions[++t->cut_partition];
-        t->cut_bucket_count = p->bucket_count;
+        t->cut_rewrites = t->index.upkeep[t->cut_partition].rewrites;
         t->cut_bucket = 0;
     }
     return &p->buckets[t->cut_bucket++];

@@ -34,7 +34,7 @@ struct ps_table {
     bool cut_running;
     struct ps_cut cut;
     uint32_t cut_partition, cut_bucket; /* cursor */
-    uint32_t cut_bucket_count;          /* of cut_partition when the cursor came to it */
+    uint16_t cut_rewrites;              /* of cut_partition when the cursor came to it */
     uint64_t cut_rows_left;             /* still to be emitted */
 
     struct ps_index index;
@@ -42,6 +42,9 @@ struct ps_table {
 
 /* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not there yet. */
 float *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
+/* Takes a row out, having given it to a running cut that has still to have it. `hash` is the key's. Other rows and places stay
+ * as they are. */
+void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
 /* Before a row is changed while a cut runs: emit its bucket unless that has been done. */
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
 

@@ -15,7 +15,7 @@ struct lookup {
     const float *rows[2][PS_GROUP_KEYS];
 };
 
-/* A partition grew: its buckets are elsewhere. */
+/* A partition was written anew: its buckets are elsewhere. */
 static void homes_refresh(const struct ps_table *t, struct lookup *l)
 {
     for (uint32_t g = 0; g < 2; g++)
@@ -37,9 +37,9 @@ row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, 
 static __attribute__((cold, noinline)) const float *
 row_of_absent_in_group(struct ps_table *t, struct lookup *l, uint64_t key, uint64_t hash, float *initial_row)
 {
-    size_t index_bytes = t->index.bytes;
+    uint64_t rewrites = t->index.rewrites;
     const float *row = row_of_absent_key(t, l->insert, key, hash, initial_row);
-    if (t->index.bytes != index_bytes)
+    if (t->index.rewrites != rewrites)
         homes_refresh(t, l);
     return row;
 }

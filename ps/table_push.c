@@ -184,10 +184,10 @@ struct row_group {
 static __attribute__((cold, noinline)) struct ps_place
 place_of_new_row(struct ps_table *t, struct ps_group *groups, const struct ps_distinct *d)
 {
-    size_t index_bytes = t->index.bytes;
+    uint64_t rewrites = t->index.rewrites;
     if (ps_table_row_create(t, d->key, d->hash) == NULL)
         return (struct ps_place){.bucket = NULL};
-    for (uint32_t i = 0; i < 2 * PS_GROUP_KEYS && t->index.bytes != index_bytes; i++) {
+    for (uint32_t i = 0; i < 2 * PS_GROUP_KEYS && t->index.rewrites != rewrites; i++) {
         struct ps_group *g = &groups[i / PS_GROUP_KEYS];
         g->homes[i % PS_GROUP_KEYS] = ps_index_home(&t->index, g->hashes[i % PS_GROUP_KEYS]);
     }

@@ -103,6 +103,18 @@ float *model_find(const struct model *m, uint64_t key)
     return NULL;
 }
 
+void model_remove(struct model *m, uint64_t key)
+{
+    for (uint32_t i = 0; i < m->row_count; i++) {
+        if (m->rows[i].key != key)
+            continue;
+        free(m->rows[i].stored);
+        m->rows[i] = m->rows[--m->row_count];
+        return;
+    }
+    fail();
+}
+
 void model_lookup(struct model *m, uint64_t key, bool insert, float *out)
 {
     struct ps_initializer initializer;

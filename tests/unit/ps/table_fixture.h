@@ -39,6 +39,7 @@ void model_init(struct model *m, const struct mr_feature *feature);
 void model_free(struct model *m);
 void model_copy(struct model *m, const struct model *from);
 float *model_find(const struct model *m, uint64_t key); /* NULL: no row */
+void model_remove(struct model *m, uint64_t key);       /* it is there */
 /* The row's first values where there is none; `insert` keeps it. */
 void model_lookup(struct model *m, uint64_t key, bool insert, float *out);
 /* Sum in the order of appearance, then one step per key, in single precision, operation by operation. Returns how many

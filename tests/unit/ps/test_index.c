@@ -196,6 +196,139 @@ static void test_a_cut_holds_the_keys_there_are_through_growth(void **state)
     assert_int_equal(pending, 90000);
 }
 
+static void remove_key(struct ps_index *ix, uint64_t key)
+{
+    uint64_t hash = ps_key_hash(key, ix->seed);
+    struct ps_place place = ps_index_find(ix, key, hash);
+    assert_non_null(place.bucket);
+    ps_index_remove(ix, place, hash);
+}
+
+static void maintain_to_the_end(struct ps_index *ix)
+{
+    for (uint64_t budget = 1; ps_index_maintain(ix, &budget); budget = 1)
+        ;
+    assert_int_equal(ix->untidy_count, 0);
+}
+
+/* Keys come and go at random, in few and in many partitions, with upkeep now and then or never. */
+static void keys_come_and_go(struct ps_index *ix, uint64_t *rng, uint32_t partitions, bool maintain)
+{
+    enum { KEYS = 4000, STEPS = 150000 };
+    static uint64_t keys[KEYS];
+    static bool there[KEYS];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        do
+            keys[i] = random_next(rng);
+        while (mr_partition_of(ps_key_hash(keys[i], ix->seed)) >= partitions);
+        there[i] = false;
+    }
+    for (uint32_t i = 0; i < STEPS; i++) {
+        uint32_t which = random_below(rng, KEYS / (1 + i / 10000 % 3));
+        assert_int_equal(find(ix, keys[which]), there[which] ? which : UINT32_MAX);
+        if (there[which])
+            remove_key(ix, keys[which]);
+        else
+            assert_true(insert(ix, keys[which], which));
+        there[which] = !there[which];
+        count += there[which] ? 1 : UINT32_MAX;
+        assert_int_equal(ix->rows, count);
+        uint64_t budget = random_below(rng, 2000);
+        if (maintain && i % 100 == 0)
+            ps_index_maintain(ix, &budget);
+    }
+    for (uint32_t i = 0; i < KEYS; i++)
+        assert_int_equal(find(ix, keys[i]), there[i] ? i : UINT32_MAX);
+    ps_index_clear(ix);
+}
+
+static void test_keys_come_and_go(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("keys come and go");
+    for (uint32_t i = 0; i < 6; i++)
+        keys_come_and_go(&f->ix, &rng, (uint32_t[]){1, 7, MR_PARTITION_COUNT}[i / 2], i % 2 == 0);
+}
+
+static uint64_t overflow_flags(const struct ps_index *ix)
+{
+    uint64_t flags = 0;
+    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++)
+        for (uint32_t j = 0; j < ix->partitions[i].bucket_count; j++)
+            flags += (ix->partitions[i].buckets[j].flags & PS_BUCKET_OVERFLOW) != 0;
+    return flags;
+}
+
+static void test_removing_most_keys_gives_the_memory_back(void **state)
+{
+    enum { COUNT = 200000, LEFT = 20000 };
+    struct fixture *f = *state;
+    for (uint32_t i = 0; i < LEFT; i++)
+        assert_true(insert(&f->ix, i, i));
+    size_t small_bytes = f->ix.bytes;
+    for (uint32_t i = LEFT; i < COUNT; i++)
+        assert_true(insert(&f->ix, i, i));
+    size_t full_bytes = f->ix.bytes;
+    for (uint32_t i = LEFT; i < COUNT; i++)
+        remove_key(&f->ix, i);
+    assert_int_equal(f->ix.bytes, full_bytes);
+    maintain_to_the_end(&f->ix);
+    assert_true(f->ix.bytes <= small_bytes + small_bytes / 4);
+    assert_int_equal(ps_arena_allocated_bytes(f->arena), f->ix.bytes);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(find(&f->ix, i), i < LEFT ? i : UINT32_MAX);
+    for (uint32_t i = 0; i < LEFT; i++)
+        remove_key(&f->ix, i);
+    maintain_to_the_end(&f->ix);
+    assert_int_equal(f->ix.bytes, 0);
+}
+
+/* The same number of rows, others all the time: the flags that removals leave do not gather. */
+static void test_flags_of_no_use_are_cleared(void **state)
+{
+    enum { COUNT = 100000, ROUNDS = 20 };
+    struct fixture *f = *state;
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_true(insert(&f->ix, i, i));
+    uint64_t flags = overflow_flags(&f->ix), bytes = f->ix.bytes;
+    for (uint32_t round = 1; round <= ROUNDS; round++) {
+        for (uint32_t i = 0; i < COUNT; i++) {
+            remove_key(&f->ix, (uint64_t)(round - 1) * COUNT + i);
+            assert_true(insert(&f->ix, (uint64_t)round * COUNT + i, i));
+        }
+        maintain_to_the_end(&f->ix);
+    }
+    assert_true(overflow_flags(&f->ix) < 2 * flags + 100);
+    assert_true(f->ix.bytes < bytes + bytes / 3);
+}
+
+/* What was there when the cut began is pending until it is taken, however often partitions are written anew. */
+static void test_a_cut_goes_on_through_removals_and_upkeep(void **state)
+{
+    enum { COUNT = 60000 };
+    struct fixture *f = *state;
+    uint64_t pending;
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_true(insert(&f->ix, i, i));
+    ps_index_cut_begin(&f->ix);
+    for (uint32_t i = 0; i < COUNT; i += 2)
+        remove_key(&f->ix, i);
+    for (uint32_t i = COUNT; i < COUNT + 100; i++)
+        assert_true(insert(&f->ix, i, i));
+    count_pending(&f->ix, &pending);
+    assert_int_equal(pending, COUNT / 2);
+    maintain_to_the_end(&f->ix);
+    count_pending(&f->ix, &pending);
+    assert_int_equal(pending, COUNT / 2);
+    for (uint32_t i = 0; i < COUNT + 100; i++) {
+        struct ps_place place = ps_index_find(&f->ix, i, ps_key_hash(i, f->ix.seed));
+        assert_int_equal(place.bucket == NULL, i < COUNT && i % 2 == 0);
+        if (place.bucket != NULL)
+            assert_int_equal(ps_bucket_pending(&f->ix, place.bucket) >> place.slot & 1, i < COUNT);
+    }
+}
+
 static void test_generations_start_again(void **state)
 {
     struct fixture *f = *state;
@@ -227,6 +360,10 @@ int main(void)
         WITH_INDEX(test_clear_gives_all_back),
         cmocka_unit_test(test_no_memory_changes_nothing),
         WITH_INDEX(test_a_cut_holds_the_keys_there_are_through_growth),
+        WITH_INDEX(test_keys_come_and_go),
+        WITH_INDEX(test_removing_most_keys_gives_the_memory_back),
+        WITH_INDEX(test_flags_of_no_use_are_cleared),
+        WITH_INDEX(test_a_cut_goes_on_through_removals_and_upkeep),
         WITH_INDEX(test_generations_start_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

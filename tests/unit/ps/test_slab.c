@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 #include "ps/slab.h"
 #include "table_fixture.h"
@@ -7,31 +8,22 @@ static void check_rows(uint32_t row_bytes, uint32_t count)
     struct ps_arena *arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
     struct ps_slabs s;
     ps_slabs_init(&s, arena, row_bytes);
+    uint32_t *rows = calloc(count, sizeof(*rows));
+    assert_non_null(rows);
     assert_in_range(s.stride_bytes, row_bytes, row_bytes + row_bytes / 16 + 3);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t row;
-        assert_true(ps_slabs_take(&s, &row));
-        uint8_t *p = ps_slabs_row(&s, row);
+        assert_true(ps_slabs_take(&s, &rows[i]));
+        uint8_t *p = ps_slabs_row(&s, rows[i]);
         assert_int_equal((uintptr_t)p % 4, 0);
         assert_true(p[0] == 0 && memcmp(p, p + 1, row_bytes - 1) == 0);
         memset(p, (int)(i % 255 + 1), row_bytes);
     }
-    /* Each row is still what was written: none overlaps another. Slabs double, so the numbers run through them. */
-    uint32_t i = 0;
-    for (uint32_t slab = 0; slab < s.slab_count; slab++) {
-        uint32_t row = slab << s.index_bits;
-        for (; i < count && ps_slabs_row(&s, row)[0] != 0; i++, row++) {
-            const uint8_t *p = ps_slabs_row(&s, row);
-            assert_int_equal(p[0], i % 255 + 1);
-            assert_memory_equal(p, p + 1, row_bytes - 1);
-            if ((size_t)((row & ((1u << s.index_bits) - 1)) + 2) * s.stride_bytes >
-                (slab < 7 ? PS_SLAB_BYTES_MIN << slab : PS_SLAB_BYTES_MAX)) {
-                i++;
-                break;
-            }
-        }
+    for (uint32_t i = 0; i < count; i++) { /* each is still what was written: none overlaps another */
+        const uint8_t *p = ps_slabs_row(&s, rows[i]);
+        assert_int_equal(p[0], i % 255 + 1);
+        assert_memory_equal(p, p + 1, row_bytes - 1);
     }
-    assert_int_equal(i, count);
+    free(rows);
     assert_int_equal(s.rows, count);
     ps_slabs_clear(&s);
     assert_int_equal(ps_arena_allocated_bytes(arena), 0);
@@ -45,20 +37,67 @@ static void test_rows_of_all_sizes(void **state)
         check_rows(sizes[i], sizes[i] < 1000 ? 100000 : 2000);
 }
 
-static void test_an_undone_take_is_taken_again(void **state)
+static void test_a_row_given_back_is_taken_again(void **state)
 {
     struct ps_arena *arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
     struct ps_slabs s;
     uint32_t first, again, second;
     ps_slabs_init(&s, arena, 64);
     assert_true(ps_slabs_take(&s, &first));
-    ps_slabs_untake(&s);
+    memset(ps_slabs_row(&s, first), 0xff, 64);
+    ps_slabs_give(&s, first);
     assert_int_equal(s.rows, 0);
     assert_true(ps_slabs_take(&s, &again));
     assert_int_equal(first, again);
+    assert_int_equal(ps_slabs_row(&s, again)[0], 0);
     assert_true(ps_slabs_take(&s, &second));
     assert_int_not_equal(again, second);
     ps_slabs_clear(&s);
+    ps_arena_destroy(arena);
+}
+
+/* Rows come and go at random; each holds its own mark as long as it lives, and is zeroed when it is taken. */
+static void test_rows_come_and_go(void **state)
+{
+    enum { ROWS = 30000, STEPS = 400000, BYTES = 68 };
+    static uint32_t rows[ROWS], marks[ROWS];
+    uint64_t rng = fixture_seed("rows come and go");
+    struct ps_arena *arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    struct ps_slabs s;
+    ps_slabs_init(&s, arena, BYTES);
+    uint32_t count = 0, most = 0;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        bool growing = i / (STEPS / 4) % 2 == 0;
+        if (count < ROWS && (count == 0 || random_below(&rng, 4) < (growing ? 3 : 1))) {
+            assert_true(ps_slabs_take(&s, &rows[count]));
+            uint8_t *p = ps_slabs_row(&s, rows[count]);
+            assert_true(p[0] == 0 && memcmp(p, p + 1, BYTES - 1) == 0);
+            marks[count] = i;
+            memcpy(p + BYTES - sizeof(i), &i, sizeof(i));
+            count++;
+        } else {
+            uint32_t which = random_below(&rng, count);
+            assert_memory_equal(ps_slabs_row(&s, rows[which]) + BYTES - 4, &marks[which], 4);
+            ps_slabs_give(&s, rows[which]);
+            rows[which] = rows[--count];
+            marks[which] = marks[count];
+        }
+        most = count > most ? count : most;
+        assert_int_equal(s.rows, count);
+        assert_true(s.places >= count);
+        if (i % 1000 == 0)
+            ps_slabs_trim(&s);
+    }
+    assert_true(s.bytes <= (size_t)most * s.stride_bytes + PS_SLAB_BYTES_MAX); /* places were used again */
+    while (count > 0)
+        ps_slabs_give(&s, rows[--count]);
+    while (ps_slabs_trim(&s))
+        ;
+    assert_int_equal(s.empty_count, 1);
+    assert_true(s.bytes <= PS_SLAB_BYTES_MAX);
+    assert_true(ps_slabs_take(&s, &rows[0]));
+    ps_slabs_clear(&s);
+    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
     ps_arena_destroy(arena);
 }
 
@@ -85,7 +124,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_of_all_sizes),
-        cmocka_unit_test(test_an_undone_take_is_taken_again),
+        cmocka_unit_test(test_a_row_given_back_is_taken_again),
+        cmocka_unit_test(test_rows_come_and_go),
         cmocka_unit_test(test_the_limit_is_told_and_clearing_starts_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include "ps/table_internal.h"
 #include "table_fixture.h"
 
 #define DIM      3u
@@ -125,9 +126,28 @@ static void cut_end(struct fixture *f)
     f->emitted = NULL;
 }
 
+static void remove_row(struct fixture *f)
+{
+    uint64_t key = random_key(f), hash = mr_key_hash(key, ps_table_feature(f->table)->seed);
+    struct ps_place place = ps_index_find(&f->table->index, key, hash);
+    assert_int_equal(place.bucket != NULL, model_find(&f->model, key) != NULL);
+    if (place.bucket == NULL)
+        return;
+    ps_table_row_remove(f->table, place, hash);
+    model_remove(&f->model, key);
+    assert_int_equal(ps_table_rows(f->table), f->model.row_count);
+}
+
 static void anything(struct fixture *f)
 {
-    switch (random_below(&f->rng, 4)) {
+    switch (random_below(&f->rng, 6)) {
+    case 3:
+        for (uint32_t i = random_below(&f->rng, 20); i > 0; i--)
+            remove_row(f);
+        break;
+    case 4:
+        ps_table_maintain(f->table, random_below(&f->rng, 3000));
+        break;
     case 0:
         lookup(f, 1 + random_below(&f->rng, 60), true);
         break;
@@ -146,7 +166,7 @@ static void test_random_operations_under_cuts(void **state)
 {
     struct fixture *f = *state;
     f->rng = fixture_seed("cut under load");
-    for (uint32_t cut = 0; cut < 12; cut++) {
+    for (uint32_t cut = 0; cut < 25; cut++) {
         for (uint32_t i = 0; i < 20; i++)
             anything(f);
         cut_start(f);
