@@ -142,7 +142,7 @@ void mr_call_arm(struct mr_endpoint *ep, struct mr_call *call)
         mr_timer_arm(&ep->wheel, &call->timer, ep->now_us, at_us);
 }
 
-static void set_time_left(const struct mr_endpoint *ep, const struct mr_call *call)
+void mr_call_set_time_left(const struct mr_endpoint *ep, const struct mr_call *call)
 {
     uint64_t left_ms = 0;
     if (call->deadline_us != UINT64_MAX) {
@@ -157,9 +157,10 @@ void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
     struct mr_session *s = call->session;
     call->state = MR_CALL_SENDING;
     call->server_has = false;
+    call->asks = false;
     call->probes = 0;
     call->probe_at_us = 0;
-    set_time_left(ep, call);
+    mr_call_set_time_left(ep, call);
     if (call->request_bytes <= s->peer.segment_bytes) {
         mr_peer_ready(ep, &s->peer, (uint32_t)(call->call_id % s->peer.window));
         return;

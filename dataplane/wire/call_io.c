@@ -276,16 +276,15 @@ static enum mr_status deadline_status(const struct mr_call *call)
 static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_peer *peer = &call->session->peer;
-    struct mr_segment whole = {.offset = 0, .bytes = call->request_bytes};
     if (call->state == MR_CALL_SENDING && call->reply != NULL) {
         send_report(ep, call, MR_PACKET_RESEND);
         mr_session_ack_slots(ep, call->session, 0); /* what it was told of the window may be lost, too */
     } else if (call->state == MR_CALL_ENDED || call->server_has) {
         (void)mr_transmit_control(ep, peer, MR_PACKET_PING, MR_FLAG_PROBE, call->call_id, NULL, 0);
     } else if (call->request_bytes <= peer->segment_bytes) {
-        ep->counters.segments_resent++;
-        (void)mr_transmit_segment(ep, peer, MR_FLAG_PROBE, call->call_id, call->request, call->request_bytes,
-                                  &whole);
+        call->asks = true;
+        mr_call_set_time_left(ep, call);
+        mr_peer_ready(ep, peer, (uint32_t)(call->call_id % peer->window)); /* with others whose time it is */
     } else {
         mr_outgoing_probe(&call->sending.out);
         mr_sending_activate(ep, &call->sending);

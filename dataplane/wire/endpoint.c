@@ -228,6 +228,7 @@ static void each_frame(struct mr_endpoint *ep, void *arg, const struct mr_packet
                        mr_on_fragment visit)
 {
     bool requests = (packet->header.flags & MR_FLAG_REPLY) == 0;
+    bool probe = (packet->header.flags & MR_FLAG_PROBE) != 0;
     const uint8_t *at = packet->payload;
     uint32_t left = packet->header.payload_bytes, count;
     struct mr_fragment frames[MR_UPCOMING_MAX];
@@ -235,9 +236,11 @@ static void each_frame(struct mr_endpoint *ep, void *arg, const struct mr_packet
         well_formed = frames_take(&at, &left, frames, &count);
         if (requests && count > 1 && ep->config.on_upcoming != NULL)
             announce(ep, frames, count);
-        for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < count; i++) {
+            frames[i].probe = probe;
             if (!visit(ep, arg, &frames[i]))
                 return;
+        }
         if (!well_formed)
             ep->counters.drop_range++;
     }

@@ -192,6 +192,8 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
 void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call);
 /* Free the reply, or what there is of it. */
 void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call);
+/* Write into the request how much time there is until its deadline. */
+void mr_call_set_time_left(const struct mr_endpoint *ep, const struct mr_call *call);
 /* Send the request, from its first byte on, in the slot it has. */
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call);
 /* See to it that the call's timer fires at its next probe or deadline; it may fire earlier. */

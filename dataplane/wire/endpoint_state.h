@@ -201,6 +201,7 @@ struct mr_call {
     uint8_t busy_count;
     bool sent_whole; /* every byte was sent in this session: the server may have executed it */
     bool server_has; /* the server said that it has the request whole */
+    bool asks;       /* a request of one segment goes out again, to ask after it */
     bool user_freed;
     bool repeatable; /* may be executed again in another session */
 };

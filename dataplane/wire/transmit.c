@@ -101,6 +101,7 @@ struct small_message {
     const uint8_t *bytes;
     uint64_t call_id;
     uint32_t message_bytes;
+    bool asks;
 };
 
 #define STATUS_MESSAGE_BYTES sizeof(struct mr_preamble)
@@ -110,17 +111,26 @@ static struct small_message ready_message(struct mr_peer *peer, uint32_t slot_in
     if (peer->serving) {
         const struct mr_slot *slot = &MR_CONTAINER(peer, struct mr_served, peer)->slots[slot_index];
         return (struct small_message){mr_slot_message(slot, status_message), slot->call_id,
-                                      slot->message_bytes};
+                                      slot->message_bytes, false};
     }
     const struct mr_call *call = MR_CONTAINER(peer, struct mr_session, peer)->slots[slot_index];
-    return (struct small_message){call->request, call->call_id, call->request_bytes};
+    return (struct small_message){call->request, call->call_id, call->request_bytes, call->asks};
 }
 
 static void small_sent(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t slot_index)
 {
     peer->ready &= ~(UINT64_C(1) << slot_index);
-    if (!peer->serving)
-        mr_call_sent(ep, MR_CONTAINER(peer, struct mr_session, peer)->slots[slot_index], true);
+    if (peer->serving)
+        return;
+    struct mr_call *call = MR_CONTAINER(peer, struct mr_session, peer)->slots[slot_index];
+    ep->counters.segments_resent += call->asks;
+    call->asks = false;
+    mr_call_sent(ep, call, true);
+}
+
+static uint16_t small_flags(const struct mr_peer *peer, bool asks)
+{
+    return (uint16_t)((peer->serving ? MR_FLAG_REPLY : 0) | (asks ? MR_FLAG_PROBE : 0));
 }
 
 static uint32_t frame_bytes(uint32_t message_bytes)
@@ -143,7 +153,7 @@ static bool send_alone(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t sl
                        const struct small_message *message)
 {
     struct mr_segment segment = {.offset = 0, .bytes = message->message_bytes};
-    if (!mr_transmit_segment(ep, peer, peer->serving ? MR_FLAG_REPLY : 0, message->call_id, message->bytes,
+    if (!mr_transmit_segment(ep, peer, small_flags(peer, message->asks), message->call_id, message->bytes,
                              message->message_bytes, &segment))
         return false;
     small_sent(ep, peer, slot_index);
@@ -171,17 +181,19 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
         ep->counters.tx_no_room++;
         return false;
     }
-    struct mr_packet_header header = peer_header(
-        ep, peer, MR_PACKET_DATA, (uint16_t)(MR_FLAG_BUNDLE | (peer->serving ? MR_FLAG_REPLY : 0)), 0);
     uint32_t used = 0;
+    bool asks = false;
     do {
         index = (uint32_t)__builtin_ctzll(peer->ready);
         message = ready_message(peer, index, status_message);
         if (frame_bytes(message.message_bytes) > room - used)
             break;
         used += frame_write(datagram + MR_HEADER_BYTES + used, &message);
+        asks |= message.asks;
         small_sent(ep, peer, index);
     } while (peer->ready != 0);
+    struct mr_packet_header header =
+        peer_header(ep, peer, MR_PACKET_DATA, (uint16_t)(MR_FLAG_BUNDLE | small_flags(peer, asks)), 0);
     header.payload_bytes = (uint16_t)used;
     memcpy(datagram, &header, MR_HEADER_BYTES);
     mr_tag_write(&peer->key, datagram, MR_HEADER_BYTES + used);
