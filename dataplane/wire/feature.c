@@ -223,7 +223,9 @@ static const char *check_rows(const struct mr_feature *f)
         return "admission_arg";
     if (f->admission == MR_ADMIT_PROBABILITY && (f->admission_arg <= 0.0f || f->admission_arg > 1.0f))
         return "admission_arg";
-    if (f->admission == MR_ADMIT_SIGHTINGS && f->admission_arg < 1.0f)
+    if (f->admission == MR_ADMIT_SIGHTINGS &&
+        (f->admission_arg < 1.0f || f->admission_arg > MR_SIGHTINGS_MAX ||
+         f->admission_arg != truncf(f->admission_arg)))
         return "admission_arg";
     if (f->eviction > MR_EVICT_STEPS || (variable && f->eviction != MR_EVICT_NEVER))
         return "eviction";
@@ -237,7 +239,7 @@ static const char *check_rows(const struct mr_feature *f)
         return "capacity_rows";
     if (variable && f->memory_bytes != 0)
         return "memory_bytes";
-    if (f->filter_bytes != 0 && f->admission != MR_ADMIT_SIGHTINGS)
+    if (f->filter_bytes > (f->admission == MR_ADMIT_SIGHTINGS ? MR_FILTER_BYTES_MAX : 0))
         return "filter_bytes";
     return NULL;
 }

@@ -18,6 +18,8 @@ extern "C" {
 #define MR_FEATURE_MAX           4096 /* features per node */
 #define MR_PARTITION_COUNT       4096 /* slices of the hashed key space */
 #define MR_VARIABLE_ELEMENTS_MAX (UINT64_C(1) << 30)
+#define MR_SIGHTINGS_MAX         255 /* admission after so many at most */
+#define MR_FILTER_BYTES_MAX      (UINT64_C(8) << 30)
 
 enum mr_feature_kind { MR_TABLE = 1, MR_VARIABLE = 2 };
 
@@ -40,7 +42,13 @@ enum mr_optimizer {
     MR_OPT_GROUP_FTRL = 8,
 };
 
-enum mr_admission { MR_ADMIT_ALWAYS = 0, MR_ADMIT_PROBABILITY = 1, MR_ADMIT_SIGHTINGS = 2 };
+/* Which keys get a row when they are looked up. The others are answered with their initial values. */
+enum mr_admission {
+    MR_ADMIT_ALWAYS = 0,
+    MR_ADMIT_PROBABILITY =
+        1, /* the share admission_arg of all keys; which ones follows from key and seed alone */
+    MR_ADMIT_SIGHTINGS = 2, /* with its admission_arg-th lookup; a whole number up to MR_SIGHTINGS_MAX */
+};
 /* What a row goes for. LRU and LFU rows go when the table is at its limit (capacity_rows, memory_bytes, or the node's memory)
  * and a new key wants a row; with the others a table at its limit takes no new keys. */
 enum mr_eviction {

@@ -1,0 +1,77 @@
+/* How often keys without a row were seen: a counting Bloom filter in cache lines, for tables that admit a key with its n-th
+ * sighting.
+ *
+ * A key belongs to one line of 64 counters of 8 bits, and there to one counter of each quarter, so that a sighting costs one
+ * cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is the smallest of the four; a sighting raises
+ * only those that are that small (conservative update: Estan, Varghese, SIGCOMM 2002). So a count is never too small. It is
+ * too large only if other keys share all four counters, with d keys on a line with probability (1 - (15/16)^d)^4; see
+ * ps_sightings_error().
+ *
+ * Counters fade: a sighting that finds more than half of its line's counters taken takes one off each of them, as Lossy
+ * Counting does (Manku, Motwani, VLDB 2002), until half are free. So the error never exceeds 1/16, however many keys come
+ * by. The price is that a key's sightings are forgotten, one by one, when more than about PS_SIGHTINGS_KEYS_PER_LINE others
+ * on its line came after them.
+ *
+ * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same sightings give the same
+ * counts on any number of cores, and counters can move with their partitions. Memory is taken per partition, with the first
+ * sighting in it. Belongs to one thread.
+ */
+#ifndef PS_SIGHTINGS_H
+#define PS_SIGHTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+#include "ps/arena.h"
+
+#define PS_SIGHTINGS_BYTES_DEFAULT ((uint64_t)16 << 20) /* of a node */
+#define PS_SIGHTINGS_LINE_BYTES    64u
+#define PS_SIGHTINGS_HASHES        4u
+#define PS_SIGHTINGS_KEYS_PER_LINE 10u /* take half of the counters, about */
+
+struct ps_sightings {
+    struct ps_arena *arena;
+    uint8_t **counters;  /* [MR_PARTITION_COUNT]: lines of a partition, NULL before the first sighting */
+    uint32_t line_count; /* of a partition */
+    uint32_t wanted;     /* sightings with which a key is admitted; counters stop there */
+    size_t bytes;        /* taken from the arena */
+    uint64_t fadings;    /* times that one was taken off a line's counters */
+};
+
+/* filter_bytes: of all partitions together, rounded up to whole lines (256 KiB); at most MR_FILTER_BYTES_MAX.
+ * wanted: 1..MR_SIGHTINGS_MAX. False when the arena has no room. */
+bool ps_sightings_init(struct ps_sightings *s, struct ps_arena *arena, uint64_t filter_bytes,
+                       uint32_t wanted);
+/* All counters to zero; their memory goes back. */
+void ps_sightings_clear(struct ps_sightings *s);
+/* Everything goes back. A filter of zeros, never begun, is fine. */
+void ps_sightings_fini(struct ps_sightings *s);
+
+enum ps_sighting {
+    PS_SIGHTING_WANTED, /* the last that was wanted, or more */
+    PS_SIGHTING_COUNTED,
+    PS_SIGHTING_LOST, /* no memory to count it */
+};
+/* A key with this hash was seen. */
+enum ps_sighting ps_sightings_add(struct ps_sightings *s, uint64_t hash);
+/* Sightings counted: never too few, but for those that faded; not above `wanted`. */
+uint32_t ps_sightings_count(const struct ps_sightings *s, uint64_t hash);
+/* The first sighting in this hash's partition would take ps_sightings_partition_bytes(). */
+static inline bool ps_sightings_takes_memory(const struct ps_sightings *s, uint64_t hash)
+{
+    return s->counters[mr_partition_of(hash)] == NULL;
+}
+/* A key not seen before is taken for one that was, when `keys` different ones were counted in a filter of that many lines:
+ * with this probability at most. */
+double ps_sightings_error(uint64_t keys, uint64_t lines);
+
+/* ---- for checkpoints: they do not hold counters yet ---- */
+
+size_t ps_sightings_partition_bytes(const struct ps_sightings *s);
+/* The counters of a partition; NULL when all are zero. */
+const uint8_t *ps_sightings_partition(const struct ps_sightings *s, uint32_t partition);
+/* Puts them back, of a filter of the same size and `wanted`. False when the arena has no room. */
+bool ps_sightings_load(struct ps_sightings *s, uint32_t partition, const uint8_t *counters);
+
+#endif

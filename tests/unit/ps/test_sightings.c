@@ -1,0 +1,195 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/key_hash.h"
+#include "ps/sightings.h"
+#include "table_fixture.h"
+
+static struct ps_arena *arena;
+
+static int set_up(void **state)
+{
+    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(arena);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+static void a_key_is_wanted_with_its_nth_sighting(void **state)
+{
+    for (uint32_t wanted = 1; wanted <= MR_SIGHTINGS_MAX; wanted += wanted < 8 ? 1 : 61) {
+        struct ps_sightings s;
+        assert_true(ps_sightings_init(&s, arena, 1 << 20, wanted));
+        for (uint64_t key = 0; key < 50; key++) {
+            uint64_t hash = ps_key_hash(key, 3);
+            for (uint32_t i = 1; i < wanted; i++) {
+                assert_int_equal(ps_sightings_count(&s, hash), i - 1);
+                assert_int_equal(ps_sightings_add(&s, hash), PS_SIGHTING_COUNTED);
+            }
+            assert_int_equal(ps_sightings_add(&s, hash), PS_SIGHTING_WANTED);
+            assert_int_equal(ps_sightings_add(&s, hash), PS_SIGHTING_WANTED); /* and stays so */
+            assert_int_equal(ps_sightings_count(&s, hash), wanted);
+        }
+        ps_sightings_fini(&s);
+    }
+}
+
+/* Random sightings of few keys per line: the count is never below the true one. */
+static void a_count_is_never_too_small_while_nothing_fades(void **state)
+{
+    enum { KEYS = 16384, WANTED = 200 };
+    uint64_t rng = fixture_seed("sightings against exact counts");
+    static uint32_t exact[KEYS];
+    struct ps_sightings s;
+    memset(exact, 0, sizeof(exact));
+    assert_true(ps_sightings_init(&s, arena, 4 << 20, WANTED)); /* 65536 lines */
+    for (uint32_t i = 0; i < 20 * KEYS; i++) {
+        uint32_t key = random_below(&rng, 1 + random_below(&rng, KEYS));
+        exact[key]++;
+        ps_sightings_add(&s, ps_key_hash(key, 1));
+    }
+    uint32_t more = 0;
+    for (uint32_t key = 0; key < KEYS; key++) {
+        uint32_t count = ps_sightings_count(&s, ps_key_hash(key, 1)),
+                 least = exact[key] < WANTED ? exact[key] : WANTED;
+        assert_true(count >= least);
+        more += count > least;
+    }
+    assert_int_equal(s.fadings, 0);
+    assert_true(more <= KEYS / 1000);
+    ps_sightings_fini(&s);
+}
+
+/* Other keys are taken for known ones as often as the formula says. */
+static void the_error_is_what_the_formula_says(void **state)
+{
+    enum { LINES = 16384, PROBES = 200000 };
+    uint64_t rng = fixture_seed("error of sightings");
+    for (uint32_t per_line = 1; per_line <= 4; per_line++) {
+        struct ps_sightings s;
+        uint64_t keys = (uint64_t)per_line * LINES, wrong = 0;
+        assert_true(ps_sightings_init(&s, arena, LINES * PS_SIGHTINGS_LINE_BYTES, 2));
+        for (uint64_t i = 0; i < keys; i++)
+            ps_sightings_add(&s, random_next(&rng));
+        for (uint32_t i = 0; i < PROBES; i++)
+            wrong += ps_sightings_count(&s, random_next(&rng)) > 0;
+        double error = ps_sightings_error(keys, LINES), seen = (double)wrong / PROBES;
+        double deviation = sqrt(error * (1 - error) / PROBES) + sqrt(error / (double)LINES);
+        printf("%u keys per line: error %.5f, formula %.5f\n", per_line, seen, error);
+        assert_true(seen > error - 6 * deviation && seen < error + 6 * deviation);
+        ps_sightings_fini(&s);
+    }
+    assert_true(ps_sightings_error(0, 10) < 1e-12);
+    assert_true(ps_sightings_error(2621440, 262144) < 0.07); /* as full as lines get, 16 MiB */
+}
+
+/* A stream of ever new keys: few pass for known ones, and a key that comes often enough is still found. */
+static void an_endless_stream_does_not_fill_the_filter(void **state)
+{
+    enum { LINES = 4096, STREAM = 40 * LINES, EVERY = 2 * LINES };
+    uint64_t rng = fixture_seed("fading"), wrong = 0, frequent = random_next(&rng);
+    struct ps_sightings s;
+    bool admitted = false;
+    assert_true(ps_sightings_init(&s, arena, LINES * PS_SIGHTINGS_LINE_BYTES, 2));
+    for (uint32_t i = 0; i < STREAM; i++) {
+        if (i % EVERY == 0)
+            admitted |= ps_sightings_add(&s, frequent) == PS_SIGHTING_WANTED;
+        wrong += ps_sightings_add(&s, random_next(&rng)) == PS_SIGHTING_WANTED;
+    }
+    assert_true(s.fadings > 0);
+    printf("fadings %" PRIu64 ", admitted at once %.4f\n", s.fadings, (double)wrong / STREAM);
+    assert_true(wrong <= STREAM / 16);
+    assert_true(admitted);
+    ps_sightings_fini(&s);
+}
+
+/* Cores own partitions: each counts its own, and together they count what one core would. */
+static void counts_do_not_depend_on_the_number_of_cores(void **state)
+{
+    enum { CORES = 3, SIGHTINGS = 60000 };
+    uint64_t rng = fixture_seed("sightings of several cores");
+    struct ps_sightings one, some[CORES];
+    assert_true(ps_sightings_init(&one, arena, 0, 3));
+    for (uint32_t i = 0; i < CORES; i++)
+        assert_true(ps_sightings_init(&some[i], arena, 0, 3));
+    for (uint32_t i = 0; i < SIGHTINGS; i++) {
+        uint64_t hash = ps_key_hash(random_below(&rng, 20000), 0);
+        assert_int_equal(ps_sightings_add(&one, hash),
+                         ps_sightings_add(&some[mr_partition_of(hash) % CORES], hash));
+    }
+    assert_true(one.fadings > 0);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        const uint8_t *a = ps_sightings_partition(&one, p), *b = ps_sightings_partition(&some[p % CORES], p);
+        assert_int_equal(a == NULL, b == NULL);
+        if (a != NULL)
+            assert_memory_equal(a, b, ps_sightings_partition_bytes(&one));
+    }
+    ps_sightings_fini(&one);
+    for (uint32_t i = 0; i < CORES; i++)
+        ps_sightings_fini(&some[i]);
+}
+
+static void counters_are_read_and_put_back(void **state)
+{
+    struct ps_sightings from, to;
+    assert_true(ps_sightings_init(&from, arena, 1 << 20, 5));
+    assert_true(ps_sightings_init(&to, arena, 1 << 20, 5));
+    for (uint64_t key = 0; key < 3000; key++)
+        for (uint64_t i = 0; i < key % 5; i++)
+            ps_sightings_add(&from, ps_key_hash(key, 9));
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_sightings_partition(&from, p) != NULL)
+            assert_true(ps_sightings_load(&to, p, ps_sightings_partition(&from, p)));
+    for (uint64_t key = 0; key < 4000; key++)
+        assert_int_equal(ps_sightings_count(&to, ps_key_hash(key, 9)),
+                         ps_sightings_count(&from, ps_key_hash(key, 9)));
+    assert_int_equal(to.bytes, from.bytes);
+    ps_sightings_clear(&to);
+    assert_int_equal(ps_sightings_count(&to, ps_key_hash(4, 9)), 0);
+    ps_sightings_fini(&from);
+    ps_sightings_fini(&to);
+}
+
+static void memory_is_taken_by_partition_and_may_run_out(void **state)
+{
+    struct ps_arena *small = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
+    struct ps_sightings s;
+    uint32_t lost = 0;
+    assert_true(ps_sightings_init(&s, small, MR_PARTITION_COUNT * UINT64_C(8192), 2));
+    size_t before = s.bytes;
+    assert_true(ps_sightings_takes_memory(&s, 0));
+    assert_int_equal(ps_sightings_add(&s, 0), PS_SIGHTING_COUNTED);
+    assert_false(ps_sightings_takes_memory(&s, 0));
+    assert_int_equal(s.bytes, before + 8192);
+    assert_int_equal(ps_sightings_partition_bytes(&s), 8192);
+    for (uint64_t partition = 1; partition < MR_PARTITION_COUNT; partition++)
+        lost += ps_sightings_add(&s, partition << 52) == PS_SIGHTING_LOST;
+    assert_true(lost > 0 && lost < MR_PARTITION_COUNT);
+    assert_int_equal(ps_sightings_add(&s, 0), PS_SIGHTING_WANTED); /* what is counted goes on */
+    ps_sightings_fini(&s);
+    assert_int_equal(ps_arena_allocated_bytes(small), 0);
+    ps_arena_destroy(small);
+}
+
+int main(void)
+{
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_ARENA(a_key_is_wanted_with_its_nth_sighting),
+        WITH_ARENA(a_count_is_never_too_small_while_nothing_fades),
+        WITH_ARENA(the_error_is_what_the_formula_says),
+        WITH_ARENA(an_endless_stream_does_not_fill_the_filter),
+        WITH_ARENA(counts_do_not_depend_on_the_number_of_cores),
+        WITH_ARENA(counters_are_read_and_put_back),
+        WITH_ARENA(memory_is_taken_by_partition_and_may_run_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
