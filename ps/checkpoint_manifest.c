@@ -23,6 +23,10 @@
     X(init_b) X(learning_rate) X(weight_decay) X(clip_value) X(clip_norm) X(admission_arg) X(eviction_arg)
 /* Written as decimal strings: JSON's numbers end at 2^53 or 2^63, depending on who reads them. */
 #define U64_FIELDS(X) X(seed) X(capacity_rows)
+/* Fields that came later: they are there when they are not 0, so that manifests without them read as they did. */
+#define LATER_U32_FIELDS(X)   X(schedule) X(schedule_warmup_steps) X(schedule_steps)
+#define LATER_FLOAT_FIELDS(X) X(learning_rate_end)
+#define LATER_U64_FIELDS(X)   X(memory_bytes) X(filter_bytes)
 
 #define OPTIMIZER_ARGS (sizeof((struct mr_feature *)0)->optimizer_args / sizeof(float))
 
@@ -57,6 +61,18 @@ static json_t *feature_json(const struct mr_feature *f, uint32_t id)
     U32_FIELDS(PRINT_U32)
     FLOAT_FIELDS(PRINT_FLOAT)
     U64_FIELDS(PRINT_U64)
+#define PRINT_LATER_U32(field)                                                                               \
+    if (f->field != 0)                                                                                       \
+    PRINT_U32(field)
+#define PRINT_LATER_FLOAT(field)                                                                             \
+    if (f->field != 0.0f || signbit(f->field))                                                               \
+    PRINT_FLOAT(field)
+#define PRINT_LATER_U64(field)                                                                               \
+    if (f->field != 0)                                                                                       \
+    PRINT_U64(field)
+    LATER_U32_FIELDS(PRINT_LATER_U32)
+    LATER_FLOAT_FIELDS(PRINT_LATER_FLOAT)
+    LATER_U64_FIELDS(PRINT_LATER_U64)
     if (bad) {
         json_decref(o);
         return NULL;
@@ -202,6 +218,18 @@ static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f
     U32_FIELDS(PARSE_U32)
     FLOAT_FIELDS(PARSE_FLOAT)
     U64_FIELDS(PARSE_U64)
+#define PARSE_LATER_U32(field)                                                                               \
+    if (json_object_get(o, #field))                                                                          \
+    PARSE_U32(field)
+#define PARSE_LATER_FLOAT(field)                                                                             \
+    if (json_object_get(o, #field))                                                                          \
+    PARSE_FLOAT(field)
+#define PARSE_LATER_U64(field)                                                                               \
+    if (json_object_get(o, #field))                                                                          \
+    PARSE_U64(field)
+    LATER_U32_FIELDS(PARSE_LATER_U32)
+    LATER_FLOAT_FIELDS(PARSE_LATER_FLOAT)
+    LATER_U64_FIELDS(PARSE_LATER_U64)
     const char *wrong = p->bad ? NULL : mr_feature_check(f);
     if (wrong)
         refuse(p, "feature \"%s\": \"%s\" is out of range", f->name, wrong);

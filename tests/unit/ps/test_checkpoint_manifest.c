@@ -67,6 +67,31 @@ static void test_comes_back_as_it_was(void **state)
     free(text);
 }
 
+static void test_fields_that_came_later_are_there_when_they_are_not_0(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    char *text = example_text(), why[PS_TEXT_BYTES];
+    assert_null(strstr(text, "filter_bytes"));
+    assert_null(strstr(text, "schedule"));
+    free(text);
+    features[0].admission = MR_ADMIT_SIGHTINGS;
+    features[0].admission_arg = 3;
+    features[0].memory_bytes = UINT64_MAX;
+    features[0].filter_bytes = MR_FILTER_BYTES_MAX;
+    features[0].schedule = MR_SCHEDULE_LINEAR;
+    features[0].schedule_warmup_steps = 7;
+    features[0].schedule_steps = UINT32_MAX;
+    features[0].learning_rate_end = 0.1f;
+    features[1].learning_rate_end = -0.0f;
+    text = ps_manifest_print(&m);
+    assert_non_null(text);
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_memory_equal(back.features, features, sizeof features);
+    ps_manifest_clear(&back);
+    free(text);
+}
+
 static void test_what_json_cannot_hold_is_not_printed(void **state)
 {
     (void)state;
@@ -204,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comes_back_as_it_was),
+        cmocka_unit_test(test_fields_that_came_later_are_there_when_they_are_not_0),
         cmocka_unit_test(test_what_json_cannot_hold_is_not_printed),
         cmocka_unit_test(test_each_changed_byte_is_found),
         cmocka_unit_test(test_each_shorter_text_is_refused),
