@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo test bench lint fuzz sim mutants docs install clean help
+.PHONY: all build demo test bench lint fuzz property sim mutants docs install clean help
 
 all: build
 
@@ -25,6 +25,9 @@ fuzz: ## Run every fuzzer under libFuzzer for SECONDS_EACH (default 60)
 
 sim: build ## Simulate SEEDS seeds of the transport under faults (default 10000)
 	@build/tests/sim/sim --seeds $(or $(SEEDS),10000)
+
+property: build ## Random calls on tables beside a plain model: OPERATIONS (default 10000000)
+	@build/tests/property/table_property --operations $(or $(OPERATIONS),10000000)
 
 mutants: ## Break the transport on purpose in many ways; the simulator must notice each
 	@scripts/setup.sh build

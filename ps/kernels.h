@@ -39,5 +39,7 @@ struct ps_kernels {
 const struct ps_kernels *ps_kernels_best(void);
 /* All that this processor runs, the widest first; NULL when `index` is beyond them. For tests. */
 const struct ps_kernels *ps_kernels_at(uint32_t index);
+/* What ps_kernels_best() gives from now on; NULL: the widest again. For tests, in their only thread. */
+void ps_kernels_force(const struct ps_kernels *kernels);
 
 #endif

@@ -1,0 +1,64 @@
+/* What a table is, in the plainest code that says it: rows in chains, one float at a time, nothing shared with ps/ but the
+ * initializer (tests/unit/ps/test_initializer.c checks that one). */
+#ifndef PROPERTY_MODEL_H
+#define PROPERTY_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+#include "ps/initializer.h"
+
+#define MODEL_CHAINS 1024u
+
+struct model_row {
+    struct model_row *next;
+    uint64_t key;
+    bool emitted;   /* of a snapshot: the cut has given it out */
+    float floats[]; /* values, then the optimizer's state */
+};
+
+struct model {
+    struct mr_feature feature;
+    struct ps_initializer initializer;
+    uint32_t dim, state_floats;
+    uint64_t row_count;
+    struct model_row *chains[MODEL_CHAINS];
+};
+
+/* Whether the model knows what such a table does. */
+bool model_knows(const struct mr_feature *feature);
+void model_init(struct model *m, const struct mr_feature *feature);
+void model_clear(struct model *m); /* drops all rows */
+/* `to` has no rows. No row of the copy is emitted. */
+void model_copy(struct model *to, const struct model *from);
+struct model_row *model_find(const struct model *m, uint64_t key); /* NULL: no row */
+/* With its first values and state; the key has no row yet. */
+struct model_row *model_add(struct model *m, uint64_t key);
+void model_remove(struct model *m, uint64_t key); /* the key has a row */
+uint32_t model_stored_bytes(const struct model *m);
+/* The row as a checkpoint holds it, and back. */
+void model_store(const struct model *m, const struct model_row *row, uint8_t *stored);
+void model_restore(const struct model *m, struct model_row *row, const uint8_t *stored);
+/* By what a bag of so many keys is divided. */
+float model_divisor(const struct model *m, uint32_t bag_keys);
+
+/* What a push does to one of its keys. */
+struct model_gradient {
+    uint64_t key;
+    uint32_t bad; /* gradients left out because they hold NaN or Inf */
+    bool any;     /* some were not */
+    float *sum;   /* of those, in the order of appearance */
+};
+/* The push's distinct keys in the order of appearance; returns how many. offsets: of bags, or NULL. `out` and `sums` have
+ * room for key_count keys. */
+uint32_t model_gather(const struct model *m, const uint64_t *keys, uint32_t key_count,
+                      const uint32_t *offsets, const float *gradients, struct model_gradient *out,
+                      float *sums);
+/* One step of the optimizer; false when the gradient holds NaN or Inf (it changes nothing then). */
+bool model_step(const struct model *m, struct model_row *row, const float *gradient);
+
+/* model_optimizer.c */
+uint32_t model_state_floats(const struct mr_feature *f);
+void model_state_init(const struct model *m, float *state);
+
+#endif

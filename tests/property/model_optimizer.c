@@ -1,0 +1,72 @@
+/* Each optimizer as its paper has it, one float at a time, in single precision. Compiled without contraction. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include "model.h"
+
+uint32_t model_state_floats(const struct mr_feature *f)
+{
+    return f->optimizer == MR_OPT_ADAGRAD ? f->dims[0] : 0;
+}
+
+void model_state_init(const struct model *m, float *state)
+{
+    for (uint32_t i = 0; i < m->state_floats; i++)
+        state[i] = m->feature.optimizer_args[0];
+}
+
+static float clipped(const struct mr_feature *f, float g)
+{
+    if (f->clip_value > 0)
+        g = g > f->clip_value ? f->clip_value : g < -f->clip_value ? -f->clip_value : g;
+    return g;
+}
+
+/* By what a gradient is multiplied for its norm to be at most clip_norm. Element i's square goes to lane i % 8. */
+static float norm_scale(const struct model *m, const float *gradient)
+{
+    const struct mr_feature *f = &m->feature;
+    double lanes[8] = {0};
+    if (f->clip_norm <= 0)
+        return 1.0f;
+    for (uint32_t i = 0; i < m->dim; i++) {
+        double g = (double)clipped(f, gradient[i]);
+        lanes[i % 8] += g * g;
+    }
+    double norm = sqrt(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                       ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
+    return norm > (double)f->clip_norm ? (float)((double)f->clip_norm / norm) : 1.0f;
+}
+
+static void sgd(const struct mr_feature *f, float *w, float g)
+{
+    *w -= f->learning_rate * g;
+}
+
+static void adagrad(const struct mr_feature *f, float *w, float *state, float g)
+{
+    float sum = *state + g * g;
+    *state = sum < FLT_MAX ? sum : FLT_MAX;
+    *w -= f->learning_rate * g / (sqrtf(*state) + f->optimizer_args[1]);
+}
+
+bool model_step(const struct model *m, struct model_row *row, const float *gradient)
+{
+    const struct mr_feature *f = &m->feature;
+    float *w = row->floats, *state = w + m->dim;
+    for (uint32_t i = 0; i < m->dim; i++)
+        if (!isfinite(gradient[i]))
+            return false;
+    bool transforms = f->weight_decay > 0 || f->clip_value > 0 || f->clip_norm > 0;
+    float scale = norm_scale(m, gradient);
+    for (uint32_t i = 0; i < m->dim; i++) {
+        float g = gradient[i];
+        if (transforms)
+            g = clipped(f, g) * scale + f->weight_decay * w[i];
+        if (f->optimizer == MR_OPT_ADAGRAD)
+            adagrad(f, &w[i], &state[i], g);
+        else
+            sgd(f, &w[i], g);
+    }
+    return true;
+}

@@ -1,0 +1,121 @@
+/* A world of tables, drawn from one seed: a few tables in one arena, each beside its model, and random calls on them. After
+ * every call the table's answers, counters and rows are the model's, bit for bit.
+ *
+ * Where a table may choose (whether there is memory for a new row), the model follows what the table did, and checks that it
+ * was allowed. One thread.
+ */
+#ifndef PROPERTY_WORLD_H
+#define PROPERTY_WORLD_H
+
+#include "model.h"
+#include "ps/arena.h"
+#include "ps/kernels.h"
+#include "ps/table.h"
+#include "random.h"
+
+#define WORLD_TABLES_MAX  3u
+#define WORLD_CALL_KEYS   600u /* in one call, at most */
+#define WORLD_CALL_FLOATS 65536u
+#define WORLD_KEYS_MAX    4000u
+
+/* A call's input and output, and what is expected of it. */
+struct call {
+    uint32_t key_count, bag_count;
+    bool bags, insert;
+    uint64_t keys[WORLD_CALL_KEYS];
+    uint32_t offsets[WORLD_CALL_KEYS + 1];
+    float *in, *out, *expected, *sums; /* [WORLD_CALL_FLOATS] */
+    uint32_t gradient_count;
+    struct model_gradient gradients[WORLD_CALL_KEYS];
+};
+
+struct subject {
+    struct ps_table *table; /* NULL: none */
+    struct model model;
+    struct ps_table_counters expected;
+    uint64_t refused;   /* rows_refused before the call */
+    uint64_t ambiguous; /* keys of the call that either of two counters may take */
+    /* the running cut */
+    struct model snapshot;
+    uint64_t cut_left; /* rows that it has still to give out */
+    uint64_t emitted;  /* in the call under way */
+    uint32_t cuts_begun;
+    /* a lookup in steps */
+    bool looking;
+    struct ps_table_lookup lookup;
+    struct call *lookup_call;
+    struct world *world;
+};
+
+struct world {
+    uint64_t seed, rng;
+    uint64_t operations_max, operation;
+    bool verbose;
+    const char *doing; /* the call under way */
+    struct ps_arena *arena;
+    uint32_t key_count;
+    uint64_t *keys;
+    uint32_t subject_count;
+    struct subject subjects[WORLD_TABLES_MAX];
+    struct call *call; /* of calls at once */
+    /* the one push in steps */
+    struct subject *pushing;
+    struct ps_table_push push;
+    struct call *push_call;
+    uint32_t pushed; /* of its distinct keys */
+};
+
+/* kernels: the vector width, NULL to draw one. */
+void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernels);
+/* Makes its calls; returns how many. */
+uint64_t world_run(struct world *w);
+void world_end(struct world *w);
+
+/* Says what is wrong and ends the process. */
+#define WORLD_CHECK(w, condition, ...)                                                                       \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            world_fail(w, __VA_ARGS__);                                                                      \
+    } while (0)
+_Noreturn void world_fail(const struct world *w, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- world_draw.c ---- */
+struct mr_feature draw_feature(struct world *w);
+void draw_keys(struct world *w); /* w->keys */
+uint64_t draw_key(struct world *w);
+void draw_call(struct world *w, const struct subject *s, struct call *c);
+/* Gradients of the call; broken: now and then NaN, Inf, or large enough for a sum to overflow. */
+void draw_gradients(struct world *w, const struct subject *s, struct call *c, bool broken);
+uint64_t draw_budget(struct world *w);
+
+/* ---- world_check.c ---- */
+bool world_has_row(const struct subject *s, uint64_t key);
+/* After each call: counters, rows, memory. */
+void world_check_call(struct world *w, struct subject *s);
+void world_check_floats(struct world *w, const float *got, const float *expected, size_t count,
+                        const char *what);
+/* Each row of the model lies in the table, and the table has no others. */
+void world_check_rows(struct world *w, struct subject *s);
+
+/* ---- world_calls.c ---- */
+void world_lookup(struct world *w, struct subject *s);
+void world_push(struct world *w, struct subject *s);
+void world_load(struct world *w, struct subject *s);
+void world_prefetch(struct world *w);
+/* Keys [first, last) of a lookup, as the model does it. */
+void model_answer(struct subject *s, struct call *c, uint32_t first, uint32_t last);
+/* Distinct key i of a push; `in_table`: it has a row now. */
+void model_apply(struct subject *s, const struct model_gradient *g, bool insert);
+
+/* ---- world_steps.c ---- */
+void world_lookup_step(struct world *w, struct subject *s); /* begins one if there is none */
+void world_push_step(struct world *w, struct subject *s);
+
+/* ---- world_cut.c ---- */
+void world_cut(struct world *w, struct subject *s); /* begins, steps or aborts one */
+void world_cut_end(struct subject *s);
+/* What the next call may emit at most. */
+uint64_t world_cut_bound(const struct subject *s, uint32_t key_count);
+
+#endif

@@ -1,0 +1,97 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/table_internal.h"
+#include "world.h"
+
+_Noreturn void world_fail(const struct world *w, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fflush(stdout);
+    fprintf(stderr, "table_property: seed %" PRIu64 " failed at operation %" PRIu64 " (%s): ", w->seed,
+            w->operation, w->doing);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, " (table_property --first %" PRIu64 " --worlds 1 --verbose)\n", w->seed);
+    va_end(args);
+    _Exit(1);
+}
+
+bool world_has_row(const struct subject *s, uint64_t key)
+{
+    const struct ps_index *ix = &s->table->index;
+    return ps_index_find(ix, key, ps_key_hash(key, ix->seed)).bucket != NULL;
+}
+
+/* Rows were refused: then the capacity is used up, or so is the arena, up to less than a unit. */
+static void check_refused(struct world *w, struct subject *s, uint64_t refused)
+{
+    const struct mr_feature *f = &s->model.feature;
+    bool full = f->capacity_rows != 0 && s->model.row_count >= f->capacity_rows;
+    bool no_memory = ps_arena_mapped_bytes(w->arena) + PS_ARENA_UNIT_BYTES > ps_arena_limit_bytes(w->arena);
+    WORLD_CHECK(w, refused == 0 || full || no_memory,
+                "%" PRIu64 " rows were refused with %" PRIu64 " of %" PRIu64 " rows and %zu bytes in use",
+                refused, s->model.row_count, f->capacity_rows, ps_arena_mapped_bytes(w->arena));
+}
+
+void world_check_call(struct world *w, struct subject *s)
+{
+    const struct ps_table_counters *got = ps_table_counters(s->table);
+    struct ps_table_counters *expected = &s->expected;
+    check_refused(w, s, got->rows_refused - s->refused);
+    s->refused = got->rows_refused;
+    expected->rows = s->model.row_count;
+    /* Which counter takes a key that has no row and no gradient worth adding depends on what is found out first. */
+    uint64_t left_out = got->gradients_skipped + got->gradients_without_row;
+    WORLD_CHECK(w, left_out == expected->gradients_skipped + expected->gradients_without_row,
+                "%" PRIu64 " gradients were left out, expected %" PRIu64, left_out,
+                expected->gradients_skipped + expected->gradients_without_row);
+    uint64_t skipped = got->gradients_skipped, wanted = expected->gradients_skipped;
+    WORLD_CHECK(w, skipped <= wanted && wanted - skipped <= s->ambiguous,
+                "gradients_skipped is %" PRIu64 ", expected %" PRIu64, skipped, wanted);
+    WORLD_CHECK(w, got->rows_refused - expected->rows_refused <= s->ambiguous,
+                "rows_refused is %" PRIu64 ", expected %" PRIu64, got->rows_refused, expected->rows_refused);
+    expected->rows_refused = got->rows_refused;
+    expected->gradients_skipped = skipped;
+    expected->gradients_without_row = got->gradients_without_row;
+    s->ambiguous = 0;
+#define CHECK_COUNTER(name, help)                                                                            \
+    WORLD_CHECK(w, got->name == expected->name, #name " is %" PRIu64 ", expected %" PRIu64, got->name,       \
+                expected->name);
+    PS_TABLE_COUNTER_LIST(CHECK_COUNTER)
+#undef CHECK_COUNTER
+    WORLD_CHECK(w, ps_table_rows(s->table) == s->model.row_count, "%" PRIu64 " rows, expected %" PRIu64,
+                ps_table_rows(s->table), s->model.row_count);
+    WORLD_CHECK(w, ps_arena_mapped_bytes(w->arena) <= ps_arena_limit_bytes(w->arena), "the limit is passed");
+}
+
+void world_check_floats(struct world *w, const float *got, const float *expected, size_t count,
+                        const char *what)
+{
+    if (memcmp(got, expected, count * sizeof(float)) == 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        bool same =
+            memcmp(&got[i], &expected[i], sizeof(float)) == 0 || (isnan(got[i]) && isnan(expected[i]));
+        WORLD_CHECK(w, same, "%s: float %zu of %zu is %.9g, expected %.9g", what, i, count, (double)got[i],
+                    (double)expected[i]);
+    }
+}
+
+void world_check_rows(struct world *w, struct subject *s)
+{
+    uint32_t bytes = model_stored_bytes(&s->model);
+    uint8_t expected[4 * sizeof(float) * MR_DIM_MAX];
+    for (uint32_t i = 0; i < MODEL_CHAINS; i++)
+        for (const struct model_row *row = s->model.chains[i]; row != NULL; row = row->next) {
+            const struct ps_index *ix = &s->table->index;
+            struct ps_place place = ps_index_find(ix, row->key, ps_key_hash(row->key, ix->seed));
+            WORLD_CHECK(w, place.bucket != NULL, "key %#" PRIx64 " has no row", row->key);
+            model_store(&s->model, row, expected);
+            world_check_floats(w, ps_table_row(s->table, place), (const float *)(const void *)expected,
+                               bytes / sizeof(float), "stored row");
+        }
+}

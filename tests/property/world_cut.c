@@ -1,0 +1,66 @@
+/* Cuts: every row there was at their begin comes out once, as it was then, whatever happens meanwhile. */
+#include <inttypes.h>
+#include <string.h>
+#include "world.h"
+
+static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                 uint32_t count)
+{
+    struct subject *s = self;
+    struct world *w = s->world;
+    uint8_t expected[4 * sizeof(float) * MR_DIM_MAX];
+    WORLD_CHECK(w, t == s->table && count >= 1 && count <= PS_CUT_EMIT_ROWS_MAX, "emit of %u rows", count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct model_row *row = model_find(&s->snapshot, keys[i]);
+        WORLD_CHECK(w, row != NULL, "key %#" PRIx64 " was not there when the cut began", keys[i]);
+        WORLD_CHECK(w, !row->emitted, "key %#" PRIx64 " comes twice", keys[i]);
+        row->emitted = true;
+        model_store(&s->snapshot, row, expected);
+        world_check_floats(w, (const float *)(const void *)rows[i], (const float *)(const void *)expected,
+                           model_stored_bytes(&s->snapshot) / sizeof(float), "row of a cut");
+    }
+    s->emitted += count;
+    s->cut_left -= count;
+}
+
+static void cut_begin(struct world *w, struct subject *s)
+{
+    struct ps_cut cut = {.self = s, .emit = emit};
+    model_copy(&s->snapshot, &s->model);
+    s->cut_left = s->model.row_count;
+    ps_table_cut_begin(s->table, &cut);
+}
+
+void world_cut_end(struct subject *s)
+{
+    model_clear(&s->snapshot);
+    s->cut_left = 0;
+}
+
+uint64_t world_cut_bound(const struct subject *s, uint32_t key_count)
+{
+    return ps_table_cut_rows_max(s->table, key_count);
+}
+
+void world_cut(struct world *w, struct subject *s)
+{
+    w->doing = "cut";
+    if (!ps_table_cut_running(s->table)) {
+        cut_begin(w, s);
+    } else if (random_one_in(&w->rng, 20)) {
+        ps_table_cut_abort(s->table);
+        world_cut_end(s);
+        WORLD_CHECK(w, !ps_table_cut_running(s->table), "a cut goes on that was ended");
+    } else {
+        static const uint32_t most[] = {1, 40, 4000, 100000};
+        uint32_t budget = 1 + random_below(&w->rng, most[random_below(&w->rng, 4)]);
+        bool done = ps_table_cut_step(s->table, budget);
+        WORLD_CHECK(w, s->emitted <= (uint64_t)budget * PS_CUT_BUCKET_ROWS_MAX,
+                    "%" PRIu64 " rows of %u buckets", s->emitted, budget);
+        WORLD_CHECK(w, done == (s->cut_left == 0), "the cut is over: %d, with %" PRIu64 " rows to go", done,
+                    s->cut_left);
+        WORLD_CHECK(w, done != ps_table_cut_running(s->table), "it is over: %d", done);
+        if (done)
+            world_cut_end(s);
+    }
+}

@@ -1,0 +1,149 @@
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include "world.h"
+
+static uint32_t draw_dim(struct world *w)
+{
+    switch (random_below(&w->rng, 16)) {
+    case 0:
+        return 1 + random_below(&w->rng, MR_DIM_MAX);
+    case 1:
+    case 2:
+        return 41 + random_below(&w->rng, 160);
+    case 3:
+    case 4:
+    case 5:
+    case 6:
+        return 8 * (1 + random_below(&w->rng, 4));
+    default:
+        return 1 + random_below(&w->rng, 40);
+    }
+}
+
+static void draw_initializer(struct world *w, struct mr_feature *f)
+{
+    f->initializer = MR_INIT_CONSTANT + random_below(&w->rng, 4);
+    f->init_a = 0.1f * random_float(&w->rng);
+    f->init_b = f->init_a + 0.2f;
+    if (f->initializer == MR_INIT_NORMAL || f->initializer == MR_INIT_TRUNCATED_NORMAL)
+        f->init_b = 0.1f;
+}
+
+static void draw_optimizer(struct world *w, struct mr_feature *f)
+{
+    static const uint32_t kinds[] = {MR_OPT_SGD, MR_OPT_ADAGRAD};
+    f->optimizer = kinds[random_below(&w->rng, sizeof(kinds) / sizeof(kinds[0]))];
+    f->learning_rate = 0.02f + fabsf(random_float(&w->rng));
+    if (f->optimizer == MR_OPT_ADAGRAD) {
+        f->optimizer_args[0] = random_one_in(&w->rng, 4) ? 0.0f : fabsf(random_float(&w->rng));
+        f->optimizer_args[1] = 1e-8f;
+    }
+    if (random_one_in(&w->rng, 4))
+        f->weight_decay = 0.01f;
+    if (random_one_in(&w->rng, 4))
+        f->clip_value = 0.5f;
+    if (random_one_in(&w->rng, 4))
+        f->clip_norm = 0.7f;
+}
+
+struct mr_feature draw_feature(struct world *w)
+{
+    struct mr_feature f = mr_feature_table("table", draw_dim(w));
+    draw_initializer(w, &f);
+    draw_optimizer(w, &f);
+    f.seed = random_next(&w->rng);
+    f.pooling = random_below(&w->rng, 3); /* sum, mean, sqrtn */
+    if (random_one_in(&w->rng, 6))
+        f.capacity_rows = 1 + random_below(&w->rng, 500);
+    assert(model_knows(&f));
+    return f;
+}
+
+/* Keys: any, those of a few partitions of the first table (which then grow again and again), or small numbers. */
+void draw_keys(struct world *w)
+{
+    static const uint64_t extremes[] = {0, UINT64_MAX, 1, UINT64_MAX - 1, UINT64_C(1) << 63};
+    static const uint32_t counts[] = {3, 20, 100, 300, 600, WORLD_KEYS_MAX};
+    uint32_t kind = random_below(&w->rng, 4);
+    w->key_count = counts[random_below(&w->rng, kind == 0 ? 4 : 6)];
+    w->keys = calloc(w->key_count, sizeof(*w->keys));
+    assert(w->keys != NULL);
+    uint64_t seed = w->subjects[0].model.feature.seed, candidate = random_next(&w->rng);
+    uint32_t partition = random_below(&w->rng, MR_PARTITION_COUNT);
+    for (uint32_t i = 0; i < w->key_count; i++) {
+        if (i < sizeof(extremes) / sizeof(extremes[0]) && random_one_in(&w->rng, 2))
+            w->keys[i] = extremes[i];
+        else if (kind == 0) {
+            do
+                candidate++;
+            while ((mr_partition_of(mr_key_hash(candidate, seed)) - partition) % MR_PARTITION_COUNT > 3);
+            w->keys[i] = candidate;
+        } else
+            w->keys[i] = kind == 1 ? i : random_next(&w->rng);
+    }
+}
+
+/* Some keys are used more than others. */
+uint64_t draw_key(struct world *w)
+{
+    uint32_t range = random_one_in(&w->rng, 2) ? w->key_count : w->key_count / 8 + 1;
+    return w->keys[random_below(&w->rng, range)];
+}
+
+static uint32_t draw_count(struct world *w, uint32_t most)
+{
+    static const uint32_t mosts[] = {1, 4, 4, 20, 20, 20, 40, 40, 100, WORLD_CALL_KEYS};
+    uint32_t bound = mosts[random_below(&w->rng, random_one_in(&w->rng, 8) ? 10 : 8)];
+    bound = bound < most ? bound : most;
+    return 1 + random_below(&w->rng, bound);
+}
+
+static void draw_bags(struct world *w, struct call *c, uint32_t bags_max)
+{
+    c->bag_count = 1 + random_below(&w->rng, c->key_count < bags_max ? c->key_count + 1 : bags_max);
+    c->bag_count = c->bag_count < bags_max ? c->bag_count : bags_max;
+    for (uint32_t b = 1; b < c->bag_count; b++)
+        c->offsets[b] = random_below(&w->rng, c->key_count + 1);
+    for (uint32_t i = 2; i < c->bag_count; i++) /* in order: insertion sort */
+        for (uint32_t j = i; j > 1 && c->offsets[j] < c->offsets[j - 1]; j--) {
+            uint32_t lower = c->offsets[j];
+            c->offsets[j] = c->offsets[j - 1];
+            c->offsets[j - 1] = lower;
+        }
+    c->offsets[0] = 0;
+    c->offsets[c->bag_count] = c->key_count;
+}
+
+void draw_call(struct world *w, const struct subject *s, struct call *c)
+{
+    uint32_t most = WORLD_CALL_FLOATS / s->model.dim;
+    most = most < WORLD_CALL_KEYS ? most : WORLD_CALL_KEYS;
+    c->key_count = draw_count(w, most);
+    for (uint32_t i = 0; i < c->key_count; i++)
+        c->keys[i] = draw_key(w);
+    if (random_one_in(&w->rng, 8)) /* all the same */
+        for (uint32_t i = 1; i < c->key_count; i++)
+            c->keys[i] = c->keys[0];
+    c->insert = random_one_in(&w->rng, 2);
+    c->bags = random_one_in(&w->rng, 2);
+    c->bag_count = c->key_count;
+    if (c->bags)
+        draw_bags(w, c, most);
+}
+
+void draw_gradients(struct world *w, const struct subject *s, struct call *c, bool broken)
+{
+    static const float breaks[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-42f};
+    size_t count = (size_t)(c->bags ? c->bag_count : c->key_count) * s->model.dim;
+    float size = random_one_in(&w->rng, 4) ? 1e-3f : 1.0f;
+    for (size_t i = 0; i < count; i++)
+        c->in[i] = size * random_float(&w->rng);
+    for (uint32_t n = broken && random_one_in(&w->rng, 4) ? 1 + random_below(&w->rng, 4) : 0; n > 0; n--)
+        c->in[random_below(&w->rng, (uint32_t)count)] = breaks[random_below(&w->rng, 6)];
+}
+
+uint64_t draw_budget(struct world *w)
+{
+    return random_one_in(&w->rng, 8) ? UINT64_MAX : 1 + random_below(&w->rng, 20000);
+}

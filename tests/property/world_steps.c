@@ -1,0 +1,85 @@
+/* Lookups and pushes in steps, with other calls in between. */
+#include <inttypes.h>
+#include <string.h>
+#include "world.h"
+
+static void lookup_begin(struct world *w, struct subject *s)
+{
+    struct call *c = s->lookup_call;
+    draw_call(w, s, c);
+    memset(c->expected, 0, (size_t)(c->bags ? c->bag_count : c->key_count) * s->model.dim * sizeof(float));
+    s->lookup = (struct ps_table_lookup){.keys = c->keys,
+                                         .key_count = c->key_count,
+                                         .offsets = c->bags ? c->offsets : NULL,
+                                         .bag_count = c->bags ? c->bag_count : 0,
+                                         .insert = c->insert,
+                                         .out = c->out};
+    s->looking = true;
+}
+
+void world_lookup_step(struct world *w, struct subject *s)
+{
+    w->doing = "lookup in steps";
+    if (!s->looking)
+        lookup_begin(w, s);
+    struct call *c = s->lookup_call;
+    struct ps_table_lookup *l = &s->lookup;
+    uint32_t keys_before = l->keys_done, rows_before = l->rows_done;
+    uint64_t budget_bytes = draw_budget(w);
+    bool done = ps_table_lookup_step(s->table, l, &budget_bytes);
+    WORLD_CHECK(w, l->keys_done >= keys_before && l->rows_done >= rows_before, "it went back");
+    model_answer(s, c, keys_before, l->keys_done);
+    uint32_t rows = c->bags ? c->bag_count : c->key_count;
+    WORLD_CHECK(w, l->rows_done <= rows && (!done || l->rows_done == rows), "%u of %u rows, done %d",
+                l->rows_done, rows, done);
+    world_check_floats(w, c->out, c->expected, (size_t)l->rows_done * s->model.dim, "answer in steps");
+    s->looking = !done;
+}
+
+static void push_begin(struct world *w, struct subject *s)
+{
+    struct call *c = w->push_call;
+    draw_call(w, s, c);
+    draw_gradients(w, s, c, false);
+    c->gradient_count = model_gather(&s->model, c->keys, c->key_count, c->bags ? c->offsets : NULL, c->in,
+                                     c->gradients, c->sums);
+    w->push = (struct ps_table_push){.keys = c->keys,
+                                     .key_count = c->key_count,
+                                     .offsets = c->bags ? c->offsets : NULL,
+                                     .bag_count = c->bag_count,
+                                     .gradients = c->in,
+                                     .insert = c->insert};
+    w->pushing = s;
+    w->pushed = 0;
+}
+
+/* Gradients are finite here, so each distinct key that the step has done raises one of these. */
+static uint64_t keys_applied(const struct subject *s)
+{
+    const struct ps_table_counters *n = ps_table_counters(s->table);
+    return n->updates + n->gradients_skipped + n->gradients_without_row;
+}
+
+void world_push_step(struct world *w, struct subject *s)
+{
+    w->doing = "push in steps";
+    if (w->pushing == NULL)
+        push_begin(w, s);
+    s = w->pushing;
+    struct call *c = w->push_call;
+    s->emitted = 0;
+    uint64_t budget_bytes = draw_budget(w), before = keys_applied(s),
+             bound = world_cut_bound(s, c->key_count);
+    bool done = ps_table_push_step(s->table, &w->push, &budget_bytes);
+    WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
+    uint64_t applied = w->pushed + keys_applied(s) - before;
+    WORLD_CHECK(w, applied <= c->gradient_count && (!done || applied == c->gradient_count),
+                "%" PRIu64 " of %u keys, done %d", applied, c->gradient_count, done);
+    for (; w->pushed < applied; w->pushed++)
+        model_apply(s, &c->gradients[w->pushed], c->insert);
+    if (done) {
+        s->expected.keys_pushed += c->key_count;
+        w->pushing = NULL;
+    }
+    world_check_call(w, s);
+}
