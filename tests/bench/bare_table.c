@@ -23,7 +23,8 @@ static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 struct bare_table {
     struct bucket *buckets;
     uint64_t bucket_count;
-    float (*rows)[2 * BARE_DIM]; /* values, Adagrad's state */
+    float *rows;
+    uint32_t row_floats; /* values, Adagrad's state */
     uint64_t row_count, row_capacity;
     float learning_rate;
 };
@@ -35,7 +36,7 @@ static size_t buckets_bytes(const struct bare_table *t)
 
 static size_t rows_bytes(const struct bare_table *t)
 {
-    return t->row_capacity * sizeof(t->rows[0]);
+    return t->row_capacity * t->row_floats * sizeof(float);
 }
 
 static void *map(size_t bytes)
@@ -50,13 +51,14 @@ static void *map(size_t bytes)
     return p;
 }
 
-struct bare_table *bare_table_create(uint64_t row_count, uint32_t dim, float learning_rate)
+struct bare_table *bare_table_create(uint64_t row_count, bool with_state, float learning_rate)
 {
     struct bare_table *t = calloc(1, sizeof(*t));
-    if (t == NULL || dim != BARE_DIM)
+    if (t == NULL)
         exit(1);
     t->bucket_count = (uint64_t)((double)row_count / BUCKET_KEYS / LOAD) + 16;
     t->row_capacity = row_count;
+    t->row_floats = with_state ? 2 * BARE_DIM : BARE_DIM;
     t->learning_rate = learning_rate;
     t->buckets = map(buckets_bytes(t));
     t->rows = map(rows_bytes(t));
@@ -89,27 +91,29 @@ void bare_table_insert(struct bare_table *t, const uint64_t *keys, uint32_t key_
             b = next(t, b);
         b->keys[b->count] = keys[i];
         b->rows[b->count++] = (uint32_t)t->row_count;
-        for (uint32_t j = 0; j < BARE_DIM; j++)
-            t->rows[t->row_count][BARE_DIM + j] = 0.1f;
+        for (uint32_t j = BARE_DIM; j < t->row_floats; j++)
+            t->rows[t->row_count * t->row_floats + j] = 0.1f;
         t->row_count++;
     }
 }
 
-static inline float *find(const struct bare_table *t, struct bucket *b, uint64_t key)
+static inline __attribute__((always_inline)) float *find(const struct bare_table *t, struct bucket *b,
+                                                         uint64_t key, uint32_t row_floats)
 {
     for (;; b = next(t, b)) {
         uint32_t match = 0;
         for (uint32_t i = 0; i < BUCKET_KEYS; i++)
             match |= (uint32_t)(b->keys[i] == key) << i;
         if (match != 0)
-            return t->rows[b->rows[__builtin_ctz(match)]];
+            return t->rows + (size_t)b->rows[__builtin_ctz(match)] * row_floats;
     }
 }
 
 /* Walks the keys in groups whose misses overlap, and gives each row, in order, to `sink`. */
 static inline __attribute__((always_inline)) void
-each_row(const struct bare_table *t, const uint64_t *keys, uint32_t key_count, uint32_t row_lines,
-         void (*sink)(const struct bare_table *t, void *arg, uint32_t i, float *row), void *arg)
+each_row(const struct bare_table *t, const uint64_t *keys, uint32_t key_count, uint32_t row_floats,
+         uint32_t row_lines, void (*sink)(const struct bare_table *t, void *arg, uint32_t i, float *row),
+         void *arg)
 {
     struct bucket *buckets[2][GROUP];
     float *rows[2][GROUP];
@@ -122,7 +126,7 @@ each_row(const struct bare_table *t, const uint64_t *keys, uint32_t key_count, u
         uint32_t found = step - 1, used = step - 2;
         for (uint32_t i = found * GROUP; step >= 1 && found < groups && i < key_count && i < step * GROUP;
              i++) {
-            float *row = find(t, buckets[found % 2][i % GROUP], keys[i]);
+            float *row = find(t, buckets[found % 2][i % GROUP], keys[i], row_floats);
             for (uint32_t line = 0; line < row_lines; line++)
                 __builtin_prefetch(row + line * 16);
             rows[found % 2][i % GROUP] = row;
@@ -139,7 +143,10 @@ static inline void copy_row(const struct bare_table *t, void *arg, uint32_t i, f
 
 void bare_table_lookup(const struct bare_table *t, const uint64_t *keys, uint32_t key_count, float *out)
 {
-    each_row(t, keys, key_count, 1, copy_row, out);
+    if (t->row_floats == BARE_DIM) /* constants, so that the compiler shifts instead of multiplying */
+        each_row(t, keys, key_count, BARE_DIM, 1, copy_row, out);
+    else
+        each_row(t, keys, key_count, 2 * BARE_DIM, 1, copy_row, out);
 }
 
 struct sums {
@@ -161,7 +168,10 @@ void bare_table_sum(const struct bare_table *t, const uint64_t *keys, uint32_t b
 {
     memset(out, 0, (size_t)bag_count * BARE_DIM * sizeof(float));
     struct sums s = {out, bag_keys};
-    each_row(t, keys, bag_count * bag_keys, 1, add_row, &s);
+    if (t->row_floats == BARE_DIM)
+        each_row(t, keys, bag_count * bag_keys, BARE_DIM, 1, add_row, &s);
+    else
+        each_row(t, keys, bag_count * bag_keys, 2 * BARE_DIM, 1, add_row, &s);
 }
 
 static inline void update_row(const struct bare_table *t, void *arg, uint32_t i, float *row)
@@ -179,5 +189,5 @@ void bare_table_push(struct bare_table *t, const uint64_t *keys, uint32_t key_co
         const float *in;
         void *arg;
     } g = {.in = gradients};
-    each_row(t, keys, key_count, 2, update_row, g.arg);
+    each_row(t, keys, key_count, 2 * BARE_DIM, 2, update_row, g.arg);
 }

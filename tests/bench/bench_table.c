@@ -1,10 +1,10 @@
 /* Measures tables in process, each next to a bare loop over the same keys and rows (tests/bench/bare_table.h): hash, probe,
  * prefetched gather, and nothing else. One JSON object per line:
- *   {"name": "table_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87, "better": "higher",
- *    "target": 0.85, "met": true}
+ *   {"name": "table_sgd_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87, "better": "higher",
+ *    "target": 0.85}
  * Table and bare loop take turns, and each call's best turn counts: the machine's noise only ever slows down.
  *
- * bench_table [THOUSANDS_OF_ROWS ...]   default: 160 1000
+ * bench_table [--optimizer sgd|adagrad] [THOUSANDS_OF_ROWS ...]   default: adagrad, 160 1000
  */
 #include <inttypes.h>
 #include <math.h>
@@ -14,24 +14,33 @@
 #include <string.h>
 #include <time.h>
 #include "bare_table.h"
+#include "bench_keys.h"
 #include "ps/table.h"
 
-#define DIM        16u
+#define DIM        BARE_DIM
 #define CALL_KEYS  13312u /* 512 samples x 26 slots */
 #define BAG_KEYS   26u
 #define BAGS       (CALL_KEYS / BAG_KEYS)
 #define CALLS      64u
+#define KEYS       ((size_t)CALLS * CALL_KEYS)
 #define TURNS      9u
 #define ZIPF_SHAPE 1.05
 
 struct bench {
     uint64_t row_count;
+    bool adagrad;
     struct ps_arena *arena;
     struct ps_table *table;
     struct bare_table *bare;
-    uint64_t *keys; /* [CALLS, CALL_KEYS] */
+    uint64_t *uniform, *zipf; /* [CALLS, CALL_KEYS] */
     uint32_t *offsets;
     float *out, *gradients; /* [CALL_KEYS, DIM] */
+};
+
+/* One side of a comparison. */
+struct side {
+    void (*call)(struct bench *b, const uint64_t *keys);
+    const uint64_t *keys; /* [CALLS, CALL_KEYS] */
 };
 
 static double now_us(void)
@@ -39,21 +48,6 @@ static double now_us(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static uint64_t random_next(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-/* The i-th key: any u64, without a pattern. */
-static uint64_t key_at(uint64_t i)
-{
-    uint64_t state = i;
-    return random_next(&state);
 }
 
 static void *allocate(size_t bytes)
@@ -67,23 +61,22 @@ static void *allocate(size_t bytes)
     return p;
 }
 
-static void report(const char *name, uint64_t row_count, double value, const char *unit, double limit,
-                   double target)
+static void report(const struct bench *b, const char *name, double value, const char *unit, double limit,
+                   const char *better, double target)
 {
-    double ratio = value / limit;
-    printf("{\"name\": \"%s_%" PRIu64
-           "k\", \"value\": %.2f, \"unit\": \"%s\", \"limit\": %.2f, \"ratio\": %.3f, "
-           "\"better\": \"higher\", \"target\": %.2f, \"met\": %s}\n",
-           name, row_count / 1000, value, unit, limit, ratio, target, ratio >= target ? "true" : "false");
+    printf("{\"name\": \"table_%s_%s_%" PRIu64 "k\", \"value\": %.2f, \"unit\": \"%s\", \"limit\": %.2f, "
+           "\"ratio\": %.3f, \"better\": \"%s\", \"target\": %.2f}\n",
+           b->adagrad ? "adagrad" : "sgd", name, b->row_count / 1000, value, unit, limit, value / limit,
+           better, target);
     fflush(stdout);
 }
 
 /* Lowers best_us[call] to this turn's time of each call. */
-static void turn_of(struct bench *b, void (*call)(struct bench *b, const uint64_t *keys), double *best_us)
+static void turn_of(struct bench *b, const struct side *side, double *best_us)
 {
     for (uint32_t i = 0; i < CALLS; i++) {
         double t0 = now_us();
-        call(b, b->keys + (size_t)i * CALL_KEYS);
+        side->call(b, side->keys + (size_t)i * CALL_KEYS);
         best_us[i] = fmin(best_us[i], now_us() - t0);
     }
 }
@@ -96,19 +89,16 @@ static double mean(const double *us)
     return sum / CALLS;
 }
 
-static void compare(struct bench *b, const char *name, void (*table)(struct bench *b, const uint64_t *keys),
-                    void (*bare)(struct bench *b, const uint64_t *keys), double target)
+static void compare(struct bench *b, const char *name, struct side side, struct side limit, double target)
 {
-    double table_us[CALLS], bare_us[CALLS];
+    double side_us[CALLS], limit_us[CALLS];
     for (uint32_t i = 0; i < CALLS; i++)
-        table_us[i] = bare_us[i] = INFINITY;
+        side_us[i] = limit_us[i] = INFINITY;
     for (uint32_t turn = 0; turn < TURNS; turn++) {
-        turn_of(b, table, table_us);
-        turn_of(b, bare, bare_us);
+        turn_of(b, &side, side_us);
+        turn_of(b, &limit, limit_us);
     }
-    report(name, b->row_count, CALL_KEYS / mean(table_us), "Mkeys/s", CALL_KEYS / mean(bare_us), target);
-    fprintf(stderr, "  %s: %.1f us a call of %u keys, bare loop %.1f us\n", name, mean(table_us), CALL_KEYS,
-            mean(bare_us));
+    report(b, name, CALL_KEYS / mean(side_us), "Mkeys/s", CALL_KEYS / mean(limit_us), "higher", target);
 }
 
 static void table_lookup(struct bench *b, const uint64_t *keys)
@@ -138,123 +128,123 @@ static void bare_push(struct bench *b, const uint64_t *keys)
 
 static void fill(struct bench *b)
 {
-    double worst_us = 0, t0 = now_us();
+    uint64_t keys[CALL_KEYS];
     for (uint64_t i = 0; i < b->row_count; i += CALL_KEYS) {
         uint32_t n = b->row_count - i < CALL_KEYS ? (uint32_t)(b->row_count - i) : CALL_KEYS;
         for (uint32_t j = 0; j < n; j++)
-            b->keys[j] = key_at(i + j);
-        double t1 = now_us();
-        ps_table_lookup(b->table, b->keys, n, true, b->out);
-        double us = now_us() - t1;
-        worst_us = us > worst_us ? us : worst_us;
-        bare_table_insert(b->bare, b->keys, n);
+            keys[j] = bench_key_at(i + j);
+        ps_table_lookup(b->table, keys, n, true, b->out);
+        bare_table_insert(b->bare, keys, n);
     }
-    double rows = (double)ps_table_rows(b->table);
-    fprintf(stderr,
-            "%.0f rows of %u floats and their state: filled in %.2f s, slowest call of %u new rows %.0f us; "
-            "index %.1f "
-            "bytes a row, rows %.1f, mapped %.1f\n",
-            rows, DIM, (now_us() - t0) / 1e6, CALL_KEYS, worst_us,
-            (double)ps_table_index_bytes(b->table) / rows, (double)ps_table_row_bytes_total(b->table) / rows,
-            (double)ps_arena_mapped_bytes(b->arena) / rows);
-}
-
-static double thread_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-/* Slowest single insert of a new key, in processor time: what growing and fresh memory cost at worst. */
-static void insert_one_by_one(struct bench *b)
-{
-    double worst_us = 0;
-    for (uint64_t i = 0; i < b->row_count / 4; i++) {
-        uint64_t key = key_at(b->row_count + i);
-        double t0 = thread_us();
-        ps_table_lookup(b->table, &key, 1, true, b->out);
-        double us = thread_us() - t0;
-        worst_us = us > worst_us ? us : worst_us;
-    }
-    fprintf(stderr, "  slowest of %" PRIu64 " single inserts: %.0f us\n", b->row_count / 4, worst_us);
-}
-
-static void keys_uniform(struct bench *b)
-{
-    uint64_t seed = 42;
-    for (uint32_t i = 0; i < CALLS * CALL_KEYS; i++)
-        b->keys[i] = key_at(random_next(&seed) % b->row_count);
-}
-
-/* Zipf by inversion of the continuous distribution: close enough in shape, and quick. */
-static void keys_zipf(struct bench *b)
-{
-    uint64_t seed = 43;
-    double span = pow((double)b->row_count, 1 - ZIPF_SHAPE) - 1;
-    for (uint32_t i = 0; i < CALLS * CALL_KEYS; i++) {
-        double u = (double)(random_next(&seed) >> 11) * 0x1p-53;
-        uint64_t rank = (uint64_t)pow(1 + u * span, 1 / (1 - ZIPF_SHAPE)) - 1;
-        b->keys[i] = key_at(rank < b->row_count ? rank : b->row_count - 1);
+    if (ps_table_rows(b->table) != b->row_count) {
+        fprintf(stderr, "bench_table: only %" PRIu64 " rows were made\n", ps_table_rows(b->table));
+        exit(1);
     }
 }
 
-static void run(uint64_t row_count)
+/* Memory of the whole table beside its rows' bytes alone. */
+static void report_memory(const struct bench *b)
 {
-    struct bench b = {.row_count = row_count};
+    double rows = (double)b->row_count, index_bytes = (double)ps_table_index_bytes(b->table),
+           row_bytes = (double)ps_table_row_bytes_total(b->table),
+           raw_bytes = ps_table_stored_row_bytes(b->table);
+    report(b, "memory", (double)ps_arena_mapped_bytes(b->arena) / rows, "bytes/row", raw_bytes, "lower",
+           1.15);
+    fprintf(stderr, "  bytes a row: index %.1f, rows %.1f, in use %.1f, mapped %.1f; raw %.0f\n",
+            index_bytes / rows, row_bytes / rows, (double)ps_arena_allocated_bytes(b->arena) / rows,
+            (double)ps_arena_mapped_bytes(b->arena) / rows, raw_bytes);
+}
+
+static void bench_open(struct bench *b)
+{
     struct mr_feature feature = mr_feature_table("bench", DIM);
-    feature.optimizer = MR_OPT_ADAGRAD;
-    feature.optimizer_args[0] = 0.1f;
-    feature.optimizer_args[1] = 1e-10f;
+    feature.optimizer = b->adagrad ? MR_OPT_ADAGRAD : MR_OPT_SGD;
+    if (b->adagrad) {
+        feature.optimizer_args[0] = 0.1f;
+        feature.optimizer_args[1] = 1e-10f;
+    }
     feature.initializer = MR_INIT_UNIFORM;
     feature.init_a = -0.05f;
     feature.init_b = 0.05f;
     const char *what = "";
-    b.arena = ps_arena_create((size_t)row_count * 320 + ((size_t)64 << 20));
-    if (b.arena == NULL || ps_table_create(&feature, b.arena, &b.table, &what) != MR_OK) {
+    b->arena = ps_arena_create((size_t)b->row_count * 320 + ((size_t)64 << 20));
+    if (b->arena == NULL || ps_table_create(&feature, b->arena, &b->table, &what) != MR_OK) {
         fprintf(stderr, "bench_table: cannot make a table %s\n", what);
         exit(1);
     }
-    b.bare = bare_table_create(row_count, DIM, feature.learning_rate);
-    b.keys = allocate(CALLS * CALL_KEYS * sizeof(uint64_t));
-    b.offsets = allocate((BAGS + 1) * sizeof(uint32_t));
-    b.out = allocate(CALL_KEYS * DIM * sizeof(float));
-    b.gradients = allocate(CALL_KEYS * DIM * sizeof(float));
+    b->bare = bare_table_create(b->row_count, b->adagrad, feature.learning_rate);
+    b->uniform = allocate(KEYS * sizeof(uint64_t));
+    b->zipf = allocate(KEYS * sizeof(uint64_t));
+    b->offsets = allocate((BAGS + 1) * sizeof(uint32_t));
+    b->out = allocate(CALL_KEYS * DIM * sizeof(float));
+    b->gradients = allocate(CALL_KEYS * DIM * sizeof(float));
+    bench_keys_uniform(b->uniform, KEYS, b->row_count, 42);
+    bench_keys_zipf(b->zipf, KEYS, b->row_count, ZIPF_SHAPE, 43);
     for (uint32_t i = 0; i <= BAGS; i++)
-        b.offsets[i] = i * BAG_KEYS;
+        b->offsets[i] = i * BAG_KEYS;
     for (uint32_t i = 0; i < CALL_KEYS * DIM; i++)
-        b.gradients[i] = 1e-3f * (float)(i % 17);
+        b->gradients[i] = 1e-3f * (float)(i % 17);
+}
+
+static void bench_close(struct bench *b)
+{
+    ps_table_destroy(b->table);
+    ps_arena_destroy(b->arena);
+    bare_table_destroy(b->bare);
+    free(b->uniform);
+    free(b->zipf);
+    free(b->offsets);
+    free(b->out);
+    free(b->gradients);
+}
+
+static void run(uint64_t row_count, bool adagrad)
+{
+    struct bench b = {.row_count = row_count, .adagrad = adagrad};
+    bench_open(&b);
     fill(&b);
-    keys_uniform(&b);
-    compare(&b, "table_lookup", table_lookup, bare_lookup, 0.85);
-    compare(&b, "table_lookup_summed", table_sum, bare_sum, 0.85);
-    compare(&b, "table_push_adagrad", table_push, bare_push, 0.80);
-    keys_zipf(&b);
-    compare(&b, "table_lookup_zipf", table_lookup, bare_lookup, 0.85);
-    compare(&b, "table_push_adagrad_zipf", table_push, bare_push, 0.80);
-    insert_one_by_one(&b);
-    ps_table_destroy(b.table);
-    ps_arena_destroy(b.arena);
-    bare_table_destroy(b.bare);
-    free(b.keys);
-    free(b.offsets);
-    free(b.out);
-    free(b.gradients);
+    report_memory(&b);
+    compare(&b, "lookup", (struct side){table_lookup, b.uniform}, (struct side){bare_lookup, b.uniform},
+            0.85);
+    compare(&b, "lookup_summed", (struct side){table_sum, b.uniform}, (struct side){bare_sum, b.uniform},
+            0.85);
+    compare(&b, "lookup_zipf", (struct side){table_lookup, b.zipf}, (struct side){bare_lookup, b.zipf}, 0.85);
+    compare(&b, "zipf_to_uniform", (struct side){table_lookup, b.zipf},
+            (struct side){table_lookup, b.uniform}, 1.0);
+    if (adagrad) {
+        compare(&b, "push", (struct side){table_push, b.uniform}, (struct side){bare_push, b.uniform}, 0.80);
+        compare(&b, "push_zipf", (struct side){table_push, b.zipf}, (struct side){bare_push, b.zipf}, 0.80);
+        compare(&b, "push_zipf_to_uniform", (struct side){table_push, b.zipf},
+                (struct side){table_push, b.uniform}, 1.0);
+    }
+    bench_close(&b);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: bench_table [--optimizer sgd|adagrad] [THOUSANDS_OF_ROWS ...]\n");
+    return 2;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 2) {
-        run(160000);
-        run(1000000);
+    bool adagrad = true;
+    int first = 1;
+    if (argc > 2 && strcmp(argv[1], "--optimizer") == 0) {
+        adagrad = strcmp(argv[2], "adagrad") == 0;
+        if (!adagrad && strcmp(argv[2], "sgd") != 0)
+            return usage();
+        first = 3;
     }
-    for (int i = 1; i < argc; i++) {
+    if (argc == first) {
+        run(160000, adagrad);
+        run(1000000, adagrad);
+    }
+    for (int i = first; i < argc; i++) {
         uint64_t thousands = strtoull(argv[i], NULL, 10);
-        if (thousands < 1 || thousands > 1000000) {
-            fprintf(stderr, "bench_table: \"%s\": give thousands of rows, 1..1000000\n", argv[i]);
-            return 2;
-        }
-        run(thousands * 1000);
+        if (thousands < 1 || thousands > 1000000)
+            return usage();
+        run(thousands * 1000, adagrad);
     }
     return 0;
 }

@@ -25,6 +25,7 @@ LOSS_PPM = 10000
 PROBE_US = 1032  # least time that a sender waits beyond a round trip before it asks: MR_PTO_GRANULARITY_US and a timer tick
 DEMO_SAMPLE_BYTES = 13 * 9 * 4 * 2  # slots, factors and weight, float, there and back
 READY_SECONDS = 30
+TABLE_LARGE_BYTES = 10 << 30  # that 50 M rows of 16 floats and their bare copy take
 FIRST = ["nice", "-n", "-20"]  # whatever else runs on the machine comes after the two
 
 # name: (unit, better, target, what the target is compared with: "ratio" or "value")
@@ -44,7 +45,7 @@ ROWS = {
     "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
     "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
     "demo_samples": ("samples/s", "higher", 5 * 134e3, "value"),
-}
+}  # and those of bench_table, bench_growth and bench_skew, which name their targets themselves
 
 
 def run(*command, **options):
@@ -104,7 +105,7 @@ def client_lines(space, command, environment=None):
     """Runs a client pinned to its CPU; its JSON lines by name."""
     prefix = FIRST + (["ip", "netns", "exec", space] if space else [])
     done = subprocess.run(prefix + ["taskset", "-c", str(CPU_CLIENT)] + command, text=True, capture_output=True,
-                          check=False, timeout=300, env=dict(os.environ, **(environment or {})))
+                          check=False, timeout=900, env=dict(os.environ, **(environment or {})))
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
     lines = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
@@ -116,6 +117,7 @@ class Bench:
         self.build = os.path.abspath(arguments.build)
         self.driver, self.mtu, self.runs = arguments.driver, arguments.mtu, arguments.runs
         self.garbage = arguments.garbage
+        self.rows = dict(ROWS)
         self.rounds = {name: [] for name in ROWS}  # (value, limit) per round
         self.notes = {}
         self.blast_us = None
@@ -194,13 +196,30 @@ class Bench:
         with serving(None, self.node_arguments(directory, "memif", socket), "ready"):
             garbage = client_lines(None, [self.program("tests/bench/garbage_load"), "--socket", socket, "--server",
                                           f"{SERVER_IP}:{PORT}", "--packets", str(self.garbage), "--json"])
-        in_process = client_lines(None, [self.program("tests/bench/bench_table"), "1000"])
+        in_process = client_lines(None, [self.program("tests/bench/bench_table"), "--optimizer", "sgd", "1000"])
         self.add("memif_lookup_1", load["memif_lookup_1"]["value"], load["memif_echo"]["value"])
         garbage = garbage["garbage"]
         self.add("memif_echo_under_garbage", garbage["calls_per_s"],
                  garbage["calls_per_s_alone"] * (1 - garbage["share"]))
         self.add("memif_lookup_large", load["memif_lookup_large"]["value"],
-                 in_process["table_lookup_1000k"]["limit"] * 1e6)
+                 in_process["table_sgd_lookup_1000k"]["limit"] * 1e6)
+
+    def in_process(self, program, *arguments):
+        for name, line in client_lines(None, [self.program(f"tests/bench/{program}"), *arguments]).items():
+            self.rows[name] = (line["unit"], line["better"], line["target"], "ratio")
+            self.rounds.setdefault(name, []).append((line["value"], line["limit"]))
+
+    def table_round(self):
+        self.in_process("bench_table", "--optimizer", "sgd", "1000", "10000")
+        self.in_process("bench_table", "--optimizer", "adagrad", "1000", "10000")
+
+    def table_large(self):
+        self.in_process("bench_skew")
+        if available_bytes() < TABLE_LARGE_BYTES:
+            print("bench: not enough memory for tables of 50 M rows: left out", file=sys.stderr)
+            return
+        self.in_process("bench_table", "--optimizer", "sgd", "50000")
+        self.in_process("bench_growth")
 
     def demo(self):
         done = subprocess.run(["scripts/demo.sh"], env=dict(os.environ, MILLRACE_BUILD=self.build), text=True,
@@ -216,7 +235,7 @@ class Bench:
 
     def results(self):
         rows = []
-        for name, (unit, better, target, measure) in ROWS.items():
+        for name, (unit, better, target, measure) in self.rows.items():
             rounds = self.rounds[name]
             if not rounds:
                 continue
@@ -230,6 +249,14 @@ class Bench:
                          "limit": statistics.median(limits) if limits else None, "ratio": ratio, "better": better,
                          "target": target, "target_of": measure, "met": met})
         return rows
+
+
+def available_bytes():
+    with open("/proc/meminfo", encoding="utf-8") as info:
+        for line in info:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def cpu_name():
@@ -249,12 +276,12 @@ def number(value):
 def print_table(rows, notes):
     kernel = os.uname().release.split("-")[0]
     print(f"{cpu_name()}, {os.cpu_count()} CPUs, Linux {kernel}; {notes.get('port', '')}")
-    print(f"{'name':24} {'value':>12} {'unit':10} {'limit':>12} {'ratio':>7}  target        met")
+    print(f"{'name':34} {'value':>12} {'unit':10} {'limit':>12} {'ratio':>7}  target        met")
     for row in rows:
         bound = "<=" if row["better"] == "lower" else ">="
         kind = "x limit" if row["target_of"] == "ratio" else row["unit"]
         target = f"{bound} {number(row['target'])} {kind}"
-        print(f"{row['name']:24} {number(row['value']):>12} {row['unit']:10} {number(row['limit']):>12} "
+        print(f"{row['name']:34} {number(row['value']):>12} {row['unit']:10} {number(row['limit']):>12} "
               f"{number(row['ratio']):>7}  {target:20} {'yes' if row['met'] else 'no'}")
 
 
@@ -266,7 +293,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="rounds; ratios are medians over them (default 3)")
     parser.add_argument("--runs", type=int, default=500, help="repetitions of each bulk call (default 500)")
     parser.add_argument("--garbage", type=int, default=10_000_000, help="packets of it (default 10,000,000)")
-    parser.add_argument("--skip", action="append", default=[], choices=["veth", "memif", "demo"],
+    parser.add_argument("--skip", action="append", default=[], choices=["veth", "memif", "table", "demo"],
                         help="leave a part out")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -285,6 +312,10 @@ def main():
                 bench.veth_round(directory)
             if "memif" not in arguments.skip:
                 bench.memif_round(directory)
+            if "table" not in arguments.skip:
+                bench.table_round()
+        if "table" not in arguments.skip:
+            bench.table_large()
         if "demo" not in arguments.skip:
             bench.demo()
     except (RuntimeError, subprocess.SubprocessError, OSError) as failure:

@@ -1,0 +1,143 @@
+/* Inserts rows one small call after the other while a table grows, and tells how long the slowest call took.
+ *
+ * The same inserts in the same order grow the table at the same calls. So the whole is done several times, and the least time
+ * of each call counts: what growing costs comes again each time, what the machine's scheduler costs does not. Lookups of as many
+ * keys that are there are timed in between in the same way: their slowest shows how much noise is left. JSON, as bench_table:
+ *   {"name": "table_insert_growing", "value": 90, "unit": "us", "limit": 200, ...}   value: the slowest call
+ *
+ * bench_growth [THOUSANDS_FIRST THOUSANDS_LAST [KEYS_PER_CALL]]   default: 1000 50000 16
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include "bench_keys.h"
+#include "ps/table.h"
+
+#define DIM            16u
+#define TIMES          3u
+#define CALL_KEYS_MAX  1024u
+#define FILL_KEYS      4096u
+#define LIMIT_US       200.0
+#define ROW_BYTES_MOST 160u /* index and all */
+
+static const double bounds_us[] = {10, 20, 50, 100, LIMIT_US};
+#define BOUNDS (sizeof(bounds_us) / sizeof(bounds_us[0]))
+
+struct growth {
+    struct ps_arena *arena;
+    struct ps_table *table;
+    uint32_t call_keys, calls;
+    float *insert_us, *lookup_us; /* [calls]: the least time of each */
+    float out[FILL_KEYS * DIM];
+};
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static void table_open(struct growth *g, uint64_t rows_last)
+{
+    struct mr_feature feature = mr_feature_table("bench", DIM);
+    feature.optimizer = MR_OPT_SGD;
+    feature.initializer = MR_INIT_UNIFORM;
+    feature.init_a = -0.05f;
+    feature.init_b = 0.05f;
+    const char *what = "";
+    g->arena = ps_arena_create((size_t)rows_last * ROW_BYTES_MOST + ((size_t)64 << 20));
+    if (g->arena == NULL || ps_table_create(&feature, g->arena, &g->table, &what) != MR_OK) {
+        fprintf(stderr, "bench_growth: cannot make a table %s\n", what);
+        exit(1);
+    }
+}
+
+/* Looks up keys [first, first + count), which makes those that are not there; the time it takes. */
+static double lookup_us(struct growth *g, uint64_t first, uint32_t count)
+{
+    uint64_t keys[FILL_KEYS];
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = bench_key_at(first + i);
+    double t0 = now_us();
+    ps_table_lookup(g->table, keys, count, true, g->out);
+    return now_us() - t0;
+}
+
+static void grow_once(struct growth *g, uint64_t rows_first)
+{
+    uint64_t rows_last = rows_first + (uint64_t)g->calls * g->call_keys, seed = 44;
+    table_open(g, rows_last);
+    for (uint64_t i = 0; i < rows_first; i += FILL_KEYS)
+        (void)lookup_us(g, i, rows_first - i < FILL_KEYS ? (uint32_t)(rows_first - i) : FILL_KEYS);
+    for (uint32_t i = 0; i < g->calls; i++) {
+        double us = lookup_us(g, rows_first + (uint64_t)i * g->call_keys, g->call_keys);
+        g->insert_us[i] = fminf(g->insert_us[i], (float)us);
+        us = lookup_us(g, bench_random_next(&seed) % (rows_first - g->call_keys), g->call_keys);
+        g->lookup_us[i] = fminf(g->lookup_us[i], (float)us);
+    }
+    if (ps_table_rows(g->table) != rows_last) {
+        fprintf(stderr, "bench_growth: %" PRIu64 " rows instead of %" PRIu64 "\n", ps_table_rows(g->table),
+                rows_last);
+        exit(1);
+    }
+    ps_table_destroy(g->table);
+    ps_arena_destroy(g->arena);
+}
+
+static double slowest_of(const float *us, uint32_t count, const char *name)
+{
+    uint32_t calls[BOUNDS + 1] = {0};
+    double slowest = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t bound = 0;
+        while (bound < BOUNDS && (double)us[i] > bounds_us[bound])
+            bound++;
+        calls[bound]++;
+        slowest = fmax(slowest, (double)us[i]);
+    }
+    fprintf(stderr, "  %s: %u calls, slowest %.1f us;", name, count, slowest);
+    for (uint32_t i = 0; i < BOUNDS; i++)
+        fprintf(stderr, " up to %.0f us: %u,", bounds_us[i], calls[i]);
+    fprintf(stderr, " more: %u\n", calls[BOUNDS]);
+    return slowest;
+}
+
+static float *times(uint32_t count)
+{
+    float *us = malloc(count * sizeof(*us));
+    if (us == NULL)
+        exit(1);
+    for (uint32_t i = 0; i < count; i++)
+        us[i] = INFINITY;
+    return us;
+}
+
+int main(int argc, char **argv)
+{
+    static struct growth g;
+    uint64_t first = argc > 2 ? strtoull(argv[1], NULL, 10) * 1000 : 1000000;
+    uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) * 1000 : 50000000;
+    g.call_keys = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 16;
+    if (argc == 2 || g.call_keys < 1 || g.call_keys > CALL_KEYS_MAX || first <= CALL_KEYS_MAX ||
+        last <= first || (last - first) / g.call_keys > UINT32_MAX) {
+        fprintf(stderr, "usage: bench_growth [THOUSANDS_FIRST THOUSANDS_LAST [KEYS_PER_CALL]]\n");
+        return 2;
+    }
+    g.calls = (uint32_t)((last - first) / g.call_keys);
+    g.insert_us = times(g.calls);
+    g.lookup_us = times(g.calls);
+    for (uint32_t i = 0; i < TIMES; i++)
+        grow_once(&g, first);
+    double slowest_us = slowest_of(g.insert_us, g.calls, "inserts while growing");
+    double noise_us = slowest_of(g.lookup_us, g.calls, "lookups in between");
+    printf(
+        "{\"name\": \"table_insert_growing\", \"value\": %.1f, \"unit\": \"us\", \"limit\": %.0f, \"ratio\": "
+        "%.2f, \"better\": \"lower\", \"target\": 1.0, \"noise_us\": %.1f}\n",
+        slowest_us, LIMIT_US, slowest_us / LIMIT_US, noise_us);
+    free(g.insert_us);
+    free(g.lookup_us);
+    return 0;
+}
