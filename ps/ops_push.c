@@ -1,5 +1,6 @@
 /* Gradients: what pushes by keys and by batch id have in common, and those by keys. */
 #include <assert.h>
+#include <float.h>
 #include <stddef.h>
 #include <string.h>
 #include "ps/ops_push.h"
@@ -19,15 +20,36 @@ static bool check_named_once(const struct ps_op *op, const struct ps_push *push,
     return true;
 }
 
-struct ps_feature *ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t at)
+static bool check_head_words(const struct ps_op *op, const char *name, const struct mr_push_head *head)
 {
-    struct ps_feature *f;
-    if (!ps_check_vector(op, at, MR_U32, 2, "feature") ||
-        (f = ps_check_feature(op, ps_tensor_u32(&op->tensors[at], 0))) == NULL ||
-        !check_named_once(op, push, f)) {
-        return NULL;
+    if (head->flags != 0 || head->zero != 0) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "%s: flags 0x%x and last word 0x%x of the push's head: this server knows none", name,
+                         head->flags, head->zero);
     }
-    return f;
+    if (!(head->learning_rate >= 0 && head->learning_rate <= FLT_MAX)) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "%s: learning rate %g of the push: it is positive, or 0 for the feature's own", name,
+                         (double)head->learning_rate);
+    }
+    return true;
+}
+
+bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t at,
+                        struct ps_push_part *out)
+{
+    struct mr_push_head head;
+    struct ps_feature *f;
+    if (!ps_check_vector(op, at, MR_U32, MR_PUSH_HEAD_WORDS, "head of the push")) {
+        return false;
+    }
+    memcpy(&head, op->tensors[at].data, sizeof(head));
+    f = ps_check_feature(op, head.feature);
+    if (f == NULL || !check_head_words(op, f->feature.name, &head) || !check_named_once(op, push, f)) {
+        return false;
+    }
+    *out = (struct ps_push_part){.feature = f, .learning_rate = head.learning_rate};
+    return true;
 }
 
 bool ps_push_check_variable(const struct ps_op *op, const struct ps_feature *f, uint32_t at)
@@ -179,8 +201,8 @@ bool ps_push_drop(const struct ps_op *op, void *state)
 static bool check_push(const struct ps_op *op, struct ps_push *push)
 {
     for (uint32_t at = 0; at < op->tensor_count;) {
-        struct ps_push_part part = {.feature = ps_push_check_head(op, push, at)};
-        if (part.feature == NULL) {
+        struct ps_push_part part;
+        if (!ps_push_check_head(op, push, at, &part)) {
             return false;
         }
         if (part.feature->variable != NULL) {

@@ -31,8 +31,9 @@ struct ps_push {
 };
 
 void ps_push_init(struct ps_push *push);
-/* Tensor `at` names a feature of this core that is not in the push yet. NULL: it was refused. */
-struct ps_feature *ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t at);
+/* Tensor `at` is the head of a part: it names a feature of this core that is not in the push yet. False: it was refused. */
+bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t at,
+                        struct ps_push_part *out);
 /* Tensor `at` has the variable's shape. */
 bool ps_push_check_variable(const struct ps_op *op, const struct ps_feature *f, uint32_t at);
 /* Of all parts, as ps/long_call.h counts. */

@@ -34,10 +34,11 @@ static bool check_batch_heads(const struct ps_op *op, struct ps_push *push)
                          op->tensor_count);
     }
     for (uint32_t at = 1; at < op->tensor_count; at += 2) {
-        struct ps_feature *f = ps_push_check_head(op, push, at);
-        if (f == NULL) {
+        struct ps_push_part part;
+        if (!ps_push_check_head(op, push, at, &part)) {
             return false;
         }
+        struct ps_feature *f = part.feature;
         if (f->variable != NULL ? !ps_push_check_variable(op, f, at + 1)
                                 : !ps_check_tensor(op, at + 1, MR_F32, 3, f->feature.name)) {
             return false;
@@ -46,8 +47,8 @@ static bool check_batch_heads(const struct ps_op *op, struct ps_push *push)
             return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u",
                              f->feature.name, f->feature.dims[0], op->tensors[at + 1].dims[2]);
         }
-        push->parts[push->part_count++] =
-            (struct ps_push_part){.feature = f, .gradient = op->tensors[at + 1].data};
+        part.gradient = op->tensors[at + 1].data;
+        push->parts[push->part_count++] = part;
     }
     return true;
 }

@@ -29,6 +29,13 @@ uint16_t mrc_variable_core(const struct mr_feature *variable,
 /* MR_INVALID_ARGUMENT unless offsets[0] is 0 and none is below the one before. */
 enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count);
 
+/* The head of a feature's part in a push with these options. */
+static inline struct mr_push_head mrc_push_head(uint32_t feature, const struct mr_options *options)
+{
+    return (struct mr_push_head){.feature = feature,
+                                 .learning_rate = options == NULL ? 0 : options->learning_rate};
+}
+
 /* A call to core 0 without tensors, or with these, which must stay valid until it is run. */
 enum mr_status mrc_call_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                               const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,

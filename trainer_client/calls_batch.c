@@ -201,7 +201,7 @@ enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options
 struct push_context {
     uint64_t batch_id;
     bool *applied;
-    uint32_t heads[BATCH_GRADIENTS_MAX][2]; /* {feature, 0} */
+    struct mr_push_head heads[BATCH_GRADIENTS_MAX];
 };
 
 static enum mr_status finish_push(struct mr_future *f, struct mr_reply **reply)
@@ -270,7 +270,7 @@ static enum mr_status describe_push(struct mr_future *f, const struct mr_options
     for (uint32_t g = 0; g < count; g++) {
         bool everywhere = true;
 
-        context->heads[g][0] = gradients[g].feature;
+        context->heads[g] = mrc_push_head(gradients[g].feature, options);
         if (f->part_count > 1) {
             struct mr_feature feature;
             enum mr_status status = mrc_find_any_feature(f->client, options, MR_OP_PUSH_GRAD_BATCH,
@@ -284,7 +284,7 @@ static enum mr_status describe_push(struct mr_future *f, const struct mr_options
         for (uint32_t i = 0; i < f->part_count; i++) {
             if (!everywhere && i != owner)
                 continue;
-            mrc_part_add(f, i, mr_tensor_1d(MR_U32, 2, context->heads[g]));
+            mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->heads[g]));
             mrc_part_add(f, i, gradients[g].gradient);
         }
     }

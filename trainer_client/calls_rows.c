@@ -14,7 +14,7 @@
 struct rows_context {
     struct mrc_shard shard;
     uint32_t bag_count;
-    uint32_t head[2]; /* pushes: {feature, 0} */
+    struct mr_push_head head; /* of pushes */
 };
 
 /* What a call is about, while it is being made. */
@@ -55,8 +55,8 @@ static enum mr_status run_whole(const struct rows_call *c, uint16_t core, struct
     f->options.deadline_us = c->deadline_us;
     f->parts[0].core = core;
     if (c->gradients != NULL) {
-        context->head[0] = c->table;
-        mrc_part_add(f, 0, mr_tensor_1d(MR_U32, 2, context->head));
+        context->head = mrc_push_head(c->table, c->options);
+        mrc_part_add(f, 0, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
     }
     mrc_part_add(f, 0, mr_tensor_1d(MR_U64, c->key_count, c->keys));
     if (c->offsets != NULL)
@@ -157,8 +157,8 @@ static void describe_part(const struct rows_call *c, struct mr_future *f, uint32
     uint32_t core = f->parts[i].core, key_count = context->shard.keys[core], bags = context->shard.bags[core];
 
     if (c->gradients != NULL) {
-        context->head[0] = c->table;
-        mrc_part_add(f, i, mr_tensor_1d(MR_U32, 2, context->head));
+        context->head = mrc_push_head(c->table, c->options);
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
     }
     mrc_part_add(f, i, mr_tensor_1d(MR_U64, key_count, NULL));
     if (c->offsets != NULL)

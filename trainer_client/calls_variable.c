@@ -5,7 +5,7 @@
 
 struct variable_context {
     uint64_t range[2];
-    uint32_t head[2];
+    struct mr_push_head head;
 };
 
 static uint64_t elements(const struct mr_feature *variable)
@@ -127,8 +127,8 @@ enum mr_status mr_variable_push_gradient(struct mr_client *client, const struct 
                                .data = (void *)(uintptr_t)gradient};
 
     memcpy(tensor.dims, feature.dims, feature.rank * sizeof tensor.dims[0]);
-    context->head[0] = variable;
-    mrc_part_add(f, 0, mr_tensor_1d(MR_U32, 2, context->head));
+    context->head = mrc_push_head(variable, options);
+    mrc_part_add(f, 0, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
     mrc_part_add(f, 0, tensor);
     return mrc_future_run(f, options, NULL);
 }

@@ -1,6 +1,7 @@
 #include "trainer_client/future.h"
 
 #include <assert.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,10 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     if (options != NULL && options->priority > PRIORITY_MAX)
         return mrc_error(MR_INVALID_ARGUMENT, "%s: options.priority is %u; it goes from 0 to %u",
                          mr_op_name(op), options->priority, PRIORITY_MAX);
+    if (options != NULL && !(options->learning_rate >= 0 && options->learning_rate <= FLT_MAX))
+        return mrc_error(MR_INVALID_ARGUMENT,
+                         "%s: options.learning_rate is %g; it is positive, or 0 for the features' own",
+                         mr_op_name(op), (double)options->learning_rate);
     if (feature > UINT16_MAX)
         return mrc_error(MR_UNKNOWN_TABLE, "%s: %s: no table or variable has the number %u", client->server,
                          mr_op_name(op), feature);

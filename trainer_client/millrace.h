@@ -109,9 +109,11 @@ struct mr_replay_info {
 MR_API void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info);
 
 struct mr_options {
-    uint32_t deadline_ms;      /* 0 = the client's default */
-    uint8_t priority;          /* 0 = bulk .. 7 = first */
-    uint64_t step;             /* the trainer's training step, kept by the server with each push */
+    uint32_t deadline_ms; /* 0 = the client's default */
+    uint8_t priority;     /* 0 = bulk .. 7 = first */
+    uint64_t step;        /* the trainer's training step, kept by the server with each push */
+    float
+        learning_rate; /* of the gradients that this call pushes; 0 = the features' own, by their schedules */
     struct mr_future **future; /* not NULL: asynchronous; receives the future */
     bool more; /* asynchronous: another call follows at once; this one may wait for it, to share its packet */
 };

@@ -26,8 +26,8 @@
  * LOOKUP              u64[k] keys            (table set)  -> f32[k, dim] rows
  *                     u64[k] keys, u32[bags+1] offsets    -> f32[bags, dim] pooled as the table says
  * PUSH_GRAD_BATCH     u64[1] batch id, then per feature:  -> u32[1] 1 if applied, 0 if learnt before (MR_ALREADY_LEARNT)
- *                       u32[2] {feature, 0}, f32[samples, slots, dim] or f32[variable's dims]
- * PUSH_GRAD           per feature: u32[2] {feature, 0},   -> -
+ *                       struct mr_push_head, f32[samples, slots, dim] or f32[variable's dims]
+ * PUSH_GRAD           per feature: struct mr_push_head,   -> -
  *                       then table: u64[k] keys, u32[bags+1] offsets (empty u32[0]: one gradient a key), f32[bags or k, dim];
  *                       variable: f32[dims]
  * VARIABLE_PUSH       u64[1] first element, dtype[n]      -> -                  (table = feature id)
@@ -85,6 +85,16 @@ enum mr_op {
 
 enum mr_freeze { MR_FREEZE_OFF = 0, MR_FREEZE_ADMIT = 1, MR_FREEZE_ALL = 2 };
 enum mr_feed_flag { MR_FEED_READ_ONLY = 1u << 0 /* no new rows; dropped after its lookup (evaluation) */ };
+
+/* u32[4] before each feature's gradient in a push. What has no meaning yet is zero. */
+struct mr_push_head {
+    uint32_t feature;
+    uint32_t flags;      /* none yet */
+    float learning_rate; /* of this push; 0 = the feature's own, as its schedule has it */
+    uint32_t zero;
+};
+#define MR_PUSH_HEAD_WORDS 4u /* of u32 */
+
 enum mr_node_state { MR_NODE_SERVING = 1, MR_NODE_SAVING = 2, MR_NODE_RESTORING = 3, MR_NODE_STOPPING = 4 };
 
 /* batch id = stream (high 16 bits) | sequence number (low 48 bits, from 0). A stream is one pass plan of one hub. */

@@ -115,7 +115,7 @@ static bool next_lookup(struct load *load, struct mr_session *session)
 static struct mr_call *begin_fill(struct load *load, struct mr_session *session, uint32_t count,
                                   struct mr_tensor **keys, struct mr_tensor tensors[4])
 {
-    tensors[0] = mr_tensor_1d(MR_U32, 2, NULL);
+    tensors[0] = mr_tensor_1d(MR_U32, 4, NULL);
     tensors[1] = mr_tensor_1d(MR_U64, count, NULL);
     tensors[2] = mr_tensor_1d(MR_U32, 0, NULL);
     tensors[3] = mr_tensor_2d(MR_F32, count, DIM, NULL);

@@ -232,12 +232,12 @@ static void test_push(void **state)
     struct fixture *x = *state;
     float g[KEYS * DIM] = {1, 2, 3};
     double wide[3 * DIM] = {0};
-    uint32_t head[2] = {x->table, 0}, unknown[2] = {UNKNOWN, 0}, dense[2] = {x->variable, 0};
+    uint32_t head[4] = {x->table, 0}, unknown[4] = {UNKNOWN, 0}, dense[4] = {x->variable, 0};
     uint32_t falling[4] = {0, 2, 1, 3};
     uint64_t two[2] = {x->mine[0], x->theirs};
     struct mr_tensor keys = mr_tensor_1d(MR_U64, 3, x->mine), flat = mr_tensor_1d(MR_U32, 0, falling);
-    struct mr_tensor h = mr_tensor_1d(MR_U32, 2, head), hu = mr_tensor_1d(MR_U32, 2, unknown);
-    struct mr_tensor hv = mr_tensor_1d(MR_U32, 2, dense), rows = mr_tensor_2d(MR_F32, 3, DIM, g);
+    struct mr_tensor h = mr_tensor_1d(MR_U32, 4, head), hu = mr_tensor_1d(MR_U32, 4, unknown);
+    struct mr_tensor hv = mr_tensor_1d(MR_U32, 4, dense), rows = mr_tensor_2d(MR_F32, 3, DIM, g);
     const struct mistake mistakes[] = {
         {MR_OP_PUSH_GRAD, 0, MR_UNKNOWN_TABLE, 4, "77", {hu, keys, flat, rows}},
         {MR_OP_PUSH_GRAD, 0, MR_WRONG_DIM, 4, "dim 4", {h, keys, flat, mr_tensor_2d(MR_F32, 3, DIM - 1, g)}},
@@ -341,9 +341,9 @@ static void test_batch(void **state)
     uint64_t fed = BATCH_ID, unknown = OTHER_BATCH;
     float g[BAGS * DIM] = {1, 2, 3};
     double wide[BAGS * DIM] = {0};
-    uint32_t head[2] = {x->table, 0}, other[2] = {x->other, 0}, dense[2] = {x->variable, 0};
+    uint32_t head[4] = {x->table, 0}, other[4] = {x->other, 0}, dense[4] = {x->variable, 0};
     struct mr_tensor batch = mr_tensor_1d(MR_U64, 1, &fed), stranger = mr_tensor_1d(MR_U64, 1, &unknown);
-    struct mr_tensor h = mr_tensor_1d(MR_U32, 2, head), hv = mr_tensor_1d(MR_U32, 2, dense);
+    struct mr_tensor h = mr_tensor_1d(MR_U32, 4, head), hv = mr_tensor_1d(MR_U32, 4, dense);
     struct mr_tensor good = mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, g);
     const struct mistake mistakes[] = {
         {MR_OP_LOOKUP_BATCH, x->table, MR_UNKNOWN_BATCH, 1, "is not here", {stranger}},
@@ -355,7 +355,7 @@ static void test_batch(void **state)
          MR_UNKNOWN_TABLE,
          3,
          "other",
-         {batch, mr_tensor_1d(MR_U32, 2, other), good}},
+         {batch, mr_tensor_1d(MR_U32, 4, other), good}},
         {MR_OP_PUSH_GRAD_BATCH,
          0,
          MR_WRONG_DIM,

@@ -88,7 +88,7 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
 {
     static float ones[KEYS * DIM];
     uint64_t keys[KEYS];
-    uint32_t head[2] = {x->table, 0}, count = 0;
+    uint32_t head[4] = {x->table, 0}, count = 0;
     char text[WIRE_CLIENT_TEXT_BYTES];
     uint16_t lane = x->cores == cores_before ? 0 : mr_push_lane_of(cores_before, old);
 
@@ -98,7 +98,7 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
     }
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         ones[i] = 1;
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, count, keys),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, count, keys),
                                    mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, count, DIM, ones)};
     struct wire_client_request request = {.op = MR_OP_PUSH_GRAD,
                                           .tensors = tensors,

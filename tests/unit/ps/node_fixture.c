@@ -296,11 +296,11 @@ uint32_t node_push_batch(struct node_fixture *n, uint32_t core, uint64_t batch_i
                          uint32_t samples, float value)
 {
     float *gradient = malloc(samples * NODE_DIM * sizeof(*gradient));
-    uint32_t head[2] = {table, 0};
+    uint32_t head[4] = {table, 0};
     for (uint32_t i = 0; i < samples * NODE_DIM; i++) {
         gradient[i] = value;
     }
-    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 2, head),
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 4, head),
                                    mr_tensor_3d(MR_F32, samples, 1, NODE_DIM, gradient)};
     const struct node_reply *reply =
         node_call_step(n, core, MR_OP_PUSH_GRAD_BATCH, 0, batch_id + 1, 0, tensors, 3);

@@ -51,9 +51,9 @@ static void post_lookup(struct node_fixture *n, struct node_call *call, uint32_t
 static void post_push(struct node_fixture *n, struct node_call *call, uint32_t table, uint32_t key_count,
                       uint64_t deadline_us)
 {
-    uint32_t head[2] = {table, 0};
+    uint32_t head[4] = {table, 0};
     struct mr_call_options options = {.op = MR_OP_PUSH_GRAD, .step = 1, .deadline_us = deadline_us};
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, key_count, keys),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, key_count, keys),
                                    mr_tensor_1d(MR_U32, 0, NULL),
                                    mr_tensor_2d(MR_F32, key_count, NODE_DIM, gradients)};
     node_post(n, 0, call, &options, tensors, 4);
@@ -77,9 +77,9 @@ static void post_feed(struct node_fixture *n, struct node_call *call, uint32_t t
 static void post_push_batch(struct node_fixture *n, struct node_call *call, uint64_t batch_id, uint32_t table,
                             uint32_t samples)
 {
-    uint32_t head[2] = {table, 0};
+    uint32_t head[4] = {table, 0};
     struct mr_call_options options = {.op = MR_OP_PUSH_GRAD_BATCH, .step = 1, .deadline_us = NEVER_US};
-    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 2, head),
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &batch_id), mr_tensor_1d(MR_U32, 4, head),
                                    mr_tensor_3d(MR_F32, samples, 1, NODE_DIM, gradients)};
     node_post(n, 0, call, &options, tensors, 3);
 }
@@ -214,13 +214,13 @@ static void long_calls_go_one_after_the_other(void **state)
 static void what_is_wrong_is_refused_whole(void **state)
 {
     struct node_fixture *n = *state;
-    uint32_t table = make_table(n), head[2] = {table, 0};
+    uint32_t table = make_table(n), head[4] = {table, 0};
     static uint32_t offsets[KEYS + 1];
     make_rows(n, table);
     for (uint32_t i = 0; i <= KEYS; i++) {
         offsets[i] = i == KEYS - 1 ? KEYS - 3 : i; /* falls at its end */
     }
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, KEYS, keys),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, KEYS, keys),
                                    mr_tensor_1d(MR_U32, KEYS + 1, offsets),
                                    mr_tensor_2d(MR_F32, KEYS, NODE_DIM, gradients)};
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_INVALID_ARGUMENT, "offsets fall");
@@ -322,7 +322,7 @@ static void a_push_of_many_empty_bags_is_long(void **state)
 {
     struct node_fixture *n = *state;
     enum { BAGS = 20000 };
-    uint32_t table = make_table(n), head[2] = {table, 0};
+    uint32_t table = make_table(n), head[4] = {table, 0};
     uint32_t *offsets = malloc((BAGS + 1) * sizeof(*offsets));
     float *bags = calloc(BAGS * NODE_DIM, sizeof(*bags));
     make_rows(n, table);
@@ -330,7 +330,7 @@ static void a_push_of_many_empty_bags_is_long(void **state)
         offsets[i] = i > BAGS / 2;
     }
     bags[BAGS / 2 * NODE_DIM] = 3;
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, 1, keys),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, keys),
                                    mr_tensor_1d(MR_U32, BAGS + 1, offsets),
                                    mr_tensor_2d(MR_F32, BAGS, NODE_DIM, bags)};
     node_check(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 1, 0, tensors, 4), MR_OK, NULL);
@@ -380,9 +380,9 @@ static void a_batch_under_a_push_is_nobody_elses(void **state)
     post_id(n, &calls[1], MR_OP_FORGET_BATCH, 0, 8);
     post_feed(n, &calls[2], table, 8, 4, 0); /* takes the place of what is being learnt */
     uint64_t id = 8;
-    uint32_t head[2] = {variable, 0};
+    uint32_t head[4] = {variable, 0};
     struct mr_call_options options = {.op = MR_OP_PUSH_GRAD_BATCH, .deadline_us = NEVER_US};
-    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 2, head),
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
                                    mr_tensor_1d(MR_F32, NODE_DIM, gradients)};
     node_post(n, 0, &calls[3], &options, tensors, 3); /* small, but of the same batch */
     slices(1);

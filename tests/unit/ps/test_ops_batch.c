@@ -76,8 +76,8 @@ static void a_read_only_batch_makes_no_rows_and_goes_with_its_lookup(void **stat
     node_check(send_feed(n, feed_of(table, 8, MR_FEED_READ_ONLY)), MR_OK, NULL);
     float gradient[16] = {0};
     uint64_t id = 8;
-    uint32_t head[2] = {table, 0};
-    struct mr_tensor push[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 2, head),
+    uint32_t head[4] = {table, 0};
+    struct mr_tensor push[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
                                 mr_tensor_3d(MR_F32, 2, 2, NODE_DIM, gradient)};
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, push, 3), MR_INVALID_ARGUMENT, "read only");
     node_check(lookup(n, table, 8), MR_OK, NULL);
@@ -193,7 +193,7 @@ static void full_tables_do_not_stop_training(void **state)
     struct mr_feature f = node_table("wide", 1);
     f.dims[0] = 1024;
     uint32_t table = node_create(n, &f), offsets[2] = {0, KEYS}, head[4] = {table, 1, 1, 0};
-    uint32_t push_head[2] = {table, 0};
+    uint32_t push_head[4] = {table, 0};
     float gradient[1024] = {1};
     for (uint64_t id = 0; id < BATCHES; id++) {
         for (uint32_t i = 0; i < KEYS; i++) {
@@ -205,7 +205,7 @@ static void full_tables_do_not_stop_training(void **state)
         const struct node_reply *reply = lookup(n, table, id);
         node_check(reply, MR_OK, NULL);
         assert_float_equal(*(const float *)reply->tensors[0].data, KEYS, 0);
-        struct mr_tensor push[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 2, push_head),
+        struct mr_tensor push[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, push_head),
                                     mr_tensor_3d(MR_F32, 1, 1, 1024, gradient)};
         node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, push, 3), MR_OK, NULL);
     }

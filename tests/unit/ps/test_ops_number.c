@@ -20,8 +20,8 @@ static uint32_t make_table(struct node_fixture *n)
 static const struct node_reply *push(struct node_fixture *n, uint64_t sequence, uint32_t table, uint64_t key)
 {
     static const float ones[NODE_DIM] = {1, 1, 1, 1};
-    uint32_t head[2] = {table, 0};
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, 1, &key),
+    uint32_t head[4] = {table, 0};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &key),
                                    mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 1, NODE_DIM, ones)};
     n->sequence = sequence;
     const struct node_reply *reply =
@@ -134,11 +134,11 @@ static void a_variable_is_set_once(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 1);
-    uint32_t variable = node_create(n, &v), head[2] = {variable, 0};
+    uint32_t variable = node_create(n, &v), head[4] = {variable, 0};
     uint64_t first = 0, range[2] = {0, 0};
     float ten = 10, one = 1;
     struct mr_tensor set[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, 1, &ten)};
-    struct mr_tensor gradient[2] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_F32, 1, &one)};
+    struct mr_tensor gradient[2] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_F32, 1, &one)};
     struct mr_tensor all = mr_tensor_1d(MR_U64, 2, range);
     for (uint32_t i = 0; i < 2; i++) { /* the second time changes nothing */
         n->sequence = 1;
@@ -174,8 +174,8 @@ static void a_push_by_batch_is_marked_too(void **state)
     assert_int_equal(node_push_batch(n, 0, BATCH(0), table, 1, 1), 0);
     float gradient[NODE_DIM] = {1, 1, 1, 1};
     uint64_t unknown = BATCH(1);
-    uint32_t head[2] = {table, 0};
-    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &unknown), mr_tensor_1d(MR_U32, 2, head),
+    uint32_t head[4] = {table, 0};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &unknown), mr_tensor_1d(MR_U32, 4, head),
                                    mr_tensor_3d(MR_F32, 1, 1, NODE_DIM, gradient)};
     n->sequence = 3;
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 3), MR_UNKNOWN_BATCH, "number 1");
@@ -233,9 +233,9 @@ static void post_long_push(struct node_fixture *n, struct node_call *call, uint3
 {
     static float gradients[LONG_KEYS * NODE_DIM];
     static uint64_t keys[LONG_KEYS];
-    uint32_t head[2] = {table, 0};
+    uint32_t head[4] = {table, 0};
     struct mr_call_options options = {.op = MR_OP_PUSH_GRAD, .deadline_us = UINT64_MAX};
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, LONG_KEYS, keys),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, LONG_KEYS, keys),
                                    mr_tensor_1d(MR_U32, 0, NULL),
                                    mr_tensor_2d(MR_F32, LONG_KEYS, NODE_DIM, gradients)};
     for (uint32_t i = 0; i < LONG_KEYS; i++) {
@@ -311,10 +311,10 @@ static void a_number_taken_while_its_push_is_checked_is_not_applied(void **state
     struct node_call calls[2] = {0};
     static uint32_t offsets[BAGS + 1];
     static float gradients[BAGS * NODE_DIM];
-    uint32_t table = make_table(n), head[2] = {table, 0};
+    uint32_t table = make_table(n), head[4] = {table, 0};
     static uint64_t keys[LONG_KEYS]; /* all the same, in the last bag */
     struct mr_call_options options = {.op = MR_OP_PUSH_GRAD, .deadline_us = UINT64_MAX};
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, LONG_KEYS, keys),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, LONG_KEYS, keys),
                                    mr_tensor_1d(MR_U32, BAGS + 1, offsets),
                                    mr_tensor_2d(MR_F32, BAGS, NODE_DIM, gradients)};
     offsets[BAGS] = LONG_KEYS;

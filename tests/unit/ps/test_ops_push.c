@@ -48,8 +48,8 @@ struct batch_push {
 static const struct node_reply *push(struct node_fixture *n, struct batch_push p)
 {
     static const float gradient[64];
-    uint32_t head[2] = {p.feature, 0};
-    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &p.batch_id), mr_tensor_1d(MR_U32, 2, head),
+    uint32_t head[4] = {p.feature, 0};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &p.batch_id), mr_tensor_1d(MR_U32, 4, head),
                                    mr_tensor_3d(MR_F32, p.samples, p.slots, p.dim, gradient)};
     return node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 3);
 }
@@ -81,9 +81,9 @@ static void refuses_all_features_when_one_is_wrong(void **state)
     uint32_t table = node_create(n, &f), variable = node_create(n, &v);
     uint64_t id = BATCH(2, 0);
     float gradient[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    uint32_t heads[2][2] = {{table, 0}, {variable, 0}};
-    struct mr_tensor tensors[5] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 2, heads[0]),
-                                   mr_tensor_3d(MR_F32, 4, 1, 4, gradient), mr_tensor_1d(MR_U32, 2, heads[1]),
+    uint32_t heads[2][4] = {{table, 0}, {variable, 0}};
+    struct mr_tensor tensors[5] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, heads[0]),
+                                   mr_tensor_3d(MR_F32, 4, 1, 4, gradient), mr_tensor_1d(MR_U32, 4, heads[1]),
                                    mr_tensor_1d(MR_F32, 2, gradient)};
     node_feed(n, id, table, keys, 4);
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 5), MR_WRONG_SHAPE, "bias");
@@ -91,7 +91,7 @@ static void refuses_all_features_when_one_is_wrong(void **state)
     tensors[4] = mr_tensor_1d(MR_F32, 3, gradient);
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 5), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 12), 9, 0);
-    tensors[3] = mr_tensor_1d(MR_U32, 2, heads[0]);
+    tensors[3] = mr_tensor_1d(MR_U32, 4, heads[0]);
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, tensors, 5), MR_INVALID_ARGUMENT, "named twice");
 }
 
@@ -127,10 +127,10 @@ static void pushes_by_key_and_by_bag(void **state)
     struct mr_feature f = node_table("emb", 0);
     uint32_t table = node_create(n, &f);
     float gradients[16] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4};
-    uint32_t head[2] = {table, 0}, offsets[3] = {0, 3, 4};
+    uint32_t head[4] = {table, 0}, offsets[3] = {0, 3, 4};
     struct mr_tensor lookup = mr_tensor_1d(MR_U64, 4, keys);
     node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &lookup, 1), MR_OK, NULL);
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, 4, keys),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 4, keys),
                                    mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 4, 4, gradients)};
     node_check(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 17, 0, tensors, 4), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 11), -5, 0);
@@ -158,9 +158,9 @@ static void a_variable_gradient_with_nan_is_left_out(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 2);
-    uint32_t variable = node_create(n, &v), head[2] = {variable, 0};
+    uint32_t variable = node_create(n, &v), head[4] = {variable, 0};
     float gradient[2] = {1, NAN};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_F32, 2, gradient)};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_F32, 2, gradient)};
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 2), MR_OK, NULL);
     assert_int_equal(node_counter(n, 0, "ps.variable_gradients_skipped"), 1);
     gradient[1] = 1;
@@ -172,16 +172,70 @@ static void a_variable_gradient_with_nan_is_left_out(void **state)
     assert_float_equal(((const float *)reply->tensors[0].data)[0], -1, 0);
 }
 
+static void a_push_may_have_a_learning_rate_of_its_own(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0), v = node_variable("bias", 1);
+    struct mr_push_head table = {.feature = node_create(n, &f), .learning_rate = 0.25f},
+                        variable = {.feature = node_create(n, &v), .learning_rate = 0.5f};
+    float gradient[4] = {1, 1, 1, 1};
+    uint64_t id = BATCH(1, 0), range[2] = {0, 0};
+    struct mr_tensor lookup = mr_tensor_1d(MR_U64, 1, keys), all = mr_tensor_1d(MR_U64, 2, range);
+    struct mr_tensor tensors[6] = {mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &table),
+                                   mr_tensor_1d(MR_U64, 1, keys),
+                                   mr_tensor_1d(MR_U32, 0, NULL),
+                                   mr_tensor_2d(MR_F32, 1, 4, gradient),
+                                   mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &variable),
+                                   mr_tensor_1d(MR_F32, 1, gradient)};
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table.feature, &lookup, 1), MR_OK, NULL);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 6), MR_OK, NULL);
+    assert_float_equal(node_value(n, table.feature, keys[0]), -0.25f, 0);
+    const struct node_reply *reply =
+        node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable.feature, &all, 1);
+    assert_float_equal(((const float *)reply->tensors[0].data)[0], -0.5f, 0);
+
+    node_feed(n, id, table.feature, keys, 1);
+    struct mr_tensor batch[3] = {mr_tensor_1d(MR_U64, 1, &id), tensors[0],
+                                 mr_tensor_3d(MR_F32, 1, 1, 4, gradient)};
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, batch, 3), MR_OK, NULL);
+    assert_float_equal(node_value(n, table.feature, keys[0]), -0.5f, 0);
+    table.learning_rate = 0; /* the table's own is 1 */
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_OK, NULL);
+    assert_float_equal(node_value(n, table.feature, keys[0]), -1.5f, 0);
+}
+
+static void refuses_heads_that_say_what_has_no_meaning(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0);
+    uint32_t table = node_create(n, &f);
+    float gradient[4] = {1, 1, 1, 1};
+    const struct {
+        struct mr_push_head head;
+        const char *text;
+    } bad[] = {
+        {{table, 0x80000000u, 0, 0}, "emb: flags 0x80000000"}, {{table, 0, 0, 7}, "last word 0x7"},
+        {{table, 0, -0.5f, 0}, "emb: learning rate -0.5"},     {{table, 0, NAN, 0}, "learning rate"},
+        {{table, 0, INFINITY, 0}, "learning rate inf"},
+    };
+    for (uint32_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &bad[i].head),
+                                       mr_tensor_1d(MR_U64, 1, keys), mr_tensor_1d(MR_U32, 0, NULL),
+                                       mr_tensor_2d(MR_F32, 1, 4, gradient)};
+        node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_INVALID_ARGUMENT, bad[i].text);
+    }
+}
+
 static void keys_of_another_core_are_refused(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0), v = node_variable("bias", 2);
     uint32_t table = node_create(n, &f), variable = node_create(n, &v);
     float gradient[4] = {1, 1, 1, 1};
-    uint32_t head[2] = {table, 0};
+    uint32_t head[4] = {table, 0};
     uint64_t key = 5;
     uint32_t other = (node_core_of_key(n, key, 0) + 1) % 3;
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, 1, &key),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &key),
                                    mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 1, 4, gradient)};
     node_check(node_call(n, other, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_INVALID_ARGUMENT,
                "key 5 belongs to core");
@@ -206,6 +260,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(refuses_a_batch_too_far_ahead, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(pushes_by_key_and_by_bag, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_variable_gradient_with_nan_is_left_out, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_push_may_have_a_learning_rate_of_its_own, node_setup,
+                                        node_teardown),
+        cmocka_unit_test_setup_teardown(refuses_heads_that_say_what_has_no_meaning, node_setup,
+                                        node_teardown),
         cmocka_unit_test_setup_teardown(keys_of_another_core_are_refused, node_setup_3_cores, node_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

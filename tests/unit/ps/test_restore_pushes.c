@@ -43,7 +43,7 @@ static void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint
                     uint32_t to)
 {
     uint64_t mine[KEYS];
-    uint32_t offsets[KEYS + 1] = {0}, head[2] = {table, 0}, count = 0;
+    uint32_t offsets[KEYS + 1] = {0}, head[4] = {table, 0}, count = 0;
     for (uint32_t i = 0; i < KEYS; i++) {
         if (core_of(cores, keys[i]) == old && core_of(n->core_count, keys[i]) == to) {
             mine[count++] = keys[i];
@@ -51,7 +51,7 @@ static void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint
         }
         table_of_ones[i * NODE_DIM] = 1;
     }
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, count, mine),
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, count, mine),
                                    number % 2 == 0 ? mr_tensor_1d(MR_U32, count + 1, offsets)
                                                    : mr_tensor_1d(MR_U32, 0, NULL),
                                    mr_tensor_2d(MR_F32, count, NODE_DIM, table_of_ones)};
@@ -194,13 +194,13 @@ static void parts_of_a_push_are_left_out(void **state)
     struct node_fixture *n = *state;
     struct mr_feature v = node_variable("bias", 1);
     uint32_t table = make_table(n), variable = node_create(n, &v);
-    uint32_t heads[2][2] = {{table, 0}, {variable, 0}};
+    uint32_t heads[2][4] = {{table, 0}, {variable, 0}};
     float one = 1, ones[NODE_DIM] = {1, 1, 1, 1};
     uint64_t range[2] = {0, 0}, key = keys[0];
     node_save(n);
     node_restart(n, 3);
     n->sequence = mr_push_sequence(mr_push_lane_of(1, 0), 1);
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 2, heads[1]), mr_tensor_1d(MR_F32, 1, &one)};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, heads[1]), mr_tensor_1d(MR_F32, 1, &one)};
     node_check(node_call(n, node_core_of_variable(n, "bias"), MR_OP_PUSH_GRAD, 0, t, 2), MR_OK, NULL);
     n->sequence = 0;
     while (node_core_of_key(n, key, 0) == node_core_of_variable(n, "bias")) {
@@ -208,9 +208,9 @@ static void parts_of_a_push_are_left_out(void **state)
     }
     node_save(n);
     node_restart(n, 1);
-    struct mr_tensor tensors[6] = {mr_tensor_1d(MR_U32, 2, heads[0]), mr_tensor_1d(MR_U64, 1, &key),
+    struct mr_tensor tensors[6] = {mr_tensor_1d(MR_U32, 4, heads[0]), mr_tensor_1d(MR_U64, 1, &key),
                                    mr_tensor_1d(MR_U32, 0, NULL),     mr_tensor_2d(MR_F32, 1, NODE_DIM, ones),
-                                   mr_tensor_1d(MR_U32, 2, heads[1]), mr_tensor_1d(MR_F32, 1, &one)};
+                                   mr_tensor_1d(MR_U32, 4, heads[1]), mr_tensor_1d(MR_F32, 1, &one)};
     n->sequence = 1;
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 6), MR_OK, NULL);
     n->sequence = 0;

@@ -75,7 +75,7 @@ static struct bytes lookup(uint16_t table, const uint64_t *keys, uint32_t key_co
 static struct bytes push(uint32_t table, const uint64_t *keys, uint32_t key_count)
 {
     static const float gradient[16 * DIM];
-    struct mr_tensor t[4] = {mr_tensor_1d(MR_U32, 2, (uint32_t[]){table, 0}),
+    struct mr_tensor t[4] = {mr_tensor_1d(MR_U32, 4, (uint32_t[]){table, 0, 0, 0}),
                              mr_tensor_1d(MR_U64, key_count, keys), mr_tensor_1d(MR_U32, 0, NULL),
                              mr_tensor_2d(MR_F32, key_count, DIM, gradient)};
     return request(MR_OP_PUSH_GRAD, 0, t, 4);

@@ -201,6 +201,17 @@ static bool variable_is_mine(struct mr_endpoint *ep, const struct mr_request *r,
     return false;
 }
 
+/* Gradients are applied as they are, unless the push has a learning rate. */
+static void learn_at_rate(const struct mr_tensor *head, const struct mr_tensor *gradient)
+{
+    struct mr_push_head words;
+    float *values = gradient->data;
+
+    memcpy(&words, head->data, sizeof words);
+    for (uint64_t i = 0; i < gradient->bytes / sizeof *values && words.learning_rate > 0; i++)
+        values[i] *= words.learning_rate;
+}
+
 static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     const struct mr_tensor *t = r->message->tensors;
@@ -226,6 +237,7 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     if (variable != NULL) {
         if (!variable_is_mine(ep, r, core, variable))
             return;
+        learn_at_rate(&t[0], &t[1]);
         for (uint32_t i = 0; i < t[1].bytes / sizeof(float); i++)
             variable->values[i] -= ((const float *)t[1].data)[i];
     } else if (table == NULL) {
@@ -238,6 +250,7 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     } else {
         if (!own_all(ep, r, core, table, t[1].data, t[1].dims[0]))
             return;
+        learn_at_rate(&t[0], &t[3]);
         apply(table, t[1].data, t[1].dims[0], t[2].dims[0] == 0 ? NULL : t[2].data, t[3].dims[0], t[3].data);
     }
     atomic_fetch_add(&core->node->applied, 1);
@@ -340,6 +353,7 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
         struct fake_feature *table = find(core->node, feature, MR_TABLE);
         struct fake_feature *variable = find(core->node, feature, MR_VARIABLE);
 
+        learn_at_rate(&t[i], &t[i + 1]);
         if (table != NULL && b != NULL) {
             apply(table, b->keys, b->key_count, b->offsets, b->samples * b->slots, t[i + 1].data);
         } else if (variable != NULL) {

@@ -118,6 +118,43 @@ static void check_rows(uint32_t core_count)
     tear_down(&x);
 }
 
+static void check_learning_rates(uint32_t core_count)
+{
+    struct fixture x;
+    struct mr_reply *reply = NULL;
+    struct mr_options half = {.learning_rate = 0.5f};
+    uint32_t one = 1, variable, offsets[2] = {0, 1};
+    uint64_t key = 5, batch = UINT64_C(1) << 48;
+    float gradient[DIM], bias = 2;
+    struct mr_feature feature = mr_feature_variable("bias", 1, &one);
+
+    set_up(&x, core_count);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
+    struct mr_batch_keys keys = {x.tables[0], 1, 1, &key, offsets};
+    struct mr_batch_gradient pushed[2] = {{x.tables[0], mr_tensor_3d(MR_F32, 1, 1, DIM, gradient)},
+                                          {variable, mr_tensor_1d(MR_F32, 1, &bias)}};
+    for (uint32_t d = 0; d < DIM; d++)
+        gradient[d] = 2;
+    assert_int_equal(mr_push_gradients(x.client, &half, x.tables[0], &key, 1, DIM, gradient), MR_OK);
+    assert_int_equal(mr_variable_push_gradient(x.client, &half, variable, 1, &bias), MR_OK);
+    assert_int_equal(mr_feed_sample(x.client, NULL, batch, &keys, 1, false), MR_OK);
+    assert_int_equal(mr_push_gradients_batch(x.client, &half, batch, pushed, 2, NULL), MR_OK);
+    assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], &key, 1, &reply), MR_OK);
+    assert_close(floats(reply)[0], fake_initial(key, 0) - 2);
+    mr_reply_free(reply);
+    assert_int_equal(mr_variable_pull(x.client, NULL, variable, 0, 1, &reply), MR_OK);
+    assert_close(floats(reply)[0], -2);
+    mr_reply_free(reply);
+    tear_down(&x);
+}
+
+static void test_pushes_with_a_learning_rate(void **state)
+{
+    (void)state;
+    check_learning_rates(1);
+    check_learning_rates(3);
+}
+
 static void check_pooling(uint32_t core_count, uint32_t pooling)
 {
     struct fixture x;
@@ -372,7 +409,8 @@ static void test_arguments(void **state)
     struct mr_reply *reply = NULL;
     uint32_t falling[3] = {0, 2, 1}, shifted[2] = {1, 2}, id;
     struct mr_feature nameless = mr_feature_table("", 4), wide = mr_feature_table("x", MR_DIM_MAX + 1);
-    struct mr_options urgent = {.priority = 8};
+    struct mr_options urgent = {.priority = 8}, downhill = {.learning_rate = -1},
+                      nowhere = {.learning_rate = NAN};
     struct mr_batch_keys none = {1, 0, 3, NULL, shifted};
     float g[4] = {0};
     struct mr_batch_gradient gradient = {1, mr_tensor_1d(MR_F64, 1, g)};
@@ -384,6 +422,8 @@ static void test_arguments(void **state)
     assert_refused(mr_lookup(NULL, NULL, 1, x.keys, 1, &reply), "client is NULL");
     assert_refused(mr_lookup(c, NULL, 1, NULL, 1, &reply), "mr_lookup: keys is NULL");
     assert_refused(mr_lookup(c, &urgent, 1, x.keys, 1, &reply), "priority is 8");
+    assert_refused(mr_push_gradients(c, &downhill, 1, x.keys, 1, 4, g), "learning_rate is -1");
+    assert_refused(mr_push_gradients(c, &nowhere, 1, x.keys, 1, 4, g), "learning_rate is");
     assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, NULL, 1, &reply), "offsets is NULL");
     assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, falling, 2, &reply), "offsets[2] = 1 is below");
     assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, shifted, 1, &reply), "offsets[0] is 1");
@@ -498,11 +538,17 @@ static void test_async_without_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),    cmocka_unit_test(test_pooling),
-        cmocka_unit_test(test_batches), cmocka_unit_test(test_features),
-        cmocka_unit_test(test_node),    cmocka_unit_test(test_partly_applied),
-        cmocka_unit_test(test_hub),     cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_async),   cmocka_unit_test(test_async_without_tensors),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_pooling),
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_features),
+        cmocka_unit_test(test_node),
+        cmocka_unit_test(test_partly_applied),
+        cmocka_unit_test(test_pushes_with_a_learning_rate),
+        cmocka_unit_test(test_hub),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_async),
+        cmocka_unit_test(test_async_without_tensors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@ static uint8_t map[MR_PARTITION_COUNT];
 static uint64_t keys[KEYS];
 static float rows[KEYS * DIM];
 static uint32_t offsets[BAGS + 1];
-static uint32_t head[2] = {1, 0};
+static uint32_t head[4] = {1, 0};
 
 static int set_up(void **state)
 {
@@ -32,7 +32,7 @@ static int set_up(void **state)
 static struct mrc_push *new_push(uint32_t bags)
 {
     struct mr_tensor tensors[MRC_ROWS_TENSORS] = {
-        mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_U64, KEYS, keys),
+        mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, KEYS, keys),
         mr_tensor_1d(MR_U32, bags == 0 ? 0 : bags + 1, bags == 0 ? NULL : offsets),
         mr_tensor_2d(MR_F32, bags == 0 ? KEYS : bags, DIM, rows)};
     struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 5, tensors, MRC_ROWS_TENSORS);

@@ -84,8 +84,8 @@ static uint64_t catch_up(struct mrc_replay *r, struct model *m)
 static void test_push_is_a_copy(void **state)
 {
     float values[3] = {1, 2, 3};
-    uint32_t head[2] = {9, 0};
-    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U32, 2, head), mr_tensor_1d(MR_F32, 3, values),
+    uint32_t head[4] = {9, 0};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_F32, 3, values),
                                    mr_tensor_1d(MR_U64, 0, NULL)};
     struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 9, 2, 77, tensors, 3);
 
