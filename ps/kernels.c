@@ -2,7 +2,7 @@
 
 #include "ps/kernels_internal.h"
 
-INLINE void copy_rows_body(float *out, const float *const *rows, uint32_t row_count, size_t dim)
+INLINE void copy_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)
 {
     for (uint32_t r = 0; r < row_count; r++, out += dim) {
         const float *row = rows[r];
@@ -16,25 +16,25 @@ INLINE void copy_rows_body(float *out, const float *const *rows, uint32_t row_co
     }
 }
 
-INLINE void add_rows_body(float *out, const float *const *rows, uint32_t row_count, size_t dim)
+INLINE void add_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)
 {
     size_t i = 0;
     for (; i + 16 <= dim; i += 16) {
         floats16 sum = *(const floats16 *)(out + i);
         for (uint32_t r = 0; r < row_count; r++)
-            sum += *(const floats16 *)(rows[r] + i);
+            sum += *(const floats16 *)((const float *)rows[r] + i);
         *(floats16 *)(out + i) = sum;
     }
     for (; i + 4 <= dim; i += 4) {
         floats4 sum = *(const floats4 *)(out + i);
         for (uint32_t r = 0; r < row_count; r++)
-            sum += *(const floats4 *)(rows[r] + i);
+            sum += *(const floats4 *)((const float *)rows[r] + i);
         *(floats4 *)(out + i) = sum;
     }
     for (; i < dim; i++) {
         float sum = out[i];
         for (uint32_t r = 0; r < row_count; r++)
-            sum += rows[r][i];
+            sum += ((const float *)rows[r])[i];
         out[i] = sum;
     }
 }
@@ -56,12 +56,12 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
 
 /* One set of kernels: the bodies above, inlined into functions with the attributes that follow. */
 #define KERNELS(set, ...)                                                                                    \
-    __VA_ARGS__ static void copy_rows_##set(float *out, const float *const *rows, uint32_t row_count,        \
+    __VA_ARGS__ static void copy_rows_##set(float *out, const void *const *rows, uint32_t row_count,         \
                                             size_t dim)                                                      \
     {                                                                                                        \
         copy_rows_body(out, rows, row_count, dim);                                                           \
     }                                                                                                        \
-    __VA_ARGS__ static void add_rows_##set(float *out, const float *const *rows, uint32_t row_count,         \
+    __VA_ARGS__ static void add_rows_##set(float *out, const void *const *rows, uint32_t row_count,          \
                                            size_t dim)                                                       \
     {                                                                                                        \
         add_rows_body(out, rows, row_count, dim);                                                            \

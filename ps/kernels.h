@@ -19,12 +19,13 @@ typedef uint32_t ps_optimizer_kernel(const struct ps_optimizer *o, float learnin
                                      float *const *states, const float *const *gradients, uint32_t row_count,
                                      size_t count);
 
+/* rows[r]: `dim` values of the type that the kernel is for. Copying: out[r] = rows[r], out is [row_count, dim]. Adding:
+ * out += rows[0], then rows[1], ... */
+typedef void ps_rows_kernel(float *out, const void *const *rows, uint32_t row_count, size_t dim);
+
 struct ps_kernels {
-    const char *name; /* "avx512", "avx2", "baseline" */
-    /* out[r] = rows[r] */
-    void (*copy_rows)(float *out, const float *const *rows, uint32_t row_count, size_t dim);
-    /* out += rows[0], then rows[1], ... */
-    void (*add_rows)(float *out, const float *const *rows, uint32_t row_count, size_t dim);
+    const char *name;                     /* "avx512", "avx2", "baseline" */
+    ps_rows_kernel *copy_rows, *add_rows; /* of f32 rows */
     /* out = in / divisor; may be the same place */
     void (*divide)(float *out, const float *in, float divisor, size_t count);
     /* No NaN and no Inf. */

@@ -94,7 +94,7 @@ void ps_table_clear(struct ps_table *t)
 }
 
 /* A row for a key that has none, its values still to be written. */
-static float *row_add(struct ps_table *t, uint64_t key, uint64_t hash)
+static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash)
 {
     uint32_t row;
     if (t->index.rows >= t->rows_max || !ps_slabs_take(&t->slabs, &row))
@@ -105,16 +105,16 @@ static float *row_add(struct ps_table *t, uint64_t key, uint64_t hash)
     }
     t->counters.rows = t->index.rows;
     t->counters.rows_created++;
-    return (float *)(void *)ps_slabs_row(&t->slabs, row);
+    return ps_slabs_row(&t->slabs, row);
 
 refused:
     t->counters.rows_refused++;
     return NULL;
 }
 
-__attribute__((cold, noinline)) float *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash)
+__attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash)
 {
-    float *row = row_add(t, key, hash);
+    void *row = row_add(t, key, hash);
     if (row != NULL) {
         ps_initializer_fill(&t->initializer, key, row, t->dim);
         ps_optimizer_state_init(&t->optimizer, row, ps_table_row_state(t, row), t->dim);
@@ -143,7 +143,7 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
 {
     uint64_t hash = ps_key_hash(key, t->index.seed);
     struct ps_place place = ps_index_find(&t->index, key, hash);
-    float *row;
+    void *row;
     if (place.bucket != NULL) {
         ps_table_cut_before_change(t, place);
         row = ps_table_row(t, place);

@@ -88,7 +88,12 @@ struct ps_table_lookup {
     const uint32_t *offsets; /* NULL: a row per key */
     uint32_t bag_count;
     bool insert;
-    float *out;
+    /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of dataplane/wire/convert.h. Rows of the
+     * table's own type are copied as they are. */
+    enum mr_dtype out_dtype;
+    void *out;     /* [k or bags, dim] of out_dtype */
+    float *scales; /* i8: [k or bags]; else unused */
+    float *sum;    /* bags of another type than f32: [dim], for the bag that is under way; else unused */
     /* so far; zero to begin with */
     uint32_t keys_done;
     uint32_t bag;        /* that the next key belongs to, or an earlier one */

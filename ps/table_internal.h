@@ -41,19 +41,19 @@ struct ps_table {
 };
 
 /* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not there yet. */
-float *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
+void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
 /* Takes a row out, having given it to a running cut that has still to have it. `hash` is the key's. Other rows and places stay
  * as they are. */
 void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
 /* Before a row is changed while a cut runs: emit its bucket unless that has been done. */
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
 
-static inline float *ps_table_row(const struct ps_table *t, struct ps_place place)
+static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
 {
-    return (float *)(void *)ps_slabs_row(&t->slabs, place.bucket->rows[place.slot]);
+    return ps_slabs_row(&t->slabs, place.bucket->rows[place.slot]);
 }
 
-static inline float *ps_table_row_state(const struct ps_table *t, float *row)
+static inline float *ps_table_row_state(const struct ps_table *t, void *row)
 {
     return (float *)(void *)((uint8_t *)row + t->layout.state_offset);
 }
@@ -101,7 +101,7 @@ static inline uint32_t ps_budget_take(uint64_t *budget_bytes, uint64_t cost_byte
     return taken;
 }
 
-static inline void ps_row_prefetch(const float *row, uint32_t bytes)
+static inline void ps_row_prefetch(const void *row, uint32_t bytes)
 {
     uint32_t lines = (bytes + 63) / 64;
     lines = lines < PS_GROUP_LINES_MAX ? lines : PS_GROUP_LINES_MAX;

@@ -1,9 +1,15 @@
 #include <string.h>
+#include "dataplane/wire/convert.h"
 #include "ps/table_internal.h"
 
+static size_t row_bytes(const struct ps_table *t)
+{
+    return t->dim * sizeof(float);
+}
+
 /* Takes the rows of keys [first, first + count), in order. */
-typedef void (*row_sink)(struct ps_table *t, void *self, uint32_t first, const float *const *rows,
-                         uint32_t count);
+typedef void (*row_sink)(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
+                         const void *const *rows, uint32_t count);
 
 /* What is under way: while the rows of one group are read, those of the next and the buckets of the one behind it are on
  * their way from memory. */
@@ -12,7 +18,7 @@ struct lookup {
     uint32_t key_count;
     bool insert;
     struct ps_group groups[2];
-    const float *rows[2][PS_GROUP_KEYS];
+    const void *rows[2][PS_GROUP_KEYS];
 };
 
 /* A partition was written anew: its buckets are elsewhere. */
@@ -23,22 +29,22 @@ static void homes_refresh(const struct ps_table *t, struct lookup *l)
             l->groups[g].homes[i] = ps_index_home(&t->index, l->groups[g].hashes[i]);
 }
 
-static __attribute__((cold, noinline)) const float *
+static __attribute__((cold, noinline)) const void *
 row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, float *initial_row)
 {
     t->counters.keys_missing++;
-    const float *row = insert ? ps_table_row_create(t, key, hash) : NULL;
+    const void *row = insert ? ps_table_row_create(t, key, hash) : NULL;
     if (row != NULL)
         return row;
     ps_initializer_fill(&t->initializer, key, initial_row, t->dim);
     return initial_row;
 }
 
-static __attribute__((cold, noinline)) const float *
+static __attribute__((cold, noinline)) const void *
 row_of_absent_in_group(struct ps_table *t, struct lookup *l, uint64_t key, uint64_t hash, float *initial_row)
 {
     uint64_t rewrites = t->index.rewrites;
-    const float *row = row_of_absent_key(t, l->insert, key, hash, initial_row);
+    const void *row = row_of_absent_key(t, l->insert, key, hash, initial_row);
     if (t->index.rewrites != rewrites)
         homes_refresh(t, l);
     return row;
@@ -55,7 +61,7 @@ static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t gro
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(l->key_count, first);
     const struct ps_group *g = &l->groups[group % 2];
-    const float **rows = l->rows[group % 2];
+    const void **rows = l->rows[group % 2];
     float *initial_rows = t->initial_rows + (size_t)(group % 2) * PS_GROUP_KEYS * t->dim;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t key = l->keys[first + i];
@@ -64,15 +70,16 @@ static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t gro
             rows[i] = ps_table_row(t, place);
         else
             rows[i] = row_of_absent_in_group(t, l, key, g->hashes[i], initial_rows + i * t->dim);
-        ps_row_prefetch(rows[i], t->dim * (uint32_t)sizeof(float));
+        ps_row_prefetch(rows[i], t->layout.values_bytes);
     }
 }
 
-static inline __attribute__((always_inline)) void
-each_row(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert, row_sink sink, void *self)
+/* The next `count` keys. */
+static inline __attribute__((always_inline)) void each_row(struct ps_table *t, struct ps_table_lookup *call,
+                                                           uint32_t count, row_sink sink)
 {
-    struct lookup l = {.keys = keys, .key_count = key_count, .insert = insert};
-    uint32_t group_count = ps_group_count(key_count);
+    struct lookup l = {.keys = call->keys + call->keys_done, .key_count = count, .insert = call->insert};
+    uint32_t group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 2; step++) {
         if (step < group_count)
             group_seek(t, &l, step);
@@ -80,40 +87,87 @@ each_row(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool inse
             group_find(t, &l, step - 1);
         if (step >= 2) {
             uint32_t group = step - 2, first = group * PS_GROUP_KEYS;
-            sink(t, self, first, l.rows[group % 2], ps_group_size(key_count, first));
+            sink(t, call, call->keys_done + first, l.rows[group % 2], ps_group_size(count, first));
         }
     }
-    t->counters.keys_looked_up += key_count;
+    t->counters.keys_looked_up += count;
 }
 
-static inline void copy_sink(struct ps_table *t, void *self, uint32_t first, const float *const *rows,
-                             uint32_t count)
+static inline void copy_sink(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
+                             const void *const *rows, uint32_t count)
 {
-    t->kernels->copy_rows((float *)self + (size_t)first * t->dim, rows, count, t->dim);
+    t->kernels->copy_rows((float *)l->out + (size_t)first * t->dim, rows, count, t->dim);
 }
 
-static inline void bag_sink(struct ps_table *t, void *self, uint32_t first, const float *const *rows,
-                            uint32_t count)
+static inline void bag_sink(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
+                            const void *const *rows, uint32_t count)
 {
-    struct ps_table_lookup *l = self;
-    first += l->keys_done;
     uint32_t end = first + count;
     for (uint32_t key = first; key < end;) {
         while (l->offsets[l->bag + 1] <= key)
             l->bag++;
         uint32_t bag_end = l->offsets[l->bag + 1];
         uint32_t run_end = bag_end < end ? bag_end : end;
-        t->kernels->add_rows(l->out + (size_t)l->bag * t->dim, rows + (key - first), run_end - key, t->dim);
+        t->kernels->add_rows((float *)l->out + (size_t)l->bag * t->dim, rows + (key - first), run_end - key,
+                             t->dim);
+        key = run_end;
+    }
+}
+
+/* ---- answers of other types than f32 ---- */
+
+static bool is_narrow(const struct ps_table_lookup *l)
+{
+    return l->out_dtype != MR_F32 && l->out_dtype != MR_DTYPE_NONE;
+}
+
+static size_t out_row_bytes(const struct ps_table *t, const struct ps_table_lookup *l)
+{
+    return (size_t)t->dim * (is_narrow(l) ? mr_dtype_bytes(l->out_dtype) : sizeof(float));
+}
+
+/* Row `number` of the answer. */
+static void narrow_out(struct ps_table *t, struct ps_table_lookup *l, uint32_t number, const float *values)
+{
+    mr_convert_from_f32(l->out_dtype, (uint8_t *)l->out + number * out_row_bytes(t, l),
+                        l->scales == NULL ? NULL : l->scales + number, values, 1, t->dim);
+}
+
+/* A bag is summed in f32 beside the answer, and written when its last row is in. */
+static void narrow_bag_run(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
+                           const void *const *rows, uint32_t count)
+{
+    uint32_t bag_start = l->offsets[l->bag], bag_end = l->offsets[l->bag + 1];
+    if (first == bag_start)
+        memset(l->sum, 0, row_bytes(t));
+    t->kernels->add_rows(l->sum, rows, count, t->dim);
+    if (first + count < bag_end)
+        return;
+    if (t->feature.pooling != MR_POOL_SUM)
+        t->kernels->divide(l->sum, l->sum, ps_bag_divisor(t, bag_end - bag_start), t->dim);
+    narrow_out(t, l, l->bag, l->sum);
+}
+
+static __attribute__((noinline)) void narrow_sink(struct ps_table *t, struct ps_table_lookup *l,
+                                                  uint32_t first, const void *const *rows, uint32_t count)
+{
+    uint32_t end = first + count;
+    for (uint32_t key = first; key < end;) {
+        uint32_t run_end = key + 1;
+        if (l->offsets == NULL) {
+            narrow_out(t, l, key, rows[key - first]);
+        } else {
+            while (l->offsets[l->bag + 1] <= key)
+                l->bag++;
+            uint32_t bag_end = l->offsets[l->bag + 1];
+            run_end = bag_end < end ? bag_end : end;
+            narrow_bag_run(t, l, key, rows + (key - first), run_end - key);
+        }
         key = run_end;
     }
 }
 
 /* ---- steps ---- */
-
-static size_t row_bytes(const struct ps_table *t)
-{
-    return t->dim * sizeof(float);
-}
 
 uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count, uint32_t bag_count)
 {
@@ -131,24 +185,26 @@ static void prefetch_next(const struct ps_table *t, const struct ps_table_lookup
 }
 
 /* One key: there is nothing to overlap. */
-static void one_row(struct ps_table *t, uint64_t key, bool insert, float *out)
+static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink)
 {
+    uint64_t key = l->keys[l->keys_done];
     uint64_t hash = ps_key_hash(key, t->index.seed);
     struct ps_place place = ps_index_find(&t->index, key, hash);
-    const float *row = __builtin_expect(place.bucket != NULL, 1)
-                           ? ps_table_row(t, place)
-                           : row_of_absent_key(t, insert, key, hash, t->initial_rows);
-    t->kernels->copy_rows(out, &row, 1, t->dim);
+    const void *row = __builtin_expect(place.bucket != NULL, 1)
+                          ? ps_table_row(t, place)
+                          : row_of_absent_key(t, l->insert, key, hash, t->initial_rows);
+    sink(t, l, l->keys_done, &row, 1);
     t->counters.keys_looked_up++;
 }
 
 static void rows_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count)
 {
-    float *out = l->out + (size_t)l->keys_done * t->dim;
     if (count == 1)
-        one_row(t, l->keys[l->keys_done], l->insert, out);
+        one_row(t, l, is_narrow(l) ? narrow_sink : copy_sink);
+    else if (is_narrow(l))
+        each_row(t, l, count, narrow_sink);
     else
-        each_row(t, l->keys + l->keys_done, count, l->insert, copy_sink, out);
+        each_row(t, l, count, copy_sink);
     l->keys_done += count;
     l->rows_done = l->keys_done;
 }
@@ -161,7 +217,9 @@ static uint32_t bags_begin(const struct ps_table *t, struct ps_table_lookup *l, 
     uint32_t first = l->bags_begun, bag = first;
     while (bag - first < bags_max && (l->offsets[bag] < keys_end || keys_end == l->key_count))
         bag++;
-    memset(l->out + (size_t)first * t->dim, 0, (bag - first) * row_bytes(t));
+    memset((uint8_t *)l->out + first * out_row_bytes(t, l), 0, (bag - first) * out_row_bytes(t, l));
+    if (l->out_dtype == MR_I8)
+        memset(l->scales + first, 0, (bag - first) * sizeof(*l->scales));
     l->bags_begun = bag;
     return bag < l->bag_count && l->offsets[bag] < keys_end ? l->offsets[bag] : keys_end;
 }
@@ -169,12 +227,15 @@ static uint32_t bags_begin(const struct ps_table *t, struct ps_table_lookup *l, 
 static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count, uint32_t bags_max)
 {
     uint32_t keys_end = bags_begin(t, l, l->keys_done + count, bags_max);
-    each_row(t, l->keys + l->keys_done, keys_end - l->keys_done, l->insert, bag_sink, l);
+    if (is_narrow(l))
+        each_row(t, l, keys_end - l->keys_done, narrow_sink);
+    else
+        each_row(t, l, keys_end - l->keys_done, bag_sink);
     l->keys_done = keys_end;
     for (; l->rows_done < l->bags_begun && l->offsets[l->rows_done + 1] <= keys_end; l->rows_done++) {
-        if (t->feature.pooling == MR_POOL_SUM)
+        if (t->feature.pooling == MR_POOL_SUM || is_narrow(l))
             continue;
-        float *bag = l->out + (size_t)l->rows_done * t->dim;
+        float *bag = (float *)l->out + (size_t)l->rows_done * t->dim;
         uint32_t keys = l->offsets[l->rows_done + 1] - l->offsets[l->rows_done];
         t->kernels->divide(bag, bag, ps_bag_divisor(t, keys), t->dim);
     }

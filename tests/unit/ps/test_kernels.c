@@ -51,7 +51,7 @@ static struct ps_optimizer optimizer(uint32_t kind, float decay, float clip_valu
 
 static void run_all(const struct ps_kernels *k, struct data *d)
 {
-    const float *const *rows = (const float *const *)d->rows;
+    const void *const *rows = (const void *const *)d->rows;
     k->add_rows(d->out, rows, ROWS, d->dim);
     k->add_rows(d->out, rows, 0, d->dim);
     k->divide(d->out, d->out, 3.0f, d->dim);
@@ -101,7 +101,7 @@ static void test_rows_are_copied_and_summed_in_order(void **state)
         struct data d;
         data_make(&d, dim, seed);
         float *copy = malloc(ROWS * dim * sizeof(float)), *sum = calloc(dim, sizeof(float));
-        const float *const *rows = (const float *const *)d.rows;
+        const void *const *rows = (const void *const *)d.rows;
         ps_kernels_best()->copy_rows(copy, rows, ROWS, dim);
         ps_kernels_best()->add_rows(sum, rows, ROWS, dim);
         for (size_t i = 0; i < dim; i++) {
