@@ -14,7 +14,6 @@ struct reading {
     struct ps_config *config;
     uint32_t line;
     uint32_t error_line; /* 0 = none yet */
-    bool given[PS_CONFIG_KEY_COUNT];
     char *error;
 };
 
@@ -71,11 +70,12 @@ static int on_value(void *user, const char *section, const char *name, const cha
         record_error(r, "%s", text);
         return 0;
     }
-    if (r->given[key - ps_config_keys]) {
+    uint32_t *line = &r->config->lines[key - ps_config_keys];
+    if (*line != 0) {
         record_error(r, "%s.%s is given twice", section, name);
         return 0;
     }
-    r->given[key - ps_config_keys] = true;
+    *line = r->line;
     if (!ps_config_set_value(r->config, key, value, text, sizeof(text))) {
         record_error(r, "%s.%s = \"%.64s\": allowed: %s", section, name, value, text);
         return 0;
@@ -86,6 +86,8 @@ static int on_value(void *user, const char *section, const char *name, const cha
 enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES])
 {
     struct ps_config parsed = *config;
+    parsed.path = path;
+    memset(parsed.lines, 0, sizeof(parsed.lines));
     struct reading r = {.path = path, .config = &parsed, .error = error};
     r.file = fopen(path, "re");
     if (r.file == NULL) {
@@ -136,33 +138,76 @@ enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
         snprintf(error, PS_CONFIG_ERROR_BYTES, "--set %.96s: allowed: %s", assignment, text);
         return MR_INVALID_ARGUMENT;
     }
+    config->lines[key - ps_config_keys] = PS_CONFIG_ON_COMMAND_LINE;
     return MR_OK;
 }
 
-enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES])
+/* ---- rules between keys ---- */
+
+#define KEY(name) PS_CONFIG_KEY_##name
+
+struct rule {
+    bool is_broken;
+    const char *what;
+    uint32_t key_count;
+    uint32_t keys[3]; /* that it is about */
+};
+
+static enum mr_status refuse(const struct ps_config *config, const struct rule *rule,
+                             char error[PS_CONFIG_ERROR_BYTES])
+{
+    uint32_t line = 0;
+    for (uint32_t i = 0; i < rule->key_count && line == 0; i++) {
+        line = config->lines[rule->keys[i]];
+    }
+    if (line == PS_CONFIG_ON_COMMAND_LINE) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "--set: %s", rule->what);
+    } else if (line != 0) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%.160s:%u: %s", config->path, line, rule->what);
+    } else if (config->path != NULL) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%.160s: %s", config->path, rule->what);
+    } else {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%s", rule->what);
+    }
+    return MR_INVALID_ARGUMENT;
+}
+
+enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_ERROR_BYTES])
 {
     int cpus[64];
-    int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, 64);
-    const char *wrong = NULL;
-    if (config->port_device[0] == '\0') {
-        wrong = "port.device is not set: name a PCI address, a network interface, or a memif socket";
-    } else if (config->port_mtu != 0 && config->port_mtu < 1280) {
-        wrong = "port.mtu: allowed: 0, or 1280 to 9000";
-    } else if (cpu_count > 0 && (uint64_t)cpu_count < config->cores_count) {
-        wrong = "cores.cpus names fewer CPUs than cores.count; name one for each core, or none";
-    } else if (config->batches_memory_mib >= config->memory_limit_mib) {
-        wrong = "batches.memory_mib is a part of memory.limit_mib and must be smaller";
-    } else if ((config->memory_limit_mib - config->batches_memory_mib) / config->cores_count <
-               PS_CORE_MEMORY_MIB_MIN) {
-        wrong = "memory.limit_mib is too small: each core needs 64 MiB of it beside batches.memory_mib";
-    } else if (config->memory_messages_mib < 2 * config->transport_message_mib_max) {
-        wrong = "memory.messages_mib is too small: it must hold two messages of transport.message_mib_max";
-    } else if (config->node_key_file[0] == '\0' && config->node_key_file_next[0] != '\0') {
-        wrong = "node.key_file_next is set and node.key_file is not: name the file of the key in use there";
-    }
-    if (wrong != NULL) {
-        snprintf(error, PS_CONFIG_ERROR_BYTES, "%s", wrong);
-        return MR_INVALID_ARGUMENT;
+    int cpu_count = ps_cpus_parse(c->cores_cpus, cpus, 64);
+    uint64_t core_mib = (c->memory_limit_mib - c->batches_memory_mib) / c->cores_count;
+    const struct rule rules[] = {
+        {c->port_device[0] == '\0',
+         "port.device is not set: name a PCI address, a network interface, or a memif socket",
+         1,
+         {KEY(port_device)}},
+        {c->port_mtu != 0 && c->port_mtu < 1280, "port.mtu: allowed: 0, or 1280 to 9000", 1, {KEY(port_mtu)}},
+        {cpu_count > 0 && (uint64_t)cpu_count < c->cores_count,
+         "cores.cpus names fewer CPUs than cores.count; name one for each core, or none",
+         2,
+         {KEY(cores_cpus), KEY(cores_count)}},
+        {c->batches_memory_mib >= c->memory_limit_mib,
+         "batches.memory_mib is a part of memory.limit_mib and must be smaller",
+         2,
+         {KEY(batches_memory_mib), KEY(memory_limit_mib)}},
+        {core_mib < PS_CORE_MEMORY_MIB_MIN,
+         "memory.limit_mib is too small: each core needs 64 MiB of it beside batches.memory_mib",
+         3,
+         {KEY(memory_limit_mib), KEY(batches_memory_mib), KEY(cores_count)}},
+        {c->memory_messages_mib < 2 * c->transport_message_mib_max,
+         "memory.messages_mib is too small: it must hold two messages of transport.message_mib_max",
+         2,
+         {KEY(memory_messages_mib), KEY(transport_message_mib_max)}},
+        {c->node_key_file[0] == '\0' && c->node_key_file_next[0] != '\0',
+         "node.key_file_next is set and node.key_file is not: name the file of the key in use there",
+         2,
+         {KEY(node_key_file_next), KEY(node_key_file)}},
+    };
+    for (uint32_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        if (rules[i].is_broken) {
+            return refuse(c, &rules[i], error);
+        }
     }
     return MR_OK;
 }

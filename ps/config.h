@@ -13,6 +13,18 @@
 #define PS_CONFIG_ERROR_BYTES 512
 #define PS_CONFIG_LINE_MAX    512 /* bytes of one line of the file */
 
+/* One per key. */
+enum {
+#define PS_TEXT(section, key, value, bytes, check, help) PS_CONFIG_KEY_##section##_##key,
+#define PS_NUMBER(section, key, value, low, high, help)  PS_CONFIG_KEY_##section##_##key,
+#define PS_CHOICE(section, key, value, choices, help)    PS_CONFIG_KEY_##section##_##key,
+#define PS_FLAG(section, key, value, help)               PS_CONFIG_KEY_##section##_##key,
+#include "ps/config_keys.def"
+    PS_CONFIG_KEY_COUNT
+};
+
+#define PS_CONFIG_ON_COMMAND_LINE UINT32_MAX
+
 /* A field per key: <section>_<key>. */
 struct ps_config {
 #define PS_TEXT(section, key, value, bytes, check, help) char section##_##key[bytes];
@@ -20,6 +32,9 @@ struct ps_config {
 #define PS_CHOICE(section, key, value, choices, help)    uint32_t section##_##key;
 #define PS_FLAG(section, key, value, help)               bool section##_##key;
 #include "ps/config_keys.def"
+    const char *path; /* of the file, for messages; NULL when none was read */
+    uint32_t
+        lines[PS_CONFIG_KEY_COUNT]; /* where it gives each key; 0 = nowhere, or PS_CONFIG_ON_COMMAND_LINE */
 };
 
 enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }; /* memory.hugepages */
@@ -28,14 +43,15 @@ enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }
 void ps_config_default(struct ps_config *config);
 
 /* Reads `path` over what is in `config`. Refuses unknown sections and keys, keys given twice, values of a wrong type or out
- * of their range. MR_INVALID_ARGUMENT, MR_IO_ERROR; `error` gets the first one and `config` is untouched then. */
+ * of their range. MR_INVALID_ARGUMENT, MR_IO_ERROR; `error` gets the first one and `config` is untouched then. `path` must stay as
+ * long as `config`. */
 enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
 
 /* One "section.key=value", as given on the command line. */
 enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
                              char error[PS_CONFIG_ERROR_BYTES]);
 
-/* Rules between keys, and keys that must be given. */
+/* Rules between keys, and keys that must be given. Names the place of the first key of the rule that was given. */
 enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
 
 /* A file with every key, its help, what is allowed, and its default. */

@@ -30,15 +30,7 @@ struct ps_config_section {
     const char *name, *help;
 };
 
-/* One per key and per section, for the counts at their ends. */
-enum {
-#define PS_TEXT(section, key, value, bytes, check, help) PS_CONFIG_KEY_##section##_##key,
-#define PS_NUMBER(section, key, value, low, high, help)  PS_CONFIG_KEY_##section##_##key,
-#define PS_CHOICE(section, key, value, choices, help)    PS_CONFIG_KEY_##section##_##key,
-#define PS_FLAG(section, key, value, help)               PS_CONFIG_KEY_##section##_##key,
-#include "ps/config_keys.def"
-    PS_CONFIG_KEY_COUNT
-};
+/* One per section, for the count at its end. */
 enum {
 #define PS_SECTION(section, help) PS_CONFIG_SECTION_##section,
 #include "ps/config_keys.def"

@@ -76,7 +76,7 @@ static void shipped_file_holds_the_defaults(void **state)
     config.port_udp_port = 1;
     config.batches_ttl_ms = 1;
     assert_int_equal(ps_config_load(MILLRACED_CONF, &config, error), MR_OK);
-    assert_memory_equal(&config, &defaults, sizeof(config));
+    assert_memory_equal(&config, &defaults, offsetof(struct ps_config, path));
 }
 
 static void demo_file_is_good(void **state)
@@ -280,6 +280,31 @@ static void keys_are_checked_against_each_other(void **state)
     check_fails(next_key_alone, "node.key_file");
 }
 
+/* The file is good by itself, and its keys do not fit together. */
+static void places_of_keys_that_do_not_fit(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES], place[128];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(load("[port]\ndevice = mr0\n[cores]\ncount = 4\n", &config, error), MR_OK);
+    assert_int_equal(ps_config_set(&config, "cores.cpus=1-3", error), MR_OK);
+    assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
+    assert_memory_equal(error, "--set: cores.cpus", 17);
+
+    ps_config_default(&config);
+    assert_int_equal(load("[port]\ndevice = mr0\n[memory]\n\nlimit_mib = 256\n", &config, error), MR_OK);
+    assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
+    snprintf(place, sizeof(place), "%s:5: batches.memory_mib", path); /* which has its default */
+    assert_memory_equal(error, place, strlen(place));
+
+    ps_config_default(&config);
+    assert_int_equal(load("[cores]\ncount = 4\n", &config, error), MR_OK);
+    assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
+    snprintf(place, sizeof(place), "%s: port.device is not set", path);
+    assert_memory_equal(error, place, strlen(place));
+}
+
 static void lists_of_cpus(void **state)
 {
     int cpus[4];
@@ -313,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(a_key_on_the_command_line),
         cmocka_unit_test(keys_are_checked_against_each_other),
+        cmocka_unit_test(places_of_keys_that_do_not_fit),
         cmocka_unit_test(lists_of_cpus),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);
