@@ -139,8 +139,9 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
     mrc_trail_init(&r->trail);
 }
 
-/* The push will not be applied: one without tensors marks its number, which would else hold the floor below it for long. */
-static void leave_empty(struct mrc_replay *r, struct mrc_push *push)
+/* The push is taken out, and will not be applied: one without tensors marks its number, which would else hold the floor below it
+ * for long. */
+static void take_out_marked(struct mrc_replay *r, struct mrc_push *push)
 {
     struct mrc_push *empty = push->tensor_count == 0 ? NULL
                                                      : mrc_push_new(MR_OP_PUSH_GRAD, push->table,
@@ -153,6 +154,11 @@ static void leave_empty(struct mrc_replay *r, struct mrc_push *push)
         mrc_replay_set_state(r, empty, MRC_PUSH_DUE);
     }
     mrc_replay_take_out(r, push);
+}
+
+static void leave_empty(struct mrc_replay *r, struct mrc_push *push)
+{
+    take_out_marked(r, push);
     mrc_push_free(push);
 }
 
@@ -235,9 +241,13 @@ bool mrc_replay_is_open(const struct mrc_replay *r)
 
 void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push)
 {
-    assert(push->number + 1 == r->next && push->state == MRC_PUSH_ASKED);
-    mrc_replay_take_out(r, push);
-    r->next--;
+    assert(push->state == MRC_PUSH_ASKED);
+    if (push->number + 1 == r->next) {
+        mrc_replay_take_out(r, push);
+        r->next--;
+    } else {
+        take_out_marked(r, push);
+    }
 }
 
 uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *push)

@@ -59,7 +59,8 @@ bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push);
 void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after);
 /* Under a number below all that are here: made of others that were. */
 void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after);
-/* Takes the push that was added last out again, as if it had never been there. */
+/* Takes a push that was not sent out again, as if it had never been there; it belongs to the caller. Where others were added
+ * since, its number goes to the server without a push. */
 void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push);
 /* Takes any push out; it belongs to the caller. Its number is not used again. */
 void mrc_replay_withdraw(struct mrc_replay *r, struct mrc_push *push);

@@ -107,8 +107,10 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
 
 void mrc_resend_undo(struct mrc_part *part)
 {
-    if (part->push != NULL && part->push->state != MRC_PUSH_NEW)
-        mrc_replay_undo(&part->link->own, part->push);
+    if (part->push == NULL || part->push->state == MRC_PUSH_NEW)
+        return;
+    mrc_replay_undo(&part->link->own, part->push);
+    part->link->resend_us = 0; /* its number may have to go out */
 }
 
 void mrc_resend_copy(struct mr_future *f)

@@ -312,6 +312,33 @@ static void test_undo(void **state)
     mrc_replay_fini(&r);
 }
 
+/* Others were numbered since: the number stays taken, and the server hears of it, so that its record has no hole. */
+static void test_undo_leaves_a_mark_before_others(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *undone = new_push(1, 10), *later, *mark;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    assert_true(mrc_replay_add(&r, undone));
+    later = add(&r, 2, 10);
+    mrc_replay_undo(&r, undone);
+    assert_int_equal(undone->state, MRC_PUSH_NEW);
+    answer(&r, &m, later);
+    mark = mrc_replay_next(&r, 0);
+    assert_non_null(mark);
+    assert_int_equal(mark->number, 1);
+    assert_int_equal(mark->tensor_count, 0);
+    answer(&r, &m, mark);
+    assert_int_equal(model_floor(m.has), 2);
+    assert_true(mrc_replay_add(&r, undone));
+    assert_int_equal(undone->number, 3);
+    assert_int_equal(undone->tensor_count, 1);
+    assert_int_equal(mrc_replay_take_loss(&r).pushes, 0);
+    mrc_replay_fini(&r);
+}
+
 static void test_full_gives_up_the_oldest(void **state)
 {
     struct mrc_replay r;
@@ -547,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_window_again),
         cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_undo_leaves_a_mark_before_others),
         cmocka_unit_test(test_full_gives_up_the_oldest),
         cmocka_unit_test(test_given_up_but_on_disk_is_no_loss),
         cmocka_unit_test(test_unanswered_is_never_given_up),
