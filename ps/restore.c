@@ -5,6 +5,7 @@
 #include <string.h>
 #include "ps/core.h"
 #include "ps/learnt_merge.h"
+#include "ps/log.h"
 #include "ps/push_merge.h"
 
 #define CHUNK_BYTES (4u << 20) /* records that the cores look through at a time */
@@ -18,6 +19,7 @@ struct loader {
     struct ps_push_merge *pushes;
     /* what each core says of the chunk */
     enum mr_status status[DP_CORES_MAX];
+    uint64_t lanes_forgotten[DP_CORES_MAX];
     char text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
 };
 
@@ -126,8 +128,10 @@ static void load_records(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
     char *text = l->text[core->index];
+    uint64_t forgotten = ps_pushes_forgotten(core->pushes);
     enum mr_status status = ps_learnt_merge_load(l->learnt, core, text);
     l->status[core->index] = status == MR_OK ? ps_push_merge_load(l->pushes, core, text) : status;
+    l->lanes_forgotten[core->index] = ps_pushes_forgotten(core->pushes) - forgotten;
 }
 
 /* ---- on the control thread ---- */
@@ -142,6 +146,21 @@ static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, v
         }
     }
     return MR_OK;
+}
+
+/* Fewer cores have fewer places for the lanes of as many clients. */
+static void tell_forgotten(const struct loader *l)
+{
+    uint64_t forgotten = 0;
+    for (uint32_t i = 0; i < l->node->core_count; i++) {
+        forgotten += l->lanes_forgotten[i];
+    }
+    if (forgotten > 0) {
+        ps_log("restore: no room for %llu records of numbered pushes, those of clients that were silent for "
+               "longest: what one "
+               "of these sends again may be applied twice; restore onto more cores",
+               (unsigned long long)forgotten);
+    }
 }
 
 struct visit {
@@ -214,6 +233,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _
     }
     if (status == MR_OK) {
         status = run(l, load_records, text);
+        tell_forgotten(l);
     }
 out:
     ps_push_merge_destroy(l->pushes);

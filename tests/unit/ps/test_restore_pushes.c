@@ -386,6 +386,48 @@ static void a_start_knows_who_pushed_when(void **state)
     assert_int_equal(used, 3);
 }
 
+/* So many clients as there are places for, each with a push that was applied. */
+static void push_of_many(uint32_t cores, uint32_t index)
+{
+    fake_dp_hold(index);
+    fake_dp_wait_held(index);
+    const struct ps_core *core = fake_dp_app(index);
+    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX; i++) {
+        uint64_t uuid[2] = {i, index + 1};
+        struct ps_push_id id = {(const uint8_t *)uuid, mr_push_lane_of(cores, index), 1};
+        assert_int_equal(ps_pushes_look_up(core->pushes, &id), PS_PUSH_NEW);
+        ps_pushes_start(core->pushes, &id);
+        (void)ps_pushes_finish(core->pushes, &id);
+    }
+    fake_dp_release(index);
+}
+
+/* The node starts, and its log says what may go wrong. */
+static void a_start_tells_of_records_without_room(void **state)
+{
+    struct node_fixture *n = *state;
+    char path[200], log[4096] = "";
+    node_restart(n, 2);
+    make_table(n);
+    push_of_many(2, 0);
+    push_of_many(2, 1);
+    node_save(n);
+    node_stop(n);
+    snprintf(path, sizeof(path), "%s/log", n->directory);
+    int own = dup(STDERR_FILENO), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(own >= 0 && file >= 0);
+    assert_int_equal(dup2(file, STDERR_FILENO), STDERR_FILENO);
+    node_start(n, 1);
+    assert_int_equal(dup2(own, STDERR_FILENO), STDERR_FILENO);
+    ssize_t bytes = pread(file, log, sizeof(log) - 1, 0);
+    close(own);
+    close(file);
+    unlink(path);
+    assert_true(bytes > 0);
+    assert_non_null(strstr(log, "records of numbered pushes"));
+    assert_true(node_counter(n, 0, "ps.push_lanes_forgotten") > 1000);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -401,6 +443,7 @@ int main(void)
         TEST(parts_of_a_push_are_left_out),
         TEST(a_start_knows_what_is_durable),
         TEST(a_start_knows_who_pushed_when),
+        TEST(a_start_tells_of_records_without_room),
         cmocka_unit_test_setup_teardown(a_save_that_fails_makes_nothing_durable, node_setup_3_cores,
                                         node_teardown),
         TEST(an_older_checkpoint_is_read_on_as_many_cores),
