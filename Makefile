@@ -29,7 +29,7 @@ sim: build ## Simulate SEEDS seeds of the transport under faults (default 10000)
 property: build ## Random calls on tables beside a plain model: OPERATIONS (default 10000000)
 	@build/tests/property/table_property --operations $(or $(OPERATIONS),10000000)
 
-mutants: ## Break the transport on purpose in many ways; the simulator must notice each
+mutants: ## Break transport and tables on purpose in many ways; simulator and property test must notice each
 	@scripts/setup.sh build
 	@scripts/mutants.sh
 

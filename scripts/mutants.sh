@@ -1,30 +1,32 @@
 #!/usr/bin/env bash
-# Shows that the simulator finds bugs: breaks the transport on purpose, one patch of tests/sim/mutants/ at a time, and runs
-# seeds until one fails. First the transport as it is must pass all the seeds. Prints a table; exit status 1 when a mutant
-# survives, or a patch no longer applies or builds.
-# usage: scripts/mutants.sh [--seeds N] [--jobs N] [PATCH...]      default: 4000 seeds, all processors, all patches
+# Shows that the simulator and the tables' property test find bugs: breaks the code on purpose, one patch of
+# tests/sim/mutants/ (the transport) or tests/property/mutants/ (tables) at a time, and runs seeds until one fails. First the code
+# as it is must pass them all. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
+# usage: scripts/mutants.sh [--seeds N] [--operations N] [--jobs N] [sim | property | PATCH...]
+#   defaults: 4000 seeds of the simulator, 1000000 operations on tables, all processors, all patches
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seeds=4000 jobs=$(nproc) patches=()
+seeds=4000 operations=1000000 jobs=$(nproc) patches=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --seeds | --jobs)
+    --seeds | --operations | --jobs)
         [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "mutants: $1 wants a number" >&2; exit 2; }
-        if [ "$1" = --seeds ]; then seeds=$2; else jobs=$2; fi
+        case $1 in --seeds) seeds=$2 ;; --operations) operations=$2 ;; *) jobs=$2 ;; esac
         shift 2
         ;;
-    -h | --help) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
     -*) echo "mutants: unknown option '$1'; see --help" >&2; exit 2 ;;
+    sim | property) patches+=(tests/"$1"/mutants/*.patch); shift ;;
     *) [ -f "$1" ] || { echo "mutants: no file '$1'" >&2; exit 2; }; patches+=("$1"); shift ;;
     esac
 done
-[ ${#patches[@]} -gt 0 ] || patches=(tests/sim/mutants/*.patch)
+[ ${#patches[@]} -gt 0 ] || patches=(tests/{sim,property}/mutants/*.patch)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-read -ra flags <<<"-std=gnu17 -O1 -D_GNU_SOURCE $(pkg-config --cflags libsodium libxxhash)"
-read -ra libs <<<"$(pkg-config --libs libsodium libxxhash) -lm"
+read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE $(pkg-config --cflags libsodium libxxhash jemalloc)"
+read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc) -lm"
 
 # compile SOURCE...: object files next to them, in parallel.
 # shellcheck disable=SC2016 # the inner shell expands it
@@ -33,26 +35,59 @@ compile() {
         xargs -P "$jobs" -I{} sh -c '"$@" -c "$0" -o "${0%.c}.o"' {} "${CC:-cc}" "${flags[@]}" -I.)
 }
 
-link_sim() {
-    (cd "$work" && "${CC:-cc}" -o sim tests/sim/*.o dataplane/wire/*.o "${libs[@]}")
+# The objects of a suite's program: the transport, or what lies below the node, and the test itself.
+objects_of() {
+    local source
+    [ "$1" = sim ] || sed -n "/^ps_sources/,/)/p" ps/meson.build | grep -o "[a-z0-9_]*\.c" | sed 's|^\(.*\)\.c$|ps/\1.o|'
+    (cd "$work" && for source in dataplane/wire/*.c tests/"$1"/*.c; do echo "${source%.c}.o"; done)
 }
 
-run_sim() {
-    "$work/sim" --seeds "$seeds" --jobs "$jobs" --seconds 10 --stop >"$work/out" 2>&1
+# link SUITE
+link() {
+    local objects
+    mapfile -t objects < <(objects_of "$1")
+    (cd "$work" && "${CC:-cc}" -o "$1" "${objects[@]}" "${libs[@]}")
 }
 
-mkdir -p "$work/dataplane/wire" "$work/tests/sim"
+# run SUITE: false when a seed fails; what it printed is in $work/out.
+run() {
+    case $1 in
+    sim) "$work/sim" --seeds "$seeds" --jobs "$jobs" --seconds 10 --stop ;;
+    property) timeout 300 "$work/property" --first 1 --operations "$operations" --jobs "$jobs" ;;
+    esac >"$work/out" 2>&1
+}
+
+# Which seed failed first, and why: two lines.
+outcome() {
+    case $1 in
+    sim)
+        first=$(sed -n 's/.*the first is \([0-9]*\)$/\1/p' "$work/out")
+        why=$(sed -n "s/^sim: seed $first failed: \(.*\) (sim --first.*/\1/p" "$work/out" | head -1)
+        ;;
+    property)
+        first=$(sed -n 's/^table_property: seed \([0-9]*\) .*/\1/p' "$work/out" | sort -n | head -1)
+        why=$(sed -n "s/^table_property: seed $first \(failed at operation [0-9]* \)\?\(.*\) (table_property --first.*/\2/p" \
+            "$work/out" | head -1)
+        ;;
+    esac
+}
+
+suites=$(printf '%s\n' "${patches[@]}" | sed 's|.*tests/\([a-z]*\)/mutants/.*|\1|' | sort -ru)
+mkdir -p "$work/dataplane/wire" "$work/ps" "$work/tests/sim" "$work/tests/property"
 cp dataplane/wire/*.[ch] "$work/dataplane/wire/"
-cp tests/sim/*.[ch] "$work/tests/sim/"
-mapfile -t sources < <(cd "$work" && ls dataplane/wire/*.c tests/sim/*.c)
-compile "${sources[@]}"
-link_sim
-if ! run_sim; then
-    echo "mutants: the transport as it is fails:" >&2
-    cat "$work/out" >&2
-    exit 1
-fi
-tail -1 "$work/out"
+cp ps/*.[ch] "$work/ps/"
+for suite in $suites; do
+    cp "tests/$suite"/*.[ch] "$work/tests/$suite/"
+    mapfile -t sources < <(objects_of "$suite" | sed 's/\.o$/.c/')
+    compile "${sources[@]}"
+    link "$suite"
+    if ! run "$suite"; then
+        echo "mutants: $suite fails on the code as it is:" >&2
+        cat "$work/out" >&2
+        exit 1
+    fi
+    tail -1 "$work/out"
+done
 
 survived=0
 # report NAME OUTCOME WHY
@@ -62,26 +97,27 @@ report() {
 report mutant "caught at seed" why
 for patch in "${patches[@]}"; do
     name=$(basename "$patch" .patch)
+    suite=${patch%/mutants/*} suite=${suite##*/}
     mapfile -t changed < <(sed -n 's|^+++ b/||p' "$patch")
+    mapfile -t rebuilt < <(printf '%s\n' "${changed[@]}" | grep '\.c$' || objects_of "$suite" | sed 's/\.o$/.c/')
     if ! patch -s -p1 -F2 --no-backup-if-mismatch -d "$work" <"$patch" >"$work/out" 2>&1; then
         report "$name" "DOES NOT APPLY" "$(head -1 "$work/out")"
         survived=$((survived + 1))
-    elif ! { compile "${changed[@]}" && link_sim; } >"$work/out" 2>&1; then
+    elif ! { compile "${rebuilt[@]}" && link "$suite"; } >"$work/out" 2>&1; then
         report "$name" "DOES NOT BUILD" "$(grep -m1 error "$work/out")"
         survived=$((survived + 1))
-    elif run_sim; then
-        report "$name" SURVIVED "$seeds seeds"
+    elif run "$suite"; then
+        report "$name" SURVIVED "$(tail -1 "$work/out")"
         survived=$((survived + 1))
     else
-        first=$(sed -n 's/.*the first is \([0-9]*\)$/\1/p' "$work/out")
-        why=$(sed -n "s/^sim: seed $first failed: \(.*\) (sim --first.*/\1/p" "$work/out" | head -1)
+        outcome "$suite"
         report "$name" "$first" "$why"
     fi
     for file in "${changed[@]}"; do
         cp "$file" "$work/$file"
         rm -f "$work/$file.rej"
     done
-    compile "${changed[@]}"
+    compile "${rebuilt[@]}"
 done
 echo "mutants: $((${#patches[@]} - survived)) of ${#patches[@]} caught"
 [ "$survived" -eq 0 ]

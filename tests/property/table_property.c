@@ -62,6 +62,8 @@ static void ended(struct shared *shared, uint64_t job, int status)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return;
     atomic_fetch_add(&shared->failed, 1);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == WORLD_FAILED) /* it has said why */
+        return;
     printf("table_property: seed %" PRIu64 " ended with %s %d (table_property --first %" PRIu64
            " --worlds 1 --verbose)\n",
            seed, WIFSIGNALED(status) ? "signal" : "status",

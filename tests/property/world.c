@@ -122,10 +122,14 @@ static void operation(struct world *w, struct subject *s)
         world_lookup_step(w, s);
     else if (n < 840)
         world_push_step(w, s);
-    else if (n < 930)
+    else if (n < 900)
         world_cut(w, s);
-    else if (n < 985)
+    else if (n < 940)
         world_load(w, s);
+    else if (n < 975)
+        world_remove(w, s);
+    else if (n < 990)
+        world_maintain(w, s);
     else if (n < 997)
         world_prefetch(w);
     else if (n < 999)

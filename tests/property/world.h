@@ -71,7 +71,8 @@ void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernel
 uint64_t world_run(struct world *w);
 void world_end(struct world *w);
 
-/* Says what is wrong and ends the process. */
+/* Says what is wrong and ends the process with this status. */
+#define WORLD_FAILED 3
 #define WORLD_CHECK(w, condition, ...)                                                                       \
     do {                                                                                                     \
         if (!(condition))                                                                                    \
@@ -111,6 +112,10 @@ void model_apply(struct subject *s, const struct model_gradient *g, bool insert)
 /* ---- world_steps.c ---- */
 void world_lookup_step(struct world *w, struct subject *s); /* begins one if there is none */
 void world_push_step(struct world *w, struct subject *s);
+
+/* ---- world_upkeep.c ---- */
+void world_remove(struct world *w, struct subject *s);
+void world_maintain(struct world *w, struct subject *s);
 
 /* ---- world_cut.c ---- */
 void world_cut(struct world *w, struct subject *s); /* begins, steps or aborts one */

@@ -17,7 +17,7 @@ _Noreturn void world_fail(const struct world *w, const char *format, ...)
     vfprintf(stderr, format, args);
     fprintf(stderr, " (table_property --first %" PRIu64 " --worlds 1 --verbose)\n", w->seed);
     va_end(args);
-    _Exit(1);
+    _Exit(WORLD_FAILED);
 }
 
 bool world_has_row(const struct subject *s, uint64_t key)
@@ -43,6 +43,9 @@ void world_check_call(struct world *w, struct subject *s)
     struct ps_table_counters *expected = &s->expected;
     check_refused(w, s, got->rows_refused - s->refused);
     s->refused = got->rows_refused;
+    uint64_t capacity = s->model.feature.capacity_rows;
+    WORLD_CHECK(w, capacity == 0 || got->rows <= capacity, "%" PRIu64 " rows, and the capacity is %" PRIu64,
+                got->rows, capacity);
     expected->rows = s->model.row_count;
     /* Which counter takes a key that has no row and no gradient worth adding depends on what is found out first. */
     uint64_t left_out = got->gradients_skipped + got->gradients_without_row;

@@ -70,7 +70,8 @@ void draw_keys(struct world *w)
     w->keys = calloc(w->key_count, sizeof(*w->keys));
     assert(w->keys != NULL);
     uint64_t seed = w->subjects[0].model.feature.seed, candidate = random_next(&w->rng);
-    uint32_t partition = random_below(&w->rng, MR_PARTITION_COUNT);
+    /* Often the first ones: there a cut's cursor stays for many small steps. */
+    uint32_t partition = random_one_in(&w->rng, 2) ? 0 : random_below(&w->rng, MR_PARTITION_COUNT);
     for (uint32_t i = 0; i < w->key_count; i++) {
         if (i < sizeof(extremes) / sizeof(extremes[0]) && random_one_in(&w->rng, 2))
             w->keys[i] = extremes[i];
