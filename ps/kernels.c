@@ -39,8 +39,36 @@ INLINE void add_rows_body(float *out, const void *const *rows, uint32_t row_coun
     }
 }
 
+INLINE void add_weighted_rows_body(float *out, const void *const *rows, const float *weights,
+                                   uint32_t row_count, size_t dim)
+{
+    size_t i = 0;
+    for (; i + 16 <= dim; i += 16) {
+        floats16 sum = *(const floats16 *)(out + i);
+        for (uint32_t r = 0; r < row_count; r++)
+            sum += *(const floats16 *)((const float *)rows[r] + i) * weights[r];
+        *(floats16 *)(out + i) = sum;
+    }
+    for (; i < dim; i++) {
+        float sum = out[i];
+        for (uint32_t r = 0; r < row_count; r++)
+            sum += ((const float *)rows[r])[i] * weights[r];
+        out[i] = sum;
+    }
+}
+
+INLINE void scale_body(float *out, const float *in, float factor, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = in[i] * factor;
+}
+
 INLINE void divide_body(float *out, const float *in, float divisor, size_t count)
 {
+    if (divisor == 0) {
+        memset(out, 0, count * sizeof(*out));
+        return;
+    }
     for (size_t i = 0; i < count; i++)
         out[i] = in[i] / divisor;
 }
@@ -66,6 +94,15 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     {                                                                                                        \
         add_rows_body(out, rows, row_count, dim);                                                            \
     }                                                                                                        \
+    __VA_ARGS__ static void add_weighted_rows_##set(float *out, const void *const *rows,                     \
+                                                    const float *weights, uint32_t row_count, size_t dim)    \
+    {                                                                                                        \
+        add_weighted_rows_body(out, rows, weights, row_count, dim);                                          \
+    }                                                                                                        \
+    __VA_ARGS__ static void scale_##set(float *out, const float *in, float factor, size_t count)             \
+    {                                                                                                        \
+        scale_body(out, in, factor, count);                                                                  \
+    }                                                                                                        \
     __VA_ARGS__ static void divide_##set(float *out, const float *in, float divisor, size_t count)           \
     {                                                                                                        \
         divide_body(out, in, divisor, count);                                                                \
@@ -81,6 +118,8 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     static const struct ps_kernels set = {.name = #set,                                                      \
                                           .copy_rows = copy_rows_##set,                                      \
                                           .add_rows = add_rows_##set,                                        \
+                                          .add_weighted_rows = add_weighted_rows_##set,                      \
+                                          .scale = scale_##set,                                              \
                                           .divide = divide_##set,                                            \
                                           .all_finite = all_finite_##set,                                    \
                                           .add_finite = add_finite_##set,                                    \

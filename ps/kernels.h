@@ -26,7 +26,12 @@ typedef void ps_rows_kernel(float *out, const void *const *rows, uint32_t row_co
 struct ps_kernels {
     const char *name;                     /* "avx512", "avx2", "baseline" */
     ps_rows_kernel *copy_rows, *add_rows; /* of f32 rows */
-    /* out = in / divisor; may be the same place */
+    /* Of f32 rows: out += weights[0] * rows[0], then weights[1] * rows[1], ...; the products are rounded. */
+    void (*add_weighted_rows)(float *out, const void *const *rows, const float *weights, uint32_t row_count,
+                              size_t dim);
+    /* out = in * factor; may be the same place */
+    void (*scale)(float *out, const float *in, float factor, size_t count);
+    /* out = in / divisor, where x / 0 is 0; may be the same place */
     void (*divide)(float *out, const float *in, float divisor, size_t count);
     /* No NaN and no Inf. */
     bool (*all_finite)(const float *in, size_t count);

@@ -87,6 +87,10 @@ struct ps_table_lookup {
     uint32_t key_count;
     const uint32_t *offsets; /* NULL: a row per key */
     uint32_t bag_count;
+    const float *weights; /* of keys in bags, [key_count]; NULL: 1. See dataplane/wire/bag.h */
+    const float *
+        divisors; /* [bag_count], of tables that average: what bags are divided by whose other keys are elsewhere; NULL:
+                              as their keys and weights make it */
     bool insert;
     /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of dataplane/wire/convert.h. Rows of the
      * table's own type are copied as they are. */
@@ -113,10 +117,16 @@ struct ps_table_push {
     uint32_t key_count;
     const uint32_t *offsets; /* NULL: a gradient per key */
     uint32_t bag_count;
-    const float *gradients;
-    bool at_once;        /* it is done in one step with UINT64_MAX: nothing comes in between */
-    bool insert;         /* keys without a row get one first, as in a lookup */
-    uint64_t step;       /* training step, which the table's schedule goes by */
+    enum mr_dtype gradients_dtype; /* f32 (also for 0), f16, bf16 or i8 */
+    const void *gradients;         /* [k or bags, dim] */
+    const float *gradient_scales;  /* i8: [k or bags]; else unused */
+    const float *weights;          /* these two as in struct ps_table_lookup */
+    const float *divisors;
+    const uint64_t
+        *left_out; /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
+    bool at_once;  /* it is done in one step with UINT64_MAX: nothing comes in between */
+    bool insert;   /* keys without a row get one first, as in a lookup */
+    uint64_t step; /* training step, which the table's schedule goes by */
     float learning_rate; /* of this push alone; 0: as the table's schedule has it */
     /* the table's own; zero to begin with */
     uint32_t stage; /* enum push_stage of table_push.c */
@@ -125,8 +135,8 @@ struct ps_table_push {
     uint64_t class_value;
     uint32_t position, bag, bag_end; /* within the stage */
     float divisor;                   /* of that bag */
-    bool averages;                   /* gradients of bags are divided by the bag's divisor */
-    uint32_t *slots;                 /* hash table: number of a distinct key + 1, or 0 */
+    bool derives;    /* each gradient has to be made from what was pushed: expanded, divided, weighted */
+    uint32_t *slots; /* hash table: number of a distinct key + 1, or 0 */
     uint32_t slot_mask;
     uint32_t distinct_count, distinct_max;
     struct ps_distinct *distinct; /* the keys, and the gradient of each: the caller's, or a sum in `sums` */

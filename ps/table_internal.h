@@ -2,7 +2,7 @@
 #ifndef PS_TABLE_INTERNAL_H
 #define PS_TABLE_INTERNAL_H
 
-#include <math.h>
+#include "dataplane/wire/bag.h"
 #include "ps/index.h"
 #include "ps/initializer.h"
 #include "ps/kernels.h"
@@ -58,12 +58,19 @@ static inline float *ps_table_row_state(const struct ps_table *t, void *row)
     return (float *)(void *)((uint8_t *)row + t->layout.state_offset);
 }
 
-/* By what a bag's sum, and so the gradient of each of its rows, is divided. */
-static inline float ps_bag_divisor(const struct ps_table *t, uint32_t key_count)
+static inline bool ps_table_averages(const struct ps_table *t)
 {
-    if (t->feature.pooling == MR_POOL_SUM || key_count == 0)
-        return 1.0f;
-    return t->feature.pooling == MR_POOL_MEAN ? (float)key_count : sqrtf((float)key_count);
+    return t->feature.pooling == MR_POOL_MEAN || t->feature.pooling == MR_POOL_SQRTN;
+}
+
+/* By what bag `bag` of a call, and so the gradient of each of its rows, is divided. weights, divisors: the call's, or NULL. */
+static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *offsets, const float *weights,
+                                   const float *divisors, uint32_t bag)
+{
+    uint32_t first = offsets[bag];
+    return divisors != NULL ? divisors[bag]
+                            : mr_bag_divisor(t->feature.pooling, weights != NULL ? weights + first : NULL,
+                                             offsets[bag + 1] - first);
 }
 
 /* A group of keys whose buckets are on the way. */

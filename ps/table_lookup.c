@@ -99,6 +99,22 @@ static inline void copy_sink(struct ps_table *t, struct ps_table_lookup *l, uint
     t->kernels->copy_rows((float *)l->out + (size_t)first * t->dim, rows, count, t->dim);
 }
 
+static inline void add_run(struct ps_table *t, const struct ps_table_lookup *l, float *sum, uint32_t first,
+                           const void *const *rows, uint32_t count)
+{
+    if (__builtin_expect(l->weights != NULL, 0))
+        t->kernels->add_weighted_rows(sum, rows, l->weights + first, count, t->dim);
+    else
+        t->kernels->add_rows(sum, rows, count, t->dim);
+}
+
+static inline void divide_bag(const struct ps_table *t, const struct ps_table_lookup *l, uint32_t bag,
+                              float *sum)
+{
+    if (ps_table_averages(t))
+        t->kernels->divide(sum, sum, ps_bag_divisor(t, l->offsets, l->weights, l->divisors, bag), t->dim);
+}
+
 static inline void bag_sink(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
                             const void *const *rows, uint32_t count)
 {
@@ -108,8 +124,7 @@ static inline void bag_sink(struct ps_table *t, struct ps_table_lookup *l, uint3
             l->bag++;
         uint32_t bag_end = l->offsets[l->bag + 1];
         uint32_t run_end = bag_end < end ? bag_end : end;
-        t->kernels->add_rows((float *)l->out + (size_t)l->bag * t->dim, rows + (key - first), run_end - key,
-                             t->dim);
+        add_run(t, l, (float *)l->out + (size_t)l->bag * t->dim, key, rows + (key - first), run_end - key);
         key = run_end;
     }
 }
@@ -140,11 +155,10 @@ static void narrow_bag_run(struct ps_table *t, struct ps_table_lookup *l, uint32
     uint32_t bag_start = l->offsets[l->bag], bag_end = l->offsets[l->bag + 1];
     if (first == bag_start)
         memset(l->sum, 0, row_bytes(t));
-    t->kernels->add_rows(l->sum, rows, count, t->dim);
+    add_run(t, l, l->sum, first, rows, count);
     if (first + count < bag_end)
         return;
-    if (t->feature.pooling != MR_POOL_SUM)
-        t->kernels->divide(l->sum, l->sum, ps_bag_divisor(t, bag_end - bag_start), t->dim);
+    divide_bag(t, l, l->bag, l->sum);
     narrow_out(t, l, l->bag, l->sum);
 }
 
@@ -233,11 +247,8 @@ static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t co
         each_row(t, l, keys_end - l->keys_done, bag_sink);
     l->keys_done = keys_end;
     for (; l->rows_done < l->bags_begun && l->offsets[l->rows_done + 1] <= keys_end; l->rows_done++) {
-        if (t->feature.pooling == MR_POOL_SUM || is_narrow(l))
-            continue;
-        float *bag = (float *)l->out + (size_t)l->rows_done * t->dim;
-        uint32_t keys = l->offsets[l->rows_done + 1] - l->offsets[l->rows_done];
-        t->kernels->divide(bag, bag, ps_bag_divisor(t, keys), t->dim);
+        if (!is_narrow(l))
+            divide_bag(t, l, l->rows_done, (float *)l->out + (size_t)l->rows_done * t->dim);
     }
 }
 

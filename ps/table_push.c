@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <string.h>
+#include "dataplane/wire/convert.h"
 #include "ps/table_internal.h"
 
 #define SPLIT_BITS_MAX 32u /* halvings; no push has more keys than that tells apart */
@@ -33,11 +34,11 @@ static uint32_t slots_for(size_t keys)
 }
 
 /* Lay the arrays out in scratch memory. A sum is needed per key that is there twice, or per key when gradients are
- * divided on the way. */
+ * derived from what was pushed. */
 static void push_layout(struct ps_table_push *p, const struct ps_table *t)
 {
     size_t row_bytes = t->dim * sizeof(float);
-    size_t keys_per_sum = p->averages ? 1 : 2;
+    size_t keys_per_sum = p->derives ? 1 : 2;
     /* a key's share: its entry, its slots, its part of a sum; and for rounding one more sum and the least slots */
     size_t key_bytes =
         sizeof(struct ps_distinct) + 2 * SLOTS_PER_KEY * sizeof(uint32_t) + row_bytes / keys_per_sum;
@@ -59,40 +60,75 @@ static bool is_sum(const struct ps_table_push *p, const struct ps_table *t, cons
     return gradient >= p->sums && gradient < p->sums + (size_t)p->sum_max * t->dim;
 }
 
-/* A new sum that starts as gradient / divisor; NULL when there is no room. */
-static float *sum_start(struct ps_table_push *p, const struct ps_table *t, const float *gradient,
-                        float divisor)
+/* Where a pushed gradient is, and what becomes of it for its key. */
+struct pushed {
+    size_t row;   /* of the gradients */
+    float weight; /* of the key */
+};
+
+/* Room for a sum; NULL when there is none. */
+static float *sum_take(struct ps_table_push *p, const struct ps_table *t)
 {
-    if (p->sum_count == p->sum_max)
-        return NULL;
-    float *sum = p->sums + (size_t)p->sum_count++ * t->dim;
-    t->kernels->divide(sum, gradient, divisor, t->dim);
-    return sum;
+    return p->sum_count < p->sum_max ? p->sums + (size_t)p->sum_count++ * t->dim : NULL;
+}
+
+static inline const float *gradient_at(const struct ps_table_push *p, const struct ps_table *t, size_t row)
+{
+    return (const float *)p->gradients + row * t->dim;
+}
+
+static bool is_narrow(const struct ps_table_push *p)
+{
+    return p->gradients_dtype != MR_F32 && p->gradients_dtype != MR_DTYPE_NONE;
+}
+
+/* As the key's row gets it. */
+static __attribute__((noinline)) void derive(const struct ps_table_push *p, const struct ps_table *t,
+                                             struct pushed from, float *out)
+{
+    const float *in = gradient_at(p, t, from.row);
+    if (is_narrow(p)) {
+        size_t row_bytes = t->dim * mr_dtype_bytes(p->gradients_dtype);
+        mr_convert_to_f32(p->gradients_dtype, out, (const uint8_t *)p->gradients + from.row * row_bytes,
+                          p->gradient_scales == NULL ? NULL : p->gradient_scales + from.row, 1, t->dim);
+        in = out;
+    }
+    if (p->divisor != 1.0f) {
+        t->kernels->divide(out, in, p->divisor, t->dim);
+        in = out;
+    }
+    if (p->weights != NULL)
+        t->kernels->scale(out, in, from.weight, t->dim);
+    else if (in != out)
+        memcpy(out, in, t->dim * sizeof(*out));
 }
 
 /* The key has been met before in this push. A gradient with NaN or Inf is left out of the sum. */
 static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, const struct ps_table *t,
-                                                   struct ps_distinct *d, const float *gradient,
-                                                   float divisor)
+                                                   struct ps_distinct *d, struct pushed from)
 {
     const struct ps_kernels *k = t->kernels;
+    const float *gradient = p->derives ? NULL : gradient_at(p, t, from.row);
     if (!is_sum(p, t, d->gradient)) {
         if (!k->all_finite(d->gradient, t->dim)) {
             p->skipped++;
             d->gradient = gradient;
             return true;
         }
-        const float *sum = sum_start(p, t, d->gradient, 1.0f);
+        float *sum = sum_take(p, t);
         if (sum == NULL)
             return false;
+        memcpy(sum, d->gradient, t->dim * sizeof(*sum));
         d->gradient = sum;
     }
     float *sum = p->sums + (d->gradient - p->sums);
-    if (p->averages) {
-        gradient = sum_start(p, t, gradient, divisor);
-        if (gradient == NULL)
+    if (p->derives) {
+        float *derived = sum_take(p, t);
+        if (derived == NULL)
             return false;
-        p->sum_count--; /* only its quotient was wanted, and only until it is added */
+        p->sum_count--; /* it is wanted only until it is added */
+        derive(p, t, from, derived);
+        gradient = derived;
     }
     if (!k->add_finite(sum, gradient, t->dim))
         p->skipped++;
@@ -105,16 +141,22 @@ static inline uint32_t slot_of(const struct ps_table_push *p, uint64_t hash)
 }
 
 static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, uint32_t *slot, uint64_t key,
-                             uint64_t hash, const float *gradient, float divisor)
+                             uint64_t hash, struct pushed from)
 {
-    if (p->averages) {
-        if (!t->kernels->all_finite(gradient, t->dim)) {
+    const float *gradient;
+    if (p->derives) {
+        float *derived = sum_take(p, t);
+        if (derived == NULL)
+            return false;
+        derive(p, t, from, derived);
+        if (!t->kernels->all_finite(derived, t->dim)) {
+            p->sum_count--;
             p->skipped++;
             return true;
         }
-        gradient = sum_start(p, t, gradient, divisor);
-        if (gradient == NULL)
-            return false;
+        gradient = derived;
+    } else {
+        gradient = gradient_at(p, t, from.row);
     }
     if (p->distinct_count == p->distinct_max)
         return false;
@@ -125,15 +167,15 @@ static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, 
 
 /* False when there is no room. */
 static inline bool add_gradient(struct ps_table_push *p, const struct ps_table *t, uint64_t key,
-                                uint64_t hash, const float *gradient, float divisor)
+                                uint64_t hash, struct pushed from)
 {
     uint32_t at = slot_of(p, hash);
     for (;; at = (at + 1) & p->slot_mask) { /* most slots are free */
         uint32_t number = p->slots[at];
         if (number == 0)
-            return add_first(p, t, &p->slots[at], key, hash, gradient, divisor);
+            return add_first(p, t, &p->slots[at], key, hash, from);
         if (p->distinct[number - 1].hash == hash)
-            return add_repeated(p, t, &p->distinct[number - 1], gradient, divisor);
+            return add_repeated(p, t, &p->distinct[number - 1], from);
     }
 }
 
@@ -143,7 +185,15 @@ static inline void bag_advance(struct ps_table_push *p, const struct ps_table *t
     while (p->offsets[p->bag + 1] <= key)
         p->bag++;
     p->bag_end = p->offsets[p->bag + 1];
-    p->divisor = ps_bag_divisor(t, p->bag_end - p->offsets[p->bag]);
+    if (p->derives)
+        p->divisor = ps_bag_divisor(t, p->offsets, p->weights, p->divisors, p->bag);
+}
+
+static inline bool is_left_out(const struct ps_table_push *p, uint64_t hash)
+{
+    uint32_t partition = mr_partition_of(hash);
+    return __builtin_expect(p->left_out != NULL, 0) &&
+           (p->left_out[partition / 64] >> partition % 64 & 1) != 0;
 }
 
 /* Keys [first, first + count): false when there is no room. */
@@ -158,15 +208,16 @@ static inline bool group_collect(struct ps_table_push *p, const struct ps_table 
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t key = first + i;
-        size_t gradient = key;
+        struct pushed from = {.row = key};
         if (p->offsets != NULL) {
             if (key >= p->bag_end)
                 bag_advance(p, t, key);
-            gradient = p->bag;
+            from.row = p->bag;
         }
-        if ((hashes[i] & class_mask) != p->class_value)
+        if ((hashes[i] & class_mask) != p->class_value || is_left_out(p, hashes[i]))
             continue;
-        if (!add_gradient(p, t, p->keys[key], hashes[i], p->gradients + gradient * t->dim, p->divisor))
+        from.weight = p->weights != NULL ? p->weights[key] : 1.0f;
+        if (!add_gradient(p, t, p->keys[key], hashes[i], from))
             return false;
     }
     return true;
@@ -334,7 +385,7 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         if (p->key_count == 0)
             return true;
         p->learning_rate = ps_optimizer_learning_rate(&t->optimizer, p->step, p->learning_rate);
-        p->averages = p->offsets != NULL && t->feature.pooling != MR_POOL_SUM;
+        p->derives = is_narrow(p) || p->weights != NULL || (p->offsets != NULL && ps_table_averages(t));
         push_layout(p, t);
         stage_begin(p, PUSH_CLEAR);
     }

@@ -54,6 +54,8 @@ static void run_all(const struct ps_kernels *k, struct data *d)
     const void *const *rows = (const void *const *)d->rows;
     k->add_rows(d->out, rows, ROWS, d->dim);
     k->add_rows(d->out, rows, 0, d->dim);
+    k->add_weighted_rows(d->out, rows, d->gradients[1], d->dim < ROWS ? 1 : ROWS, d->dim);
+    k->scale(d->out, d->out, 1.7f, d->dim);
     k->divide(d->out, d->out, 3.0f, d->dim);
     assert_true(k->add_finite(d->out, d->gradients[0], d->dim));
     for (uint32_t i = 0; i < 8; i++) {
