@@ -54,7 +54,7 @@ static enum mr_status score_batch(struct evaluation *e)
     }
     const struct mr_tensor *x = mr_reply_tensor(pooled, 0);
     const struct fm_shape shape = {b->samples, c->info.slots, x->dims[2] - 1, c->info.dense};
-    if (x->dims[0] != b->samples || x->dims[1] != c->info.slots || x->dims[2] < 2 ||
+    if (x->dims[0] != b->samples || x->dims[1] != c->info.slots || x->dims[2] < 1 ||
         shape.factors > FM_FACTORS_MAX || e->samples + b->samples > e->samples_max) {
         status = MR_WRONG_SHAPE;
     } else {

@@ -8,7 +8,7 @@
 
 static const char usage[] =
     "usage: fm plan | train | evaluate | record | wait  --hub HOST:PORT --server HOST:PORT [options]\n"
-    "A factorization machine, trained on a Millrace parameter server.\n"
+    "A factorization machine, or logistic regression, trained on a Millrace parameter server.\n"
     "  plan       have the hub read the samples through, and say what there is\n"
     "  train      take batches from the hub until all are learnt; any number of trainers may run side by "
     "side\n"
@@ -35,11 +35,17 @@ static const char usage[] =
     "The model\n"
     "  --table NAME           of the embeddings; variables are NAME.bias, NAME.dense, NAME.ledger (default "
     "fm)\n"
-    "  --factors N            per key, beside its first-order weight, 1..64 (default 8)\n"
-    "  --learning-rate X      of Adagrad (default 0.05)\n"
+    "  --model NAME           fm, or lr: logistic regression, a weight per key (default fm)\n"
+    "  --factors N            of fm: per key, beside its first-order weight, 1..64 (default 8)\n"
+    "  --optimizer NAME       of the table: sgd, momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl or\n"
+    "                         group_ftrl (default adagrad)\n"
+    "  --optimizer-args X,..  what it takes, as in mr_feature.h (default: the usual; beta 1 and no penalty "
+    "for\n"
+    "                         ftrl)\n"
+    "  --learning-rate X      (default 0.05)\n"
     "  --weight-decay X       of the rows that a batch touches (default 0.05)\n"
-    "  --accumulator X        that Adagrad starts from (default 0.5)\n"
-    "  --deviation X          of the initial values, normal around 0 (default 0.01)\n"
+    "  --accumulator X        that Adagrad and FTRL start from (default 0.5)\n"
+    "  --deviation X          of the initial values, normal around 0 (default 0.01; 0 for lr)\n"
     "\n"
     "Training\n"
     "  --pipeline N           batches under way at a time, 1..16 (default 2)\n"
@@ -85,6 +91,43 @@ static double number(const char *option, const char *text, double low, double hi
     return value;
 }
 
+static uint32_t optimizer(const char *option, const char *text)
+{
+    for (uint32_t i = MR_OPT_SGD; strcmp(mr_optimizer_name(i), "?") != 0; i++) {
+        if (strcmp(mr_optimizer_name(i), text) == 0) {
+            return i;
+        }
+    }
+    refuse(option, text, "sgd, momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl or group_ftrl");
+}
+
+/* Numbers between commas; returns how many. */
+static uint32_t number_list(const char *option, const char *text, float *out, uint32_t most)
+{
+    const char *at = text;
+    for (uint32_t count = 0; count < most; at++) {
+        char *end;
+        out[count++] = strtof(at, &end);
+        bool good = end != at;
+        at = end;
+        if (!good || (*at != ',' && *at != '\0')) {
+            break;
+        }
+        if (*at == '\0') {
+            return count;
+        }
+    }
+    refuse(option, text, "up to 6 numbers with commas between them");
+}
+
+static bool is_lr(const char *option, const char *text)
+{
+    if (strcmp(text, "fm") != 0 && strcmp(text, "lr") != 0) {
+        refuse(option, text, "fm or lr");
+    }
+    return strcmp(text, "lr") == 0;
+}
+
 static bool on_or_off(const char *option, const char *text)
 {
     if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0) {
@@ -106,7 +149,10 @@ enum option_code {
     RUN,
     STRICT,
     TABLE,
+    MODEL,
     FACTORS,
+    OPTIMIZER,
+    OPTIMIZER_ARGS,
     LEARNING_RATE,
     WEIGHT_DECAY,
     ACCUMULATOR,
@@ -135,7 +181,10 @@ static const struct option long_options[] = {
     {"run", required_argument, NULL, RUN},
     {"strict", no_argument, NULL, STRICT},
     {"table", required_argument, NULL, TABLE},
+    {"model", required_argument, NULL, MODEL},
     {"factors", required_argument, NULL, FACTORS},
+    {"optimizer", required_argument, NULL, OPTIMIZER},
+    {"optimizer-args", required_argument, NULL, OPTIMIZER_ARGS},
     {"learning-rate", required_argument, NULL, LEARNING_RATE},
     {"weight-decay", required_argument, NULL, WEIGHT_DECAY},
     {"accumulator", required_argument, NULL, ACCUMULATOR},
@@ -190,6 +239,15 @@ static bool parse_plan(int code, const char *name, const char *text, struct mr_s
 static bool parse_model(int code, const char *name, const char *text, struct fm_options *o)
 {
     switch (code) {
+    case MODEL:
+        o->logistic_regression = is_lr(name, text);
+        return true;
+    case OPTIMIZER:
+        o->optimizer = optimizer(name, text);
+        return true;
+    case OPTIMIZER_ARGS:
+        o->optimizer_arg_count = number_list(name, text, o->optimizer_args, 6);
+        return true;
     case FACTORS:
         o->factors = (uint32_t)integer(name, text, 1, FM_FACTORS_MAX);
         return true;
@@ -273,10 +331,11 @@ void fm_options_parse(int argc, char **argv, struct fm_options *o)
     *o = (struct fm_options){
         .plan = {.batch_samples = 512, .epochs = 2, .shuffle_seed = 1, .held_out_share = 0.2, .table = "fm"},
         .factors = 8,
-        .learning_rate = 0.05f,
+        .optimizer = MR_OPT_ADAGRAD,
+        .learning_rate = FM_LEARNING_RATE,
         .weight_decay = 0.05f,
         .initial_accumulator = 0.5f,
-        .initial_deviation = 0.01f,
+        .initial_deviation = -1,
         .pipeline = 2,
         .give_up_s = 60,
     };
@@ -292,4 +351,10 @@ void fm_options_parse(int argc, char **argv, struct fm_options *o)
         exit(2);
     }
     check_complete(argv[0], o);
+    if (o->logistic_regression) {
+        o->factors = 0;
+    }
+    if (o->initial_deviation < 0) {
+        o->initial_deviation = o->logistic_regression ? 0.0f : 0.01f;
+    }
 }

@@ -6,10 +6,15 @@
 #include <stdint.h>
 #include "millrace.h"
 
+#define FM_LEARNING_RATE 0.05f /* of Adagrad */
+
 struct fm_options {
     const char *hub, *server, *key_file;
     struct mr_sample_plan plan;
-    uint32_t factors;
+    uint32_t factors;   /* 0: logistic regression */
+    uint32_t optimizer; /* enum mr_optimizer, of the table */
+    float optimizer_args[6];
+    uint32_t optimizer_arg_count; /* 0: the defaults */
     float learning_rate, weight_decay, initial_accumulator, initial_deviation;
     uint32_t pipeline;     /* batches under way */
     uint32_t save_every;   /* steps; 0 = never */
@@ -17,6 +22,7 @@ struct fm_options {
     uint64_t until_learnt; /* `fm wait` */
     bool replay;           /* of the server's client, see millrace.h */
     bool ledger, quiet;
+    bool logistic_regression;
 };
 
 /* Exits with 2 and one line when something is wrong with them. argv[0] is the subcommand. */

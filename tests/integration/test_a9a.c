@@ -1,0 +1,123 @@
+/* Census data through hub, trainer and server: logistic regression is as good as scikit-learn's on the same split, and
+ * a factorization machine is no worse than it is told to be. The reference figures come from tests/quality/reference_a9a.py. */
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/integration/hub_fixture.h"
+#include "tests/integration/program.h"
+
+#define REFERENCE_AUC      0.9014
+#define REFERENCE_LOG_LOSS 0.3278
+#define REFERENCE_SAMPLES  6476 /* held out */
+#define TOLERANCE          0.005
+#define AUC_NEEDED         0.90
+#define LOG_LOSS_NEEDED    0.33
+
+#define LR_OPTIONS                                                                                           \
+    "--model lr --optimizer adagrad --learning-rate 0.1 --weight-decay 0 --batch 128 --epochs 5"
+#define FM_OPTIONS "--model fm --optimizer adagrad --factors 4 --batch 128 --epochs 5"
+
+static const char *fm, *data;
+
+struct fixture {
+    struct node_fixture node;
+    struct hub_fixture hub;
+    char samples[NODE_PATH_BYTES];
+    struct program_result result;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture x;
+
+    memset(&x, 0, sizeof x);
+    node_fixture_start(&x.node, 1, NULL);
+    hub_fixture_start(&x.hub, &x.node, NULL);
+    snprintf(x.samples, sizeof x.samples, "%.40s/a9a.libsvm", x.node.directory);
+    assert_int_equal(netns_run(&x.node.net, NETNS_CLIENT, "xz -dc %s >%s", data, x.samples), 0);
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+
+    hub_fixture_stop(&x->hub);
+    node_fixture_stop(&x->node);
+    return 0;
+}
+
+/* Runs a subcommand of fm; its JSON. */
+static json_t *run(struct fixture *x, const char *subcommand, const char *options)
+{
+    json_error_t error;
+
+    program_run(&x->node.net, NETNS_CLIENT, &x->result,
+                "%s %s --hub " HUB_ADDRESS " --server %s --data %s --format libsvm --quiet %s", fm,
+                subcommand, x->node.address, x->samples, options);
+    program_expect(&x->result, 0, "");
+
+    json_t *value = json_loads(x->result.out, 0, &error);
+
+    if (value == NULL)
+        fail_msg("no JSON: %s in %s", error.text, x->result.out);
+    return value;
+}
+
+/* Trains with the options, and what it then reaches on the samples held out. */
+static void reach(struct fixture *x, const char *options, double *auc, double *log_loss)
+{
+    json_t *trained = run(x, "train", options), *scored = run(x, "evaluate", options);
+
+    assert_int_equal(json_integer_value(json_object_get(trained, "keys")), 123);
+    assert_int_equal(json_integer_value(json_object_get(trained, "broken_lines")), 0);
+    assert_int_equal(json_integer_value(json_object_get(scored, "samples")), REFERENCE_SAMPLES);
+    *auc = json_number_value(json_object_get(scored, "auc"));
+    *log_loss = json_number_value(json_object_get(scored, "logloss"));
+    printf("%s: AUC %.4f, log loss %.4f\n", options, *auc, *log_loss);
+    json_decref(trained);
+    json_decref(scored);
+}
+
+static void test_logistic_regression(void **state)
+{
+    double auc, log_loss;
+
+    reach(*state, LR_OPTIONS, &auc, &log_loss);
+    assert_true(auc >= AUC_NEEDED && fabs(auc - REFERENCE_AUC) <= TOLERANCE);
+    assert_true(log_loss <= LOG_LOSS_NEEDED && fabs(log_loss - REFERENCE_LOG_LOSS) <= TOLERANCE);
+}
+
+static void test_factorization_machine(void **state)
+{
+    double auc, log_loss;
+
+    reach(*state, FM_OPTIONS, &auc, &log_loss);
+    assert_true(auc >= AUC_NEEDED && auc >= REFERENCE_AUC - TOLERANCE);
+    assert_true(log_loss <= LOG_LOSS_NEEDED && log_loss <= REFERENCE_LOG_LOSS + TOLERANCE);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_logistic_regression, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_factorization_machine, set_up, tear_down),
+    };
+
+    if (argc != 5) {
+        (void)fputs("usage: test_a9a MILLRACED MILLRACE-HUB FM A9A.LIBSVM.XZ\n", stderr);
+        return 2;
+    }
+    netns_require_root();
+    node_fixture_server = argv[1];
+    hub_fixture_program = argv[2];
+    fm = argv[3];
+    data = argv[4];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
