@@ -123,7 +123,9 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
                                           .divide = divide_##set,                                            \
                                           .all_finite = all_finite_##set,                                    \
                                           .add_finite = add_finite_##set,                                    \
-                                          .optimize = ps_optimizer_kernels_##set};
+                                          .optimize = ps_optimizer_kernels_##set,                            \
+                                          .f16 = &ps_f16_kernels_##set,                                      \
+                                          .bf16 = &ps_bf16_kernels_##set};
 
 KERNELS(baseline)
 #ifdef __x86_64__
@@ -139,7 +141,7 @@ const struct ps_kernels *ps_kernels_at(uint32_t index)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         runs[count++] = &avx512;
-    if (__builtin_cpu_supports("avx2"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
         runs[count++] = &avx2;
 #endif
     runs[count++] = &baseline;

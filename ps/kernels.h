@@ -23,12 +23,23 @@ typedef uint32_t ps_optimizer_kernel(const struct ps_optimizer *o, float learnin
  * out += rows[0], then rows[1], ... */
 typedef void ps_rows_kernel(float *out, const void *const *rows, uint32_t row_count, size_t dim);
 
+/* out += weights[0] * rows[0], then weights[1] * rows[1], ...; the products are rounded. */
+typedef void ps_weighted_rows_kernel(float *out, const void *const *rows, const float *weights,
+                                     uint32_t row_count, size_t dim);
+
+/* Rows of a 16-bit type. */
+struct ps_half_kernels {
+    ps_rows_kernel *copy_rows, *add_rows;
+    ps_weighted_rows_kernel *add_weighted_rows;
+    /* rows[r] = values[r] rounded stochastically; values is [row_count, dim], seeds[r] is of ps_rounding_seed() (ps/rounding.h). */
+    void (*round_rows)(void *const *rows, const float *values, const uint64_t *seeds, uint32_t row_count,
+                       size_t dim);
+};
+
 struct ps_kernels {
-    const char *name;                     /* "avx512", "avx2", "baseline" */
-    ps_rows_kernel *copy_rows, *add_rows; /* of f32 rows */
-    /* Of f32 rows: out += weights[0] * rows[0], then weights[1] * rows[1], ...; the products are rounded. */
-    void (*add_weighted_rows)(float *out, const void *const *rows, const float *weights, uint32_t row_count,
-                              size_t dim);
+    const char *name;                           /* "avx512", "avx2", "baseline" */
+    ps_rows_kernel *copy_rows, *add_rows;       /* of f32 rows */
+    ps_weighted_rows_kernel *add_weighted_rows; /* of f32 rows */
     /* out = in * factor; may be the same place */
     void (*scale)(float *out, const float *in, float factor, size_t count);
     /* out = in / divisor, where x / 0 is 0; may be the same place */
@@ -39,6 +50,7 @@ struct ps_kernels {
     bool (*add_finite)(float *out, const float *in, size_t count);
     /* By enum mr_optimizer; NULL where there is none. */
     ps_optimizer_kernel *const *optimize;
+    const struct ps_half_kernels *f16, *bf16;
 };
 
 /* The widest that this processor runs. */

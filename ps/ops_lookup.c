@@ -48,8 +48,8 @@ static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
         }
     }
     if (!ps_table_lookup_step(table, &call->rows, &budget_bytes)) {
-        ps_reply_advance(op,
-                         (float *)call->rows.out + (size_t)call->rows.rows_done * call->list.table->feature.dims[0]);
+        ps_reply_advance(op, (float *)call->rows.out +
+                                 (size_t)call->rows.rows_done * call->list.table->feature.dims[0]);
         return false;
     }
     mr_reply_end(op->ep, op->request->ref);

@@ -9,8 +9,8 @@
 /* Descriptors carry everything that is planned; what this version cannot do is refused by name. */
 static const char *unsupported_option(const struct mr_feature *f)
 {
-    if (f->dtype != MR_F32)
-        return f->dtype == MR_F16 ? "dtype f16" : f->dtype == MR_BF16 ? "dtype bf16" : "dtype other than f32";
+    if (f->dtype != MR_F32 && f->dtype != MR_F16 && f->dtype != MR_BF16)
+        return "dtype other than f32, f16 and bf16";
     if (f->pooling != MR_POOL_SUM && f->pooling != MR_POOL_MEAN && f->pooling != MR_POOL_SQRTN)
         return "pooling none";
     if (f->admission != MR_ADMIT_ALWAYS)
@@ -33,9 +33,21 @@ static const char *unsupported_option(const struct mr_feature *f)
     }
 }
 
-static size_t initial_rows_bytes(uint32_t dim)
+/* Of initial_rows and what lies behind them. */
+static size_t initial_rows_bytes(const struct ps_table *t)
 {
-    return PS_INITIAL_ROWS_COUNT * dim * sizeof(float);
+    uint32_t rows = PS_INITIAL_ROWS_COUNT + (t->half != NULL ? PS_GROUP_KEYS : 0);
+    return rows * t->dim * sizeof(float);
+}
+
+static void rows_type_init(struct ps_table *t)
+{
+    t->half = t->feature.dtype == MR_F16    ? t->kernels->f16
+              : t->feature.dtype == MR_BF16 ? t->kernels->bf16
+                                            : NULL;
+    t->copy_rows = t->half != NULL ? t->half->copy_rows : t->kernels->copy_rows;
+    t->add_rows = t->half != NULL ? t->half->add_rows : t->kernels->add_rows;
+    t->add_weighted_rows = t->half != NULL ? t->half->add_weighted_rows : t->kernels->add_weighted_rows;
 }
 
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
@@ -64,11 +76,13 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     t->dim = feature->dims[0];
     t->layout = ps_row_layout_of(feature, ps_optimizer_state_floats(&optimizer, t->dim));
     t->rows_max = feature->capacity_rows != 0 ? feature->capacity_rows : UINT64_MAX;
-    t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t->dim), TABLE_ALIGN);
+    rows_type_init(t);
+    t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t), TABLE_ALIGN);
     if (t->initial_rows == NULL) {
         ps_arena_free(arena, t, sizeof(*t), TABLE_ALIGN);
         return MR_OUT_OF_MEMORY;
     }
+    t->expanded = t->half != NULL ? t->initial_rows + PS_INITIAL_ROWS_COUNT * t->dim : NULL;
     ps_slabs_init(&t->slabs, arena, t->layout.bytes);
     ps_index_init(&t->index, arena, feature->seed);
     *out = t;
@@ -81,7 +95,7 @@ void ps_table_destroy(struct ps_table *t)
         return;
     t->cut_running = false;
     ps_table_clear(t);
-    ps_arena_free(t->arena, t->initial_rows, initial_rows_bytes(t->dim), TABLE_ALIGN);
+    ps_arena_free(t->arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
     ps_arena_free(t->arena, t, sizeof(*t), TABLE_ALIGN);
 }
 
@@ -116,8 +130,10 @@ __attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, ui
 {
     void *row = row_add(t, key, hash);
     if (row != NULL) {
-        ps_initializer_fill(&t->initializer, key, row, t->dim);
-        ps_optimizer_state_init(&t->optimizer, row, ps_table_row_state(t, row), t->dim);
+        memset(row, 0, t->layout.state_offset);
+        ps_table_initial_values(t, key, row);
+        ps_optimizer_state_init(&t->optimizer, ps_table_row_values(t, row), ps_table_row_state(t, row),
+                                t->dim);
     }
     return row;
 }

@@ -24,10 +24,16 @@ struct ps_table {
     struct ps_initializer initializer;
     struct ps_optimizer optimizer;
     const struct ps_kernels *kernels;
+    ps_rows_kernel *copy_rows, *add_rows; /* of rows of the table's type, like the next */
+    ps_weighted_rows_kernel *add_weighted_rows;
+    const struct ps_half_kernels *half; /* NULL: rows of f32 */
     uint32_t dim;
     struct ps_row_layout layout;
     uint64_t rows_max;
-    float *initial_rows; /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row */
+    float *
+        initial_rows; /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row, of the table's type */
+    float *
+        expanded; /* [PS_GROUP_KEYS, dim], tables of 16-bit rows: some rows as f32, for as long as a function needs them */
     struct ps_slabs slabs;
     struct ps_table_counters counters;
 
@@ -47,6 +53,22 @@ void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
 void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
 /* Before a row is changed while a cut runs: emit its bucket unless that has been done. */
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
+
+/* A row's first values, in the table's type. */
+void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row);
+/* The row's values as f32; of a 16-bit row, until the next one is asked for. */
+const float *ps_table_row_values(struct ps_table *t, const void *row);
+
+/* Rows of a group, and their gradients, on the way. Keys without a row are left out. */
+struct ps_row_group {
+    uint32_t count;
+    float *values[PS_GROUP_KEYS]; /* rows of 16 bits: where the row begins, not to be read as it stands */
+    float *states[PS_GROUP_KEYS];
+    const float *gradients[PS_GROUP_KEYS];
+    uint64_t hashes[PS_GROUP_KEYS];
+};
+/* ps_optimizer_apply() for 16-bit rows. */
+uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const struct ps_row_group *g);
 
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
 {

@@ -36,7 +36,7 @@ row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, 
     const void *row = insert ? ps_table_row_create(t, key, hash) : NULL;
     if (row != NULL)
         return row;
-    ps_initializer_fill(&t->initializer, key, initial_row, t->dim);
+    ps_table_initial_values(t, key, initial_row);
     return initial_row;
 }
 
@@ -96,16 +96,16 @@ static inline __attribute__((always_inline)) void each_row(struct ps_table *t, s
 static inline void copy_sink(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
                              const void *const *rows, uint32_t count)
 {
-    t->kernels->copy_rows((float *)l->out + (size_t)first * t->dim, rows, count, t->dim);
+    t->copy_rows((float *)l->out + (size_t)first * t->dim, rows, count, t->dim);
 }
 
 static inline void add_run(struct ps_table *t, const struct ps_table_lookup *l, float *sum, uint32_t first,
                            const void *const *rows, uint32_t count)
 {
     if (__builtin_expect(l->weights != NULL, 0))
-        t->kernels->add_weighted_rows(sum, rows, l->weights + first, count, t->dim);
+        t->add_weighted_rows(sum, rows, l->weights + first, count, t->dim);
     else
-        t->kernels->add_rows(sum, rows, count, t->dim);
+        t->add_rows(sum, rows, count, t->dim);
 }
 
 static inline void divide_bag(const struct ps_table *t, const struct ps_table_lookup *l, uint32_t bag,
@@ -141,11 +141,20 @@ static size_t out_row_bytes(const struct ps_table *t, const struct ps_table_look
     return (size_t)t->dim * (is_narrow(l) ? mr_dtype_bytes(l->out_dtype) : sizeof(float));
 }
 
-/* Row `number` of the answer. */
+/* Row `number` of the answer, from f32 values. */
 static void narrow_out(struct ps_table *t, struct ps_table_lookup *l, uint32_t number, const float *values)
 {
     mr_convert_from_f32(l->out_dtype, (uint8_t *)l->out + number * out_row_bytes(t, l),
                         l->scales == NULL ? NULL : l->scales + number, values, 1, t->dim);
+}
+
+/* Row `number` of the answer, from a row of the table. */
+static void narrow_row(struct ps_table *t, struct ps_table_lookup *l, uint32_t number, const void *row)
+{
+    if ((uint32_t)l->out_dtype == t->feature.dtype)
+        memcpy((uint8_t *)l->out + number * out_row_bytes(t, l), row, t->layout.values_bytes);
+    else
+        narrow_out(t, l, number, ps_table_row_values(t, row));
 }
 
 /* A bag is summed in f32 beside the answer, and written when its last row is in. */
@@ -169,7 +178,7 @@ static __attribute__((noinline)) void narrow_sink(struct ps_table *t, struct ps_
     for (uint32_t key = first; key < end;) {
         uint32_t run_end = key + 1;
         if (l->offsets == NULL) {
-            narrow_out(t, l, key, rows[key - first]);
+            narrow_row(t, l, key, rows[key - first]);
         } else {
             while (l->offsets[l->bag + 1] <= key)
                 l->bag++;

@@ -223,14 +223,6 @@ static inline bool group_collect(struct ps_table_push *p, const struct ps_table 
     return true;
 }
 
-/* Rows of a group, and their gradients, on the way. Keys without a row are left out. */
-struct row_group {
-    uint32_t count;
-    float *values[PS_GROUP_KEYS];
-    float *states[PS_GROUP_KEYS];
-    const float *gradients[PS_GROUP_KEYS];
-};
-
 /* When a partition grows for it, its buckets are elsewhere. */
 static __attribute__((cold, noinline)) struct ps_place
 place_of_new_row(struct ps_table *t, struct ps_group *groups, const struct ps_distinct *d)
@@ -247,7 +239,7 @@ place_of_new_row(struct ps_table *t, struct ps_group *groups, const struct ps_di
 
 /* Keys [first, first + count), which are groups[which]. */
 static inline void group_find(const struct ps_table_push *p, struct ps_table *t, struct ps_group *groups,
-                              uint32_t which, uint32_t first, uint32_t count, struct row_group *out)
+                              uint32_t which, uint32_t first, uint32_t count, struct ps_row_group *out)
 {
     out->count = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -265,6 +257,7 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
         ps_row_prefetch(row, t->layout.bytes);
         out->values[out->count] = row;
         out->states[out->count] = ps_table_row_state(t, row);
+        out->hashes[out->count] = d->hash;
         out->gradients[out->count++] = d->gradient;
     }
 }
@@ -273,7 +266,7 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
 static void range_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
 {
     struct ps_group groups[2] = {0};
-    struct row_group rows[2];
+    struct ps_row_group rows[2];
     uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 2; step++) {
         if (step < group_count) {
@@ -287,10 +280,11 @@ static void range_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fi
                        &rows[(step - 1) % 2]);
         }
         if (step >= 2) {
-            const struct row_group *g = &rows[step % 2];
+            const struct ps_row_group *g = &rows[step % 2];
             found += g->count;
-            changed += ps_optimizer_apply(&t->optimizer, p->learning_rate, g->values, g->states, g->gradients,
-                                          g->count, t->dim);
+            changed += t->half == NULL ? ps_optimizer_apply(&t->optimizer, p->learning_rate, g->values,
+                                                            g->states, g->gradients, g->count, t->dim)
+                                       : ps_table_half_apply(t, p->learning_rate, g);
         }
     }
     t->counters.updates += changed;

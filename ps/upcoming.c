@@ -52,8 +52,9 @@ static uint32_t add_hints(const struct ps_core *core, const struct mr_upcoming *
     if (f == NULL || f->table == NULL || wanted.key_count > room) {
         return 0;
     }
-    uint32_t row_bytes =
-        wanted.is_push ? ps_table_stored_row_bytes(f->table) : f->feature.dims[0] * (uint32_t)sizeof(float);
+    uint32_t row_bytes = wanted.is_push
+                             ? ps_table_stored_row_bytes(f->table)
+                             : f->feature.dims[0] * mr_dtype_bytes((enum mr_dtype)f->feature.dtype);
     for (uint32_t i = 0; i < wanted.key_count; i++) {
         hints[i] = (struct ps_hint){.table = f->table, .row_bytes = row_bytes};
         memcpy(&hints[i].key, wanted.keys + i * sizeof(uint64_t), sizeof(uint64_t));

@@ -37,9 +37,7 @@ static void test_what_comes_later_is_refused_by_name(void **state)
     f = plain;                                                                                               \
     f.field = (value);                                                                                       \
     refused(f, expected);
-    REFUSED(dtype, MR_F16, "dtype f16")
-    REFUSED(dtype, MR_BF16, "dtype bf16")
-    REFUSED(dtype, MR_F64, "dtype other than f32")
+    REFUSED(dtype, MR_F64, "dtype other than f32, f16 and bf16")
     REFUSED(pooling, MR_POOL_NONE, "pooling none")
     REFUSED(admission, MR_ADMIT_PROBABILITY, "admission probability")
     REFUSED(admission, MR_ADMIT_SIGHTINGS, "admission sightings")

@@ -1,4 +1,4 @@
-/* Lookups that answer in other types than f32, in steps: as the f32 answer, converted. */
+/* Lookups that answer in other types than f32, in steps: as the f32 answer, converted. Of tables of all types. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/convert.h"
@@ -107,12 +107,14 @@ static void answers_of_every_type(void **state)
     static const uint32_t poolings[] = {MR_POOL_SUM, MR_POOL_MEAN, MR_POOL_SQRTN};
     for (uint32_t d = 0; d < 5; d++)
         for (uint32_t o = 0; o < 4; o++)
-            for (uint32_t insert = 0; insert < 2; insert++) {
+            for (uint32_t i = 0; i < 2 * 3; i++) {
+                bool insert = i % 2 != 0;
                 struct mr_feature f = fixture_adagrad(dims[d]);
-                check_answer(&f, out_dtypes[o], false, insert != 0, random_next(&rng));
+                f.dtype = (uint32_t)out_dtypes[i / 2]; /* f32, f16, bf16 */
+                check_answer(&f, out_dtypes[o], false, insert, random_next(&rng));
                 for (uint32_t p = 0; p < 3; p++) {
                     f.pooling = poolings[p];
-                    check_answer(&f, out_dtypes[o], true, insert != 0, random_next(&rng));
+                    check_answer(&f, out_dtypes[o], true, insert, random_next(&rng));
                 }
             }
 }

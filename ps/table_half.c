@@ -1,0 +1,60 @@
+/* Tables of f16 and bf16 rows: a row's first values, its values as f32 and back, and answers in other types than f32.
+ *
+ * A lookup reads the rows as f32 where it gathers them. A push reads a group's rows into scratch memory, runs the optimizer
+ * there, and writes them back rounded stochastically (ps/rounding.h); the optimizer's state is f32 like any other table's.
+ */
+#include "ps/rounding.h"
+#include "ps/table_internal.h"
+
+/* To nearest, but never to Inf. */
+static void round_to_nearest(const struct ps_table *t, uint16_t *row, float *values)
+{
+    bool is_f16 = t->feature.dtype == MR_F16;
+    float largest = is_f16 ? mr_f32_from_f16(PS_F16_LARGEST_BITS) : mr_f32_from_bf16(PS_BF16_LARGEST_BITS);
+    for (uint32_t i = 0; i < t->dim; i++)
+        values[i] = values[i] > largest ? largest : values[i] < -largest ? -largest : values[i];
+    mr_convert_from_f32((enum mr_dtype)t->feature.dtype, row, NULL, values, 1, t->dim);
+}
+
+void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row)
+{
+    if (t->half == NULL) {
+        ps_initializer_fill(&t->initializer, key, row, t->dim);
+        return;
+    }
+    ps_initializer_fill(&t->initializer, key, t->expanded, t->dim);
+    round_to_nearest(t, row, t->expanded);
+}
+
+const float *ps_table_row_values(struct ps_table *t, const void *row)
+{
+    if (t->half == NULL)
+        return row;
+    t->half->copy_rows(t->expanded, &row, 1, t->dim);
+    return t->expanded;
+}
+
+/* Rows whose gradient holds NaN or Inf are left out here already: they are not changed, and not counted as such. */
+uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const struct ps_row_group *g)
+{
+    void *rows[PS_GROUP_KEYS];
+    float *values[PS_GROUP_KEYS], *states[PS_GROUP_KEYS];
+    const float *gradients[PS_GROUP_KEYS];
+    uint64_t seeds[PS_GROUP_KEYS];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < g->count; i++) {
+        if (!t->kernels->all_finite(g->gradients[i], t->dim))
+            continue;
+        uint32_t *updates = (uint32_t *)(void *)((uint8_t *)g->values[i] + t->layout.updates_offset);
+        seeds[count] = ps_rounding_seed(g->hashes[i], (*updates)++);
+        rows[count] = g->values[i];
+        values[count] = t->expanded + (size_t)count * t->dim;
+        states[count] = g->states[i];
+        gradients[count++] = g->gradients[i];
+    }
+    t->half->copy_rows(t->expanded, (const void *const *)rows, count, t->dim);
+    uint32_t changed =
+        ps_optimizer_apply(&t->optimizer, learning_rate, values, states, gradients, count, t->dim);
+    t->half->round_rows(rows, t->expanded, seeds, count, t->dim);
+    return changed;
+}

@@ -1,0 +1,352 @@
+/* Tables of f16 and bf16 rows next to a plain model: the values of a row go through f32 and are rounded by the row's own
+ * random numbers; the optimizer's state stays f32. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/kernels.h"
+#include "ps/key_hash.h"
+#include "ps/rounding.h"
+#include "table_fixture.h"
+
+enum { DIM_MAX = 40, UNIVERSE = 50, KEYS_MAX = 120 };
+
+static struct ps_arena *arena;
+
+static int set_up(void **state)
+{
+    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(arena);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    ps_kernels_force(NULL);
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+static const enum mr_dtype types[] = {MR_F16, MR_BF16};
+
+static float value(uint32_t dtype, uint16_t x)
+{
+    return dtype == MR_F16 ? mr_f32_from_f16(x) : mr_f32_from_bf16(x);
+}
+
+static struct mr_feature half_table(enum mr_dtype dtype, uint32_t dim, uint32_t optimizer)
+{
+    struct mr_feature f = fixture_adagrad(dim);
+    f.dtype = (uint32_t)dtype;
+    f.optimizer = optimizer;
+    if (optimizer == MR_OPT_SGD)
+        memset(f.optimizer_args, 0, sizeof(f.optimizer_args));
+    return f;
+}
+
+/* ---- the model ---- */
+
+struct half_row {
+    bool exists;
+    uint16_t values[DIM_MAX];
+    uint32_t updates;
+    float state[DIM_MAX];
+};
+
+struct half_model {
+    struct mr_feature feature;
+    struct half_row rows[UNIVERSE];
+};
+
+/* As an f32 table of the same descriptor begins, rounded to nearest. */
+static void model_init_rows(struct half_model *m, uint32_t count)
+{
+    struct mr_feature f = m->feature;
+    f.dtype = MR_F32;
+    struct ps_table *t = fixture_table(&f, arena);
+    for (uint64_t key = 0; key < count; key++) {
+        struct half_row *row = &m->rows[key];
+        float initial[DIM_MAX];
+        ps_table_lookup(t, &key, 1, false, initial);
+        memset(row, 0, sizeof(*row));
+        row->exists = true;
+        mr_convert_from_f32((enum mr_dtype)m->feature.dtype, row->values, NULL, initial, 1, f.dims[0]);
+        for (uint32_t i = 0; i < f.dims[0]; i++)
+            row->state[i] = f.optimizer_args[0];
+    }
+    ps_table_destroy(t);
+}
+
+static void model_step(struct half_model *m, uint64_t key, const float *gradient)
+{
+    struct half_row *row = &m->rows[key];
+    const struct mr_feature *f = &m->feature;
+    uint64_t seed = ps_rounding_seed(ps_key_hash(key, f->seed), row->updates++);
+    for (uint32_t i = 0; i < f->dims[0]; i++) {
+        volatile float step = f->learning_rate * gradient[i];
+        if (f->optimizer == MR_OPT_ADAGRAD) {
+            volatile float square = gradient[i] * gradient[i];
+            row->state[i] = row->state[i] + square;
+            volatile float root = sqrtf(row->state[i]);
+            volatile float divisor = root + f->optimizer_args[1];
+            step = step / divisor;
+        }
+        volatile float exact = value(f->dtype, row->values[i]) - step;
+        uint32_t bits = ps_rounding_bits(seed, i);
+        row->values[i] = f->dtype == MR_F16 ? ps_f16_round(exact, bits) : ps_bf16_round(exact, bits);
+    }
+}
+
+/* Repeated keys are summed first; a gradient with NaN changes nothing. */
+static void model_push_all(struct half_model *m, const uint64_t *keys, uint32_t key_count,
+                           const float *gradients)
+{
+    uint32_t dim = m->feature.dims[0];
+    for (uint64_t key = 0; key < UNIVERSE; key++) {
+        float sum[DIM_MAX];
+        bool any = false;
+        for (uint32_t k = 0; k < key_count; k++) {
+            const float *g = gradients + (size_t)k * dim;
+            if (keys[k] != key || !m->rows[key].exists || isnan(g[0]))
+                continue;
+            for (uint32_t i = 0; i < dim; i++)
+                sum[i] = any ? sum[i] + g[i] : g[i];
+            any = true;
+        }
+        if (any)
+            model_step(m, key, sum);
+    }
+}
+
+/* values | padding | updates | state */
+static void check_row(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                      uint32_t count)
+{
+    const struct half_model *m = self;
+    uint32_t dim = m->feature.dims[0], values_bytes = dim * 2, at = (values_bytes + 3) / 4 * 4;
+    uint32_t state_bytes = m->feature.optimizer == MR_OPT_ADAGRAD ? dim * (uint32_t)sizeof(float) : 0;
+    assert_int_equal(ps_table_stored_row_bytes(t), at + sizeof(uint32_t) + state_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct half_row *row = &m->rows[keys[i]];
+        assert_true(row->exists);
+        assert_memory_equal(rows[i], row->values, values_bytes);
+        assert_memory_equal(rows[i] + at, &row->updates, sizeof(row->updates));
+        assert_memory_equal(rows[i] + at + sizeof(uint32_t), row->state, state_bytes);
+    }
+}
+
+static void check_rows(struct half_model *m, struct ps_table *t)
+{
+    struct ps_cut cut = {.self = m, .emit = check_row};
+    ps_table_cut_begin(t, &cut);
+    while (!ps_table_cut_step(t, 1000)) {
+    }
+}
+
+static uint32_t random_push(uint64_t *rng, uint32_t dim, uint64_t *keys, float *gradients)
+{
+    uint32_t count = random_below(rng, KEYS_MAX);
+    for (uint32_t k = 0; k < count; k++) {
+        keys[k] = random_below(rng, UNIVERSE);
+        for (uint32_t i = 0; i < dim; i++)
+            gradients[k * dim + i] = random_float(rng) * (random_below(rng, 2) == 0 ? 1.0f : 1e-3f);
+        if (random_below(rng, 20) == 0)
+            gradients[k * dim] = NAN;
+    }
+    return count;
+}
+
+static void check_pushes(const struct mr_feature *f, uint64_t rng)
+{
+    static struct half_model m;
+    uint64_t keys[KEYS_MAX], all[UNIVERSE];
+    static float gradients[KEYS_MAX * DIM_MAX], out[UNIVERSE * DIM_MAX];
+    struct ps_table *t = fixture_table(f, arena);
+    uint32_t with_row = UNIVERSE - 5, dim = f->dims[0]; /* the last keys are never there */
+    memset(&m, 0, sizeof(m));
+    m.feature = *f;
+    model_init_rows(&m, with_row);
+    for (uint64_t key = 0; key < UNIVERSE; key++)
+        all[key] = key;
+    ps_table_lookup(t, all, with_row, true, out);
+    check_rows(&m, t);
+    for (uint32_t turn = 0; turn < 25; turn++) {
+        uint32_t count = random_push(&rng, dim, keys, gradients);
+        ps_table_push(t, keys, count, gradients);
+        model_push_all(&m, keys, count, gradients);
+    }
+    check_rows(&m, t);
+    ps_table_lookup(t, all, with_row, false, out);
+    for (uint32_t key = 0; key < with_row; key++)
+        for (uint32_t i = 0; i < dim; i++)
+            assert_true(out[key * dim + i] == value(f->dtype, m.rows[key].values[i]));
+    ps_table_destroy(t);
+}
+
+static void rows_are_the_models_on_every_width(void **state)
+{
+    uint64_t seed = fixture_seed("half rows");
+    static const uint32_t dims[] = {1, 3, 16, 17, DIM_MAX};
+    const struct ps_kernels *kernels;
+    for (uint32_t n = 0; (kernels = ps_kernels_at(n)) != NULL; n++) {
+        ps_kernels_force(kernels);
+        for (uint32_t d = 0; d < 5; d++)
+            for (uint32_t type = 0; type < 2; type++)
+                for (uint32_t optimizer = 0; optimizer < 2; optimizer++) {
+                    struct mr_feature f =
+                        half_table(types[type], dims[d], optimizer ? MR_OPT_ADAGRAD : MR_OPT_SGD);
+                    check_pushes(&f, seed + d);
+                }
+    }
+}
+
+/* As on two cores: each has half of the keys, and its calls come in another order. */
+static void rows_do_not_depend_on_other_rows(void **state)
+{
+    enum { DIM = 7, COUNT = 40, TURNS = 10 };
+    struct mr_feature f = half_table(MR_BF16, DIM, MR_OPT_ADAGRAD);
+    struct ps_table *whole = fixture_table(&f, arena), *parts[2];
+    uint64_t keys[COUNT], rng = fixture_seed("cores");
+    float gradients[COUNT * DIM], expected[DIM], out[DIM];
+    for (uint32_t p = 0; p < 2; p++)
+        parts[p] = fixture_table(&f, arena);
+    for (uint32_t k = 0; k < COUNT; k++)
+        keys[k] = random_next(&rng);
+    for (uint32_t k = 0; k < COUNT; k++) {
+        ps_table_lookup(whole, &keys[k], 1, true, out);
+        ps_table_lookup(parts[k % 2], &keys[COUNT - 2 + k % 2 - k / 2 * 2], 1, true, out);
+    }
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        for (uint32_t i = 0; i < COUNT * DIM; i++)
+            gradients[i] = random_float(&rng);
+        ps_table_push(whole, keys, COUNT, gradients);
+        for (uint32_t k = COUNT; k-- > 0;)
+            ps_table_push(parts[k % 2], &keys[k], 1, gradients + (size_t)k * DIM);
+    }
+    for (uint32_t k = 0; k < COUNT; k++) {
+        ps_table_lookup(whole, &keys[k], 1, false, expected);
+        ps_table_lookup(parts[k % 2], &keys[k], 1, false, out);
+        assert_memory_equal(out, expected, sizeof(out));
+    }
+    ps_table_destroy(whole);
+    ps_table_destroy(parts[0]);
+    ps_table_destroy(parts[1]);
+}
+
+/* 2560 steps of 1/64 of what the type can tell apart: rounded to nearest, nothing would ever move. The mean way of 1,024 elements
+ * is 40 such units; an element's own deviates by 6.3, their mean by 0.2, and five times that is allowed. */
+static void small_steps_add_up(void **state)
+{
+    enum { DIM = 16, KEYS = 64, STEPS = 2560 };
+    for (uint32_t type = 0; type < 2; type++) {
+        struct mr_feature f = half_table(types[type], DIM, MR_OPT_SGD);
+        float unit = types[type] == MR_F16 ? 0x1p-10f : 0x1p-7f; /* between 1 and 2 */
+        f.initializer = MR_INIT_CONSTANT;
+        f.init_a = 1.0f;
+        f.learning_rate = 1.0f;
+        struct ps_table *t = fixture_table(&f, arena);
+        uint64_t keys[KEYS];
+        static float gradients[KEYS * DIM], out[KEYS * DIM];
+        for (uint64_t k = 0; k < KEYS; k++)
+            keys[k] = k;
+        for (uint32_t i = 0; i < KEYS * DIM; i++)
+            gradients[i] = -unit / 64;
+        ps_table_lookup(t, keys, KEYS, true, out);
+        for (uint32_t step = 0; step < STEPS; step++)
+            ps_table_push(t, keys, KEYS, gradients);
+        ps_table_lookup(t, keys, KEYS, false, out);
+        double sum = 0, squares = 0;
+        for (uint32_t i = 0; i < KEYS * DIM; i++) {
+            double way = ((double)out[i] - 1) / (double)unit - STEPS / 64.0;
+            sum += way;
+            squares += way * way;
+        }
+        double variance = STEPS * (1 / 64.0) * (63 / 64.0);
+        double mean_bound = 5 * sqrt(variance / (KEYS * DIM));
+        assert_true(fabs(sum / (KEYS * DIM)) < mean_bound);
+        /* and they spread as independent ones do: the variance's own deviation is sqrt(2 / n) of it */
+        assert_true(fabs(squares / (KEYS * DIM) / variance - 1) < 5 * sqrt(2.0 / (KEYS * DIM)));
+        ps_table_destroy(t);
+    }
+}
+
+/* First values and steps beyond the type's largest number stop there. (Beyond f32's, Inf is what the optimizer itself makes.) */
+static void finite_values_stay_finite(void **state)
+{
+    for (uint32_t type = 0; type < 2; type++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            struct mr_feature f = half_table(types[type], 3, MR_OPT_SGD);
+            uint16_t bits = types[type] == MR_F16 ? PS_F16_LARGEST_BITS : PS_BF16_LARGEST_BITS;
+            float limit = (float)sign * value(f.dtype, bits);
+            uint64_t key = 5;
+            float out[3], gradient[3] = {-limit / 512, -limit / 1024, 0};
+            f.initializer = MR_INIT_CONSTANT;
+            f.init_a = (float)sign * FLT_MAX;
+            f.learning_rate = 1.0f;
+            struct ps_table *t = fixture_table(&f, arena);
+            for (uint32_t turn = 0; turn < 40; turn++) { /* at first without a row */
+                ps_table_lookup(t, &key, 1, turn > 0, out);
+                assert_true(out[0] == limit && out[1] == limit && out[2] == limit);
+                ps_table_push(t, &key, 1, gradient);
+            }
+            assert_int_equal(ps_table_counters(t)->updates, 39);
+            ps_table_destroy(t);
+        }
+}
+
+struct copy {
+    struct ps_table *to;
+};
+
+static void load_rows(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                      uint32_t count)
+{
+    struct copy *copy = self;
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(ps_table_load(copy->to, keys[i], rows[i]), MR_OK);
+}
+
+/* Saved rows go on where they were: also the random numbers, which count the row's updates. */
+static void loaded_rows_go_on_as_before(void **state)
+{
+    enum { DIM = 5, COUNT = 200 };
+    struct mr_feature f = half_table(MR_F16, DIM, MR_OPT_ADAGRAD);
+    struct ps_table *t = fixture_table(&f, arena), *other = fixture_table(&f, arena);
+    uint64_t keys[COUNT], rng = fixture_seed("load");
+    float gradients[COUNT * DIM], expected[COUNT * DIM], out[COUNT * DIM];
+    for (uint32_t k = 0; k < COUNT; k++)
+        keys[k] = random_next(&rng);
+    ps_table_lookup(t, keys, COUNT, true, out);
+    for (uint32_t turn = 0; turn < 6; turn++) {
+        for (uint32_t i = 0; i < COUNT * DIM; i++)
+            gradients[i] = random_float(&rng);
+        ps_table_push(t, keys, COUNT, gradients);
+        if (turn > 2)
+            ps_table_push(other, keys, COUNT, gradients);
+        if (turn == 2) {
+            struct copy copy = {.to = other};
+            struct ps_cut cut = {.self = &copy, .emit = load_rows};
+            ps_table_cut_begin(t, &cut);
+            while (!ps_table_cut_step(t, 1000)) {
+            }
+        }
+    }
+    ps_table_lookup(t, keys, COUNT, false, expected);
+    ps_table_lookup(other, keys, COUNT, false, out);
+    assert_memory_equal(out, expected, sizeof(out));
+    ps_table_destroy(t);
+    ps_table_destroy(other);
+}
+
+int main(void)
+{
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_ARENA(rows_are_the_models_on_every_width),
+        WITH_ARENA(rows_do_not_depend_on_other_rows),
+        WITH_ARENA(small_steps_add_up),
+        WITH_ARENA(finite_values_stay_finite),
+        WITH_ARENA(loaded_rows_go_on_as_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
