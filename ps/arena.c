@@ -8,21 +8,17 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
+#include "ps/pieces.h"
+#include "ps/prefault.h"
+#include "ps/units.h"
 
 #define UNIT PS_ARENA_UNIT_BYTES
 
 struct ps_arena {
     extent_hooks_t hooks; /* first: the hooks get this pointer back */
     unsigned jemalloc_arena;
-    uint8_t *reserved; /* as mapped */
-    size_t reserved_bytes;
-    uint8_t *base;      /* unit 0; aligned to a unit */
-    size_t unit_count;  /* units within the limit */
-    uint64_t *used;     /* a bit per unit */
-    size_t search_from; /* no unit below is free */
-    size_t limit_bytes;
-    _Atomic size_t mapped_bytes;
+    struct ps_units units;
+    struct ps_pieces pieces;
     _Atomic size_t allocated_bytes;
     struct scratch {
         void *memory;
@@ -36,75 +32,6 @@ static void account(_Atomic size_t *counter, size_t add, size_t subtract)
                           memory_order_relaxed);
 }
 
-/* ---- units ---- */
-
-static bool unit_is_used(const struct ps_arena *a, size_t unit)
-{
-    return (a->used[unit / 64] >> (unit % 64) & 1) != 0;
-}
-
-static void units_mark(struct ps_arena *a, size_t first, size_t count, bool used)
-{
-    for (size_t unit = first; unit < first + count; unit++) {
-        uint64_t bit = (uint64_t)1 << (unit % 64);
-        if (used)
-            a->used[unit / 64] |= bit;
-        else
-            a->used[unit / 64] &= ~bit;
-    }
-}
-
-/* First run of `count` free units that starts at a multiple of `step`; unit_count when there is none. */
-static size_t units_find(struct ps_arena *a, size_t count, size_t step)
-{
-    while (a->search_from < a->unit_count && unit_is_used(a, a->search_from))
-        a->search_from++;
-    size_t first = (a->search_from + step - 1) / step * step;
-    while (first + count <= a->unit_count) {
-        size_t run = 0;
-        while (run < count && !unit_is_used(a, first + run))
-            run++;
-        if (run == count)
-            return first;
-        first = (first + run + step) / step * step;
-    }
-    return a->unit_count;
-}
-
-static void *units_take(struct ps_arena *a, size_t bytes, size_t alignment)
-{
-    size_t count = (bytes + UNIT - 1) / UNIT;
-    if (atomic_load_explicit(&a->mapped_bytes, memory_order_relaxed) + count * UNIT > a->limit_bytes)
-        return NULL;
-    size_t step = alignment > UNIT ? alignment / UNIT : 1;
-    size_t first = units_find(a, count, step);
-    if (first >= a->unit_count)
-        return NULL;
-    uint8_t *p = a->base + first * UNIT;
-    if ((uintptr_t)p % alignment != 0) /* more than a unit, and the base is not aligned to as much */
-        return NULL;
-    if (mprotect(p, count * UNIT, PROT_READ | PROT_WRITE) != 0)
-        return NULL;
-    (void)madvise(p, count * UNIT, MADV_HUGEPAGE); /* kernels without it serve small pages */
-    units_mark(a, first, count, true);
-    account(&a->mapped_bytes, count * UNIT, 0);
-    return p;
-}
-
-/* False when the kernel would not take them back: they stay in use. */
-static bool units_give(struct ps_arena *a, uint8_t *p, size_t bytes)
-{
-    /* Mapping afresh drops the pages, and their promise of memory, in one call. */
-    if (mmap(p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != p)
-        return false;
-    size_t first = (size_t)(p - a->base) / UNIT;
-    units_mark(a, first, bytes / UNIT, false);
-    if (first < a->search_from)
-        a->search_from = first;
-    account(&a->mapped_bytes, 0, bytes);
-    return true;
-}
-
 /* ---- jemalloc's extent hooks ---- */
 
 static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size_t alignment, bool *zero,
@@ -112,7 +39,7 @@ static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size
 {
     if (new_addr != NULL) /* extending in place is not offered */
         return NULL;
-    void *p = units_take((struct ps_arena *)hooks, size, alignment);
+    void *p = ps_units_take(&((struct ps_arena *)hooks)->units, size, alignment);
     if (p == NULL)
         return NULL;
     *zero = true;
@@ -125,7 +52,7 @@ static bool hook_dalloc(extent_hooks_t *hooks, void *addr, size_t size, bool com
 {
     if ((uintptr_t)addr % UNIT != 0 || size % UNIT != 0)
         return true;
-    return !units_give((struct ps_arena *)hooks, addr, size);
+    return !ps_units_give(&((struct ps_arena *)hooks)->units, addr, size);
 }
 
 /* ps_arena_destroy() unmaps the whole reservation afterwards. */
@@ -204,26 +131,20 @@ struct ps_arena *ps_arena_create(size_t limit_bytes)
     struct ps_arena *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return NULL;
-    a->limit_bytes = limit_bytes;
-    a->unit_count = limit_bytes / UNIT;
-    a->used = calloc((a->unit_count + 63) / 64, sizeof(*a->used));
-    if (a->used == NULL || !scratch_start(a))
+    if (!ps_units_init(&a->units, limit_bytes))
         goto fail;
-    a->reserved_bytes = (a->unit_count + 1) * UNIT;
-    a->reserved =
-        mmap(NULL, a->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (a->reserved == MAP_FAILED)
-        goto fail;
-    a->base = a->reserved + (UNIT - (uintptr_t)a->reserved % UNIT) % UNIT;
-    if (!jemalloc_start(a))
-        goto fail_mapped;
+    if (!ps_pieces_init(&a->pieces, &a->units))
+        goto fail_units;
+    if (!scratch_start(a) || !jemalloc_start(a))
+        goto fail_pieces;
     return a;
 
-fail_mapped:
-    munmap(a->reserved, a->reserved_bytes);
+fail_pieces:
+    ps_pieces_free(&a->pieces);
+fail_units:
+    ps_units_free(&a->units);
 fail:
     scratch_free(a);
-    free(a->used);
     free(a);
     return NULL;
 }
@@ -232,10 +153,11 @@ void ps_arena_destroy(struct ps_arena *a)
 {
     if (a == NULL)
         return;
+    ps_prefault_detach(&a->units);
     jemalloc_stop(a);
-    munmap(a->reserved, a->reserved_bytes);
+    ps_pieces_free(&a->pieces);
+    ps_units_free(&a->units);
     scratch_free(a);
-    free(a->used);
     free(a);
 }
 
@@ -247,7 +169,7 @@ static int jemalloc_flags(const struct ps_arena *a, size_t alignment)
 void *ps_arena_alloc(struct ps_arena *a, size_t bytes, size_t alignment)
 {
     assert(bytes > 0 && alignment > 0 && (alignment & (alignment - 1)) == 0 && alignment <= UNIT);
-    void *p = bytes % UNIT == 0 ? units_take(a, bytes, UNIT)
+    void *p = bytes % UNIT == 0 ? ps_units_take(&a->units, bytes, UNIT)
                                 : mallocx(bytes, jemalloc_flags(a, alignment) | MALLOCX_ZERO);
     if (p != NULL)
         account(&a->allocated_bytes, bytes, 0);
@@ -260,14 +182,43 @@ void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment)
         return;
     account(&a->allocated_bytes, 0, bytes);
     if (bytes % UNIT == 0)
-        (void)units_give(a, p, bytes);
+        (void)ps_units_give(&a->units, p, bytes);
     else
         sdallocx(p, bytes, jemalloc_flags(a, alignment));
 }
 
+void *ps_arena_piece_alloc(struct ps_arena *a, size_t bytes)
+{
+    void *p = ps_pieces_take(&a->pieces, bytes);
+    if (p != NULL)
+        account(&a->allocated_bytes, bytes, 0);
+    return p;
+}
+
+void ps_arena_piece_free(struct ps_arena *a, void *p, size_t bytes)
+{
+    account(&a->allocated_bytes, 0, bytes);
+    ps_pieces_give(&a->pieces, p, bytes);
+}
+
+void ps_arena_prefault(struct ps_arena *a, struct ps_prefault *helper)
+{
+    ps_prefault_attach(helper, &a->units);
+}
+
 size_t ps_arena_mapped_bytes(const struct ps_arena *a)
 {
-    return atomic_load_explicit(&a->mapped_bytes, memory_order_relaxed);
+    return atomic_load_explicit(&a->units.mapped_bytes, memory_order_relaxed);
+}
+
+size_t ps_arena_ahead_bytes(const struct ps_arena *a)
+{
+    return atomic_load_explicit(&a->units.ahead_bytes, memory_order_relaxed);
+}
+
+uint64_t ps_arena_units_failed(const struct ps_arena *a)
+{
+    return atomic_load_explicit(&a->units.units_failed, memory_order_relaxed);
 }
 
 size_t ps_arena_allocated_bytes(const struct ps_arena *a)
@@ -277,7 +228,7 @@ size_t ps_arena_allocated_bytes(const struct ps_arena *a)
 
 size_t ps_arena_limit_bytes(const struct ps_arena *a)
 {
-    return a->limit_bytes;
+    return a->units.limit_bytes;
 }
 
 void *ps_arena_scratch(struct ps_arena *a, enum ps_scratch which, size_t wanted_bytes, size_t *bytes)

@@ -1,9 +1,10 @@
 /* One core's memory for tables, with a limit and an exact account.
  *
- * The arena reserves limit_bytes of address space once and hands out 2 MiB units of it: whole units (row slabs) straight
- * to the caller, smaller requests (index buckets) through a jemalloc arena whose extent hooks take their extents from the
- * same units. Units are backed by transparent huge pages where the kernel has them. Slabs do not go through jemalloc because
- * it pads large allocations by a page, which would break every second huge page.
+ * The arena hands out units of 2 MiB (ps/units.h): whole ones (row slabs) straight to the caller; pieces of a few sizes (bucket
+ * arrays, small slabs) from units cut into runs of pieces of one size (ps/pieces.h); requests of any other kind through a
+ * jemalloc arena whose extent hooks take their extents from the same units. Slabs do not go through jemalloc because it pads
+ * large allocations by a page, which would break every second huge page; bucket arrays do not because it would not give their
+ * memory back.
  *
  * Belongs to one thread; the byte counts may be read from any.
  */
@@ -12,8 +13,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "ps/units.h"
 
-#define PS_ARENA_UNIT_BYTES        ((size_t)2 << 20)
+#define PS_ARENA_UNIT_BYTES        PS_UNIT_BYTES
 #define PS_ARENA_LIMIT_BYTES_MIN   (4 * PS_ARENA_UNIT_BYTES) /* jemalloc's own bookkeeping takes one unit */
 #define PS_ARENA_LIMIT_BYTES_MAX   ((size_t)1 << 40)         /* larger limits are cut to this */
 #define PS_ARENA_SCRATCH_BYTES_MIN ((size_t)1 << 20)
@@ -31,7 +33,16 @@ void *ps_arena_alloc(struct ps_arena *a, size_t bytes, size_t alignment);
 /* With the bytes and alignment it was allocated with. Whole units go back to the kernel; smaller pieces stay counted as
  * mapped and serve the next such requests. NULL is fine. */
 void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment);
-size_t ps_arena_mapped_bytes(const struct ps_arena *a); /* units in use: what the process may hold for it */
+/* A piece: 1 .. PS_PIECE_BYTES_MAX (ps/pieces.h), aligned to 64 bytes, not zeroed. NULL as above. */
+void *ps_arena_piece_alloc(struct ps_arena *a, size_t bytes);
+/* Units without a piece in use go back to the kernel. */
+void ps_arena_piece_free(struct ps_arena *a, void *p, size_t bytes);
+/* Lets `helper` keep a few units ready, from the next one taken on, until the arena is destroyed. */
+struct ps_prefault;
+void ps_arena_prefault(struct ps_arena *a, struct ps_prefault *helper);
+size_t ps_arena_ahead_bytes(const struct ps_arena *a);    /* of mapped_bytes: kept ready */
+uint64_t ps_arena_units_failed(const struct ps_arena *a); /* units there was no memory for */
+size_t ps_arena_mapped_bytes(const struct ps_arena *a);   /* units in use: what the process may hold for it */
 size_t ps_arena_allocated_bytes(const struct ps_arena *a); /* what was asked for and not freed */
 size_t ps_arena_limit_bytes(const struct ps_arena *a);
 

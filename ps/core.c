@@ -150,6 +150,9 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     if (core->arena == NULL || core->batch_arena == NULL) {
         goto fail;
     }
+    if (node->prefault != NULL) {
+        ps_arena_prefault(core->arena, node->prefault);
+    }
     core->batches = ps_batch_cache_create(core->batch_arena, (uint32_t)config->batches_count_max, batch_bytes,
                                           config->batches_ttl_ms * 1000);
     core->learnt = ps_learnt_create(core->batch_arena);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include "ps/key_hash.h"
+#include "ps/pieces.h"
 
 #define BUCKET_ALIGN      64u
 #define SHRINK_ROOM_SHARE 16u
@@ -26,12 +27,36 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
     ix->rewrites++;
 }
 
+static size_t units_of(size_t bytes)
+{
+    return (bytes + PS_ARENA_UNIT_BYTES - 1) / PS_ARENA_UNIT_BYTES * PS_ARENA_UNIT_BYTES;
+}
+
+/* Empty buckets, or NULL. */
+static struct ps_bucket *buckets_take(struct ps_index *ix, size_t bytes)
+{
+    if (bytes > PS_PIECE_BYTES_MAX)
+        return ps_arena_alloc(ix->arena, units_of(bytes), BUCKET_ALIGN);
+    struct ps_bucket *buckets = ps_arena_piece_alloc(ix->arena, bytes);
+    for (size_t i = 0; buckets != NULL && i < bytes / sizeof(*buckets); i++)
+        buckets[i].flags = 0;
+    return buckets;
+}
+
+static void buckets_give(struct ps_index *ix, struct ps_bucket *buckets, size_t bytes)
+{
+    if (bytes > PS_PIECE_BYTES_MAX)
+        ps_arena_free(ix->arena, buckets, units_of(bytes), BUCKET_ALIGN);
+    else
+        ps_arena_piece_free(ix->arena, buckets, bytes);
+}
+
 static void buckets_free(struct ps_index *ix, const struct ps_partition *p)
 {
     if (p->buckets == &empty_bucket)
         return;
     size_t bytes = p->bucket_count * sizeof(struct ps_bucket);
-    ps_arena_free(ix->arena, p->buckets, bytes, BUCKET_ALIGN);
+    buckets_give(ix, p->buckets, bytes);
     ix->bytes -= bytes;
 }
 
@@ -102,7 +127,7 @@ static __attribute__((cold, noinline)) bool partition_rewrite(struct ps_index *i
 {
     struct ps_partition old = *p;
     size_t bytes = bucket_count * sizeof(struct ps_bucket);
-    struct ps_bucket *fresh = bytes == 0 ? &empty_bucket : ps_arena_alloc(ix->arena, bytes, BUCKET_ALIGN);
+    struct ps_bucket *fresh = bytes == 0 ? &empty_bucket : buckets_take(ix, bytes);
     if (fresh == NULL)
         return false;
     p->buckets = fresh;

@@ -11,6 +11,7 @@
 
 struct ps_core;
 struct ps_control;
+struct ps_prefault;
 
 struct ps_node {
     const struct ps_config *config;
@@ -22,6 +23,7 @@ struct ps_node {
     uint16_t partition_core[MR_PARTITION_COUNT]; /* which core owns a partition */
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
     struct ps_control *control;
+    struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
     _Atomic uint32_t state;    /* enum mr_node_state; written by the control thread */
     _Atomic uint32_t restores; /* restores by call since the start; written by the control thread */
 };

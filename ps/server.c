@@ -14,6 +14,7 @@
 #include "ps/incarnation.h"
 #include "ps/log.h"
 #include "ps/ops.h"
+#include "ps/prefault.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -228,7 +229,16 @@ static void take_apart(struct ps_server *server)
         dp_destroy(node->dp);
     }
     ps_control_destroy(node->control);
+    ps_prefault_destroy(node->prefault);
     free(server);
+}
+
+/* Before the data plane, so that it does not inherit a data core's place. */
+static struct ps_prefault *start_prefault(const struct ps_config *config)
+{
+    int cpus[DP_CORES_MAX];
+    int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    return ps_prefault_create(cpus, cpu_count > 0 ? (uint32_t)cpu_count : 0);
 }
 
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
@@ -246,6 +256,11 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
     node->control = ps_control_create(node);
     if (node->control == NULL) {
+        goto fail;
+    }
+    node->prefault = start_prefault(config);
+    if (node->prefault == NULL) {
+        snprintf(error, DP_ERROR_BYTES, "the prefault thread cannot be started: raise the limit of threads");
         goto fail;
     }
     status = open_data_plane(server, error);

@@ -138,23 +138,6 @@ __attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, ui
     return row;
 }
 
-void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash)
-{
-    ps_table_cut_before_change(t, place);
-    uint32_t row = place.bucket->rows[place.slot];
-    ps_index_remove(&t->index, place, hash);
-    ps_slabs_give(&t->slabs, row);
-    t->counters.rows = t->index.rows;
-}
-
-bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes)
-{
-    bool more = ps_index_maintain(&t->index, &budget_bytes);
-    while (budget_bytes > 0 && ps_slabs_trim(&t->slabs))
-        budget_bytes -= PS_SLAB_BYTES_MAX < budget_bytes ? PS_SLAB_BYTES_MAX : budget_bytes;
-    return more || t->slabs.empty_count > 1;
-}
-
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row)
 {
     uint64_t hash = ps_key_hash(key, t->index.seed);

@@ -18,6 +18,12 @@
     8u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
 #define PS_INITIAL_ROWS_COUNT (2 * PS_GROUP_KEYS)
 
+/* Where the row mover is. */
+struct ps_upkeep {
+    uint32_t partition, bucket;
+    uint16_t rewrites; /* of the partition when the cursor came to it */
+};
+
 struct ps_table {
     struct mr_feature feature;
     struct ps_arena *arena;
@@ -42,6 +48,8 @@ struct ps_table {
     uint32_t cut_partition, cut_bucket; /* cursor */
     uint16_t cut_rewrites;              /* of cut_partition when the cursor came to it */
     uint64_t cut_rows_left;             /* still to be emitted */
+
+    struct ps_upkeep upkeep;
 
     struct ps_index index;
 };

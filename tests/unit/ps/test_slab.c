@@ -101,6 +101,22 @@ static void test_rows_come_and_go(void **state)
     ps_arena_destroy(arena);
 }
 
+/* A table of a few thousand rows has little room of no use. */
+static void test_the_room_that_is_not_used_is_a_small_share(void **state)
+{
+    struct ps_arena *arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    struct ps_slabs s;
+    uint32_t row;
+    ps_slabs_init(&s, arena, 64);
+    for (uint32_t i = 1; i < 700000; i++) {
+        assert_true(ps_slabs_take(&s, &row));
+        if (i >= 2048)
+            assert_true((s.bytes - (size_t)i * 64) * 100 <= (size_t)i * 64 * 13);
+    }
+    ps_slabs_clear(&s);
+    ps_arena_destroy(arena);
+}
+
 static void test_the_limit_is_told_and_clearing_starts_again(void **state)
 {
     struct ps_arena *arena = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
@@ -126,6 +142,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_all_sizes),
         cmocka_unit_test(test_a_row_given_back_is_taken_again),
         cmocka_unit_test(test_rows_come_and_go),
+        cmocka_unit_test(test_the_room_that_is_not_used_is_a_small_share),
         cmocka_unit_test(test_the_limit_is_told_and_clearing_starts_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

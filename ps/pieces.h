@@ -1,0 +1,49 @@
+/* Pieces of units: memory for bucket arrays and small slabs, which are many, of few sizes, and come and go together.
+ *
+ * A unit is cut into chunks of 4 KiB, chunks make runs (1, 2, 4, .. 512), a run holds a few pieces of one size. So when a table's
+ * partitions grow or shrink from one size to the next, the runs of the size they leave become empty, and so do units, which go
+ * back to the kernel at once. (Runs of one size per class, as in Bonwick's slab allocator, USENIX 1994.)
+ *
+ * Sizes are 1, 2, .. 8 lines of 64 bytes, then eight from one power of two to the next; others are rounded up. Belongs to the
+ * arena's thread. The arena keeps the accounts.
+ */
+#ifndef PS_PIECES_H
+#define PS_PIECES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ps/units.h"
+
+#define PS_PIECE_LINE_BYTES ((size_t)64)
+#define PS_PIECE_BYTES_MAX  ((size_t)1 << 20)
+#define PS_PIECE_CLASSES    96u
+#define PS_CHUNKS_PER_UNIT  512u
+#define PS_CHUNK_ORDERS     10u /* runs of 1, 2, 4, .. 512 chunks */
+
+struct ps_piece_unit;
+
+struct ps_pieces {
+    struct ps_units *space;
+    struct ps_piece_unit
+        *units; /* by number; memory is there only for those cut into pieces, 1/200 of them at most */
+    size_t units_bytes;
+    struct {
+        uint32_t chunks;    /* of a run */
+        uint32_t pieces;    /* of a run */
+        uint32_t with_room; /* number + 1 of the first run with room */
+    } classes[PS_PIECE_CLASSES];
+    uint32_t search_from[PS_CHUNK_ORDERS]; /* no unit below has room for a run of 1 << order chunks */
+    uint32_t units_end;                    /* no unit from here on is cut */
+};
+
+/* False when memory is short. */
+bool ps_pieces_init(struct ps_pieces *p, struct ps_units *space);
+void ps_pieces_free(struct ps_pieces *p); /* the bookkeeping only */
+/* At least `bytes`, 1 .. PS_PIECE_BYTES_MAX, aligned to a line, not zeroed; NULL when the limit or the memory is reached. */
+void *ps_pieces_take(struct ps_pieces *p, size_t bytes);
+void ps_pieces_give(struct ps_pieces *p, void *piece, size_t bytes);
+/* What a piece for `bytes` takes. */
+size_t ps_piece_bytes(size_t bytes);
+
+#endif

@@ -1,0 +1,68 @@
+/* One core's address space for tables, in units of 2 MiB, with a limit and an exact account.
+ *
+ * Address space for the limit is reserved once; units of it are taken and go back to the kernel one by one. They are backed by
+ * transparent huge pages where the kernel has them.
+ *
+ * The first touch of a unit costs up to milliseconds. With a helper thread (ps/prefault.h) a few units are kept ready: they
+ * count as mapped, and are used before any other. Owner and helper hand a unit over through the state of its slot, without
+ * locks; the helper touches a unit only between PS_AHEAD_WANTED and PS_AHEAD_READY. When the helper cannot have the memory, the
+ * unit goes back, it is counted, and the owner takes units by itself, populating them, so that what cannot be had is refused
+ * instead of ending the process.
+ *
+ * Belongs to one thread; the byte counts may be read from any.
+ */
+#ifndef PS_UNITS_H
+#define PS_UNITS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PS_UNIT_BYTES      ((size_t)2 << 20)
+#define PS_UNITS_AHEAD_MAX 4u
+
+enum ps_ahead_state {
+    PS_AHEAD_EMPTY,  /* the owner's */
+    PS_AHEAD_WANTED, /* the helper's to begin, or the owner's to take back */
+    PS_AHEAD_BUSY,   /* the helper's */
+    PS_AHEAD_READY,  /* the owner's again: it may be read and written, its pages are there */
+    PS_AHEAD_FAILED, /* the owner's again: no memory */
+};
+
+struct ps_prefault;
+
+struct ps_units {
+    uint8_t *reserved; /* as mapped */
+    size_t reserved_bytes;
+    uint8_t *base;      /* unit 0; aligned to a unit */
+    size_t unit_count;  /* units within the limit */
+    uint64_t *used;     /* a bit per unit */
+    size_t search_from; /* no unit below is free */
+    size_t limit_bytes;
+    _Atomic size_t mapped_bytes;   /* units in use, those ahead counted */
+    _Atomic size_t ahead_bytes;    /* of units ahead: ready, or being made so */
+    _Atomic uint64_t units_failed; /* units that could not be populated */
+    struct ps_prefault *helper;    /* NULL: none */
+    struct ps_units *helper_next;  /* in its list */
+    bool memory_is_short;          /* the last unit could not be populated */
+    struct ps_unit_ahead {
+        _Atomic uint32_t state; /* enum ps_ahead_state */
+        size_t unit;
+    } ahead[PS_UNITS_AHEAD_MAX];
+};
+
+/* False when memory is short. */
+bool ps_units_init(struct ps_units *u, size_t limit_bytes);
+/* No helper may be attached. */
+void ps_units_free(struct ps_units *u);
+/* Whole units for `bytes`, zeroed; NULL when the limit or the machine's memory is reached. alignment: a power of two. */
+void *ps_units_take(struct ps_units *u, size_t bytes, size_t alignment);
+/* bytes: a multiple of PS_UNIT_BYTES. False when the kernel would not take them back: they stay in use. */
+bool ps_units_give(struct ps_units *u, uint8_t *p, size_t bytes);
+/* Gives back the units that are ready ahead. */
+void ps_units_give_ahead(struct ps_units *u);
+/* For the helper: makes one unit ready, if one is wanted. True when it has done something. */
+bool ps_units_prepare(struct ps_units *u);
+
+#endif

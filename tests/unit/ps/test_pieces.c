@@ -1,0 +1,139 @@
+#include <stdlib.h>
+#include <string.h>
+#include "ps/pieces.h"
+#include "table_fixture.h"
+
+#define LIMIT ((size_t)64 << 20)
+
+struct fixture {
+    struct ps_units space;
+    struct ps_pieces pieces;
+    uint64_t rng;
+};
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    assert_true(ps_units_init(&f->space, LIMIT));
+    assert_true(ps_pieces_init(&f->pieces, &f->space));
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(f->space.mapped_bytes, 0); /* whatever was taken, it all goes back */
+    ps_pieces_free(&f->pieces);
+    ps_units_free(&f->space);
+    free(f);
+    return 0;
+}
+
+static void test_sizes_are_rounded_by_an_eighth_at_most(void **state)
+{
+    size_t previous = 0;
+    for (size_t bytes = 1; bytes <= PS_PIECE_BYTES_MAX; bytes += bytes < 5000 ? 1 : 61) {
+        size_t rounded = ps_piece_bytes(bytes);
+        assert_true(rounded >= bytes && rounded >= previous && rounded % PS_PIECE_LINE_BYTES == 0);
+        assert_true(rounded <= bytes + 63 || (rounded - bytes) * 8 < bytes + 64);
+        assert_int_equal(ps_piece_bytes(rounded), rounded);
+        previous = rounded;
+    }
+    assert_int_equal(ps_piece_bytes(PS_PIECE_BYTES_MAX), PS_PIECE_BYTES_MAX);
+}
+
+struct piece {
+    uint8_t *p;
+    size_t bytes;
+    uint8_t mark;
+};
+
+static void check_and_give(struct fixture *f, struct piece *piece)
+{
+    assert_int_equal(piece->p[0], piece->mark);
+    assert_memory_equal(piece->p, piece->p + 1, piece->bytes - 1);
+    ps_pieces_give(&f->pieces, piece->p, piece->bytes);
+}
+
+/* Pieces of all sizes come and go; none overlaps another. */
+static void test_pieces_come_and_go(void **state)
+{
+    enum { PIECES = 600, STEPS = 60000 };
+    static struct piece pieces[PIECES];
+    struct fixture *f = *state;
+    uint32_t count = 0, refused = 0;
+    f->rng = fixture_seed("pieces come and go");
+    for (uint32_t i = 0; i < STEPS; i++) {
+        if (count < PIECES && (count == 0 || random_below(&f->rng, 8) < 4 + (i / 10000 % 2))) {
+            size_t bytes = 1 + random_below(&f->rng, 1u << (6 + random_below(&f->rng, 15)));
+            struct piece piece = {.bytes = bytes, .mark = (uint8_t)i};
+            piece.p = ps_pieces_take(&f->pieces, bytes);
+            refused += piece.p == NULL;
+            assert_true(f->space.mapped_bytes <= LIMIT);
+            if (piece.p == NULL)
+                continue;
+            assert_int_equal((uintptr_t)piece.p % PS_PIECE_LINE_BYTES, 0);
+            memset(piece.p, piece.mark, bytes);
+            pieces[count++] = piece;
+        } else {
+            uint32_t which = random_below(&f->rng, count);
+            check_and_give(f, &pieces[which]);
+            pieces[which] = pieces[--count];
+        }
+    }
+    while (count > 0)
+        check_and_give(f, &pieces[--count]);
+}
+
+/* As when a table's partitions grow: one after another goes to the next size, and the units of the old size become free. */
+static void test_the_units_of_a_size_that_is_left_go_back(void **state)
+{
+    enum { PIECES = 2000, OLD = 8192, NEW = 9216 };
+    static void *pieces[PIECES];
+    struct fixture *f = *state;
+    size_t peak = 0;
+    for (uint32_t i = 0; i < PIECES; i++)
+        assert_non_null(pieces[i] = ps_pieces_take(&f->pieces, OLD));
+    assert_in_range(f->space.mapped_bytes, (size_t)PIECES * OLD, (size_t)PIECES * OLD + PS_UNIT_BYTES);
+    for (uint32_t i = 0; i < PIECES; i++) {
+        void *grown = ps_pieces_take(&f->pieces, NEW);
+        ps_pieces_give(&f->pieces, pieces[i], OLD);
+        pieces[i] = grown;
+        peak = f->space.mapped_bytes > peak ? f->space.mapped_bytes : peak;
+    }
+    assert_true(peak <= (size_t)PIECES * NEW + (size_t)PIECES * NEW / 16 + 2 * PS_UNIT_BYTES);
+    for (uint32_t i = 0; i < PIECES; i++)
+        ps_pieces_give(&f->pieces, pieces[i], NEW);
+}
+
+static void test_at_the_limit_pieces_are_refused_until_one_comes_back(void **state)
+{
+    enum { BYTES = 40000, MOST = LIMIT / BYTES + 1 };
+    static void *pieces[MOST];
+    struct fixture *f = *state;
+    uint32_t count = 0;
+    while ((pieces[count] = ps_pieces_take(&f->pieces, BYTES)) != NULL)
+        count++;
+    assert_true(count * ps_piece_bytes(BYTES) > LIMIT - LIMIT / 8);
+    assert_int_equal(f->space.mapped_bytes, LIMIT);
+    assert_null(ps_pieces_take(&f->pieces, BYTES));
+    ps_pieces_give(&f->pieces, pieces[5], BYTES);
+    pieces[5] = ps_pieces_take(&f->pieces, BYTES);
+    assert_non_null(pieces[5]);
+    while (count > 0)
+        ps_pieces_give(&f->pieces, pieces[--count], BYTES);
+}
+
+int main(void)
+{
+#define WITH_PIECES(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes_are_rounded_by_an_eighth_at_most),
+        WITH_PIECES(test_pieces_come_and_go),
+        WITH_PIECES(test_the_units_of_a_size_that_is_left_go_back),
+        WITH_PIECES(test_at_the_limit_pieces_are_refused_until_one_comes_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

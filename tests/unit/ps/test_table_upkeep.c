@@ -1,0 +1,185 @@
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "ps/table_internal.h"
+#include "table_fixture.h"
+
+#define DIM 16u
+
+static struct ps_arena *arena;
+
+static int set_up(void **state)
+{
+    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    return arena != NULL ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+static void add_keys(struct ps_table *t, uint64_t first, uint64_t end)
+{
+    float out[64 * DIM];
+    uint64_t keys[64];
+    for (uint64_t key = first; key < end; key += 64) {
+        uint32_t count = end - key < 64 ? (uint32_t)(end - key) : 64;
+        for (uint32_t i = 0; i < count; i++)
+            keys[i] = key + i;
+        ps_table_lookup(t, keys, count, true, out);
+    }
+}
+
+static void remove_key(struct ps_table *t, uint64_t key)
+{
+    uint64_t hash = ps_key_hash(key, t->index.seed);
+    struct ps_place place = ps_index_find(&t->index, key, hash);
+    assert_non_null(place.bucket);
+    ps_table_row_remove(t, place, hash);
+}
+
+static void maintain_to_the_end(struct ps_table *t, uint64_t budget_bytes)
+{
+    while (ps_table_maintain(t, budget_bytes))
+        ;
+    assert_false(ps_table_maintain(t, budget_bytes));
+}
+
+static bool is_kept(uint64_t key, uint32_t one_in)
+{
+    return mr_key_hash(key, 77) % one_in == 0;
+}
+
+/* Bytes of the arena that are in memory, as the kernel says: where a row is, and from there to both ends of what is mapped. */
+static size_t resident_bytes(const struct ps_table *t)
+{
+    static unsigned char pages[PS_UNIT_BYTES / 4096];
+    uint32_t slab = 0;
+    while (t->slabs.slab[slab] == NULL)
+        slab++;
+    uintptr_t base = (uintptr_t)t->slabs.slab[slab] / PS_UNIT_BYTES * PS_UNIT_BYTES;
+    size_t bytes = 0;
+    for (uint32_t direction = 0; direction < 2; direction++) {
+        uintptr_t unit = direction == 0 ? base : base - PS_UNIT_BYTES;
+        for (uint32_t i = 0; i < FIXTURE_LIMIT_BYTES / PS_UNIT_BYTES; i++) {
+            if (mincore((void *)unit, PS_UNIT_BYTES, pages) != 0)
+                break;
+            for (size_t page = 0; page < sizeof(pages); page++)
+                bytes += (pages[page] & 1) != 0 ? 4096 : 0;
+            unit = direction == 0 ? unit + PS_UNIT_BYTES : unit - PS_UNIT_BYTES;
+        }
+    }
+    return bytes;
+}
+
+/* The check that all rows are right after any number of moves: their values follow from their keys, their state from a push. */
+static void check_rows(struct ps_table *t, uint64_t count, uint32_t one_in)
+{
+    float out[DIM], expected[DIM];
+    for (uint64_t key = 0; key < count; key++) {
+        struct ps_place place = ps_index_find(&t->index, key, ps_key_hash(key, t->index.seed));
+        assert_int_equal(place.bucket != NULL, is_kept(key, one_in));
+        if (place.bucket == NULL)
+            continue;
+        ps_initializer_fill(&t->initializer, key, expected, DIM);
+        ps_table_lookup(t, &key, 1, false, out);
+        assert_memory_equal(out, expected, sizeof(out));
+    }
+}
+
+static void evict_and_give_back(uint64_t count, uint32_t one_in, uint64_t budget_bytes)
+{
+    struct mr_feature f = fixture_adagrad(DIM);
+    struct ps_table *t = fixture_table(&f, arena);
+    add_keys(t, 0, count);
+    size_t mapped = ps_arena_mapped_bytes(arena), resident = resident_bytes(t);
+    size_t bytes = ps_table_row_bytes_total(t) + t->index.bytes;
+    for (uint64_t key = 0; key < count; key++) {
+        if (!is_kept(key, one_in))
+            remove_key(t, key);
+        if (key % 1000 == 0)
+            ps_table_maintain(t, budget_bytes);
+    }
+    maintain_to_the_end(t, budget_bytes);
+    check_rows(t, count, one_in);
+    size_t left_bytes = ps_table_row_bytes_total(t) + t->index.bytes;
+    assert_true(left_bytes < bytes / one_in + bytes / 10 + PS_UNIT_BYTES);
+    /* units that are shared, one per kind of thing, may stay in part */
+    assert_true(ps_arena_mapped_bytes(arena) <= mapped / one_in + mapped / 10 + 4 * PS_UNIT_BYTES);
+    assert_true(resident_bytes(t) <= resident / one_in + resident / 10 + 4 * PS_UNIT_BYTES);
+    assert_true(t->slabs.bytes <= t->slabs.rows * t->slabs.stride_bytes * 9 / 8 + 2 * PS_UNIT_BYTES);
+    ps_table_destroy(t);
+}
+
+static void test_memory_of_removed_rows_goes_back(void **state)
+{
+    evict_and_give_back(400000, 2, 16 << 10);
+    evict_and_give_back(400000, 20, UINT64_MAX);
+    evict_and_give_back(3000, 2, 1);
+}
+
+/* Everything at once: rows come, go and move while a model says what must be there. */
+static void test_random_operations_with_upkeep(void **state)
+{
+    enum { KEYS = 60000, STEPS = 400000 };
+    static bool there[KEYS];
+    uint64_t rng = fixture_seed("upkeep");
+    struct mr_feature f = fixture_adagrad(DIM);
+    struct ps_table *t = fixture_table(&f, arena);
+    uint32_t count = 0;
+    float out[DIM], expected[DIM];
+    memset(there, 0, sizeof(there));
+    for (uint32_t i = 0; i < STEPS; i++) {
+        uint64_t key = random_below(&rng, KEYS);
+        bool shrinking = i / 50000 % 2 == 1;
+        if (!there[key] && (!shrinking || random_below(&rng, 8) == 0)) {
+            ps_table_lookup(t, &key, 1, true, out);
+            there[key] = true;
+            count++;
+        } else if (there[key] && (shrinking || random_below(&rng, 8) == 0)) {
+            remove_key(t, key);
+            there[key] = false;
+            count--;
+        } else {
+            ps_table_lookup(t, &key, 1, false, out);
+            ps_initializer_fill(&t->initializer, key, expected, DIM);
+            assert_memory_equal(out, expected, sizeof(out));
+        }
+        assert_int_equal(ps_table_rows(t), count);
+        if (random_below(&rng, 20) == 0)
+            ps_table_maintain(t, random_below(&rng, 20000));
+    }
+    for (uint64_t key = 0; key < KEYS; key++)
+        assert_int_equal(ps_index_find(&t->index, key, ps_key_hash(key, t->index.seed)).bucket != NULL,
+                         there[key]);
+    ps_table_destroy(t);
+}
+
+static void test_an_idle_table_has_no_upkeep(void **state)
+{
+    struct mr_feature f = fixture_adagrad(DIM);
+    struct ps_table *t = fixture_table(&f, arena);
+    assert_false(ps_table_maintain(t, 1));
+    add_keys(t, 0, 100000);
+    assert_false(ps_table_maintain(t, 1));
+    uint64_t rewrites = t->index.rewrites;
+    assert_false(ps_table_maintain(t, UINT64_MAX));
+    assert_int_equal(t->index.rewrites, rewrites);
+    ps_table_clear(t);
+    assert_false(ps_table_maintain(t, 1));
+    ps_table_destroy(t);
+}
+
+int main(void)
+{
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_ARENA(test_memory_of_removed_rows_goes_back),
+        WITH_ARENA(test_random_operations_with_upkeep),
+        WITH_ARENA(test_an_idle_table_has_no_upkeep),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "ps/prefault.h"
+#include "ps/units.h"
+#include "table_fixture.h"
+
+#define UNIT  PS_UNIT_BYTES
+#define UNITS 16u
+#define LIMIT (UNITS * UNIT)
+
+/* Linked with --wrap=madvise, so that populating can be made to fail. */
+int __real_madvise(void *p, size_t bytes, int advice);
+int __wrap_madvise(void *p, size_t bytes, int advice);
+static _Atomic bool memory_is_short;
+static _Atomic bool kernel_is_old;
+
+int __wrap_madvise(void *p, size_t bytes, int advice)
+{
+    if (advice == MADV_POPULATE_WRITE && (memory_is_short || kernel_is_old)) {
+        errno = kernel_is_old ? EINVAL : ENOMEM;
+        return -1;
+    }
+    return __real_madvise(p, bytes, advice);
+}
+
+static void wait_until_ready(struct ps_units *u, uint32_t count)
+{
+    for (uint32_t ready = 0; ready < count; sched_yield()) {
+        ready = 0;
+        for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++)
+            ready += atomic_load(&u->ahead[i].state) == PS_AHEAD_READY;
+    }
+}
+
+static void wait_until_failed(struct ps_units *u)
+{
+    for (bool failed = false; !failed; sched_yield())
+        for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++)
+            failed |= atomic_load(&u->ahead[i].state) == PS_AHEAD_FAILED;
+}
+
+static bool is_resident(const uint8_t *p)
+{
+    unsigned char pages[UNIT / 4096];
+    assert_int_equal(mincore((void *)(uintptr_t)p, UNIT, pages), 0);
+    for (uint32_t i = 0; i < sizeof(pages); i++)
+        if ((pages[i] & 1) == 0)
+            return false;
+    return true;
+}
+
+static void check_zero_and_mark(uint8_t *p)
+{
+    assert_non_null(p);
+    assert_true(p[0] == 0 && memcmp(p, p + 1, UNIT - 1) == 0);
+    memset(p, 0xff, UNIT);
+}
+
+static void test_units_ahead_are_there_and_counted(void **state)
+{
+    struct ps_units u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    assert_true(ps_units_init(&u, LIMIT));
+    ps_prefault_attach(helper, &u);
+    uint8_t *p = ps_units_take(&u, UNIT, UNIT);
+    check_zero_and_mark(p);
+    assert_int_equal(u.ahead_bytes, PS_UNITS_AHEAD_MAX * UNIT);
+    assert_int_equal(u.mapped_bytes, (PS_UNITS_AHEAD_MAX + 1) * UNIT);
+    wait_until_ready(&u, PS_UNITS_AHEAD_MAX);
+    p = ps_units_take(&u, UNIT, UNIT);
+    assert_true(is_resident(p)); /* before it was touched here */
+    check_zero_and_mark(p);
+    ps_units_give_ahead(&u);
+    assert_int_equal(u.ahead_bytes, 0);
+    assert_int_equal(u.mapped_bytes, 2 * UNIT);
+    ps_prefault_detach(&u);
+    ps_units_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+/* What is ahead counts, and is no loss: all units within the limit can be had, one by one or several in a row. */
+static void test_the_limit_is_exact_with_units_ahead(void **state)
+{
+    struct ps_units u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    assert_true(ps_units_init(&u, LIMIT));
+    ps_prefault_attach(helper, &u);
+    for (uint32_t round = 0; round < 20; round++) {
+        uint8_t *units[UNITS], *many;
+        for (uint32_t i = 0; i < UNITS; i++) {
+            units[i] = ps_units_take(&u, UNIT, UNIT);
+            check_zero_and_mark(units[i]);
+            assert_true(u.mapped_bytes <= LIMIT);
+        }
+        assert_null(ps_units_take(&u, UNIT, UNIT));
+        assert_int_equal(u.mapped_bytes, LIMIT);
+        assert_int_equal(u.ahead_bytes, 0);
+        for (uint32_t i = 0; i < UNITS; i++)
+            assert_true(ps_units_give(&u, units[i], UNIT));
+        units[0] = ps_units_take(&u, UNIT, UNIT);
+        many = ps_units_take(&u, (UNITS - 1) * UNIT, UNIT);
+        assert_non_null(many);
+        assert_true(ps_units_give(&u, many, (UNITS - 1) * UNIT));
+        assert_true(ps_units_give(&u, units[0], UNIT));
+        ps_units_give_ahead(&u);
+        assert_int_equal(u.mapped_bytes, 0);
+    }
+    ps_prefault_detach(&u);
+    ps_units_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+static void test_without_memory_units_are_refused_and_counted(void **state)
+{
+    struct ps_units u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    assert_true(ps_units_init(&u, LIMIT));
+    ps_prefault_attach(helper, &u);
+    memory_is_short = true;
+    uint8_t *p = ps_units_take(&u, UNIT, UNIT); /* not populated: nobody knows yet */
+    assert_non_null(p);
+    wait_until_failed(&u);
+    while (ps_units_take(&u, UNIT, UNIT) != NULL) /* the helper may not have come to the others */
+        sched_yield();
+    assert_true(u.units_failed > 0);
+    size_t mapped = u.mapped_bytes;
+    assert_null(ps_units_take(&u, UNIT, UNIT));
+    assert_int_equal(u.mapped_bytes, mapped);
+    assert_int_equal(u.ahead_bytes, 0);
+    memory_is_short = false;
+    uint8_t *again = ps_units_take(&u, UNIT, UNIT);
+    check_zero_and_mark(again);
+    assert_true(ps_units_give(&u, again, UNIT));
+    ps_prefault_detach(&u);
+    ps_units_give_ahead(&u);
+    ps_units_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+static void test_a_kernel_that_cannot_populate_has_pages_touched(void **state)
+{
+    struct ps_units u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    assert_true(ps_units_init(&u, LIMIT));
+    ps_prefault_attach(helper, &u);
+    kernel_is_old = true;
+    (void)ps_units_take(&u, UNIT, UNIT);
+    wait_until_ready(&u, 1);
+    kernel_is_old = false;
+    uint8_t *p = ps_units_take(&u, UNIT, UNIT);
+    assert_true(is_resident(p));
+    check_zero_and_mark(p);
+    ps_prefault_detach(&u);
+    ps_units_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+static void test_one_helper_serves_several(void **state)
+{
+    struct ps_units u[3];
+    struct ps_prefault *helper = ps_prefault_create((const int[]){0}, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(ps_units_init(&u[i], LIMIT));
+        ps_prefault_attach(helper, &u[i]);
+        check_zero_and_mark(ps_units_take(&u[i], UNIT, UNIT));
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        wait_until_ready(&u[i], PS_UNITS_AHEAD_MAX);
+    for (uint32_t i = 0; i < 3; i++) {
+        ps_prefault_detach(&u[(i + 1) % 3]);
+        ps_prefault_detach(&u[(i + 1) % 3]);
+        ps_units_free(&u[(i + 1) % 3]);
+    }
+    ps_prefault_destroy(helper);
+    ps_prefault_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_units_ahead_are_there_and_counted),
+        cmocka_unit_test(test_the_limit_is_exact_with_units_ahead),
+        cmocka_unit_test(test_without_memory_units_are_refused_and_counted),
+        cmocka_unit_test(test_a_kernel_that_cannot_populate_has_pages_touched),
+        cmocka_unit_test(test_one_helper_serves_several),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
