@@ -116,6 +116,21 @@ const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t i
 uint64_t ps_reader_bytes(const struct ps_reader *r);       /* of all blocks' payload */
 uint32_t ps_reader_incarnation(const struct ps_reader *r); /* of the node that wrote it */
 uint32_t ps_reader_core_count(const struct ps_reader *r);  /* cores that wrote it */
+/* Opens one checkpoint by its MANIFEST alone: for whoever can drop all that it reads if a block turns out to be bad. */
+enum mr_status ps_reader_open_unread(const char *directory, uint64_t id, struct ps_reader **out, char *text);
+/* Visit all blocks, `batch` (1..32) at a time, each verified as it is read; others are read ahead meanwhile, on other threads.
+ * The first blocks of all files come before their second ones. Stops at the first status that is not MR_OK and returns it; `text`
+ * is then the visitor's to fill. */
+typedef enum mr_status (*ps_visit_blocks)(void *arg, const uint8_t *const *blocks, uint32_t count);
+enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, ps_visit_blocks visit, void *arg,
+                                char *text);
+/* Reading its blocks failed: not the visitor. */
+bool ps_reader_is_damaged(const struct ps_reader *r);
+/* Visit the records of such a block; any thread. */
+enum mr_status ps_block_each(const uint8_t *block,
+                             enum mr_status (*visit)(void *arg, const struct ps_record *record,
+                                                     const uint8_t *bytes),
+                             void *arg);
 /* Visit every record, each block verified once more. `bytes` points at its content, 8-byte aligned, valid during the call. Stops at the first status that is
  * not MR_OK and returns it; `text` is then the visitor's to fill. */
 enum mr_status ps_reader_each(struct ps_reader *r,

@@ -1,8 +1,8 @@
 /* Where checkpoint files live: the few file calls that writing and reading them needs. The local file system stands behind
  * it (ps_store_local); an object store or a test's fault shim can.
  *
- * Every call returns 0 (or a count) or -errno. Paths are those of the store. Writer and reader use a file on one thread at a
- * time; calls on different files may come from different threads.
+ * Every call returns 0 (or a count) or -errno. Paths are those of the store. A file is written by one thread at a time; it
+ * may be read by several, and calls on different files may come from different threads.
  */
 #ifndef PS_CHECKPOINT_STORE_H
 #define PS_CHECKPOINT_STORE_H

@@ -8,25 +8,22 @@
 #include "ps/log.h"
 #include "ps/push_merge.h"
 
-#define CHUNK_BYTES (4u << 20) /* records that the cores look through at a time */
+#define BLOCKS_MIN 4u /* that the cores look through at a time */
+#define BLOCKS_MAX 32u
 
 struct loader {
     struct ps_node *node;
     _Atomic uint64_t *progress;
-    uint8_t *chunk; /* records: header, bytes, padding to 8 */
-    size_t chunk_bytes;
+    const uint8_t *const *blocks; /* being loaded */
+    uint32_t block_count;
     struct ps_learnt_merge *learnt;
     struct ps_push_merge *pushes;
-    /* what each core says of the chunk */
+    char *text; /* of the caller */
+    /* what each core says of them */
     enum mr_status status[DP_CORES_MAX];
     uint64_t lanes_forgotten[DP_CORES_MAX];
-    char text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
+    char core_text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
 };
-
-static size_t padded(uint64_t bytes)
-{
-    return (size_t)((bytes + 7) & ~UINT64_C(7));
-}
 
 /* ---- on a core ---- */
 
@@ -81,9 +78,18 @@ static enum mr_status load_variable(struct ps_feature *f, const struct ps_record
     return MR_OK;
 }
 
-static enum mr_status load_record(struct ps_core *core, const struct ps_record *record, const uint8_t *bytes,
-                                  char *text)
+struct core_load {
+    struct ps_core *core;
+    char *text;
+};
+
+static enum mr_status load_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
+    struct ps_core *core = ((struct core_load *)arg)->core;
+    char *text = ((struct core_load *)arg)->text;
+    if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_VARIABLE) {
+        return MR_OK; /* the control thread's */
+    }
     struct ps_feature *f = ps_core_feature(core, record->feature);
     bool is_known = f != NULL && (record->kind == PS_RECORD_ROWS) == (f->table != NULL);
     if (!is_known) {
@@ -97,15 +103,13 @@ static enum mr_status load_record(struct ps_core *core, const struct ps_record *
     return f->variable != NULL ? load_variable(f, record, bytes, text) : MR_OK;
 }
 
-static void load_chunk(struct ps_core *core, void *arg)
+static void load_blocks(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
+    struct core_load load = {core, l->core_text[core->index]};
     enum mr_status status = MR_OK;
-    for (size_t at = 0; at < l->chunk_bytes && status == MR_OK;) {
-        const struct ps_record *record = (const struct ps_record *)(const void *)(l->chunk + at);
-        at += sizeof(*record);
-        status = load_record(core, record, l->chunk + at, l->text[core->index]);
-        at += padded(record->bytes);
+    for (uint32_t i = 0; i < l->block_count && status == MR_OK; i++) {
+        status = ps_block_each(l->blocks[i], load_record, &load);
     }
     l->status[core->index] = status;
 }
@@ -117,7 +121,7 @@ static void check_whole(struct ps_core *core, void *arg)
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         const struct ps_feature *f = core->features[id];
         if (f != NULL && f->variable != NULL && f->loaded_bytes != ps_variable_stored_bytes(f->variable)) {
-            snprintf(l->text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
+            snprintf(l->core_text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
                      f->feature.name);
             l->status[core->index] = MR_CHECKPOINT_CORRUPT;
         }
@@ -127,7 +131,7 @@ static void check_whole(struct ps_core *core, void *arg)
 static void load_records(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    char *text = l->text[core->index];
+    char *text = l->core_text[core->index];
     uint64_t forgotten = ps_pushes_forgotten(core->pushes);
     enum mr_status status = ps_learnt_merge_load(l->learnt, core, text);
     l->status[core->index] = status == MR_OK ? ps_push_merge_load(l->pushes, core, text) : status;
@@ -141,7 +145,7 @@ static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, v
     ps_node_each_core(l->node, task, l);
     for (uint32_t i = 0; i < l->node->core_count; i++) {
         if (l->status[i] != MR_OK) {
-            snprintf(text, PS_RESTORE_TEXT_BYTES, "%s", l->text[i]);
+            snprintf(text, PS_RESTORE_TEXT_BYTES, "%s", l->core_text[i]);
             return l->status[i];
         }
     }
@@ -163,40 +167,34 @@ static void tell_forgotten(const struct loader *l)
     }
 }
 
-struct visit {
-    struct loader *loader;
-    char *text;
-};
-
-static enum mr_status flush_chunk(struct loader *l, char *text)
+/* What the records say of learnt batches and numbered pushes; it is given out when all is here. */
+static enum mr_status note_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
-    enum mr_status status = l->chunk_bytes > 0 ? run(l, load_chunk, text) : MR_OK;
-    l->chunk_bytes = 0;
+    struct loader *l = arg;
+    uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
+    atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
+    if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
+        return ps_learnt_merge_add(l->learnt, record, bytes, l->text);
+    }
+    return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
+}
+
+static enum mr_status visit_blocks(void *arg, const uint8_t *const *blocks, uint32_t count)
+{
+    struct loader *l = arg;
+    l->blocks = blocks;
+    l->block_count = count;
+    enum mr_status status = run(l, load_blocks, l->text);
+    for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+        status = ps_block_each(blocks[i], note_record, l);
+    }
     return status;
 }
 
-static enum mr_status visit_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+static uint32_t blocks_at_a_time(const struct ps_node *node)
 {
-    struct visit *v = arg;
-    struct loader *l = v->loader;
-    size_t space = sizeof(*record) + padded(record->bytes);
-    atomic_fetch_add_explicit(l->progress, space, memory_order_relaxed);
-    if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
-        return ps_learnt_merge_add(l->learnt, record, bytes, v->text);
-    }
-    if (record->kind == PS_RECORD_PUSHES) {
-        return ps_push_merge_add(l->pushes, record, bytes, v->text);
-    }
-    if (l->chunk_bytes + space > CHUNK_BYTES) {
-        enum mr_status status = flush_chunk(l, v->text);
-        if (status != MR_OK) {
-            return status;
-        }
-    }
-    memcpy(l->chunk + l->chunk_bytes, record, sizeof(*record));
-    memcpy(l->chunk + l->chunk_bytes + sizeof(*record), bytes, record->bytes);
-    l->chunk_bytes += space;
-    return MR_OK;
+    uint32_t wanted = 2 * node->core_count;
+    return wanted < BLOCKS_MIN ? BLOCKS_MIN : wanted < BLOCKS_MAX ? wanted : BLOCKS_MAX;
 }
 
 enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _Atomic uint64_t *progress,
@@ -210,18 +208,14 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _
     }
     l->node = node;
     l->progress = progress;
-    l->chunk = malloc(CHUNK_BYTES);
+    l->text = text;
     l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);
     l->pushes = ps_push_merge_create(ps_reader_core_count(reader), node->core_count);
-    if (l->chunk == NULL || l->learnt == NULL || l->pushes == NULL) {
+    if (l->learnt == NULL || l->pushes == NULL) {
         goto out;
     }
-    struct visit v = {.loader = l, .text = text};
     text[0] = '\0';
-    status = ps_reader_each(reader, visit_record, &v, text);
-    if (status == MR_OK) {
-        status = flush_chunk(l, text);
-    }
+    status = ps_reader_blocks(reader, blocks_at_a_time(node), visit_blocks, l, text);
     if (status == MR_OK) {
         status = run(l, check_whole, text);
     }
@@ -238,7 +232,6 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _
 out:
     ps_push_merge_destroy(l->pushes);
     ps_learnt_merge_destroy(l->learnt);
-    free(l->chunk);
     free(l);
     return status;
 }

@@ -1,0 +1,31 @@
+/* The blocks of a checkpoint's files, read ahead and checked on threads of their own, and handed out in one order: the first
+ * block of each file, the second of each, and so on, so that cores whose rows lie in different files work at the same time.
+ *
+ * Nothing is handed out that did not verify. One thread opens, takes and closes.
+ */
+#ifndef PS_BLOCK_STREAM_H
+#define PS_BLOCK_STREAM_H
+
+#include <stdint.h>
+#include "dataplane/wire/mr_status.h"
+#include "ps/checkpoint_manifest.h"
+#include "ps/checkpoint_store.h"
+
+#define PS_STREAM_THREADS_MAX 4u /* one reads and checks several GB/s: more would wait for disks and memory */
+#define PS_STREAM_BATCH_MAX   32u /* blocks taken at a time */
+
+struct ps_stream;
+
+/* Opens the files in directory `path`. Store and manifest must outlive the stream; 2 * batch blocks and one per thread are held
+ * in memory. A few blocks are read when they are taken, without threads. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY;
+ * `text` (PS_TEXT_BYTES) says what. */
+enum mr_status ps_stream_open(const struct ps_store *store, const char *path,
+                              const struct ps_manifest *manifest, uint32_t batch, struct ps_stream **out,
+                              char *text);
+/* The next blocks, as many as the batch unless they are the last; valid until the next call. 0: all have been taken, or one is
+ * bad. */
+uint32_t ps_stream_take(struct ps_stream *s, const uint8_t *blocks[PS_STREAM_BATCH_MAX]);
+/* Ends the threads and frees. MR_OK unless a block, or a file as a whole, was bad; then `text` says which. */
+enum mr_status ps_stream_close(struct ps_stream *s, char *text);
+
+#endif
