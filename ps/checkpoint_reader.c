@@ -174,7 +174,10 @@ enum mr_status ps_reader_open_on(const struct ps_store *store, const char *direc
 
 enum mr_status ps_reader_open_unread(const char *directory, uint64_t id, struct ps_reader **out, char *text)
 {
-    return open_one(ps_store_local(), directory, id, false, out, text);
+    enum mr_status status = open_one(ps_store_local(), directory, id, false, out, text);
+    if (status == MR_OK)
+        text[0] = '\0';
+    return status;
 }
 
 enum mr_status ps_reader_open(const char *directory, uint64_t id, struct ps_reader **out, char *text)

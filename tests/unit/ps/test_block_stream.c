@@ -1,0 +1,134 @@
+/* Blocks read ahead by threads: their order, the exact place where a bad one ends it, and visitors that stop early. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint_fixture.h"
+#include "ps/block_stream.h"
+
+#define ROWS    600000u /* 12 blocks on each core: worth a few threads */
+#define NOWHERE UINT32_MAX
+
+struct seen {
+    uint32_t batch;
+    uint32_t blocks, last_count;
+    uint32_t stop_at; /* the visitor has enough with this block */
+};
+
+static enum mr_status look(void *arg, const uint8_t *const *blocks, uint32_t count)
+{
+    struct seen *seen = arg;
+    assert_in_range(count, 1, seen->batch);
+    assert_true(seen->last_count == 0 || seen->last_count == seen->batch); /* only the last are fewer */
+    seen->last_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ps_block_header *header = (const struct ps_block_header *)(const void *)blocks[i];
+        assert_int_equal(header->core, seen->blocks % FIXTURE_CORES);
+        assert_int_equal(header->number, seen->blocks / FIXTURE_CORES);
+        if (seen->blocks++ == seen->stop_at)
+            return MR_BUSY;
+    }
+    return MR_OK;
+}
+
+static struct ps_reader *save_and_open(const char *directory)
+{
+    struct ps_reader *r = NULL;
+    char text[PS_TEXT_BYTES];
+    if (access(fixture_path(directory, 1, PS_MANIFEST_NAME), F_OK) != 0)
+        assert_int_equal(fixture_save(ps_store_local(), directory, 1, ROWS).status, MR_OK);
+    assert_int_equal(ps_reader_open_unread(directory, 1, &r, text), MR_OK);
+    assert_string_equal(text, "");
+    return r;
+}
+
+static void test_files_take_turns_whatever_the_batch(void **state)
+{
+    static const uint32_t batches[] = {1, 2, 3, 7, PS_STREAM_BATCH_MAX};
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        struct ps_reader *r = save_and_open(*state);
+        struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
+        char text[PS_TEXT_BYTES] = "";
+        assert_int_equal(ps_reader_blocks(r, batches[i], look, &seen, text), MR_OK);
+        assert_true(seen.blocks >= 20);
+        assert_false(ps_reader_is_damaged(r));
+        assert_string_equal(text, "");
+        fixture_check(r, 1, ROWS); /* and once more */
+        ps_reader_close(r);
+    }
+}
+
+static void flip_byte(const char *path, off_t at)
+{
+    uint8_t byte;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+/* All before it are handed out, and none behind it, though others are read ahead. */
+static void test_a_bad_block_ends_it_exactly_there(void **state)
+{
+    static const uint32_t batches[] = {1, 4, PS_STREAM_BATCH_MAX};
+    ps_reader_close(save_and_open(*state));
+    flip_byte(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000);
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        struct ps_reader *r = save_and_open(*state);
+        struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
+        char text[PS_TEXT_BYTES] = "";
+        assert_int_equal(ps_reader_blocks(r, batches[i], look, &seen, text), MR_CHECKPOINT_CORRUPT);
+        assert_int_equal(seen.blocks, 6 * FIXTURE_CORES + 1);
+        assert_true(ps_reader_is_damaged(r));
+        assert_non_null(strstr(text, "core-001.mrc: block 6: "));
+        ps_reader_close(r);
+    }
+}
+
+static void test_a_missing_file_is_told_before_the_first_block(void **state)
+{
+    struct ps_reader *r = save_and_open(*state);
+    struct seen seen = {.batch = 1, .stop_at = NOWHERE};
+    char text[PS_TEXT_BYTES] = "";
+    assert_int_equal(unlink(fixture_path(*state, 1, "core-001.mrc")), 0);
+    assert_int_equal(ps_reader_blocks(r, 1, look, &seen, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(seen.blocks, 0);
+    assert_true(ps_reader_is_damaged(r));
+    assert_non_null(strstr(text, "core-001.mrc: it is missing"));
+    ps_reader_close(r);
+}
+
+static void test_a_visitor_may_stop(void **state)
+{
+    static const uint32_t places[] = {0, 1, 7, 19};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct ps_reader *r = save_and_open(*state);
+        struct seen seen = {.batch = 3, .stop_at = places[i]};
+        char text[PS_TEXT_BYTES] = "the visitor's";
+        assert_int_equal(ps_reader_blocks(r, 3, look, &seen, text), MR_BUSY);
+        assert_int_equal(seen.blocks, places[i] + 1);
+        assert_false(ps_reader_is_damaged(r));
+        assert_string_equal(text, "the visitor's");
+        ps_reader_close(r);
+    }
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_files_take_turns_whatever_the_batch),
+        CASE(test_a_bad_block_ends_it_exactly_there),
+        CASE(test_a_missing_file_is_told_before_the_first_block),
+        CASE(test_a_visitor_may_stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
