@@ -97,11 +97,22 @@ static size_t values_bytes(const struct ps_batch_part *p)
     return align_up((size_t)p->samples * p->slots * p->dim * sizeof(float));
 }
 
+static size_t weights_bytes(const struct ps_batch_part *p)
+{
+    return p->has_weights ? align_up(p->key_count * sizeof(float)) : 0;
+}
+
+static size_t divisors_bytes(const struct ps_batch_part *p)
+{
+    return p->has_divisors ? align_up((size_t)p->samples * p->slots * sizeof(float)) : 0;
+}
+
 static size_t batch_bytes(const struct ps_batch_part *shapes, uint32_t part_count)
 {
     size_t bytes = align_up(part_count * sizeof(*shapes));
     for (uint32_t i = 0; i < part_count; i++) {
-        bytes += keys_bytes(&shapes[i]) + offsets_bytes(&shapes[i]) + values_bytes(&shapes[i]);
+        bytes += keys_bytes(&shapes[i]) + offsets_bytes(&shapes[i]) + values_bytes(&shapes[i]) +
+                 weights_bytes(&shapes[i]) + divisors_bytes(&shapes[i]);
     }
     return bytes;
 }
@@ -121,6 +132,10 @@ static void lay_out(struct ps_batch *b, const struct ps_batch_part *shapes, uint
         at += offsets_bytes(p);
         p->values = (float *)(void *)at;
         at += values_bytes(p);
+        p->weights = p->has_weights ? (float *)(void *)at : NULL;
+        at += weights_bytes(p);
+        p->divisors = p->has_divisors ? (float *)(void *)at : NULL;
+        at += divisors_bytes(p);
     }
 }
 

@@ -23,7 +23,10 @@ struct ps_batch_part {
     bool looked_up;
     uint64_t *keys;    /* [key_count] */
     uint32_t *offsets; /* [samples * slots + 1] */
-    float *values;     /* [samples, slots, dim], as looked up when the batch was fed */
+    bool has_weights, has_divisors;
+    float *weights,
+        *divisors; /* [key_count], [samples * slots]; NULL where there are none. See dataplane/wire/bag.h */
+    float *values; /* [samples, slots, dim], as looked up when the batch was fed */
 };
 
 struct ps_batch {
@@ -47,7 +50,7 @@ struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t co
                                              uint64_t ttl_us);
 void ps_batch_cache_destroy(struct ps_batch_cache *c);
 
-/* Room for a batch of parts with these shapes (feature .. key_count are read), whose arrays the caller fills in; it takes
+/* Room for a batch of parts with these shapes (feature .. key_count, has_weights and has_divisors are read), whose arrays the caller fills in; it takes
  * the place of one of the same id. MR_BATCH_CACHE_FULL; MR_TOO_LARGE when it would not even fit an empty cache;
  * MR_OUT_OF_MEMORY when the arena has no room although the cache is empty. */
 enum mr_status ps_batch_add(struct ps_batch_cache *c, uint64_t id, bool read_only,

@@ -81,11 +81,28 @@ struct ps_key_list {
     uint32_t key_count;
     const uint32_t *offsets; /* NULL: no bags */
     uint32_t bag_count;
+    const float *weights, *divisors; /* NULL: none were given */
     uint32_t keys_checked, bags_checked;
 };
 /* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */
 bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
                           struct ps_key_list *out);
+/* Takes what else the flags (enum mr_bag_flag) say of the bags, from tensor *at on, which it leaves behind it. Bags are of tables
+ * that pool. */
+bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list);
+/* Rows of f32, f16, bf16 or i8 in tensor *at, and the scales of i8 behind them; *at is left behind these. */
+struct ps_rows {
+    enum mr_dtype dtype;
+    uint32_t at; /* which tensor they are */
+    const void *values;
+    const float *scales; /* of i8 */
+};
+bool ps_check_rows(const struct ps_op *op, uint32_t *at, uint32_t rank, const char *name,
+                   struct ps_rows *out);
+/* What the rows of a lookup's answer are to be: of the request's flags. False: of no type that rows have. */
+bool ps_check_reply_dtype(const struct ps_op *op, enum mr_dtype *out);
+/* All flags have a meaning. */
+bool ps_check_flags(const struct ps_op *op, uint32_t flags, uint32_t known);
 /* Of a budget: an offset, which is looked at twice. */
 #define PS_OFFSET_COST_BYTES 8u
 enum ps_check { PS_CHECK_MORE, PS_CHECK_GOOD, PS_CHECK_REFUSED };
@@ -116,10 +133,9 @@ bool ps_check_push_of_batch(const struct ps_op *op);
  * may come in between. The end marks it as applied. The op may be built anew from the request that mr_reply_later() keeps. */
 void ps_push_begin(const struct ps_op *op);
 void ps_push_end(const struct ps_op *op);
-/* Of a push applied in part: whether a partition has it; takes the keys of such partitions, and their gradients, out of the
- * list. The request's own arrays are rewritten. */
+/* Of a push applied in part: whether a partition has it; a bit for each that has. */
 bool ps_push_has(const struct ps_op *op, uint32_t partition);
-void ps_push_filter(const struct ps_op *op, struct ps_key_list *list, float *gradients);
+void ps_push_partitions(const struct ps_op *op, uint64_t bits[MR_PARTITION_COUNT / 64]);
 
 /* The u64 or u32 at the start of a checked tensor. */
 uint64_t ps_tensor_u64(const struct mr_tensor *t, uint32_t index);

@@ -1,10 +1,11 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
+#include "dataplane/wire/rows.h"
 #include "ps/ops.h"
 
-#define TENSORS_PER_TABLE 3u /* of a feed: head, keys, offsets */
-#define TABLES_MAX        (MR_TENSORS_MAX / TENSORS_PER_TABLE)
+#define TABLES_MAX (MR_TENSORS_MAX / 3) /* of a feed: head, keys, offsets at least */
+#define COPIES     4u
 
 /* ---- feeding ---- */
 
@@ -15,50 +16,80 @@ struct feed {
     bool insert;
     struct ps_batch *batch; /* NULL: the keys are still being checked */
     uint32_t at;            /* the table whose keys are checked or looked up */
-    struct ps_copy copies[2];
+    struct ps_copy copies[COPIES];
     struct ps_table_lookup rows;
-    struct ps_key_list lists[TABLES_MAX]; /* last: only as many as there are are set */
+    struct feed_table { /* last: only as many as there are are set */
+        uint32_t samples, slots;
+        struct ps_key_list list;
+    } tables[TABLES_MAX];
 };
 
-static struct ps_batch_part shape_of(const struct ps_op *op, const struct feed *feed, uint32_t index)
+static struct ps_batch_part shape_of(const struct feed *feed, uint32_t index)
 {
-    const struct mr_tensor *head = &op->tensors[1 + index * TENSORS_PER_TABLE];
-    const struct ps_feature *table = feed->lists[index].table;
-    return (struct ps_batch_part){.feature = table->id,
-                                  .samples = ps_tensor_u32(head, 1),
-                                  .slots = ps_tensor_u32(head, 2),
-                                  .dim = table->feature.dims[0],
-                                  .key_count = feed->lists[index].key_count};
+    const struct feed_table *table = &feed->tables[index];
+    const struct ps_key_list *list = &table->list;
+    return (struct ps_batch_part){.feature = list->table->id,
+                                  .samples = table->samples,
+                                  .slots = table->slots,
+                                  .dim = list->table->feature.dims[0],
+                                  .key_count = list->key_count,
+                                  .has_weights = list->weights != NULL,
+                                  .has_divisors = list->divisors != NULL};
 }
 
-static bool check_feed_table(const struct ps_op *op, struct feed *feed, uint32_t index)
+/* Each core reduces what it has of a bag: where there are several, an average takes divisors. */
+static bool check_divisors(const struct ps_op *op, const struct ps_key_list *list)
 {
-    uint32_t at = 1 + index * TENSORS_PER_TABLE;
-    struct ps_key_list *list = &feed->lists[index];
-    struct ps_feature *f;
-    if (!ps_check_vector(op, at, MR_U32, 4, "table, samples, slots, flags") ||
-        (f = ps_check_table(op, ps_tensor_u32(&op->tensors[at], 0))) == NULL ||
-        !ps_check_tensor(op, at + 1, MR_U64, 1, "keys") ||
-        !ps_check_tensor(op, at + 2, MR_U32, 1, "offsets")) {
-        return false;
-    }
-    uint32_t samples = ps_tensor_u32(&op->tensors[at], 1), slots = ps_tensor_u32(&op->tensors[at], 2);
-    uint32_t offset_count = op->tensors[at + 2].dims[0];
-    uint64_t bag_count = (uint64_t)samples * slots;
+    uint32_t pooling = list->table->feature.pooling;
+    return op->core->node->core_count == 1 || list->divisors != NULL ||
+           (pooling != MR_POOL_MEAN && pooling != MR_POOL_SQRTN) ||
+           ps_refuse(op, MR_INVALID_ARGUMENT,
+                     "table %s averages, and this node has %u cores: its bags need divisors",
+                     list->table->feature.name, op->core->node->core_count);
+}
+
+/* The shape of a table's bags, from its head and the number of offsets. */
+static bool check_feed_shape(const struct ps_op *op, struct feed_table *table, uint32_t offsets_at)
+{
+    const struct mr_feature *f = &table->list.table->feature;
+    uint32_t offset_count = op->tensors[offsets_at].dims[0];
+    uint64_t bag_count = (uint64_t)table->samples * table->slots;
     if (offset_count == 0 || offset_count - 1 != bag_count) {
         return ps_refuse(op, MR_WRONG_SHAPE,
-                         "table %s: %u samples of %u slots need %" PRIu64 " offsets, not %u", f->feature.name,
-                         samples, slots, bag_count + 1, offset_count);
+                         "table %s: %u samples of %u slots need %" PRIu64 " offsets, not %u", f->name,
+                         table->samples, table->slots, bag_count + 1, offset_count);
+    }
+    struct mr_tensor answer = mr_tensor_3d(MR_F32, table->samples, table->slots, f->dims[0], NULL);
+    return ps_check_reply_bytes(op, &answer, 1);
+}
+
+static bool check_feed_table(const struct ps_op *op, struct feed *feed, uint32_t index, uint32_t *at)
+{
+    uint32_t head_at = *at, keys_at = *at + 1, offsets_at = *at + 2;
+    struct feed_table *table = &feed->tables[index];
+    struct ps_feature *f;
+    if (!ps_check_vector(op, head_at, MR_U32, 4, "table, samples, slots, flags") ||
+        (f = ps_check_table(op, ps_tensor_u32(&op->tensors[head_at], 0))) == NULL ||
+        !ps_check_tensor(op, keys_at, MR_U64, 1, "keys") ||
+        !ps_check_tensor(op, offsets_at, MR_U32, 1, "offsets")) {
+        return false;
     }
     for (uint32_t i = 0; i < index; i++) {
-        if (feed->lists[i].table == f) {
+        if (feed->tables[i].list.table == f) {
             return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s is named twice", f->feature.name);
         }
     }
-    struct mr_tensor answer = mr_tensor_3d(MR_F32, samples, slots, f->feature.dims[0], NULL);
-    *list = (struct ps_key_list){.table = f};
-    feed->read_only |= (ps_tensor_u32(&op->tensors[at], 3) & MR_FEED_READ_ONLY) != 0;
-    return ps_check_key_tensors(op, at + 1, at + 2, list) && ps_check_reply_bytes(op, &answer, 1);
+    uint32_t flags = ps_tensor_u32(&op->tensors[head_at], 3);
+    *table = (struct feed_table){.samples = ps_tensor_u32(&op->tensors[head_at], 1),
+                                 .slots = ps_tensor_u32(&op->tensors[head_at], 2),
+                                 .list.table = f};
+    feed->read_only |= (flags & MR_FEED_READ_ONLY) != 0;
+    *at = offsets_at + 1;
+    return ps_check_flags(op, flags, MR_FEED_READ_ONLY | MR_BAG_WEIGHTS | MR_BAG_DIVISORS) &&
+           check_feed_shape(op, table, offsets_at) &&
+           ps_check_key_tensors(op, keys_at, offsets_at, &table->list) &&
+           ps_check_bag_tensors(op, flags & ~(uint32_t)MR_FEED_READ_ONLY, at, &table->list) &&
+           check_divisors(op, &table->list);
 }
 
 static bool check_feed(const struct ps_op *op, struct feed *feed)
@@ -67,17 +98,16 @@ static bool check_feed(const struct ps_op *op, struct feed *feed)
         return false;
     }
     feed->batch_id = ps_tensor_u64(&op->tensors[0], 0);
-    if (op->tensor_count < 1 + TENSORS_PER_TABLE || (op->tensor_count - 1) % TENSORS_PER_TABLE != 0) {
-        return ps_refuse(op, MR_WRONG_SHAPE,
-                         "a feed has a batch id and three tensors per table, not %u tensors",
-                         op->tensor_count);
-    }
-    feed->table_count = (op->tensor_count - 1) / TENSORS_PER_TABLE;
-    for (uint32_t i = 0; i < feed->table_count; i++) {
-        if (!check_feed_table(op, feed, i)) {
+    uint32_t at = 1;
+    do {
+        if (feed->table_count == TABLES_MAX) {
+            return ps_refuse(op, MR_TOO_LARGE, "a feed of more than %u tables", TABLES_MAX);
+        }
+        if (!check_feed_table(op, feed, feed->table_count, &at)) {
             return false;
         }
-    }
+        feed->table_count++;
+    } while (at < op->tensor_count);
     feed->insert = op->core->freeze == MR_FREEZE_OFF && !feed->read_only;
     return true;
 }
@@ -86,10 +116,11 @@ static uint64_t feed_cost_bytes(const struct ps_op *op, const struct feed *feed)
 {
     uint64_t cost_bytes = 0;
     for (uint32_t i = 0; i < feed->table_count; i++) {
-        const struct ps_key_list *list = &feed->lists[i];
-        uint32_t at = 1 + i * TENSORS_PER_TABLE;
-        cost_bytes += ps_table_lookup_cost_bytes(list->table->table, list->key_count, list->bag_count) +
-                      op->tensors[at + 1].bytes + op->tensors[at + 2].bytes;
+        const struct ps_key_list *list = &feed->tables[i].list;
+        cost_bytes += ps_table_lookup_cost_bytes(list->table->table, list->key_count, list->bag_count);
+    }
+    for (uint32_t i = 1; i < op->tensor_count; i++) {
+        cost_bytes += op->tensors[i].bytes; /* copied */
     }
     return cost_bytes;
 }
@@ -116,17 +147,27 @@ static void refuse_feed(const struct ps_op *op, uint64_t batch_id, enum mr_statu
     }
 }
 
+static struct ps_copy copy_of(void *to, const void *from, uint64_t bytes)
+{
+    return (struct ps_copy){from, to, from == NULL ? 0 : bytes};
+}
+
 /* Table `at` of the batch: its keys and offsets are to be copied, its rows to be looked up. */
-static void begin_part(const struct ps_op *op, struct feed *feed)
+static void begin_part(struct feed *feed)
 {
     struct ps_batch_part *part = &feed->batch->parts[feed->at];
-    const struct mr_tensor *keys = &op->tensors[1 + feed->at * TENSORS_PER_TABLE + 1], *offsets = keys + 1;
-    feed->copies[0] = (struct ps_copy){keys->data, (uint8_t *)part->keys, keys->bytes};
-    feed->copies[1] = (struct ps_copy){offsets->data, (uint8_t *)part->offsets, offsets->bytes};
-    feed->rows = (struct ps_table_lookup){.keys = keys->data,
-                                          .key_count = part->key_count,
-                                          .offsets = offsets->data,
-                                          .bag_count = part->samples * part->slots,
+    const struct ps_key_list *list = &feed->tables[feed->at].list;
+    uint64_t offsets_bytes = ((uint64_t)list->bag_count + 1) * sizeof(uint32_t);
+    feed->copies[0] = copy_of(part->keys, list->keys, list->key_count * sizeof(uint64_t));
+    feed->copies[1] = copy_of(part->offsets, list->offsets, offsets_bytes);
+    feed->copies[2] = copy_of(part->weights, list->weights, list->key_count * sizeof(float));
+    feed->copies[3] = copy_of(part->divisors, list->divisors, list->bag_count * sizeof(float));
+    feed->rows = (struct ps_table_lookup){.keys = list->keys,
+                                          .key_count = list->key_count,
+                                          .offsets = list->offsets,
+                                          .bag_count = list->bag_count,
+                                          .weights = list->weights,
+                                          .divisors = list->divisors,
                                           .insert = feed->insert,
                                           .out = part->values};
 }
@@ -136,7 +177,7 @@ static bool begin_batch(const struct ps_op *op, struct feed *feed)
 {
     struct ps_batch_part shapes[TABLES_MAX];
     for (uint32_t i = 0; i < feed->table_count; i++) {
-        shapes[i] = shape_of(op, feed, i);
+        shapes[i] = shape_of(feed, i);
     }
     enum mr_status status = ps_batch_prepare(op->core->batches, feed->batch_id, feed->read_only, shapes,
                                              feed->table_count, &feed->batch);
@@ -145,14 +186,14 @@ static bool begin_batch(const struct ps_op *op, struct feed *feed)
         return false;
     }
     feed->at = 0;
-    begin_part(op, feed);
+    begin_part(feed);
     return true;
 }
 
 static enum ps_check check_feed_keys(const struct ps_op *op, struct feed *feed, uint64_t *budget_bytes)
 {
     for (; feed->at < feed->table_count; feed->at++) {
-        enum ps_check check = ps_check_key_list(op, &feed->lists[feed->at], budget_bytes);
+        enum ps_check check = ps_check_key_list(op, &feed->tables[feed->at].list, budget_bytes);
         if (check != PS_CHECK_GOOD) {
             return check;
         }
@@ -170,9 +211,12 @@ static bool feed_step(const struct ps_op *op, void *state, uint64_t budget_bytes
         }
     }
     while (budget_bytes > 0) {
-        if (!ps_copy_step(&feed->copies[0], &budget_bytes) ||
-            !ps_copy_step(&feed->copies[1], &budget_bytes) ||
-            !ps_table_lookup_step(feed->lists[feed->at].table->table, &feed->rows, &budget_bytes)) {
+        for (uint32_t i = 0; i < COPIES; i++) {
+            if (!ps_copy_step(&feed->copies[i], &budget_bytes)) {
+                return false;
+            }
+        }
+        if (!ps_table_lookup_step(feed->tables[feed->at].list.table->table, &feed->rows, &budget_bytes)) {
             return false;
         }
         if (++feed->at == feed->table_count) {
@@ -181,7 +225,7 @@ static bool feed_step(const struct ps_op *op, void *state, uint64_t budget_bytes
             mr_reply_status(op->ep, op->request->ref, MR_OK);
             return true;
         }
-        begin_part(op, feed);
+        begin_part(feed);
     }
     return false;
 }
@@ -202,7 +246,7 @@ void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_r
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct feed feed;
-    memset(&feed, 0, offsetof(struct feed, lists));
+    memset(&feed, 0, offsetof(struct feed, tables));
     if (ps_check_open(&op) && check_feed(&op, &feed) && !ps_defer(&op, feed_cost_bytes(&op, &feed))) {
         ps_run(&op, &feed_job, &feed);
     }
@@ -223,7 +267,10 @@ static bool is_looked_up(const struct ps_batch *batch)
 struct batch_lookup {
     struct ps_batch *batch;
     struct ps_batch_part *part;
-    struct ps_copy copy;
+    enum mr_dtype dtype; /* of the answer */
+    uint8_t *out;
+    float *scales; /* of i8 */
+    uint32_t rows, rows_done;
 };
 
 static void end_lookup(const struct ps_op *op, struct batch_lookup *call)
@@ -243,8 +290,16 @@ static void end_lookup(const struct ps_op *op, struct batch_lookup *call)
 static bool lookup_step(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     struct batch_lookup *call = state;
-    if (!ps_copy_step(&call->copy, &budget_bytes)) {
-        ps_reply_advance(op, call->copy.to);
+    uint32_t dim = call->part->dim, left = call->rows - call->rows_done;
+    size_t out_bytes = (size_t)dim * mr_dtype_bytes(call->dtype);
+    uint64_t room = budget_bytes / (dim * sizeof(float)) + 1;
+    uint32_t rows = left < room ? left : (uint32_t)room;
+    mr_convert_from_f32(call->dtype, call->out + call->rows_done * out_bytes,
+                        call->scales == NULL ? NULL : call->scales + call->rows_done,
+                        call->part->values + (size_t)call->rows_done * dim, rows, dim);
+    call->rows_done += rows;
+    if (call->rows_done < call->rows) {
+        ps_reply_advance(op, call->out + call->rows_done * out_bytes);
         return false;
     }
     mr_reply_end(op->ep, op->request->ref);
@@ -262,31 +317,42 @@ static bool drop_lookup(const struct ps_op *op, void *state)
 static const struct ps_job lookup_job = {
     .step = lookup_step, .drop = drop_lookup, .state_bytes = sizeof(struct batch_lookup)};
 
+static bool check_batch_lookup(const struct ps_op *op, struct batch_lookup *call)
+{
+    const struct mr_preamble *preamble = &op->request->message->preamble;
+    uint32_t flags = preamble->flags & ((1u << MR_LOOKUP_DTYPE_SHIFT) - 1);
+    struct ps_feature *f;
+    if (!ps_check_vector(op, 0, MR_U64, 1, "batch id") || (f = ps_check_table(op, preamble->table)) == NULL ||
+        !ps_check_flags(op, flags, 0) || !ps_check_reply_dtype(op, &call->dtype) ||
+        (call->batch = ps_check_batch(op, ps_tensor_u64(&op->tensors[0], 0))) == NULL) {
+        return false;
+    }
+    call->part = ps_batch_part_of(call->batch, f->id);
+    return call->part != NULL ||
+           ps_refuse(op, MR_UNKNOWN_TABLE, "batch %" PRIu64 " was fed without keys of table %s",
+                     call->batch->id, f->feature.name);
+}
+
 void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
-    struct batch_lookup call;
-    struct ps_feature *f;
-    if (!ps_check_open(&op) || !ps_check_vector(&op, 0, MR_U64, 1, "batch id") ||
-        (f = ps_check_table(&op, request->message->preamble.table)) == NULL ||
-        (call.batch = ps_check_batch(&op, ps_tensor_u64(&op.tensors[0], 0))) == NULL) {
+    struct batch_lookup call = {0};
+    if (!ps_check_open(&op) || !check_batch_lookup(&op, &call)) {
         return;
     }
-    call.part = ps_batch_part_of(call.batch, f->id);
-    if (call.part == NULL) {
-        ps_refuse(&op, MR_UNKNOWN_TABLE, "batch %" PRIu64 " was fed without keys of table %s", call.batch->id,
-                  f->feature.name);
+    struct mr_tensor reply[MR_ROWS_TENSORS_MAX],
+        shape = mr_tensor_3d(MR_F32, call.part->samples, call.part->slots, call.part->dim, NULL);
+    uint32_t tensor_count = mr_rows_tensors(shape, call.dtype, reply);
+    if (!ps_check_reply_bytes(&op, reply, tensor_count) || ps_defer(&op, shape.bytes)) {
         return;
     }
-    struct mr_tensor reply = mr_tensor_3d(MR_F32, call.part->samples, call.part->slots, call.part->dim, NULL);
-    if (ps_defer(&op, reply.bytes)) {
-        return;
-    }
-    if (!mr_reply_begin(ep, request->ref, MR_OK, &reply, 1)) {
+    if (!mr_reply_begin(ep, request->ref, MR_OK, reply, tensor_count)) {
         mr_reply_busy(ep, request->ref);
         return;
     }
-    call.copy = (struct ps_copy){(const uint8_t *)call.part->values, reply.data, reply.bytes};
+    call.out = reply[0].data;
+    call.scales = call.dtype == MR_I8 ? reply[1].data : NULL;
+    call.rows = call.part->samples * call.part->slots;
     ps_batch_pin(call.batch);
     ps_run(&op, &lookup_job, &call);
 }

@@ -100,45 +100,8 @@ bool ps_push_has(const struct ps_op *op, uint32_t partition)
     return ps_pushes_has(op->core->pushes, &id, partition);
 }
 
-static bool has_key(const struct ps_op *op, const struct ps_key_list *list, uint32_t i)
+void ps_push_partitions(const struct ps_op *op, uint64_t bits[MR_PARTITION_COUNT / 64])
 {
-    return ps_push_has(op, mr_partition_of(mr_key_hash(list->keys[i], list->table->feature.seed)));
-}
-
-static uint32_t filter_keys(const struct ps_op *op, const struct ps_key_list *list, uint64_t *keys,
-                            float *gradients)
-{
-    uint32_t kept = 0, dim = list->table->feature.dims[0];
-    for (uint32_t i = 0; i < list->key_count; i++) {
-        if (!has_key(op, list, i)) {
-            keys[kept] = keys[i];
-            memmove(gradients + (size_t)kept * dim, gradients + (size_t)i * dim, dim * sizeof(*gradients));
-            kept++;
-        }
-    }
-    return kept;
-}
-
-static uint32_t filter_bags(const struct ps_op *op, const struct ps_key_list *list, uint64_t *keys,
-                            uint32_t *offsets)
-{
-    uint32_t kept = 0, begin = offsets[0];
-    for (uint32_t bag = 0; bag < list->bag_count; bag++) {
-        uint32_t end = offsets[bag + 1];
-        for (uint32_t i = begin; i < end; i++) {
-            if (!has_key(op, list, i)) {
-                keys[kept++] = keys[i];
-            }
-        }
-        begin = end;
-        offsets[bag + 1] = kept;
-    }
-    return kept;
-}
-
-void ps_push_filter(const struct ps_op *op, struct ps_key_list *list, float *gradients)
-{
-    list->key_count = list->offsets != NULL
-                          ? filter_bags(op, list, (uint64_t *)list->keys, (uint32_t *)list->offsets)
-                          : filter_keys(op, list, (uint64_t *)list->keys, gradients);
+    struct ps_push_id id = id_of(op);
+    ps_pushes_partitions(op->core->pushes, &id, bits);
 }

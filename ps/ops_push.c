@@ -20,12 +20,15 @@ static bool check_named_once(const struct ps_op *op, const struct ps_push *push,
     return true;
 }
 
-static bool check_head_words(const struct ps_op *op, const char *name, const struct mr_push_head *head)
+static bool check_head_words(const struct ps_op *op, const struct ps_feature *f,
+                             const struct mr_push_head *head, uint32_t known_flags)
 {
-    if (head->flags != 0 || head->zero != 0) {
+    const char *name = f->feature.name;
+    uint32_t unknown = head->flags & ~(f->table != NULL ? known_flags : 0);
+    if (unknown != 0 || head->zero != 0) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,
-                         "%s: flags 0x%x and last word 0x%x of the push's head: this server knows none", name,
-                         head->flags, head->zero);
+                         "%s: flags 0x%x or last word 0x%x of the push's head have no meaning here", name,
+                         unknown, head->zero);
     }
     if (!(head->learning_rate >= 0 && head->learning_rate <= FLT_MAX)) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,
@@ -35,50 +38,58 @@ static bool check_head_words(const struct ps_op *op, const char *name, const str
     return true;
 }
 
-bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t at,
-                        struct ps_push_part *out)
+bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t *at,
+                        uint32_t known_flags, struct ps_push_part *out, uint32_t *flags)
 {
     struct mr_push_head head;
     struct ps_feature *f;
-    if (!ps_check_vector(op, at, MR_U32, MR_PUSH_HEAD_WORDS, "head of the push")) {
+    if (!ps_check_vector(op, *at, MR_U32, MR_PUSH_HEAD_WORDS, "head of the push")) {
         return false;
     }
-    memcpy(&head, op->tensors[at].data, sizeof(head));
+    memcpy(&head, op->tensors[(*at)++].data, sizeof(head));
     f = ps_check_feature(op, head.feature);
-    if (f == NULL || !check_head_words(op, f->feature.name, &head) || !check_named_once(op, push, f)) {
+    if (f == NULL || !check_head_words(op, f, &head, known_flags) || !check_named_once(op, push, f)) {
         return false;
     }
     *out = (struct ps_push_part){.feature = f, .learning_rate = head.learning_rate};
+    *flags = head.flags;
     return true;
 }
 
-bool ps_push_check_variable(const struct ps_op *op, const struct ps_feature *f, uint32_t at)
+bool ps_push_check_variable(const struct ps_op *op, struct ps_push_part *part, uint32_t *at)
 {
-    if (!ps_check_tensor(op, at, MR_F32, f->feature.rank, f->feature.name)) {
+    const struct mr_feature *f = &part->feature->feature;
+    if (!ps_check_tensor(op, *at, MR_F32, f->rank, f->name)) {
         return false;
     }
-    for (uint32_t i = 0; i < f->feature.rank; i++) {
-        if (op->tensors[at].dims[i] != f->feature.dims[i]) {
+    const struct mr_tensor *gradient = &op->tensors[(*at)++];
+    for (uint32_t i = 0; i < f->rank; i++) {
+        if (gradient->dims[i] != f->dims[i]) {
             return ps_refuse(op, MR_WRONG_SHAPE, "variable %s: dimension %u of the gradient is %u, not %u",
-                             f->feature.name, i, op->tensors[at].dims[i], f->feature.dims[i]);
+                             f->name, i, gradient->dims[i], f->dims[i]);
         }
     }
+    part->gradient = (struct ps_rows){.dtype = MR_F32, .values = gradient->data};
     return true;
 }
 
-/* Keys, offsets and gradient at tensors `at`, `at` + 1, `at` + 2. */
-static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t at)
+/* Keys, offsets, gradient and what else there is, from tensor *at on. */
+static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t flags,
+                                 uint32_t *at)
 {
     const struct mr_feature *table = &part->feature->feature;
-    if (!ps_check_tensor(op, at, MR_U64, 1, "keys") || !ps_check_tensor(op, at + 1, MR_U32, 1, "offsets") ||
-        !ps_check_tensor(op, at + 2, MR_F32, 2, "gradient")) {
+    uint32_t keys_at = *at, gradient_at = *at + 2;
+    *at = gradient_at;
+    if (!ps_check_tensor(op, keys_at, MR_U64, 1, "keys") ||
+        !ps_check_tensor(op, keys_at + 1, MR_U32, 1, "offsets") ||
+        !ps_check_rows(op, at, 2, "gradient", &part->gradient)) {
         return false;
     }
-    const struct mr_tensor *gradient = &op->tensors[at + 2];
-    bool has_bags = op->tensors[at + 1].dims[0] > 0;
+    const struct mr_tensor *gradient = &op->tensors[gradient_at];
+    bool has_bags = op->tensors[keys_at + 1].dims[0] > 0;
     part->list.table = part->feature;
-    part->gradient = gradient->data;
-    if (!ps_check_key_tensors(op, at, has_bags ? at + 1 : 0, &part->list)) {
+    if (!ps_check_key_tensors(op, keys_at, has_bags ? keys_at + 1 : 0, &part->list) ||
+        !ps_check_bag_tensors(op, flags, at, &part->list)) {
         return false;
     }
     uint32_t rows = has_bags ? part->list.bag_count : part->list.key_count;
@@ -137,7 +148,7 @@ static void apply_variable(const struct ps_op *op, const struct ps_push_part *pa
 {
     uint64_t bytes = ps_variable_stored_bytes(part->feature->variable);
     bool applied = ps_variable_push(part->feature->variable, op->request->message->preamble.step,
-                                    part->learning_rate, part->gradient);
+                                    part->learning_rate, part->gradient.values);
     op->core->counters.variable_gradients_skipped += applied ? 0 : 1;
     *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
 }
@@ -158,7 +169,12 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .key_count = part->list.key_count,
                                             .offsets = part->list.offsets,
                                             .bag_count = part->list.bag_count,
-                                            .gradients = part->gradient,
+                                            .gradients_dtype = part->gradient.dtype,
+                                            .gradients = part->gradient.values,
+                                            .gradient_scales = part->gradient.scales,
+                                            .weights = part->list.weights,
+                                            .divisors = part->list.divisors,
+                                            .left_out = push->leaves_out ? push->left_out : NULL,
                                             .at_once = !is_in_slices(op),
                                             .insert = makes_rows(op),
                                             .step = op->request->message->preamble.step,
@@ -189,6 +205,21 @@ bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budge
     return true;
 }
 
+void ps_push_leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTITION_COUNT / 64])
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        const struct ps_feature *f = push->parts[i].feature;
+        uint32_t partition = f->variable != NULL ? mr_variable_partition(f->feature.name) : 0;
+        if (f->variable == NULL || (partitions[partition / 64] >> (partition % 64) & 1) == 0) {
+            push->parts[kept++] = push->parts[i];
+        }
+    }
+    push->part_count = kept;
+    push->leaves_out = true;
+    memcpy(push->left_out, partitions, sizeof(push->left_out));
+}
+
 bool ps_push_drop(const struct ps_op *op, void *state)
 {
     const struct ps_push *push = state;
@@ -202,42 +233,15 @@ static bool check_push(const struct ps_op *op, struct ps_push *push)
 {
     for (uint32_t at = 0; at < op->tensor_count;) {
         struct ps_push_part part;
-        if (!ps_push_check_head(op, push, at, &part)) {
+        uint32_t flags;
+        if (!ps_push_check_head(op, push, &at, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, &part, &flags) ||
+            !(part.feature->variable != NULL ? ps_push_check_variable(op, &part, &at)
+                                             : check_table_gradient(op, &part, flags, &at))) {
             return false;
-        }
-        if (part.feature->variable != NULL) {
-            if (!ps_push_check_variable(op, part.feature, at + 1)) {
-                return false;
-            }
-            part.gradient = op->tensors[at + 1].data;
-            at += 2;
-        } else {
-            if (!check_table_gradient(op, &part, at + 1)) {
-                return false;
-            }
-            at += 4;
         }
         push->parts[push->part_count++] = part;
     }
     return true;
-}
-
-/* Leaves out what was applied under this number before. The request's own arrays are rewritten. */
-static void leave_out_applied(const struct ps_op *op, struct ps_push *push)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < push->part_count; i++) {
-        struct ps_push_part part = push->parts[i];
-        const struct mr_feature *f = &part.feature->feature;
-        if (part.feature->variable != NULL && ps_push_has(op, mr_variable_partition(f->name))) {
-            continue;
-        }
-        if (part.feature->table != NULL) {
-            ps_push_filter(op, &part.list, (float *)part.gradient);
-        }
-        push->parts[kept++] = part;
-    }
-    push->part_count = kept;
 }
 
 /* The parts' keys, and then that the push can be done and answered. */
@@ -260,7 +264,9 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
         return PS_CHECK_REFUSED;
     }
     if (push->partly) {
-        leave_out_applied(op, push);
+        uint64_t partitions[MR_PARTITION_COUNT / 64];
+        ps_push_partitions(op, partitions);
+        ps_push_leave_out(push, partitions);
     }
     ps_push_start(op, push);
     push->at = 0;

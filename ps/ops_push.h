@@ -13,7 +13,7 @@
 /* One feature's gradient in a push. */
 struct ps_push_part {
     struct ps_feature *feature;
-    const float *gradient;
+    struct ps_rows gradient;
     float learning_rate;     /* as in struct ps_table_push */
     struct ps_key_list list; /* of tables */
 };
@@ -27,15 +27,20 @@ struct ps_push {
     uint64_t room_bytes; /* of a checkpoint's buffers */
     struct ps_table_push rows;
     struct ps_batch *batch;                       /* pinned; NULL: by keys */
-    struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* last: only as many as there are are set */
+    bool leaves_out;                              /* partitions that have it already */
+    struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* only as many as there are are set */
+    uint64_t left_out[MR_PARTITION_COUNT / 64];   /* set if leaves_out */
 };
 
 void ps_push_init(struct ps_push *push);
-/* Tensor `at` is the head of a part: it names a feature of this core that is not in the push yet. False: it was refused. */
-bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t at,
-                        struct ps_push_part *out);
-/* Tensor `at` has the variable's shape. */
-bool ps_push_check_variable(const struct ps_op *op, const struct ps_feature *f, uint32_t at);
+/* Tensor *at is the head of a part: it names a feature of this core that is not in the push yet, and its flags are among
+ * `known_flags` (of variables: none). Leaves *at behind it. False: it was refused. */
+bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint32_t *at,
+                        uint32_t known_flags, struct ps_push_part *out, uint32_t *flags);
+/* Tensor *at has the variable's shape. It is f32: variables are few. */
+bool ps_push_check_variable(const struct ps_op *op, struct ps_push_part *part, uint32_t *at);
+/* Leaves out variables that live in these partitions, and notes them for the keys. */
+void ps_push_leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTITION_COUNT / 64]);
 /* Of all parts, as ps/long_call.h counts. */
 uint64_t ps_push_cost_bytes(const struct ps_push *push);
 /* A checkpoint under way has room for the rows that this push will make it write. */

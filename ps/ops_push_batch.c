@@ -2,52 +2,28 @@
 #include <inttypes.h>
 #include "ps/ops_push.h"
 
-/* Leaves out what this core has learnt of the batch already. The batch's own arrays are rewritten: it is about to go. */
-static void leave_out_learnt(const struct ps_partial *partial, struct ps_push *push, struct ps_batch *batch)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < push->part_count; i++) {
-        struct ps_push_part part = push->parts[i];
-        const struct mr_feature *f = &part.feature->feature;
-        if (part.feature->variable != NULL && ps_partial_has(partial, mr_variable_partition(f->name))) {
-            continue;
-        }
-        if (part.feature->table != NULL) {
-            struct ps_batch_part *fed = ps_batch_part_of(batch, part.feature->id);
-            part.list.key_count =
-                ps_partial_filter(partial, f->seed, fed->keys, fed->offsets, part.list.bag_count);
-        }
-        push->parts[kept++] = part;
-    }
-    push->part_count = kept;
-}
-
 /* Features and shapes that do not depend on the batch's being here. */
 static bool check_batch_heads(const struct ps_op *op, struct ps_push *push)
 {
     if (!ps_check_vector(op, 0, MR_U64, 1, "batch id")) {
         return false;
     }
-    if (op->tensor_count % 2 == 0) {
-        return ps_refuse(op, MR_WRONG_SHAPE,
-                         "a push has a batch id and two tensors per feature, not %u tensors",
-                         op->tensor_count);
-    }
-    for (uint32_t at = 1; at < op->tensor_count; at += 2) {
+    for (uint32_t at = 1; at < op->tensor_count;) {
         struct ps_push_part part;
-        if (!ps_push_check_head(op, push, at, &part)) {
+        uint32_t flags;
+        if (!ps_push_check_head(op, push, &at, 0, &part, &flags)) {
             return false;
         }
-        struct ps_feature *f = part.feature;
-        if (f->variable != NULL ? !ps_push_check_variable(op, f, at + 1)
-                                : !ps_check_tensor(op, at + 1, MR_F32, 3, f->feature.name)) {
+        const struct mr_feature *f = &part.feature->feature;
+        const struct mr_tensor *gradient = &op->tensors[at];
+        if (part.feature->variable != NULL ? !ps_push_check_variable(op, &part, &at)
+                                           : !ps_check_rows(op, &at, 3, f->name, &part.gradient)) {
             return false;
         }
-        if (f->table != NULL && op->tensors[at + 1].dims[2] != f->feature.dims[0]) {
-            return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u",
-                             f->feature.name, f->feature.dims[0], op->tensors[at + 1].dims[2]);
+        if (part.feature->table != NULL && gradient->dims[2] != f->dims[0]) {
+            return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", f->name,
+                             f->dims[0], gradient->dims[2]);
         }
-        part.gradient = op->tensors[at + 1].data;
         push->parts[push->part_count++] = part;
     }
     return true;
@@ -62,7 +38,7 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
     }
     for (uint32_t i = 0; i < push->part_count; i++) {
         struct ps_push_part *part = &push->parts[i];
-        const struct mr_tensor *gradient = &op->tensors[2 + 2 * i];
+        const struct mr_tensor *gradient = &op->tensors[part->gradient.at];
         if (part->feature->table == NULL) {
             continue;
         }
@@ -81,6 +57,8 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
         part->list.key_count = fed->key_count;
         part->list.offsets = fed->offsets;
         part->list.bag_count = fed->samples * fed->slots;
+        part->list.weights = fed->weights;
+        part->list.divisors = fed->divisors;
     }
     return true;
 }
@@ -121,7 +99,7 @@ static bool begin_batch(const struct ps_op *op, struct ps_push *push)
     }
     const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
     if (partial != NULL) {
-        leave_out_learnt(partial, push, push->batch);
+        ps_push_leave_out(push, partial->partitions);
         ps_partials_remove(&core->partials, batch_id);
     }
     ps_batch_pin(push->batch);

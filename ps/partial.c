@@ -46,20 +46,3 @@ void ps_partials_remove(struct ps_partials *p, uint64_t batch_id)
         p->entries[i] = p->entries[--p->count];
     }
 }
-
-uint32_t ps_partial_filter(const struct ps_partial *p, uint64_t seed, uint64_t *keys, uint32_t *offsets,
-                           uint32_t bag_count)
-{
-    uint32_t kept = 0, begin = offsets[0];
-    for (uint32_t bag = 0; bag < bag_count; bag++) {
-        uint32_t end = offsets[bag + 1];
-        for (uint32_t i = begin; i < end; i++) {
-            if (!ps_partial_has(p, mr_partition_of(mr_key_hash(keys[i], seed)))) {
-                keys[kept++] = keys[i];
-            }
-        }
-        begin = end;
-        offsets[bag + 1] = kept;
-    }
-    return kept;
-}

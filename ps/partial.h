@@ -36,9 +36,4 @@ void ps_partials_clear(struct ps_partials *p);
 const struct ps_partial *ps_partials_find(const struct ps_partials *p, uint64_t batch_id);
 void ps_partials_remove(struct ps_partials *p, uint64_t batch_id);
 
-/* The keys of CSR bags without those that are learnt already. `keys` and `offsets` are rewritten in place; returns how many
- * keys are left. */
-uint32_t ps_partial_filter(const struct ps_partial *p, uint64_t seed, uint64_t *keys, uint32_t *offsets,
-                           uint32_t bag_count);
-
 #endif

@@ -179,6 +179,20 @@ bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint3
     return piece != NULL && ps_push_window_has(&piece->window, id->number);
 }
 
+void ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id,
+                          uint64_t bits[MR_PARTITION_COUNT / 64])
+{
+    memset(bits, 0, MR_PARTITION_COUNT / 8);
+    for (const struct ps_push_lane *piece = find(p, id->uuid, id->lane); piece != NULL; piece = piece->next) {
+        if (!ps_push_window_has(&piece->window, id->number)) {
+            continue;
+        }
+        for (uint32_t i = piece->partition; i < piece->partition_end; i++) {
+            bits[i / 64] |= UINT64_C(1) << (i % 64);
+        }
+    }
+}
+
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id)
 {
     struct ps_push_lane *lane = find(p, id->uuid, id->lane);

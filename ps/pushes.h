@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
 #include "dataplane/wire/mr_status.h"
 #include "dataplane/wire/packet.h"
 #include "ps/arena.h"
@@ -63,6 +64,9 @@ void ps_pushes_clear(struct ps_pushes *p);
 enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_id *id);
 /* Whether it was applied to the keys of a partition. */
 bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint32_t partition);
+/* The same as a bit for each partition. */
+void ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id,
+                          uint64_t bits[MR_PARTITION_COUNT / 64]);
 /* A push that was looked up, and need not wait, is applied from now on, until it is finished: by then all of its changes are
  * made. No cut may fall in between. */
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id);

@@ -11,8 +11,6 @@ static const char *unsupported_option(const struct mr_feature *f)
 {
     if (f->dtype != MR_F32 && f->dtype != MR_F16 && f->dtype != MR_BF16)
         return "dtype other than f32, f16 and bf16";
-    if (f->pooling != MR_POOL_SUM && f->pooling != MR_POOL_MEAN && f->pooling != MR_POOL_SQRTN)
-        return "pooling none";
     if (f->admission != MR_ADMIT_ALWAYS)
         return f->admission == MR_ADMIT_PROBABILITY ? "admission probability" : "admission sightings";
     if (f->memory_bytes != 0)

@@ -20,16 +20,18 @@
  * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 2] {rows, bytes}
  *                                                             summed over cores   To core 0
  * FEED_SAMPLE         u64[1] batch id, then per table:    -> -                  To every core, keys it owns only
- *                       u32[4] {table, samples, slots, enum mr_feed_flag}, u64[k] keys,
- *                       u32[samples*slots+1] offsets (CSR; bag = sample*slots+slot)
- * LOOKUP_BATCH        u64[1] batch id        (table set)  -> f32[samples, slots, dim], this core's share of each bag's sum
- * LOOKUP              u64[k] keys            (table set)  -> f32[k, dim] rows
- *                     u64[k] keys, u32[bags+1] offsets    -> f32[bags, dim] pooled as the table says
+ *                       u32[4] {table, samples, slots, flags}, u64[k] keys,
+ *                       u32[samples*slots+1] offsets (CSR; bag = sample*slots+slot), what the flags say
+ * LOOKUP_BATCH        u64[1] batch id        (table set)  -> rows [samples, slots, dim], this core's share of each bag
+ * LOOKUP              u64[k] keys            (table set)  -> rows [k, dim]
+ *                     u64[k] keys, u32[bags+1] offsets,   -> rows [bags, dim] pooled as the table says
+ *                       what the flags say
  * PUSH_GRAD_BATCH     u64[1] batch id, then per feature:  -> u32[1] 1 if applied, 0 if learnt before (MR_ALREADY_LEARNT)
- *                       struct mr_push_head, f32[samples, slots, dim] or f32[variable's dims]
+ *                       struct mr_push_head, rows [samples, slots, dim] or f32[variable's dims]
  * PUSH_GRAD           per feature: struct mr_push_head,   -> -
- *                       then table: u64[k] keys, u32[bags+1] offsets (empty u32[0]: one gradient a key), f32[bags or k, dim];
- *                       variable: f32[dims]
+ *                       then table: u64[k] keys, u32[bags+1] offsets (empty u32[0]: one gradient a key), rows [bags or k, dim],
+ *                       what the flags say; variable: f32[dims]
+ * Rows are a tensor of f32, f16 or bf16, or one of i8 and then f32[n], a scale for each row (see convert.h).
  * VARIABLE_PUSH       u64[1] first element, dtype[n]      -> -                  (table = feature id)
  * VARIABLE_PULL       u64[2] first, count (count 0: all)  -> dtype[count]
  * SAVE                u8[n] directory ("" = configured)   -> u64[1] checkpoint id.   To core 0; returns when the cut is started
@@ -85,11 +87,20 @@ enum mr_op {
 
 enum mr_freeze { MR_FREEZE_OFF = 0, MR_FREEZE_ADMIT = 1, MR_FREEZE_ALL = 2 };
 enum mr_feed_flag { MR_FEED_READ_ONLY = 1u << 0 /* no new rows; dropped after its lookup (evaluation) */ };
+/* What else comes with bags (see bag.h), in this order. In the preamble of LOOKUP, the head of a push's part, and a table's head
+ * in FEED_SAMPLE. */
+enum mr_bag_flag {
+    MR_BAG_WEIGHTS = 1u << 1, /* f32[k], of the keys */
+    MR_BAG_DIVISORS =
+        1u << 2, /* f32[bags]: of bags of which other cores have keys, too; tables that average alone */
+};
+/* The upper half of the flags in the preamble of LOOKUP and LOOKUP_BATCH: enum mr_dtype of the rows in the answer; 0 = f32. */
+#define MR_LOOKUP_DTYPE_SHIFT 8
 
 /* u32[4] before each feature's gradient in a push. What has no meaning yet is zero. */
 struct mr_push_head {
     uint32_t feature;
-    uint32_t flags;      /* none yet */
+    uint32_t flags;      /* enum mr_bag_flag */
     float learning_rate; /* of this push; 0 = the feature's own, as its schedule has it */
     uint32_t zero;
 };

@@ -374,7 +374,7 @@ static void test_batch(void **state)
          3,
          "f64",
          {batch, h, mr_tensor_3d(MR_F64, SAMPLES, SLOTS, DIM, wide)}},
-        {MR_OP_PUSH_GRAD_BATCH, 0, MR_WRONG_SHAPE, 2, "two tensors per feature", {batch, h}},
+        {MR_OP_PUSH_GRAD_BATCH, 0, MR_WRONG_SHAPE, 2, "rows is missing", {batch, h}},
         {MR_OP_PUSH_GRAD_BATCH,
          0,
          MR_WRONG_SHAPE,

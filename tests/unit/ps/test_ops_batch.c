@@ -135,8 +135,9 @@ static void refuses_what_is_out_of_shape(void **state)
     f->head[1] = f->head[2] = 0xFFFFFFFF;
     node_check(send_feed(n, f), MR_WRONG_SHAPE, "offsets");
     f = feed_of(table, 8, 0);
-    node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, f->tensors, 3), MR_WRONG_SHAPE, "not 3 tensors");
-    node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, f->tensors, 1), MR_WRONG_SHAPE, "not 1 tensors");
+    node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, f->tensors, 3), MR_WRONG_SHAPE, "offsets is missing");
+    node_check(node_call(n, 0, MR_OP_FEED_SAMPLE, 0, f->tensors, 1), MR_WRONG_SHAPE,
+               "table, samples, slots, flags is missing");
     f->tensors[2].dtype = MR_I64;
     node_check(send_feed(n, f), MR_WRONG_DTYPE, "keys is i64, not u64");
     assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);

@@ -184,6 +184,11 @@ static void pieces_of_a_lane_are_told_apart(void **state)
     assert_true(ps_pushes_has(p, &id, 99));
     assert_false(ps_pushes_has(p, &id, 100));
     assert_false(ps_pushes_has(p, &id, MR_PARTITION_COUNT - 1));
+    uint64_t bits[MR_PARTITION_COUNT / 64];
+    ps_pushes_partitions(p, &id, bits);
+    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
+        assert_int_equal(bits[i / 64] >> (i % 64) & 1, ps_pushes_has(p, &id, i));
+    }
     ps_pushes_start(p, &id);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_WAITS);
     assert_int_equal(look_up(p, a, LANE, 12 + MR_PUSH_WINDOW), PS_PUSH_WAITS);

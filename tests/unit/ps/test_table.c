@@ -38,7 +38,6 @@ static void test_what_comes_later_is_refused_by_name(void **state)
     f.field = (value);                                                                                       \
     refused(f, expected);
     REFUSED(dtype, MR_F64, "dtype other than f32, f16 and bf16")
-    REFUSED(pooling, MR_POOL_NONE, "pooling none")
     REFUSED(admission, MR_ADMIT_PROBABILITY, "admission probability")
     REFUSED(admission, MR_ADMIT_SIGHTINGS, "admission sightings")
     REFUSED(eviction, MR_EVICT_AGE, "eviction age")
