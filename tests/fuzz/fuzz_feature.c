@@ -5,6 +5,70 @@
 #include <string.h>
 #include "dataplane/wire/mr_feature.h"
 #include "fuzz_assert.h"
+#include "ps/table.h"
+
+#define LIMIT_BYTES ((size_t)64 << 20)
+
+static void check_schedule(const struct mr_feature *f)
+{
+    FUZZ_ASSERT(f->schedule <= MR_SCHEDULE_EXPONENTIAL);
+    FUZZ_ASSERT(isfinite(f->learning_rate_end) && f->learning_rate_end >= 0);
+    FUZZ_ASSERT((f->schedule == MR_SCHEDULE_CONSTANT) == (f->schedule_steps == 0));
+    if (f->schedule == MR_SCHEDULE_CONSTANT)
+        FUZZ_ASSERT(f->learning_rate_end <= 0);
+    if (f->schedule == MR_SCHEDULE_EXPONENTIAL)
+        FUZZ_ASSERT(f->learning_rate_end > 0);
+}
+
+/* Which rows come and which go. */
+static void check_rows(const struct mr_feature *f)
+{
+    FUZZ_ASSERT(f->admission <= MR_ADMIT_SIGHTINGS && f->eviction <= MR_EVICT_STEPS);
+    if (f->kind == MR_VARIABLE)
+        FUZZ_ASSERT(f->admission == 0 && f->eviction == 0 && f->memory_bytes == 0 && f->filter_bytes == 0);
+    if (f->admission == MR_ADMIT_PROBABILITY)
+        FUZZ_ASSERT(f->admission_arg > 0 && f->admission_arg <= 1);
+    if (f->admission == MR_ADMIT_SIGHTINGS)
+        FUZZ_ASSERT(f->admission_arg >= 1 && f->admission_arg <= MR_SIGHTINGS_MAX &&
+                    fmodf(f->admission_arg, 1) <= 0);
+    else
+        FUZZ_ASSERT(f->filter_bytes == 0);
+    if (f->eviction == MR_EVICT_AGE || f->eviction == MR_EVICT_STEPS || f->eviction == MR_EVICT_NORM)
+        FUZZ_ASSERT(f->eviction_arg > 0 && isfinite(f->eviction_arg));
+}
+
+static struct ps_arena *shared_arena(void)
+{
+    static struct ps_arena *arena; /* for all inputs: each gives back what it took */
+    if (arena == NULL)
+        arena = ps_arena_create(LIMIT_BYTES);
+    FUZZ_ASSERT(arena != NULL);
+    return arena;
+}
+
+/* A table of any well-formed descriptor is made and used, or refused with a name for what is missing. */
+static void check_table(const struct mr_feature *f)
+{
+    static const uint64_t keys[] = {1, 2, 1};
+    static float gradients[3 * MR_DIM_MAX], out[3 * MR_DIM_MAX];
+    struct ps_arena *arena = shared_arena();
+    struct ps_table *t;
+    const char *what = NULL;
+    size_t before = ps_arena_allocated_bytes(arena);
+    enum mr_status status = ps_table_create(f, arena, &t, &what);
+    if (status == MR_OK) {
+        for (uint32_t i = 0; i < 3 * f->dims[0]; i++)
+            gradients[i] = (float)(i % 5) - 2;
+        ps_table_lookup(t, keys, 3, true, out);
+        ps_table_push(t, keys, 3, gradients);
+        ps_table_lookup(t, keys, 3, false, out);
+        FUZZ_ASSERT(ps_table_rows(t) <= 2 && ps_table_counters(t)->keys_pushed == 3);
+        ps_table_destroy(t);
+    } else {
+        FUZZ_ASSERT(status == MR_OUT_OF_MEMORY || (status == MR_UNSUPPORTED && what != NULL));
+    }
+    FUZZ_ASSERT(ps_arena_allocated_bytes(arena) == before);
+}
 
 static void check_well_formed(const struct mr_feature *f)
 {
@@ -24,6 +88,10 @@ static void check_well_formed(const struct mr_feature *f)
         FUZZ_ASSERT(f->kind == MR_VARIABLE && f->pooling == 0 && f->capacity_rows == 0);
     FUZZ_ASSERT(f->learning_rate > 0 && isfinite(f->learning_rate));
     FUZZ_ASSERT(isfinite(f->init_a) && isfinite(f->init_b) && f->weight_decay >= 0);
+    check_schedule(f);
+    check_rows(f);
+    if (f->kind == MR_TABLE)
+        check_table(f);
     FUZZ_ASSERT(mr_optimizer_name(f->optimizer)[0] != '?');
     FUZZ_ASSERT(mr_initializer_name(f->initializer)[0] != '?');
     FUZZ_ASSERT(mr_variable_partition(f->name) < MR_PARTITION_COUNT);
