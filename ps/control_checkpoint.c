@@ -1,4 +1,4 @@
-/* Save and Restore over all cores. */
+/* Save over all cores, and what it shares with Restore. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,19 +6,15 @@
 #include <time.h>
 #include "ps/control_internal.h"
 #include "ps/log.h"
-#include "ps/restore.h"
 
-enum { VIEW_IDLE = 0, VIEW_SAVING = 1, VIEW_LOADING = 2 };
-
-static void set_view(struct ps_control *c, const struct ps_checkpoint_view *view)
+void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view)
 {
     pthread_mutex_lock(&c->view_lock);
     c->view = *view;
     pthread_mutex_unlock(&c->view_lock);
 }
 
-/* The directory meant by a call, or NULL with the reason in `text`. */
-static const char *directory_of(const struct ps_control *c, const char *directory, char *text)
+const char *ps_control_directory(const struct ps_control *c, const char *directory, char *text)
 {
     if (directory[0] == '\0') {
         directory = c->node->config->checkpoint_directory;
@@ -31,7 +27,7 @@ static const char *directory_of(const struct ps_control *c, const char *director
     return directory;
 }
 
-static enum mr_status check_idle(const struct ps_control *c, char *text)
+enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
 {
     if (c->writer == NULL) {
         return MR_OK;
@@ -94,7 +90,7 @@ enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint
 {
     struct ps_writer *writer;
     struct ps_checkpoint_view view = c->view;
-    enum mr_status status = check_idle(c, text);
+    enum mr_status status = ps_control_check_idle(c, text);
     if (status != MR_OK) {
         return status;
     }
@@ -102,7 +98,7 @@ enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint
         snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint and does not save it");
         return MR_CHECKPOINT_CORRUPT;
     }
-    directory = directory_of(c, directory, text);
+    directory = ps_control_directory(c, directory, text);
     if (directory == NULL) {
         return MR_INVALID_ARGUMENT;
     }
@@ -120,10 +116,10 @@ enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint
     }
     c->writer = writer;
     snprintf(c->save_directory, sizeof(c->save_directory), "%s", directory);
-    view.state = VIEW_SAVING;
+    view.state = PS_VIEW_SAVING;
     view.bytes_done = 0;
     view.duration_us = 0;
-    set_view(c, &view);
+    ps_control_set_view(c, &view);
     atomic_store(&c->node->state, MR_NODE_SAVING);
     ps_log("saving checkpoint %llu to %s, about %llu MiB, by %s", (unsigned long long)view.id, directory,
            (unsigned long long)(view.bytes_total >> 20), ps_writer_method(writer));
@@ -150,7 +146,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     ps_writer_finish(c->writer);
     c->writer = NULL;
     c->save_status = status->status;
-    view.state = VIEW_IDLE;
+    view.state = PS_VIEW_IDLE;
     view.bytes_done = status->bytes_written;
     view.duration_us = status->duration_us;
     view.last_status = status->status;
@@ -169,7 +165,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     } else {
         ps_log("save of checkpoint %llu failed: %s", (unsigned long long)view.id, status->text);
     }
-    set_view(c, &view);
+    ps_control_set_view(c, &view);
     uint32_t saving = MR_NODE_SAVING;
     atomic_compare_exchange_strong(&c->node->state, &saving, MR_NODE_SERVING);
 }
@@ -188,7 +184,7 @@ void ps_control_save_progress(struct ps_control *c)
     struct ps_checkpoint_view view = c->view;
     view.bytes_done = status.bytes_written;
     view.duration_us = status.duration_us;
-    set_view(c, &view);
+    ps_control_set_view(c, &view);
 }
 
 enum mr_status ps_control_save_wait(struct ps_control *c, char *text)
@@ -222,153 +218,4 @@ void ps_control_save_abort(struct ps_control *c)
         ps_writer_abort(c->writer);
         ps_control_save_wait(c, text);
     }
-}
-
-/* ---- Restore ---- */
-
-struct add_order {
-    const struct ps_catalog *catalog;
-    enum mr_status status[DP_CORES_MAX];
-    char text[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
-};
-
-static void clear_on_core(struct ps_core *core, void *arg)
-{
-    (void)arg;
-    ps_core_clear(core);
-}
-
-static void add_on_core(struct ps_core *core, void *arg)
-{
-    struct add_order *order = arg;
-    enum mr_status status = MR_OK;
-    for (uint32_t i = 0; i < order->catalog->count && status == MR_OK; i++) {
-        status = ps_core_add_feature(core, order->catalog->ids[i], &order->catalog->features[i],
-                                     order->text[core->index]);
-    }
-    order->status[core->index] = status;
-}
-
-/* The checkpoint's features, checked as those of a Create are. */
-static enum mr_status read_catalog(const struct ps_reader *reader, uint32_t core_count,
-                                   struct ps_catalog *catalog, char *text)
-{
-    catalog->count = 0;
-    for (uint32_t i = 0; i < ps_reader_feature_count(reader); i++) {
-        uint32_t id;
-        const struct mr_feature *f = ps_reader_feature(reader, i, &id);
-        const char *field = mr_feature_check(f);
-        bool is_good = field == NULL && id >= 1 && id <= MR_FEATURE_MAX && catalog->count < MR_FEATURE_MAX &&
-                       ps_catalog_find_id(catalog, id) == catalog->count &&
-                       ps_catalog_find(catalog, f->name) == catalog->count;
-        if (!is_good) {
-            snprintf(text, PS_CONTROL_TEXT_BYTES, "feature %u (%.63s): %s", id, f->name,
-                     field != NULL ? field : "its number or name is used twice, or out of range");
-            return MR_CHECKPOINT_CORRUPT;
-        }
-        const char *refusal = ps_core_refusal(f, core_count);
-        if (refusal != NULL) {
-            snprintf(text, PS_CONTROL_TEXT_BYTES, "%.63s: %s", f->name, refusal);
-            return MR_UNSUPPORTED;
-        }
-        ps_catalog_add(catalog, id, f);
-    }
-    return MR_OK;
-}
-
-/* Takes the node's state away and puts the checkpoint's in its place. From its first line on there is no way back. */
-static enum mr_status replace_state(struct ps_control *c, struct ps_reader *reader,
-                                    const struct ps_catalog *catalog, char *text)
-{
-    struct add_order order = {.catalog = catalog};
-    c->catalog.count = 0;
-    ps_node_each_core(c->node, clear_on_core, NULL);
-    ps_node_each_core(c->node, add_on_core, &order);
-    for (uint32_t i = 0; i < c->node->core_count; i++) {
-        if (order.status[i] != MR_OK) {
-            snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", order.text[i]);
-            return order.status[i];
-        }
-    }
-    enum mr_status status = ps_restore_load(c->node, reader, &c->load_progress, text);
-    if (status == MR_OK) {
-        c->catalog = *catalog;
-    }
-    return status;
-}
-
-/* A verified checkpoint: from busy to loaded, or to broken. */
-static enum mr_status load(struct ps_control *c, struct ps_reader *reader, char *text)
-{
-    struct ps_catalog *catalog = calloc(1, sizeof(*catalog));
-    if (catalog == NULL) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
-        return MR_NO_MEMORY;
-    }
-    enum mr_status status = read_catalog(reader, c->node->core_count, catalog, text);
-    if (status == MR_OK) {
-        char why[PS_CORE_TEXT_BYTES];
-        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
-        status = replace_state(c, reader, catalog, text);
-        if (status != MR_OK) {
-            snprintf(why, sizeof(why), "restore of checkpoint %llu failed half way (%.120s): restore another",
-                     (unsigned long long)ps_reader_id(reader), text);
-            ps_control_gate(c, PS_GATE_BROKEN, status, why);
-            snprintf(text, PS_CONTROL_TEXT_BYTES, "%s; until then the node serves no data", why);
-        }
-    }
-    free(catalog);
-    return status;
-}
-
-enum mr_status ps_control_restore(struct ps_control *c, const char *directory, uint64_t id,
-                                  uint64_t *restored_id, char *text)
-{
-    struct ps_reader *reader = NULL;
-    struct ps_checkpoint_view view = c->view;
-    uint32_t state_before = atomic_load(&c->node->state);
-    enum mr_status status = check_idle(c, text);
-    if (status != MR_OK) {
-        return status;
-    }
-    directory = directory_of(c, directory, text);
-    if (directory == NULL) {
-        return MR_INVALID_ARGUMENT;
-    }
-    view.state = VIEW_LOADING;
-    view.id = id;
-    view.bytes_done = view.bytes_total = 0;
-    atomic_store(&c->load_progress, 0);
-    set_view(c, &view);
-    atomic_store(&c->node->state, MR_NODE_RESTORING);
-    uint64_t start_us = dp_now_us();
-    text[0] = '\0';
-    status = ps_reader_open(directory, id, &reader, text);
-    if (status == MR_OK) {
-        if (text[0] != '\0') {
-            ps_log("restore: %s", text);
-        }
-        view.id = ps_reader_id(reader);
-        view.bytes_total = ps_reader_bytes(reader);
-        set_view(c, &view);
-        status = load(c, reader, text);
-        ps_reader_close(reader);
-    }
-    view.state = VIEW_IDLE;
-    view.bytes_done = atomic_load(&c->load_progress);
-    view.duration_us = dp_now_us() - start_us;
-    view.last_status = status;
-    view.last_errno = 0;
-    snprintf(view.text, sizeof(view.text), "%s", status == MR_OK ? "" : text);
-    set_view(c, &view);
-    atomic_store(&c->node->state, c->gate == PS_GATE_BROKEN ? MR_NODE_RESTORING : state_before);
-    if (status == MR_OK) {
-        *restored_id = view.id;
-        ps_log("restored checkpoint %llu from %s: %llu MiB in %llu ms", (unsigned long long)view.id,
-               directory, (unsigned long long)(view.bytes_total >> 20),
-               (unsigned long long)(view.duration_us / 1000));
-    } else {
-        ps_log("restore failed: %s", text);
-    }
-    return status;
 }

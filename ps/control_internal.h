@@ -1,4 +1,5 @@
-/* The control thread's state, shared by control.c, control_features.c and control_checkpoint.c. */
+/* The control thread's state, shared by control.c, control_features.c, control_checkpoint.c and
+ * control_restore.c. */
 #ifndef PS_CONTROL_INTERNAL_H
 #define PS_CONTROL_INTERNAL_H
 
@@ -35,6 +36,13 @@ struct ps_control {
 void ps_control_create_features(struct ps_control *c, struct ps_command *command);
 void ps_control_freeze(struct ps_control *c, struct ps_command *command);
 void ps_control_list(struct ps_control *c, struct ps_command *command);
+/* What the view's `state` says. */
+enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
+void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
+/* The directory meant by a call, or NULL with the reason in `text`. */
+const char *ps_control_directory(const struct ps_control *c, const char *directory, char *text);
+/* MR_CHECKPOINT_RUNNING while a save is under way. */
+enum mr_status ps_control_check_idle(const struct ps_control *c, char *text);
 /* Looks after the save under way: publishes its progress, and its end. */
 void ps_control_save_progress(struct ps_control *c);
 /* Gives the save under way up, if there is one. */
