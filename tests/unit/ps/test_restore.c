@@ -1,4 +1,4 @@
-/* Checkpoints through a whole node: what comes back, onto how many cores, and what a damaged one does. */
+/* Checkpoints through a whole node: what comes back, and onto how many cores. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -9,43 +9,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "fake_dp.h"
-#include "node_fixture.h"
 #include "ps/checkpoint.h"
-
-#define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
-#define KEYS            24u
-
-static uint64_t keys[KEYS];
-
-static uint32_t make_table(struct node_fixture *n)
-{
-    struct mr_feature f = node_table("emb", 100);
-    for (uint32_t i = 0; i < KEYS; i++) {
-        keys[i] = 1000 + i;
-    }
-    return node_create(n, &f);
-}
-
-/* Feeds and pushes a batch of all keys everywhere; on how many cores it was applied. */
-static uint32_t learn(struct node_fixture *n, uint32_t table, uint64_t batch_id)
-{
-    uint32_t applied = 0;
-    node_feed(n, batch_id, table, keys, KEYS);
-    for (uint32_t core = 0; core < n->core_count; core++) {
-        applied += node_push_batch(n, core, batch_id, table, KEYS, 1);
-    }
-    return applied;
-}
-
-static void check_values(struct node_fixture *n, uint32_t table, float expected)
-{
-    for (uint32_t i = 0; i < KEYS; i++) {
-        float value = node_value(n, table, keys[i]);
-        if (value != expected) {
-            fail_msg("key %u is %g, not %g", (unsigned)keys[i], (double)value, (double)expected);
-        }
-    }
-}
+#include "restore_fixture.h"
 
 static void set_variable(struct node_fixture *n, uint32_t variable, uint32_t count, const float *values)
 {
@@ -187,91 +152,6 @@ static void by_call_takes_the_state_back(void **state)
     check_values(n, table, 99);
 }
 
-/* Changes a byte in the middle of the first core's file. */
-static void damage(const struct node_fixture *n, uint64_t id)
-{
-    char path[400];
-    uint8_t byte;
-    snprintf(path, sizeof(path), "%s/ckpt-%llu/core-000.mrc", n->config.checkpoint_directory,
-             (unsigned long long)id);
-    int fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, 1000), 1);
-    byte ^= 0x40;
-    assert_int_equal(pwrite(fd, &byte, 1, 1000), 1);
-    close(fd);
-}
-
-static void a_damaged_one_is_refused_and_changes_nothing(void **state)
-{
-    struct node_fixture *n = *state;
-    uint32_t table = make_table(n);
-    learn(n, table, BATCH(0));
-    uint64_t good = node_save(n);
-    learn(n, table, BATCH(1));
-    uint64_t bad = node_save(n);
-    learn(n, table, BATCH(2));
-    damage(n, bad);
-    node_check(node_restore(n, bad), MR_CHECKPOINT_CORRUPT, "core-000");
-    check_values(n, table, 97);
-    const struct node_reply *reply = node_restore(n, 0); /* the newest that verifies */
-    node_check(reply, MR_OK, NULL);
-    assert_int_equal(*(const uint64_t *)reply->tensors[0].data, good);
-    check_values(n, table, 99);
-}
-
-static void a_start_with_a_damaged_one_fails_when_it_was_asked_for(void **state)
-{
-    struct node_fixture *n = *state;
-    char error[DP_ERROR_BYTES];
-    struct ps_server *server;
-    learn(n, make_table(n), BATCH(0));
-    uint64_t id = node_save(n);
-    node_stop(n);
-    damage(n, id);
-    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "%llu",
-             (unsigned long long)id);
-    assert_int_equal(ps_server_start(&n->config, &server, error), MR_CHECKPOINT_CORRUPT);
-    assert_non_null(strstr(error, "--restore"));
-    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
-    node_start(n, 1);
-    assert_int_equal(node_counter(n, 0, "ps.features"), 0);
-}
-
-/* A node with less memory than its checkpoint needs, after the restore that failed half way; a call that wants data. */
-static const struct node_reply *load_half(struct node_fixture *n)
-{
-    static uint64_t many[60000];
-    struct mr_feature f = node_table("emb", 0);
-    f.dims[0] = 512;
-    uint32_t table = node_create(n, &f);
-    for (uint32_t i = 0; i < 60000; i++) {
-        many[i] = i;
-    }
-    uint32_t offsets[2] = {0, 30000};
-    struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 30000, many), mr_tensor_1d(MR_U32, 2, offsets)};
-    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
-    lookup[0] = mr_tensor_1d(MR_U64, 30000, many + 30000);
-    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
-    node_save(n);
-    node_stop(n);
-    n->config.memory_limit_mib = 100;
-    n->config.batches_memory_mib = 10;
-    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
-    node_start(n, 1);
-    node_check(node_restore(n, 0), MR_OUT_OF_MEMORY, "serves no data");
-    return node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2);
-}
-
-static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
-{
-    struct node_fixture *n = *state;
-    node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
-    struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
-    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_CHECKPOINT_CORRUPT, "half a checkpoint");
-    node_check(node_call(n, 0, MR_OP_ECHO, 0, &t, 1), MR_OK, NULL);
-}
-
 static void what_the_cores_cannot_hold_is_refused_before_anything_is_lost(void **state)
 {
     struct node_fixture *n = *state;
@@ -375,20 +255,6 @@ static void a_variable_that_is_missing_is_found_out(void **state)
     node_check(node_restore(n, 1), MR_CHECKPOINT_CORRUPT, "variable v is not whole");
 }
 
-static void half_a_checkpoint_is_not_saved_on_stop(void **state)
-{
-    struct node_fixture *n = *state;
-    uint64_t newest;
-    node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
-    assert_int_equal(ps_checkpoint_list(n->config.checkpoint_directory, &newest, 1), 1);
-    n->config.checkpoint_save_on_stop = true;
-    mr_endpoint_destroy(n->client);
-    n->client = NULL;
-    assert_int_equal(ps_server_stop(n->server), MR_CHECKPOINT_CORRUPT);
-    n->server = NULL;
-    assert_int_equal(ps_checkpoint_list(n->config.checkpoint_directory, &newest, 1), 1);
-}
-
 int main(void)
 {
 #define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -402,15 +268,11 @@ int main(void)
         ON_1_CORE(from_2_cores_to_5),
         ON_1_CORE(from_3_cores_to_3),
         ON_1_CORE(by_call_takes_the_state_back),
-        ON_1_CORE(a_damaged_one_is_refused_and_changes_nothing),
-        ON_1_CORE(a_start_with_a_damaged_one_fails_when_it_was_asked_for),
-        ON_1_CORE(too_little_memory_leaves_a_node_that_refuses_data),
         ON_1_CORE(what_the_cores_cannot_hold_is_refused_before_anything_is_lost),
         ON_1_CORE(keeps_as_many_as_configured),
         ON_3_CORES(a_second_save_waits_for_the_first),
         ON_1_CORE(a_directory_that_cannot_be_written_is_named),
         ON_1_CORE(saves_on_stop_when_configured),
-        ON_1_CORE(half_a_checkpoint_is_not_saved_on_stop),
         ON_1_CORE(a_variable_that_is_missing_is_found_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* Pushes sent again after a restart: each is applied once, onto however many cores, also where a checkpoint was made in the
- * middle of it. And a checkpoint from before pushes were numbered. */
+ * middle of it. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,86 +12,9 @@
 #include <cmocka.h>
 #include "dataplane/wire/push_number.h"
 #include "fake_dp.h"
-#include "node_fixture.h"
 #include "ps/checkpoint.h"
 #include "ps/core.h"
-
-#define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
-#define KEYS            24u
-
-static uint64_t keys[KEYS];
-
-static uint32_t make_table(struct node_fixture *n)
-{
-    struct mr_feature f = node_table("emb", 100);
-    for (uint32_t i = 0; i < KEYS; i++) {
-        keys[i] = 1000 + i;
-    }
-    return node_create(n, &f);
-}
-
-static uint32_t core_of(uint32_t cores, uint64_t key)
-{
-    return mr_partition_of(mr_key_hash(key, 0)) * cores / MR_PARTITION_COUNT;
-}
-
-static float table_of_ones[KEYS * NODE_DIM];
-
-/* Push `number` of core `old` of `cores`: a gradient of 1 for all of its keys, to core `to` of now its share. In bags when the
- * number is even. Of all it has the same content, whenever it is sent. */
-static void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint32_t old, uint64_t number,
-                    uint32_t to)
-{
-    uint64_t mine[KEYS];
-    uint32_t offsets[KEYS + 1] = {0}, head[4] = {table, 0}, count = 0;
-    for (uint32_t i = 0; i < KEYS; i++) {
-        if (core_of(cores, keys[i]) == old && core_of(n->core_count, keys[i]) == to) {
-            mine[count++] = keys[i];
-            offsets[count] = count;
-        }
-        table_of_ones[i * NODE_DIM] = 1;
-    }
-    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, count, mine),
-                                   number % 2 == 0 ? mr_tensor_1d(MR_U32, count + 1, offsets)
-                                                   : mr_tensor_1d(MR_U32, 0, NULL),
-                                   mr_tensor_2d(MR_F32, count, NODE_DIM, table_of_ones)};
-    n->sequence = mr_push_sequence(cores == n->core_count ? 0 : mr_push_lane_of(cores, old), number);
-    node_check(node_call_step(n, to, MR_OP_PUSH_GRAD, 0, number, 0, tensors, count > 0 ? 4 : 0), MR_OK, NULL);
-    n->sequence = 0;
-}
-
-/* Whether a core of now may own keys of core `old` of `cores`. */
-static bool meets(const struct node_fixture *n, uint32_t cores, uint32_t old, uint32_t to)
-{
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
-        if (p * cores / MR_PARTITION_COUNT == old && p * n->core_count / MR_PARTITION_COUNT == to) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The push of every core of a map of `cores`. */
-static void push_all(struct node_fixture *n, uint32_t table, uint32_t cores, uint64_t number)
-{
-    for (uint32_t old = 0; old < cores; old++) {
-        for (uint32_t to = 0; to < n->core_count; to++) {
-            if (meets(n, cores, old, to)) {
-                push_to(n, table, cores, old, number, to);
-            }
-        }
-    }
-}
-
-static void check_values(struct node_fixture *n, uint32_t table, float expected)
-{
-    for (uint32_t i = 0; i < KEYS; i++) {
-        float value = node_value(n, table, keys[i]);
-        if (value != expected) {
-            fail_msg("key %u is %g, not %g", (unsigned)keys[i], (double)value, (double)expected);
-        }
-    }
-}
+#include "restore_fixture.h"
 
 /* Pushes 1 to 4, a checkpoint that has 1, 2 and 4, then 3 and 5; all of them again on another number of cores. */
 static void are_applied_once(struct node_fixture *n, uint32_t from, uint32_t to)
@@ -292,78 +215,6 @@ static void a_save_that_fails_makes_nothing_durable(void **state)
     }
 }
 
-/* ---- a checkpoint of format version 1 ---- */
-
-#define BLOCK_BYTES (1 << 20)
-
-/* The files are kept without the zeros at their end. */
-static void copy_old(const struct node_fixture *n, const char *name, bool is_blocks)
-{
-    static char bytes[BLOCK_BYTES];
-    char path[400];
-    snprintf(path, sizeof(path), CHECKPOINT_V1 "/%s", name);
-    FILE *from = fopen(path, "rb");
-    assert_non_null(from);
-    memset(bytes, 0, sizeof(bytes));
-    size_t count = fread(bytes, 1, sizeof(bytes), from);
-    fclose(from);
-    snprintf(path, sizeof(path), "%s/ckpt-1/%s", n->config.checkpoint_directory, name);
-    FILE *to = fopen(path, "wb");
-    assert_non_null(to);
-    assert_int_equal(fwrite(bytes, 1, is_blocks ? sizeof(bytes) : count, to),
-                     is_blocks ? sizeof(bytes) : count);
-    fclose(to);
-}
-
-/* Two cores wrote it: keys 1000..1007 of table emb from 100, batches 0 on both and 1 on core 0 only, bias 1, 2, 3. */
-static void restore_old(struct node_fixture *n, uint32_t cores)
-{
-    char path[300];
-    node_stop(n);
-    snprintf(path, sizeof(path), "%s/ckpt-1", n->config.checkpoint_directory);
-    assert_int_equal(mkdir(path, 0700), 0);
-    copy_old(n, "MANIFEST", false);
-    copy_old(n, "core-000.mrc", true);
-    copy_old(n, "core-001.mrc", true);
-    node_start(n, cores);
-}
-
-static void check_old(struct node_fixture *n, uint32_t cores)
-{
-    uint64_t range[2] = {0, 0};
-    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
-    const float bias[3] = {1, 2, 3};
-    restore_old(n, cores);
-    uint32_t table = make_table(n);
-    for (uint64_t key = 1000; key < 1008; key++) {
-        assert_float_equal(node_value(n, table, key), core_of(2, key) == 0 ? 98 : 99, 0);
-    }
-    const struct node_reply *reply =
-        node_call(n, node_core_of_variable(n, "bias"), MR_OP_VARIABLE_PULL, 2, &t, 1);
-    node_check(reply, MR_OK, NULL);
-    assert_memory_equal(reply->tensors[0].data, bias, sizeof(bias));
-    node_feed(n, BATCH(0), table, keys, 8);
-    for (uint32_t core = 0; core < cores; core++) {
-        assert_int_equal(node_push_batch(n, core, BATCH(0), table, 8, 1), 0);
-    }
-    struct mr_session_info info;
-    mr_session_info(n->sessions[0], &info);
-    assert_true(info.last_push_step > 0);
-    push_all(n, table, cores, 1);
-    assert_float_equal(node_value(n, table, 1004), 97, 0);
-    assert_int_equal(node_save(n), 2);
-}
-
-static void an_older_checkpoint_is_read_on_as_many_cores(void **state)
-{
-    check_old(*state, 2);
-}
-
-static void an_older_checkpoint_is_read_on_3_cores(void **state)
-{
-    check_old(*state, 3);
-}
-
 /* The lane that pushed last is the last to be forgotten after a start, too. */
 static void a_start_knows_who_pushed_when(void **state)
 {
@@ -446,8 +297,6 @@ int main(void)
         TEST(a_start_tells_of_records_without_room),
         cmocka_unit_test_setup_teardown(a_save_that_fails_makes_nothing_durable, node_setup_3_cores,
                                         node_teardown),
-        TEST(an_older_checkpoint_is_read_on_as_many_cores),
-        TEST(an_older_checkpoint_is_read_on_3_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

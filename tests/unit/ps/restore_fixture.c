@@ -1,0 +1,89 @@
+#include "restore_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include "dataplane/wire/push_number.h"
+
+uint64_t keys[KEYS];
+
+uint32_t make_table(struct node_fixture *n)
+{
+    struct mr_feature f = node_table("emb", 100);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        keys[i] = 1000 + i;
+    }
+    return node_create(n, &f);
+}
+
+uint32_t learn(struct node_fixture *n, uint32_t table, uint64_t batch_id)
+{
+    uint32_t applied = 0;
+    node_feed(n, batch_id, table, keys, KEYS);
+    for (uint32_t core = 0; core < n->core_count; core++) {
+        applied += node_push_batch(n, core, batch_id, table, KEYS, 1);
+    }
+    return applied;
+}
+
+void check_values(struct node_fixture *n, uint32_t table, float expected)
+{
+    for (uint32_t i = 0; i < KEYS; i++) {
+        float value = node_value(n, table, keys[i]);
+        if (value != expected) {
+            fail_msg("key %u is %g, not %g", (unsigned)keys[i], (double)value, (double)expected);
+        }
+    }
+}
+
+uint32_t core_of(uint32_t cores, uint64_t key)
+{
+    return mr_partition_of(mr_key_hash(key, 0)) * cores / MR_PARTITION_COUNT;
+}
+
+static float table_of_ones[KEYS * NODE_DIM];
+
+/* Push `number` of core `old` of `cores`: a gradient of 1 for all of its keys, to core `to` of now its share. In bags when the
+ * number is even. Of all it has the same content, whenever it is sent. */
+void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint32_t old, uint64_t number,
+             uint32_t to)
+{
+    uint64_t mine[KEYS];
+    uint32_t offsets[KEYS + 1] = {0}, head[4] = {table, 0}, count = 0;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        if (core_of(cores, keys[i]) == old && core_of(n->core_count, keys[i]) == to) {
+            mine[count++] = keys[i];
+            offsets[count] = count;
+        }
+        table_of_ones[i * NODE_DIM] = 1;
+    }
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, count, mine),
+                                   number % 2 == 0 ? mr_tensor_1d(MR_U32, count + 1, offsets)
+                                                   : mr_tensor_1d(MR_U32, 0, NULL),
+                                   mr_tensor_2d(MR_F32, count, NODE_DIM, table_of_ones)};
+    n->sequence = mr_push_sequence(cores == n->core_count ? 0 : mr_push_lane_of(cores, old), number);
+    node_check(node_call_step(n, to, MR_OP_PUSH_GRAD, 0, number, 0, tensors, count > 0 ? 4 : 0), MR_OK, NULL);
+    n->sequence = 0;
+}
+
+bool meets(const struct node_fixture *n, uint32_t cores, uint32_t old, uint32_t to)
+{
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        if (p * cores / MR_PARTITION_COUNT == old && p * n->core_count / MR_PARTITION_COUNT == to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void push_all(struct node_fixture *n, uint32_t table, uint32_t cores, uint64_t number)
+{
+    for (uint32_t old = 0; old < cores; old++) {
+        for (uint32_t to = 0; to < n->core_count; to++) {
+            if (meets(n, cores, old, to)) {
+                push_to(n, table, cores, old, number, to);
+            }
+        }
+    }
+}

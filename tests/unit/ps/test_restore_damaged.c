@@ -1,0 +1,182 @@
+/* Restores that fail: of damaged checkpoints, and for want of memory. What the node holds then. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ps/checkpoint.h"
+#include "restore_fixture.h"
+
+/* Changes a byte of the first core's file. */
+static void damage_at(const struct node_fixture *n, uint64_t id, off_t at)
+{
+    char path[400];
+    uint8_t byte;
+    snprintf(path, sizeof(path), "%s/ckpt-%llu/core-000.mrc", n->config.checkpoint_directory,
+             (unsigned long long)id);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x40;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void damage(const struct node_fixture *n, uint64_t id)
+{
+    damage_at(n, id, 1000);
+}
+
+static void a_damaged_one_is_refused_and_changes_nothing(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    learn(n, table, BATCH(0));
+    uint64_t good = node_save(n);
+    learn(n, table, BATCH(1));
+    uint64_t bad = node_save(n);
+    learn(n, table, BATCH(2));
+    damage(n, bad);
+    node_check(node_restore(n, bad), MR_CHECKPOINT_CORRUPT, "core-000");
+    check_values(n, table, 97);
+    const struct node_reply *reply = node_restore(n, 0); /* the newest that verifies */
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(*(const uint64_t *)reply->tensors[0].data, good);
+    check_values(n, table, 99);
+}
+
+static void a_start_with_a_damaged_one_fails_when_it_was_asked_for(void **state)
+{
+    struct node_fixture *n = *state;
+    char error[DP_ERROR_BYTES];
+    struct ps_server *server;
+    learn(n, make_table(n), BATCH(0));
+    uint64_t id = node_save(n);
+    node_stop(n);
+    damage(n, id);
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "%llu",
+             (unsigned long long)id);
+    assert_int_equal(ps_server_start(&n->config, &server, error), MR_CHECKPOINT_CORRUPT);
+    assert_non_null(strstr(error, "--restore"));
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
+    node_start(n, 1);
+    assert_int_equal(node_counter(n, 0, "ps.features"), 0);
+}
+
+/* Another table, of several blocks: the last of them is found bad when the others are loaded. */
+static uint64_t save_damaged_at_its_end(struct node_fixture *n)
+{
+    static uint64_t many[3000];
+    struct mr_feature f = node_table("wide", 0);
+    f.dims[0] = 512;
+    uint32_t table = node_create(n, &f), offsets[2] = {0, 3000};
+    for (uint32_t i = 0; i < 3000; i++) {
+        many[i] = i;
+    }
+    struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 3000, many), mr_tensor_1d(MR_U32, 2, offsets)};
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
+    uint64_t id = node_save(n);
+    damage_at(n, id, 5 * (off_t)PS_BLOCK_BYTES + 1000);
+    return id;
+}
+
+static void a_start_drops_what_it_has_of_a_damaged_one(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    learn(n, table, BATCH(0));
+    uint64_t good = node_save(n);
+    learn(n, table, BATCH(1));
+    save_damaged_at_its_end(n);
+    node_restart(n, 1);
+    assert_int_equal(node_counter(n, 0, "ps.features"), 1);
+    check_values(n, table, 99);
+    assert_int_equal(learn(n, table, BATCH(0)), 0);
+    assert_int_equal(learn(n, table, BATCH(1)), 1);
+    const uint64_t *view = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0)->tensors[0].data;
+    assert_int_equal(view[1], good);
+}
+
+/* Nothing was there, and nothing is there afterwards; the node goes on. */
+static void an_empty_node_stays_empty_after_a_damaged_one(void **state)
+{
+    struct node_fixture *n = *state;
+    learn(n, make_table(n), BATCH(0));
+    uint64_t bad = save_damaged_at_its_end(n);
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
+    node_restart(n, 1);
+    node_check(node_restore(n, bad), MR_CHECKPOINT_CORRUPT, "core-000.mrc: block 5");
+    assert_int_equal(node_counter(n, 0, "ps.features"), 0);
+    uint32_t table = make_table(n);
+    check_values(n, table, 100);
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    check_values(n, table, 99);
+    node_check(node_restore(n, 0), MR_CHECKPOINT_CORRUPT,
+               "core-000.mrc: block 5"); /* there is something to lose now */
+    check_values(n, table, 99);
+}
+
+/* A node with less memory than its checkpoint needs, after the restore that failed half way; a call that wants data. */
+static const struct node_reply *load_half(struct node_fixture *n)
+{
+    static uint64_t many[60000];
+    struct mr_feature f = node_table("emb", 0);
+    f.dims[0] = 512;
+    uint32_t table = node_create(n, &f);
+    for (uint32_t i = 0; i < 60000; i++) {
+        many[i] = i;
+    }
+    uint32_t offsets[2] = {0, 30000};
+    struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 30000, many), mr_tensor_1d(MR_U32, 2, offsets)};
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
+    lookup[0] = mr_tensor_1d(MR_U64, 30000, many + 30000);
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
+    node_save(n);
+    node_stop(n);
+    n->config.memory_limit_mib = 100;
+    n->config.batches_memory_mib = 10;
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
+    node_start(n, 1);
+    node_check(node_restore(n, 0), MR_OUT_OF_MEMORY, "serves no data");
+    return node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2);
+}
+
+static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
+{
+    struct node_fixture *n = *state;
+    node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
+    struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_CHECKPOINT_CORRUPT, "half a checkpoint");
+    node_check(node_call(n, 0, MR_OP_ECHO, 0, &t, 1), MR_OK, NULL);
+}
+
+static void half_a_checkpoint_is_not_saved_on_stop(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t newest;
+    node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
+    assert_int_equal(ps_checkpoint_list(n->config.checkpoint_directory, &newest, 1), 1);
+    n->config.checkpoint_save_on_stop = true;
+    mr_endpoint_destroy(n->client);
+    n->client = NULL;
+    assert_int_equal(ps_server_stop(n->server), MR_CHECKPOINT_CORRUPT);
+    n->server = NULL;
+    assert_int_equal(ps_checkpoint_list(n->config.checkpoint_directory, &newest, 1), 1);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_damaged_one_is_refused_and_changes_nothing),
+        TEST(a_start_with_a_damaged_one_fails_when_it_was_asked_for),
+        TEST(a_start_drops_what_it_has_of_a_damaged_one),
+        TEST(an_empty_node_stays_empty_after_a_damaged_one),
+        TEST(too_little_memory_leaves_a_node_that_refuses_data),
+        TEST(half_a_checkpoint_is_not_saved_on_stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
