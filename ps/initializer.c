@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include "ps/fixed_math.h"
 #include "ps/key_hash.h"
 
 #define NORMAL_CUT_SD 2.0 /* truncated normal: no value beyond this many standard deviations */
@@ -39,28 +40,6 @@ static inline uint64_t random_at(uint64_t start, uint64_t place)
 static inline uint32_t random_bits(uint64_t start, size_t element)
 {
     return (uint32_t)(random_at(start, element / 2) >> (element % 2 * 32));
-}
-
-/* Natural logarithm of a normal, positive x, good to about 1e-16 relative to max(1, |log x|): log x = exponent * log 2 +
- * 2 artanh((m - 1) / (m + 1)) with the mantissa m in [sqrt 1/2, sqrt 2). */
-static double log_of(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    int exponent = (int)(bits >> 52) - 1023;
-    bits = (bits & 0xfffffffffffffu) | (uint64_t)1023 << 52;
-    double m;
-    memcpy(&m, &bits, sizeof(m));
-    if (m > 1.4142135623730951) {
-        m *= 0.5;
-        exponent++;
-    }
-    double s = (m - 1) / (m + 1);
-    double s2 = s * s;
-    double sum = 0;
-    for (int k = 21; k >= 1; k -= 2) /* |s| < 0.1716: the next term is below 1e-18 */
-        sum = sum * s2 + 1.0 / k;
-    return exponent * 0.69314718055994530942 + 2 * s * sum;
 }
 
 static double ratio(const double *numerator, const double *denominator, double r)
@@ -115,7 +94,7 @@ double ps_normal_quantile(double p)
     double q = p - 0.5;
     if (fabs(q) <= 0.425)
         return q * ratio(a, b, 0.180625 - q * q);
-    double r = sqrt(-log_of(q < 0 ? p : 1 - p));
+    double r = sqrt(-ps_fixed_log(q < 0 ? p : 1 - p));
     double z = r <= 5 ? ratio(c, d, r - 1.6) : ratio(e, f, r - 5);
     return q < 0 ? -z : z;
 }

@@ -1,72 +1,151 @@
 #include "ps/optimizer.h"
 
 #include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
 #include "ps/kernels.h"
 
-static const char *unsupported_name(uint32_t optimizer)
+static struct ps_powers powers_of(double x)
 {
-    switch (optimizer) {
+    struct ps_powers p;
+    for (uint32_t level = 0; level < PS_POWER_LEVELS; level++) {
+        p.at[level][0] = 1.0;
+        for (uint32_t digit = 1; digit < PS_POWER_BASE; digit++)
+            p.at[level][digit] = p.at[level][digit - 1] * x;
+        x = p.at[level][PS_POWER_BASE - 1] * x;
+    }
+    return p;
+}
+
+static void take_adam_args(const struct mr_feature *feature, struct ps_optimizer *o)
+{
+    o->beta1 = feature->optimizer_args[0];
+    o->beta2 = feature->optimizer_args[1];
+    o->epsilon = feature->optimizer_args[2];
+    o->beta1_powers = powers_of((double)o->beta1);
+    o->beta2_powers = powers_of((double)o->beta2);
+    if (o->kind == MR_OPT_ADAMW) {
+        o->decoupled_decay = o->weight_decay;
+        o->weight_decay = 0;
+    }
+    assert(o->beta1 < 1 && o->beta2 < 1 && o->epsilon > 0); /* else 0 / 0 */
+}
+
+static void take_args(const struct mr_feature *feature, struct ps_optimizer *o)
+{
+    const float *args = feature->optimizer_args;
+    switch (o->kind) {
     case MR_OPT_MOMENTUM:
-        return "optimizer momentum";
+        o->momentum = args[0];
+        o->dampening = args[1];
+        o->nesterov = args[2] > 0;
+        break;
+    case MR_OPT_ADAGRAD:
     case MR_OPT_ROWWISE_ADAGRAD:
-        return "optimizer rowwise_adagrad";
+        o->initial_state = args[0];
+        o->epsilon = args[1];
+        assert(o->initial_state > 0 || o->epsilon > 0); /* else 0 / 0 */
+        break;
     case MR_OPT_ADAM:
-        return "optimizer adam";
     case MR_OPT_ADAMW:
-        return "optimizer adamw";
+        take_adam_args(feature, o);
+        break;
     case MR_OPT_FTRL:
-        return "optimizer ftrl";
     case MR_OPT_GROUP_FTRL:
-        return "optimizer group_ftrl";
+        o->initial_state = args[0];
+        o->beta = args[1];
+        o->l1 = args[2];
+        o->l2 = args[3];
+        o->l21 = args[4];
+        assert(o->initial_state > 0 || o->beta > 0);
+        break;
     default:
-        return "optimizer of an unknown number";
+        break;
     }
 }
 
 enum mr_status ps_optimizer_init(const struct mr_feature *feature, struct ps_optimizer *out,
                                  const char **what)
 {
-    if (feature->optimizer != MR_OPT_SGD && feature->optimizer != MR_OPT_ADAGRAD) {
-        *what = unsupported_name(feature->optimizer);
-        return MR_UNSUPPORTED;
-    }
-    if (feature->schedule != MR_SCHEDULE_CONSTANT || feature->schedule_warmup_steps != 0) {
-        *what = "learning rate schedule";
+    const struct ps_kernels *kernels = ps_kernels_best();
+    if (feature->optimizer >= PS_OPTIMIZER_KINDS || kernels->optimize[feature->optimizer] == NULL) {
+        *what = "optimizer of an unknown number";
         return MR_UNSUPPORTED;
     }
     *out = (struct ps_optimizer){
         .kind = feature->optimizer,
-        .learning_rate = feature->learning_rate,
         .weight_decay = feature->weight_decay,
         .clip_value = feature->clip_value,
         .clip_norm = feature->clip_norm,
-        .transforms = feature->weight_decay > 0 || feature->clip_value > 0 || feature->clip_norm > 0,
-        .kernels = ps_kernels_best(),
+        .schedule = ps_schedule_of(feature),
+        .kernels = kernels,
     };
-    if (feature->optimizer == MR_OPT_ADAGRAD) {
-        out->initial_state = feature->optimizer_args[0];
-        out->epsilon = feature->optimizer_args[1];
-        assert(out->initial_state > 0 || out->epsilon > 0); /* else 0 / 0 */
-    }
+    take_args(feature, out);
+    out->transforms = out->weight_decay > 0 || out->clip_value > 0 || out->clip_norm > 0;
     return MR_OK;
 }
 
 size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count)
 {
-    return o->kind == MR_OPT_ADAGRAD ? count : 0;
+    switch (o->kind) {
+    case MR_OPT_MOMENTUM: /* velocity; with dampening, whether the row has been changed */
+        return count + (o->dampening > 0);
+    case MR_OPT_ADAGRAD:
+        return count;
+    case MR_OPT_ROWWISE_ADAGRAD:
+        return 1;
+    case MR_OPT_ADAM: /* m, v, number of updates as a u32 */
+    case MR_OPT_ADAMW:
+        return 2 * count + 1;
+    case MR_OPT_FTRL: /* z, n, learning rate of the last update */
+    case MR_OPT_GROUP_FTRL:
+        return 2 * count + 1;
+    default:
+        return 0;
+    }
+}
+
+/* z such that the optimizer's own formula gives the first values: a row's weights follow from z alone after its first update, and
+ * a first update with gradient 0 changes nothing but by rounding. */
+static void ftrl_init(const struct ps_optimizer *o, const float *values, float *state, size_t count)
+{
+    const double d = ((double)o->beta + sqrt((double)o->initial_state)) / o->schedule.start + (double)o->l2;
+    double norm = 0, more = 0;
+    for (size_t i = 0; i < count; i++)
+        norm += (double)values[i] * d * ((double)values[i] * d);
+    if (o->l21 > 0 && norm > 0)
+        more = (double)o->l21 * sqrt((double)count) / sqrt(norm);
+    for (size_t i = 0; i < count; i++) {
+        double u = (double)values[i] * d * (1 + more);
+        double z = u > 0 ? -u - (double)o->l1 : u < 0 ? -u + (double)o->l1 : 0;
+        state[i] = (float)fmax(fmin(z, (double)FLT_MAX), -(double)FLT_MAX);
+        state[count + i] = o->initial_state;
+    }
+    state[2 * count] = (float)o->schedule.start;
 }
 
 void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, float *state, size_t count)
 {
-    (void)values;
-    for (size_t i = 0; i < ps_optimizer_state_floats(o, count); i++)
-        state[i] = o->initial_state;
+    switch (o->kind) {
+    case MR_OPT_ADAGRAD:
+    case MR_OPT_ROWWISE_ADAGRAD:
+        for (size_t i = 0; i < ps_optimizer_state_floats(o, count); i++)
+            state[i] = o->initial_state;
+        break;
+    case MR_OPT_FTRL:
+    case MR_OPT_GROUP_FTRL:
+        ftrl_init(o, values, state, count);
+        break;
+    default:
+        memset(state, 0, ps_optimizer_state_floats(o, count) * sizeof(float));
+        break;
+    }
 }
 
 float ps_optimizer_learning_rate(const struct ps_optimizer *o, uint64_t step, float pushed)
 {
-    (void)step;
-    return pushed > 0 ? pushed : o->learning_rate;
+    return pushed > 0 ? pushed : ps_schedule_learning_rate(&o->schedule, step);
 }
 
 uint32_t ps_optimizer_apply(const struct ps_optimizer *o, float learning_rate, float *const *values,

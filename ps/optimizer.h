@@ -1,10 +1,21 @@
-/* Optimizers: how a gradient changes a row (or a variable) and the state beside it.
+/* Optimizers: how a gradient changes a row (or a variable) and the state beside it. docs/optimizers.md tells more of each.
  *
  * For each row, in this order: a gradient that holds NaN or Inf changes nothing; each element is clipped to
- * [-clip_value, clip_value]; the whole is scaled down to the L2 norm clip_norm; weight_decay * value is added; then
- *   sgd      value -= lr * g
- *   adagrad  state += g * g;  value -= lr * g / (sqrt(state) + epsilon)       (Duchi et al., JMLR 12, 2011)
- * All in f32; state is held at FLT_MAX instead of overflowing. Any thread.
+ * [-clip_value, clip_value]; the whole is scaled down to the L2 norm clip_norm; weight_decay * value is added (not for AdamW); then
+ *   sgd              value -= lr * g
+ *   momentum         v = momentum * v + (1 - dampening) * g, and v = g the first time;  value -= lr * v,
+ *                    with Nesterov lr * (g + momentum * v)                                (torch.optim.SGD)
+ *   adagrad          n += g * g;  value -= lr * g / (sqrt(n) + epsilon)                   (Duchi et al., JMLR 12, 2011)
+ *   rowwise_adagrad  the same with one n for the row: n += mean(g * g)                    (FBGEMM, TorchRec)
+ *   adam             m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g;
+ *                    value -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon),
+ *                    where t counts the updates of this row                               (Kingma and Ba, ICLR 2015)
+ *   adamw            value *= 1 - lr * weight_decay, then adam                            (Loshchilov and Hutter, ICLR 2019)
+ *   ftrl             n += g * g;  h = (beta + sqrt(n)) / lr;  z += g - (h - the last h) * value;
+ *                    u = -sign(z) * max(|z| - l1, 0);  value = u / (h + l2)               (McMahan et al., KDD 2013)
+ *   group_ftrl       the same with u * max(1 - l21 * sqrt(dim) / |u|, 0) for u            (Yue et al., ECML PKDD 2021)
+ * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push does not touch does not
+ * change, nor does its state. Any thread.
  */
 #ifndef PS_OPTIMIZER_H
 #define PS_OPTIMIZER_H
@@ -14,21 +25,46 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 #include "dataplane/wire/mr_status.h"
+#include "ps/schedule.h"
 
 struct ps_kernels;
 
-struct ps_optimizer {
-    uint32_t kind; /* enum mr_optimizer */
-    float learning_rate;
-    float initial_state; /* adagrad */
-    float epsilon;       /* adagrad */
-    float weight_decay, clip_value, clip_norm;
-    bool transforms; /* any of the three above is on */
-    const struct ps_kernels *kernels;
+/* Powers of a number in [0, 1) with whole exponents, by the exponent's digits to the base 16. */
+#define PS_POWER_LEVELS 8u
+#define PS_POWER_BASE   16u
+struct ps_powers {
+    double at[PS_POWER_LEVELS][PS_POWER_BASE]; /* at[level][digit] = x^(digit * 16^level) */
 };
 
-/* MR_UNSUPPORTED names an optimizer of a later version in *what ("optimizer ftrl"). `feature` has passed
- * mr_feature_check(). */
+/* x^exponent; 0 when that is below 2^-60, which 1 - x^exponent does not tell from 0. */
+static inline double ps_powers_at(const struct ps_powers *powers, uint32_t exponent)
+{
+    double power = 1.0;
+    for (uint32_t level = 0; exponent != 0; level++, exponent /= PS_POWER_BASE) {
+        power *= powers->at[level][exponent % PS_POWER_BASE];
+        if (power < 0x1p-60)
+            return 0.0;
+    }
+    return power;
+}
+
+struct ps_optimizer {
+    uint32_t kind;       /* enum mr_optimizer */
+    float initial_state; /* both Adagrads, both FTRLs: of the sum of squares */
+    float epsilon;       /* both Adagrads, both Adams */
+    float momentum, dampening;
+    bool nesterov;
+    float beta1, beta2;
+    float beta, l1, l2, l21;                   /* both FTRLs */
+    float weight_decay, clip_value, clip_norm; /* weight_decay: the one that is added to gradients */
+    bool transforms;                           /* any of the three above is on */
+    float decoupled_decay;                     /* AdamW */
+    struct ps_schedule schedule;
+    const struct ps_kernels *kernels;
+    struct ps_powers beta1_powers, beta2_powers; /* both Adams */
+};
+
+/* MR_UNSUPPORTED with *what set for an optimizer of an unknown number. `feature` has passed mr_feature_check(). */
 enum mr_status ps_optimizer_init(const struct mr_feature *feature, struct ps_optimizer *out,
                                  const char **what);
 /* Floats of state beside `count` values. */

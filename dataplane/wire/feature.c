@@ -74,9 +74,24 @@ const char *mr_initializer_name(uint32_t initializer)
 
 /* ---- defaults ---- */
 
-/* Torch's. SGD does not read it, so that naming another optimizer is all it takes. */
-#define ADAGRAD_EPSILON     1e-10f
-#define ADAGRAD_EPSILON_ARG 1
+/* SGD has Adagrad's: it does not read them, so that naming that is all it takes. */
+static const float default_args[][MR_OPTIMIZER_ARGS] = {
+    [MR_OPT_SGD] = {0, 1e-10f},
+    [MR_OPT_MOMENTUM] = {0.9f},
+    [MR_OPT_ADAGRAD] = {0, 1e-10f},
+    [MR_OPT_ROWWISE_ADAGRAD] = {0, 1e-10f},
+    [MR_OPT_ADAM] = {0.9f, 0.999f, 1e-8f},
+    [MR_OPT_ADAMW] = {0.9f, 0.999f, 1e-8f},
+    [MR_OPT_FTRL] = {0, 1},
+    [MR_OPT_GROUP_FTRL] = {0, 1},
+};
+
+void mr_feature_set_optimizer(struct mr_feature *f, enum mr_optimizer optimizer)
+{
+    f->optimizer = (uint32_t)optimizer;
+    if (optimizer >= MR_OPT_SGD && optimizer <= MR_OPT_GROUP_FTRL)
+        memcpy(f->optimizer_args, default_args[optimizer], sizeof(f->optimizer_args));
+}
 
 /* A name that is too long fills the field without a NUL, which mr_feature_check() refuses. */
 static struct mr_feature feature_default(const char *name, enum mr_feature_kind kind, uint32_t rank)
@@ -86,11 +101,10 @@ static struct mr_feature feature_default(const char *name, enum mr_feature_kind 
         .dtype = MR_F32,
         .rank = rank,
         .initializer = MR_INIT_CONSTANT,
-        .optimizer = MR_OPT_SGD,
         .learning_rate = 0.01f,
-        .optimizer_args = {[ADAGRAD_EPSILON_ARG] = ADAGRAD_EPSILON},
         .pooling = MR_POOL_SUM,
     };
+    mr_feature_set_optimizer(&f, MR_OPT_SGD);
     if (name != NULL)
         memcpy(f.name, name, strnlen(name, MR_NAME_BYTES));
     return f;
@@ -174,22 +188,62 @@ static const char *check_initializer(const struct mr_feature *f)
     return NULL;
 }
 
+/* [0, 1) */
+static bool is_share(float x)
+{
+    return x >= 0.0f && x < 1.0f;
+}
+
+/* How many arguments an optimizer has. */
+static uint32_t arg_count(uint32_t optimizer)
+{
+    static const uint32_t counts[] = {
+        [MR_OPT_SGD] = MR_OPTIMIZER_ARGS, /* whatever they are */
+        [MR_OPT_MOMENTUM] = 3,
+        [MR_OPT_ADAGRAD] = 2,
+        [MR_OPT_ROWWISE_ADAGRAD] = 2,
+        [MR_OPT_ADAM] = 3,
+        [MR_OPT_ADAMW] = 3,
+        [MR_OPT_FTRL] = 4,
+        [MR_OPT_GROUP_FTRL] = 5,
+    };
+    return counts[optimizer];
+}
+
+/* The arguments that an optimizer has, all finite, are in their ranges; whoever divides does not divide by 0. */
+static bool args_ok(uint32_t optimizer, const float *args)
+{
+    switch (optimizer) {
+    case MR_OPT_SGD:
+        return true;
+    case MR_OPT_MOMENTUM: /* as torch: Nesterov needs momentum and no dampening */
+        if (args[2] != 0.0f && (args[2] != 1.0f || args[0] <= 0.0f || args[1] != 0.0f))
+            return false;
+        return is_share(args[0]) && is_share(args[1]);
+    case MR_OPT_ADAM:
+    case MR_OPT_ADAMW:
+        return is_share(args[0]) && is_share(args[1]) && args[2] > 0.0f;
+    default: /* both Adagrads, both FTRLs */
+        for (uint32_t i = 0; i < arg_count(optimizer); i++)
+            if (args[i] < 0.0f)
+                return false;
+        return args[0] > 0.0f || args[1] > 0.0f;
+    }
+}
+
 static const char *check_optimizer(const struct mr_feature *f)
 {
     if (f->optimizer < MR_OPT_SGD || f->optimizer > MR_OPT_GROUP_FTRL)
         return "optimizer";
     if (!isfinite(f->learning_rate) || f->learning_rate <= 0.0f)
         return "learning_rate";
-    for (uint32_t i = 0; i < sizeof(f->optimizer_args) / sizeof(f->optimizer_args[0]); i++) {
-        if (!isfinite(f->optimizer_args[i]))
+    for (uint32_t i = 0; i < MR_OPTIMIZER_ARGS; i++) {
+        bool unused = i >= arg_count(f->optimizer);
+        if (!isfinite(f->optimizer_args[i]) || (unused && f->optimizer_args[i] != 0.0f))
             return "optimizer_args";
     }
-    if (f->optimizer == MR_OPT_ADAGRAD || f->optimizer == MR_OPT_ROWWISE_ADAGRAD) {
-        float accumulator = f->optimizer_args[0], epsilon = f->optimizer_args[1];
-        /* Both zero would divide 0 by 0 on the first zero gradient. */
-        if (accumulator < 0.0f || epsilon < 0.0f || (accumulator <= 0.0f && epsilon <= 0.0f))
-            return "optimizer_args";
-    }
+    if (!args_ok(f->optimizer, f->optimizer_args))
+        return "optimizer_args";
     if (!not_negative(f->weight_decay))
         return "weight_decay";
     if (!not_negative(f->clip_value))
@@ -206,7 +260,9 @@ static const char *check_schedule(const struct mr_feature *f)
         return "schedule_steps";
     if (!not_negative(f->learning_rate_end) || (constant && f->learning_rate_end > 0.0f))
         return "learning_rate_end";
-    if (f->schedule == MR_SCHEDULE_EXPONENTIAL && f->learning_rate_end <= 0.0f)
+    /* FTRL divides by the learning rate. */
+    bool divides = f->optimizer == MR_OPT_FTRL || f->optimizer == MR_OPT_GROUP_FTRL;
+    if ((f->schedule == MR_SCHEDULE_EXPONENTIAL || (divides && !constant)) && f->learning_rate_end <= 0.0f)
         return "learning_rate_end";
     return NULL;
 }

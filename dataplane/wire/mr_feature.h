@@ -31,15 +31,17 @@ enum mr_initializer {
     MR_INIT_TRUNCATED_NORMAL = 4, /* a = mean, b = standard deviation, cut at 2 standard deviations */
 };
 
+#define MR_OPTIMIZER_ARGS 6
+/* With their arguments, in the order of optimizer_args. docs/optimizers.md says what each does. */
 enum mr_optimizer {
-    MR_OPT_SGD = 1,
-    MR_OPT_MOMENTUM = 2,
-    MR_OPT_ADAGRAD = 3,
-    MR_OPT_ROWWISE_ADAGRAD = 4,
-    MR_OPT_ADAM = 5,
-    MR_OPT_ADAMW = 6,
-    MR_OPT_FTRL = 7,
-    MR_OPT_GROUP_FTRL = 8,
+    MR_OPT_SGD = 1,             /* does not read them */
+    MR_OPT_MOMENTUM = 2,        /* momentum [0, 1), dampening [0, 1), Nesterov (0, or 1 without dampening) */
+    MR_OPT_ADAGRAD = 3,         /* initial accumulator, epsilon; not both 0 */
+    MR_OPT_ROWWISE_ADAGRAD = 4, /* the same */
+    MR_OPT_ADAM = 5,            /* beta1 [0, 1), beta2 [0, 1), epsilon > 0 */
+    MR_OPT_ADAMW = 6,           /* the same */
+    MR_OPT_FTRL = 7,            /* initial accumulator, beta (not both 0), l1, l2 */
+    MR_OPT_GROUP_FTRL = 8,      /* the same, then l21 */
 };
 
 /* Which keys get a row when they are looked up. The others are answered with their initial values. */
@@ -63,8 +65,8 @@ enum mr_eviction {
  * below `warm`, learning_rate * (s + 1) / warm; from there on as named. Pushes without a step count as step 0. */
 enum mr_schedule {
     MR_SCHEDULE_CONSTANT = 0,    /* learning_rate */
-    MR_SCHEDULE_LINEAR = 1,      /* to learning_rate_end, in a straight line over t */
-    MR_SCHEDULE_COSINE = 2,      /* to learning_rate_end, by half a cosine wave over t */
+    MR_SCHEDULE_LINEAR = 1,      /* to learning_rate_end (FTRL: > 0), in a straight line over t */
+    MR_SCHEDULE_COSINE = 2,      /* to learning_rate_end (FTRL: > 0), by half a cosine wave over t */
     MR_SCHEDULE_EXPONENTIAL = 3, /* to learning_rate_end (> 0), by equal factors over t */
 };
 enum mr_pooling { MR_POOL_SUM = 0, MR_POOL_MEAN = 1, MR_POOL_SQRTN = 2, MR_POOL_NONE = 3 };
@@ -77,14 +79,11 @@ struct mr_feature {
     uint32_t dims[MR_RANK_MAX]; /* tables: dims[0] is the row length, 1..MR_DIM_MAX */
     uint32_t initializer;       /* enum mr_initializer */
     float init_a, init_b;
-    uint64_t seed;       /* of initializer and key hash */
-    uint32_t optimizer;  /* enum mr_optimizer */
-    float learning_rate; /* > 0 */
-    float optimizer_args
-        [6]; /* SGD: none. Momentum: momentum, dampening, Nesterov (0 or 1). Adagrad, row-wise Adagrad:
-                                initial accumulator, epsilon (not both 0). Adam, AdamW: beta1, beta2, epsilon.
-                                FTRL: initial accumulator, beta, l1, l2. Group FTRL: the same, then l21 */
-    float weight_decay; /* >= 0; L2, added to the gradient of the rows a push touches */
+    uint64_t seed;                           /* of initializer and key hash */
+    uint32_t optimizer;                      /* enum mr_optimizer */
+    float learning_rate;                     /* > 0 */
+    float optimizer_args[MR_OPTIMIZER_ARGS]; /* see enum mr_optimizer; those without a meaning are 0 */
+    float weight_decay; /* >= 0; L2, added to the gradient of the rows a push touches; AdamW: decoupled */
     float clip_value;   /* 0 = off */
     float clip_norm;    /* 0 = off; per row (tables) or whole tensor (variables) */
     uint32_t pooling;   /* enum mr_pooling: how bags are reduced; tables only */
@@ -108,6 +107,11 @@ struct mr_feature {
 struct mr_feature mr_feature_table(const char *name, uint32_t dim);
 /* An f32 variable with the same defaults. dims has `rank` entries. */
 struct mr_feature mr_feature_variable(const char *name, uint32_t rank, const uint32_t *dims);
+
+/* Names the optimizer and sets all its arguments: torch's defaults for Adagrad (both) and Adam (both); momentum 0.9 without
+ * dampening or Nesterov; FTRL's beta 1 and all else 0. learning_rate and weight_decay stay as they are (torch's AdamW has 0.001
+ * and 0.01). A number that is no optimizer is set as it is, for mr_feature_check() to refuse. */
+void mr_feature_set_optimizer(struct mr_feature *f, enum mr_optimizer optimizer);
 
 /* NULL when `f` is well-formed, else the name of the first field that is not ("dim", "learning_rate", ...). */
 const char *mr_feature_check(const struct mr_feature *f);

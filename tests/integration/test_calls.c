@@ -146,8 +146,8 @@ static void test_create(void **state)
     }
     other.learning_rate = 0.25f;
     assert_refused(mr_create(x->client, NULL, &other, 1, &id), MR_FEATURE_MISMATCH, "learning_rate");
-    later.optimizer = MR_OPT_FTRL;
-    assert_refused(mr_create(x->client, NULL, &later, 1, &id), MR_UNSUPPORTED, "ftrl");
+    later.optimizer = MR_OPT_FTRL; /* with the arguments of another */
+    assert_refused(mr_create(x->client, NULL, &later, 1, &id), MR_INVALID_ARGUMENT, "optimizer_args");
     assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
     assert_int_equal(count, 3);
     for (uint32_t i = 0; i < count; i++) {

@@ -62,10 +62,11 @@ static void one_wrong_feature_takes_the_others_back(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature features[3] = {node_table("a", 1), node_table("b", 1), node_table("c", 1)};
-    features[2].optimizer = MR_OPT_GROUP_FTRL;
+    features[2] = node_variable("c", 3);
+    features[2].dtype = MR_F16;
     node_check(create(n, features, 3), MR_UNSUPPORTED, "c: ");
     assert_int_equal(feature_count(n), 0);
-    features[2].optimizer = MR_OPT_SGD;
+    features[2] = node_table("c", 1);
     features[1].learning_rate = -1;
     node_check(create(n, features, 3), MR_INVALID_ARGUMENT, "learning_rate");
     assert_int_equal(feature_count(n), 0);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/kernels.h"
-#include "ps/optimizer.h"
 #include "table_fixture.h"
 
 #define ROWS 5u
@@ -12,7 +11,7 @@
 struct data {
     size_t dim;
     float *memory;
-    float *rows[ROWS], *states[ROWS];
+    float *rows[ROWS];
     const float *gradients[ROWS];
     float *out;
     size_t floats;
@@ -29,24 +28,9 @@ static void data_make(struct data *d, size_t dim, uint64_t seed)
     float *at = d->memory + 1; /* aligned to a float and no more */
     for (uint32_t r = 0; r < ROWS; r++) {
         d->rows[r] = at + r * 2 * dim;
-        d->states[r] = d->rows[r] + dim;
-        for (size_t i = dim; i < 2 * dim; i++)
-            d->rows[r][i] = fabsf(d->rows[r][i]); /* Adagrad's state */
         d->gradients[r] = at + (ROWS * 2 + r) * dim;
     }
     d->out = at + ROWS * 3 * dim;
-}
-
-static struct ps_optimizer optimizer(uint32_t kind, float decay, float clip_value, float clip_norm)
-{
-    return (struct ps_optimizer){.kind = kind,
-                                 .learning_rate = 0.1f,
-                                 .initial_state = 0.1f,
-                                 .epsilon = 1e-8f,
-                                 .weight_decay = decay,
-                                 .clip_value = clip_value,
-                                 .clip_norm = clip_norm,
-                                 .transforms = decay > 0 || clip_value > 0 || clip_norm > 0};
 }
 
 static void run_all(const struct ps_kernels *k, struct data *d)
@@ -58,13 +42,6 @@ static void run_all(const struct ps_kernels *k, struct data *d)
     k->scale(d->out, d->out, 1.7f, d->dim);
     k->divide(d->out, d->out, 3.0f, d->dim);
     assert_true(k->add_finite(d->out, d->gradients[0], d->dim));
-    for (uint32_t i = 0; i < 8; i++) {
-        struct ps_optimizer o = optimizer(MR_OPT_SGD, i & 1 ? 0.01f : 0, i & 2 ? 0.5f : 0, i & 4 ? 0.7f : 0);
-        assert_int_equal(k->optimize[MR_OPT_SGD](&o, 0.1f, d->rows, d->states, d->gradients, ROWS, d->dim),
-                         ROWS);
-        assert_int_equal(
-            k->optimize[MR_OPT_ADAGRAD](&o, 0.1f, d->rows, d->states, d->gradients, ROWS, d->dim), ROWS);
-    }
     k->copy_rows(d->out, rows, ROWS, d->dim);
 }
 

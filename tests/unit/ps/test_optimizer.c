@@ -4,9 +4,6 @@
 #include "ps/optimizer.h"
 #include "table_fixture.h"
 
-#define STEPS 200u
-#define DIM   37u
-
 /* Rows of values with their state behind them. */
 static uint32_t apply(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
                       uint32_t row_count, size_t dim)
@@ -28,133 +25,208 @@ static struct ps_optimizer make(const struct mr_feature *f)
     return o;
 }
 
-/* The same step in double precision, straight from the definition in the header. */
-static void reference_step(const struct mr_feature *f, double *w, double *state, const float *gradient)
+static void test_an_unknown_number_is_refused(void **state)
 {
-    double g[DIM], norm = 0;
-    for (uint32_t i = 0; i < DIM; i++) {
-        g[i] = (double)gradient[i];
-        if (f->clip_value > 0)
-            g[i] = fmax(fmin(g[i], (double)f->clip_value), -(double)f->clip_value);
-        norm += g[i] * g[i];
-    }
-    norm = sqrt(norm);
-    for (uint32_t i = 0; i < DIM; i++) {
-        if (f->clip_norm > 0 && norm > (double)f->clip_norm)
-            g[i] *= (double)f->clip_norm / norm;
-        g[i] += (double)f->weight_decay * w[i];
-        double step = (double)f->learning_rate * g[i];
-        if (f->optimizer == MR_OPT_ADAGRAD) {
-            state[i] += g[i] * g[i];
-            step /= sqrt(state[i]) + (double)f->optimizer_args[1];
-        }
-        w[i] -= step;
-    }
-}
-
-static void compare_with_reference(const struct mr_feature *f, uint64_t rng)
-{
-    struct ps_optimizer o = make(f);
-    float row[2 * DIM], gradient[DIM];
-    double w[DIM], state[DIM];
-    for (uint32_t i = 0; i < DIM; i++) {
-        row[i] = random_float(&rng);
-        w[i] = (double)row[i];
-        state[i] = (double)f->optimizer_args[0];
-    }
-    ps_optimizer_state_init(&o, row, row + DIM, DIM);
-    for (uint32_t step = 0; step < STEPS; step++) {
-        for (uint32_t i = 0; i < DIM; i++)
-            gradient[i] = random_float(&rng) * (step % 10 == 0 ? 10.0f : 1.0f);
-        float *rows[] = {row};
-        const float *gradients[] = {gradient};
-        assert_int_equal(apply(&o, rows, gradients, 1, DIM), 1);
-        reference_step(f, w, state, gradient);
-    }
-    for (uint32_t i = 0; i < DIM; i++) {
-        /* Each step rounds a handful of times at the size of the value or of the step. */
-        double tolerance = STEPS * 4 * (double)FLT_EPSILON * (1 + fabs(w[i]));
-        assert_true(fabs((double)row[i] - w[i]) <= tolerance);
-        if (f->optimizer == MR_OPT_ADAGRAD)
-            assert_true(fabs((double)row[DIM + i] / state[i] - 1) <= STEPS * 4 * (double)FLT_EPSILON);
-    }
-}
-
-static void test_against_double_precision(void **state)
-{
-    uint64_t rng = fixture_seed("optimizer");
-    for (uint32_t i = 0; i < 16; i++) {
-        struct mr_feature f = fixture_adagrad(DIM);
-        if (i & 8)
-            f.optimizer = MR_OPT_SGD;
-        f.learning_rate = 0.05f;
-        f.weight_decay = i & 1 ? 0.01f : 0;
-        f.clip_value = i & 2 ? 0.8f : 0;
-        f.clip_norm = i & 4 ? 1.5f : 0;
-        compare_with_reference(&f, rng + i);
-    }
-}
-
-static void test_others_are_refused_by_name(void **state)
-{
-    static const struct {
-        uint32_t optimizer;
-        const char *what;
-    } others[] = {
-        {MR_OPT_MOMENTUM, "optimizer momentum"}, {MR_OPT_ROWWISE_ADAGRAD, "optimizer rowwise_adagrad"},
-        {MR_OPT_ADAM, "optimizer adam"},         {MR_OPT_ADAMW, "optimizer adamw"},
-        {MR_OPT_FTRL, "optimizer ftrl"},         {MR_OPT_GROUP_FTRL, "optimizer group_ftrl"},
-        {77, "optimizer of an unknown number"}};
-    for (uint32_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        struct mr_feature f = mr_feature_table("t", 4);
-        struct ps_optimizer o;
-        const char *what = NULL;
-        f.optimizer = others[i].optimizer;
+    struct mr_feature f = mr_feature_table("t", 4);
+    struct ps_optimizer o;
+    const char *what = NULL;
+    for (uint32_t i = 0; i < 2; i++) {
+        f.optimizer = i == 0 ? 0 : 77;
         assert_int_equal(ps_optimizer_init(&f, &o, &what), MR_UNSUPPORTED);
-        assert_string_equal(what, others[i].what);
+        assert_string_equal(what, "optimizer of an unknown number");
     }
+}
+
+static struct mr_feature of_kind(uint32_t kind, uint32_t dim)
+{
+    struct mr_feature f = mr_feature_table("t", dim);
+    mr_feature_set_optimizer(&f, (enum mr_optimizer)kind);
+    return f;
 }
 
 static void test_state_sizes_and_first_values(void **state)
 {
-    struct mr_feature f = fixture_adagrad(3);
-    struct ps_optimizer adagrad = make(&f);
-    f.optimizer = MR_OPT_SGD;
-    struct ps_optimizer sgd = make(&f);
-    float values[3] = {-1, -1, -1};
-    assert_int_equal(ps_optimizer_state_floats(&adagrad, 3), 3);
-    assert_int_equal(ps_optimizer_state_floats(&sgd, 3), 0);
-    ps_optimizer_state_init(&sgd, NULL, values, 3);
-    assert_true(values[0] == -1 && values[2] == -1);
-    ps_optimizer_state_init(&adagrad, NULL, values, 3);
-    assert_true(values[0] == 0.1f && values[2] == 0.1f);
+    static const size_t floats[] = {[MR_OPT_SGD] = 0,  [MR_OPT_MOMENTUM] = 3,        [MR_OPT_ADAGRAD] = 3,
+                                    [MR_OPT_ADAM] = 7, [MR_OPT_ROWWISE_ADAGRAD] = 1, [MR_OPT_ADAMW] = 7,
+                                    [MR_OPT_FTRL] = 7, [MR_OPT_GROUP_FTRL] = 7};
+    const float values[3] = {0};
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+        struct mr_feature f = of_kind(kind, 3);
+        bool squares = kind == MR_OPT_ADAGRAD || kind == MR_OPT_ROWWISE_ADAGRAD;
+        if (squares)
+            f.optimizer_args[0] = 0.1f;
+        struct ps_optimizer o = make(&f);
+        float first[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+        assert_int_equal(ps_optimizer_state_floats(&o, 3), floats[kind]);
+        ps_optimizer_state_init(&o, values, first, 3);
+        for (size_t i = 0; i < 8; i++) {
+            bool rate = kind >= MR_OPT_FTRL && i == 6;
+            float expected = i >= floats[kind] ? -1 : squares ? 0.1f : rate ? f.learning_rate : 0;
+            assert_true(first[i] == expected);
+        }
+    }
+    struct mr_feature f = of_kind(MR_OPT_MOMENTUM, 3);
+    f.optimizer_args[1] = 0.5f;
+    struct ps_optimizer o = make(&f);
+    assert_int_equal(ps_optimizer_state_floats(&o, 3), 4);
 }
 
 static void test_a_bad_gradient_changes_nothing(void **state)
 {
-    struct mr_feature f = fixture_adagrad(4);
-    struct ps_optimizer o = make(&f);
-    float good[8] = {1, 2, 3, 4, 1, 1, 1, 1}, spared[8];
-    float other[8] = {1, 2, 3, 4, 1, 1, 1, 1};
     const float bad_gradient[4] = {0, 0, 0, NAN}, good_gradient[4] = {1, 0, 0, 0};
-    memcpy(spared, good, sizeof(spared));
-    float *rows[] = {good, other};
-    const float *gradients[] = {bad_gradient, good_gradient};
-    assert_int_equal(apply(&o, rows, gradients, 2, 4), 1);
-    assert_memory_equal(good, spared, sizeof(good));
-    assert_true(other[0] < 1 && other[4] == 2);
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+        struct mr_feature f = of_kind(kind, 4);
+        struct ps_optimizer o = make(&f);
+        float good[13] = {1, 2, 3, 4}, other[13] = {1, 2, 3, 4}, spared[13];
+        ps_optimizer_state_init(&o, good, good + 4, 4);
+        memcpy(spared, good, sizeof(spared));
+        memcpy(other, good, sizeof(other));
+        float *rows[] = {good, other};
+        const float *gradients[] = {bad_gradient, good_gradient};
+        assert_int_equal(apply(&o, rows, gradients, 2, 4), 1);
+        assert_memory_equal(good, spared, sizeof(good));
+        assert_true(other[0] < 1);
+    }
 }
 
 static void test_state_does_not_overflow(void **state)
 {
-    struct mr_feature f = fixture_adagrad(1);
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+        struct mr_feature f = of_kind(kind, 2);
+        f.learning_rate = 1e-3f;
+        struct ps_optimizer o = make(&f);
+        float row[7] = {1, -1};
+        ps_optimizer_state_init(&o, row, row + 2, 2);
+        for (uint32_t step = 0; step < 4; step++) {
+            const float gradient[2] = {FLT_MAX, step % 2 == 0 ? -FLT_MAX : 1e30f};
+            float *rows[] = {row};
+            const float *gradients[] = {gradient};
+            assert_int_equal(apply(&o, rows, gradients, 1, 2), 1);
+            assert_true(isfinite(row[0]) && isfinite(row[1]) && row[0] < 1);
+            for (size_t i = 0; i < ps_optimizer_state_floats(&o, 2); i++)
+                assert_true(isfinite(row[2 + i]));
+        }
+    }
+}
+
+/* A row's bias correction goes by the row's own updates: one that is touched later goes the way of one touched before. */
+static void test_adam_counts_per_row(void **state)
+{
+    struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
     struct ps_optimizer o = make(&f);
-    float row[2] = {1, 0.1f};
-    const float gradient[1] = {1e30f};
+    float early[4] = {0.5f}, late[4] = {0.5f};
+    const float gradient[1] = {0.25f};
+    float *rows[] = {early, late};
+    const float *gradients[] = {gradient, gradient};
+    for (uint32_t step = 0; step < 5; step++)
+        apply(&o, &rows[0], gradients, 1, 1);
+    assert_true(late[0] == 0.5f && late[1] == 0 && late[3] == 0);
+    for (uint32_t step = 0; step < 5; step++)
+        apply(&o, &rows[1], gradients, 1, 1);
+    assert_memory_equal(early, late, sizeof(early));
+    uint32_t count;
+    memcpy(&count, &early[3], sizeof(count));
+    assert_int_equal(count, 5);
+    /* with one and the same gradient each step is the learning rate, or a little less */
+    assert_true(fabsf(early[0] - (0.5f - 5 * f.learning_rate)) < 1e-6f);
+}
+
+static void test_adam_after_very_many_updates(void **state)
+{
+    struct mr_feature f = of_kind(MR_OPT_ADAMW, 1);
+    struct ps_optimizer o = make(&f);
+    float row[4] = {0.5f, 0.25f, 0.0625f};
+    const uint32_t many = UINT32_MAX;
+    memcpy(&row[3], &many, sizeof(many));
+    const float gradient[1] = {0.25f};
     float *rows[] = {row};
     const float *gradients[] = {gradient};
-    assert_int_equal(apply(&o, rows, gradients, 1, 1), 1);
-    assert_true(row[1] == FLT_MAX && isfinite(row[0]) && row[0] < 1);
+    apply(&o, rows, gradients, 1, 1);
+    assert_memory_equal(&row[3], &many, sizeof(many));
+    assert_true(fabsf(row[0] - (0.5f - f.learning_rate)) < 1e-6f);
+}
+
+static void test_powers(void **state)
+{
+    struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
+    struct ps_optimizer o = make(&f);
+    for (uint32_t n = 0; n < 100000; n += n < 100 ? 1 : 997) {
+        double expected = pow((double)o.beta2, n);
+        assert_true(fabs(ps_powers_at(&o.beta2_powers, n) - expected) <=
+                    expected * (1e-15 * (n + 1)) + 0x1p-60);
+    }
+    assert_true(ps_powers_at(&o.beta1_powers, UINT32_MAX) == 0);
+}
+
+/* z is made for the first values: a gradient of 0 leaves them, whatever the learning rate has become. */
+static void test_ftrl_keeps_first_values(void **state)
+{
+    for (uint32_t kind = MR_OPT_FTRL; kind <= MR_OPT_GROUP_FTRL; kind++) {
+        struct mr_feature f = of_kind(kind, 4);
+        f.optimizer_args[2] = 0.5f;
+        f.optimizer_args[3] = 0.25f;
+        f.optimizer_args[4] = kind == MR_OPT_GROUP_FTRL ? 0.3f : 0;
+        struct ps_optimizer o = make(&f);
+        const float first[4] = {0.01f, -2.5f, 0, 1e-4f}, gradient[4] = {0};
+        float row[13], *values = row, *s = row + 4;
+        const float *gradients = gradient;
+        memcpy(row, first, sizeof(first));
+        ps_optimizer_state_init(&o, row, row + 4, 4);
+        assert_int_equal(ps_optimizer_apply(&o, f.learning_rate, &values, &s, &gradients, 1, 4), 1);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_true(fabsf(row[i] - first[i]) <= 4e-7f * fabsf(first[i]) + 1e-8f); /* a last place of z */
+        assert_true(row[2] == 0);
+    }
+}
+
+/* What FTRL has learnt stays when the learning rate changes; weights do not shrink with it. */
+static void test_ftrl_weights_stay_when_rates_change(void **state)
+{
+    struct mr_feature f = of_kind(MR_OPT_FTRL, 2);
+    f.learning_rate = 0.1f;
+    struct ps_optimizer o = make(&f);
+    float row[7] = {0.3f, -0.7f}, *values = row, *s = row + 2;
+    const float gradient[2] = {1, -2}, none[2] = {0, 0};
+    const float *gradients = gradient;
+    ps_optimizer_state_init(&o, row, row + 2, 2);
+    assert_int_equal(ps_optimizer_apply(&o, 0.1f, &values, &s, &gradients, 1, 2), 1);
+    const float before[2] = {row[0], row[1]};
+    assert_true(before[0] < 0.3f && before[1] > -0.7f);
+    gradients = none;
+    for (float rate = 0.05f; rate > 1e-4f; rate /= 2)
+        assert_int_equal(ps_optimizer_apply(&o, rate, &values, &s, &gradients, 1, 2), 1);
+    assert_true(fabsf(row[0] - before[0]) < 1e-5f && fabsf(row[1] - before[1]) < 1e-5f);
+}
+
+/* A group is 0 as a whole or not at all. */
+static void test_groups_vanish_as_a_whole(void **state)
+{
+    struct mr_feature f = of_kind(MR_OPT_GROUP_FTRL, 4);
+    f.optimizer_args[4] = 1; /* times sqrt 4: |z| must be above 2 */
+    struct ps_optimizer o = make(&f);
+    float weak[13] = {0}, strong[13] = {0};
+    const float little[4] = {1, 1, 1, 0.9f}, much[4] = {1, 1, 1, 1.1f};
+    float *rows[] = {weak, strong}, *states[] = {weak + 4, strong + 4};
+    const float *gradients[] = {little, much};
+    for (uint32_t r = 0; r < 2; r++)
+        ps_optimizer_state_init(&o, rows[r], states[r], 4);
+    assert_int_equal(ps_optimizer_apply(&o, 0.1f, rows, states, gradients, 2, 4), 2);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_true(weak[i] == 0 && strong[i] < 0);
+    assert_true(weak[4] == 1 && weak[8] == 1);
+}
+
+static void test_pushed_rates_win(void **state)
+{
+    struct mr_feature f = of_kind(MR_OPT_SGD, 1);
+    f.learning_rate = 0.5f;
+    f.schedule = MR_SCHEDULE_LINEAR;
+    f.schedule_steps = 10;
+    struct ps_optimizer o = make(&f);
+    assert_true(ps_optimizer_learning_rate(&o, 0, 0) == 0.5f);
+    assert_true(ps_optimizer_learning_rate(&o, 5, 0) == 0.25f);
+    assert_true(ps_optimizer_learning_rate(&o, 99, 0) == 0);
+    assert_true(ps_optimizer_learning_rate(&o, 5, 0.125f) == 0.125f);
 }
 
 static void test_norm_clipping_keeps_the_direction(void **state)
@@ -178,11 +250,17 @@ static void test_norm_clipping_keeps_the_direction(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_double_precision),
-        cmocka_unit_test(test_others_are_refused_by_name),
+        cmocka_unit_test(test_an_unknown_number_is_refused),
         cmocka_unit_test(test_state_sizes_and_first_values),
         cmocka_unit_test(test_a_bad_gradient_changes_nothing),
         cmocka_unit_test(test_state_does_not_overflow),
+        cmocka_unit_test(test_adam_counts_per_row),
+        cmocka_unit_test(test_adam_after_very_many_updates),
+        cmocka_unit_test(test_powers),
+        cmocka_unit_test(test_ftrl_keeps_first_values),
+        cmocka_unit_test(test_ftrl_weights_stay_when_rates_change),
+        cmocka_unit_test(test_groups_vanish_as_a_whole),
+        cmocka_unit_test(test_pushed_rates_win),
         cmocka_unit_test(test_norm_clipping_keeps_the_direction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,106 @@
+/* What the files of optimizer kernels share: how a gradient is transformed, sums over a row, and the loop over rows that is
+ * compiled for each set. Inside ps/kernels_*.c only. */
+#ifndef PS_KERNELS_OPTIMIZER_H
+#define PS_KERNELS_OPTIMIZER_H
+
+#include <float.h>
+#include <math.h>
+#include "ps/kernels_internal.h"
+#include "ps/optimizer.h"
+
+/* Into [-bound, bound]; NaN becomes bound. */
+INLINE float clip(float x, float bound)
+{
+    x = x < bound ? x : bound;
+    return x > -bound ? x : -bound;
+}
+
+/* Of a sum of no negative terms. */
+INLINE float at_most_max(float x)
+{
+    return x < FLT_MAX ? x : FLT_MAX;
+}
+
+/* The sum of squares of clip(x[i], bound), in eight fixed lanes. */
+INLINE double sum_of_squares(const float *x, size_t dim, float bound)
+{
+    double lanes[8] = {0};
+    size_t i = 0;
+    for (; i + 8 <= dim; i += 8)
+        for (uint32_t lane = 0; lane < 8; lane++) {
+            double y = (double)clip(x[i + lane], bound);
+            lanes[lane] += y * y;
+        }
+    for (uint32_t lane = 0; i < dim; i++, lane++) {
+        double y = (double)clip(x[i], bound);
+        lanes[lane] += y * y;
+    }
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+/* What happens to a row's gradient before the optimizer sees it. */
+struct transform {
+    bool on;
+    float bound, scale, decay;
+};
+
+INLINE struct transform transform_of(const struct ps_optimizer *o, const float *gradient, size_t dim, bool on)
+{
+    struct transform t = {.on = on, .bound = FLT_MAX, .scale = 1.0f, .decay = o->weight_decay};
+    if (!on)
+        return t;
+    if (o->clip_value > 0)
+        t.bound = o->clip_value;
+    if (o->clip_norm > 0) {
+        double norm = sqrt(sum_of_squares(gradient, dim, t.bound));
+        if (norm > (double)o->clip_norm)
+            t.scale = (float)((double)o->clip_norm / norm);
+    }
+    return t;
+}
+
+INLINE float transformed(struct transform t, float g, float w)
+{
+    return t.on ? clip(g, t.bound) * t.scale + t.decay * w : g;
+}
+
+/* Row after row through name_row(), in one set. */
+#define PS_OPTIMIZER_KERNEL(set, name, ...)                                                                  \
+    __VA_ARGS__ uint32_t ps_##name##_##set(const struct ps_optimizer *o, float lr, float *const *values,     \
+                                           float *const *states, const float *const *gradients,              \
+                                           uint32_t row_count, size_t dim)                                   \
+    {                                                                                                        \
+        uint32_t changed = 0;                                                                                \
+        for (uint32_t r = 0; r < row_count; r++) {                                                           \
+            if (!all_finite_body(gradients[r], dim))                                                         \
+                continue;                                                                                    \
+            if (o->transforms)                                                                               \
+                name##_row(o, lr, values[r], states[r], gradients[r], dim, true);                            \
+            else                                                                                             \
+                name##_row(o, lr, values[r], states[r], gradients[r], dim, false);                           \
+            changed++;                                                                                       \
+        }                                                                                                    \
+        return changed;                                                                                      \
+    }
+
+#ifdef __x86_64__
+#define PS_OPTIMIZER_KERNELS(name)                                                                           \
+    PS_OPTIMIZER_KERNEL(baseline, name)                                                                      \
+    PS_OPTIMIZER_KERNEL(avx2, name, PS_TARGET_AVX2)                                                          \
+    PS_OPTIMIZER_KERNEL(avx512, name, PS_TARGET_AVX512)
+#define PS_OPTIMIZER_DECLARE(name)                                                                           \
+    ps_optimizer_kernel ps_##name##_baseline, ps_##name##_avx2, ps_##name##_avx512;
+#else
+#define PS_OPTIMIZER_KERNELS(name) PS_OPTIMIZER_KERNEL(baseline, name)
+#define PS_OPTIMIZER_DECLARE(name) ps_optimizer_kernel ps_##name##_baseline;
+#endif
+
+PS_OPTIMIZER_DECLARE(sgd)
+PS_OPTIMIZER_DECLARE(momentum)
+PS_OPTIMIZER_DECLARE(adagrad)
+PS_OPTIMIZER_DECLARE(rowwise_adagrad)
+PS_OPTIMIZER_DECLARE(adam)
+PS_OPTIMIZER_DECLARE(ftrl)
+PS_OPTIMIZER_DECLARE(group_ftrl)
+
+#endif

@@ -1,0 +1,43 @@
+#include "ps/schedule.h"
+
+#include "ps/fixed_math.h"
+
+struct ps_schedule ps_schedule_of(const struct mr_feature *feature)
+{
+    struct ps_schedule s = {.kind = feature->schedule,
+                            .warmup_steps = feature->schedule_warmup_steps,
+                            .steps = feature->schedule_steps,
+                            .start = (double)feature->learning_rate,
+                            .end = (double)feature->learning_rate_end};
+    if (s.kind == MR_SCHEDULE_EXPONENTIAL)
+        s.log_ratio = ps_fixed_log(s.end / s.start);
+    return s;
+}
+
+static double rate_at(const struct ps_schedule *s, double t)
+{
+    double share; /* of `start` */
+    switch (s->kind) {
+    case MR_SCHEDULE_LINEAR:
+        share = 1 - t;
+        break;
+    case MR_SCHEDULE_COSINE:
+        share = 0.5 * (1 + ps_fixed_cos_pi(t));
+        break;
+    default: /* MR_SCHEDULE_EXPONENTIAL */
+        return s->start * ps_fixed_exp(s->log_ratio * t);
+    }
+    return s->start * share + s->end * (1 - share);
+}
+
+float ps_schedule_learning_rate(const struct ps_schedule *s, uint64_t step)
+{
+    if (step < s->warmup_steps)
+        return (float)(s->start * (double)(step + 1) / (double)s->warmup_steps);
+    if (s->kind == MR_SCHEDULE_CONSTANT)
+        return (float)s->start;
+    step -= s->warmup_steps;
+    if (step >= s->steps)
+        return (float)s->end;
+    return (float)rate_at(s, (double)step / (double)s->steps);
+}

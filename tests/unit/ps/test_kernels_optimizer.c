@@ -1,0 +1,124 @@
+/* Every optimizer in all vector widths that this processor runs, against each other, bit for bit. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/kernels.h"
+#include "ps/optimizer.h"
+#include "table_fixture.h"
+
+#define ROWS  3u
+#define STEPS 4u
+
+/* Weight decay, clipping, dampening and Nesterov by the bits of `options`. */
+static struct ps_optimizer optimizer(uint32_t kind, uint32_t options)
+{
+    struct mr_feature f = mr_feature_table("t", 8);
+    const char *what;
+    mr_feature_set_optimizer(&f, (enum mr_optimizer)kind);
+    f.learning_rate = 0.1f;
+    f.weight_decay = options & 1 ? 0.01f : 0;
+    f.clip_value = options & 2 ? 0.5f : 0;
+    f.clip_norm = options & 4 ? 0.7f : 0;
+    if (kind == MR_OPT_MOMENTUM)
+        f.optimizer_args[options & 1 ? 1 : 2] = options & 1 ? 0.25f : 1.0f;
+    if (kind == MR_OPT_FTRL || kind == MR_OPT_GROUP_FTRL) {
+        f.optimizer_args[2] = 0.05f;
+        f.optimizer_args[3] = 0.5f;
+        f.optimizer_args[4] = kind == MR_OPT_GROUP_FTRL ? 0.3f : 0;
+    }
+    assert_null(mr_feature_check(&f));
+    struct ps_optimizer o;
+    assert_int_equal(ps_optimizer_init(&f, &o, &what), MR_OK);
+    return o;
+}
+
+/* Rows that are aligned to a float and no more: values, state, gradient each. Returns how many floats. */
+static size_t run(const struct ps_kernels *k, const struct ps_optimizer *o, size_t dim, uint64_t seed,
+                  float **memory)
+{
+    size_t state_floats = ps_optimizer_state_floats(o, dim), stride = dim + state_floats + dim;
+    size_t floats = 1 + ROWS * stride;
+    *memory = calloc(floats, sizeof(float));
+    assert_non_null(*memory);
+    float *values[ROWS], *states[ROWS];
+    const float *gradients[ROWS];
+    for (uint32_t r = 0; r < ROWS; r++) {
+        values[r] = *memory + 1 + r * stride;
+        states[r] = values[r] + dim;
+        gradients[r] = states[r] + state_floats;
+        for (size_t i = 0; i < dim; i++)
+            values[r][i] = random_float(&seed);
+        ps_optimizer_state_init(o, values[r], states[r], dim);
+    }
+    for (uint32_t step = 0; step < STEPS; step++) {
+        for (uint32_t r = 0; r < ROWS; r++)
+            for (size_t i = 0; i < dim; i++)
+                states[r][state_floats + i] = random_float(&seed) * (i % 7 == 0 ? 1e-3f : 3.0f);
+        float rate = 0.1f / (float)(step + 1);
+        assert_int_equal(k->optimize[o->kind](o, rate, values, states, gradients, ROWS, dim), ROWS);
+    }
+    return floats;
+}
+
+static void compare_widths(const struct ps_optimizer *o, size_t dim, uint64_t seed)
+{
+    float *reference, *other;
+    size_t floats = run(ps_kernels_at(0), o, dim, seed, &reference);
+    for (uint32_t i = 1; ps_kernels_at(i) != NULL; i++) {
+        assert_int_equal(run(ps_kernels_at(i), o, dim, seed, &other), floats);
+        assert_memory_equal(other, reference, floats * sizeof(float));
+        free(other);
+    }
+    free(reference);
+}
+
+static void test_all_widths_give_the_same_bits(void **state)
+{
+    uint64_t seed = fixture_seed("widths");
+    for (uint32_t kind = MR_OPT_SGD; kind < PS_OPTIMIZER_KINDS; kind++)
+        for (uint32_t options = 0; options < 8; options++) {
+            struct ps_optimizer o = optimizer(kind, options);
+            for (size_t dim = 1; dim <= 1024; dim = dim < 70 ? dim + 1 : dim == 1023 ? 1024 : dim + 136)
+                compare_widths(&o, dim, seed + dim);
+            compare_widths(&o, 1024, seed);
+        }
+}
+
+/* Extreme gradients, too: what is held at the ends of the range is held there by all. */
+static void test_all_widths_agree_at_the_ends(void **state)
+{
+    static const float extremes[] = {3e38f, -3e38f, 1e-45f, 0.0f, -0.0f, 1e19f, -1e-20f};
+    for (uint32_t kind = MR_OPT_SGD; kind < PS_OPTIMIZER_KINDS; kind++) {
+        struct ps_optimizer o = optimizer(kind, 1);
+        float row[3][7 + 15], gradient[7];
+        uint32_t sets = 0;
+        for (; ps_kernels_at(sets) != NULL; sets++) {
+            memset(row[sets], 0, sizeof(row[sets]));
+            for (uint32_t step = 0; step < 6; step++) {
+                for (uint32_t i = 0; i < 7; i++) {
+                    gradient[i] = extremes[(i + step) % 7];
+                    if (step == 0)
+                        row[sets][i] = i % 2 == 0 ? 1e-3f : -2.0f;
+                }
+                float *values = row[sets], *s = row[sets] + 7;
+                const float *g = gradient;
+                if (step == 0)
+                    ps_optimizer_state_init(&o, values, s, 7);
+                ps_kernels_at(sets)->optimize[kind](&o, 1e-3f, &values, &s, &g, 1, 7);
+            }
+            for (size_t i = 0; i < ps_optimizer_state_floats(&o, 7); i++)
+                assert_true(isfinite(row[sets][7 + i]));
+            assert_memory_equal(row[sets], row[0], sizeof(row[0]));
+        }
+        assert_in_range(sets, 1, 3);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_widths_give_the_same_bits),
+        cmocka_unit_test(test_all_widths_agree_at_the_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
