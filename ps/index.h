@@ -106,6 +106,13 @@ static inline struct ps_bucket *ps_index_home(const struct ps_index *ix, uint64_
     return p->buckets + (below_partition * p->bucket_count >> 32);
 }
 
+/* The bucket that a probe for `hash` looks at after `b`. */
+static inline struct ps_bucket *ps_index_next(const struct ps_index *ix, struct ps_bucket *b, uint64_t hash)
+{
+    const struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
+    return b + 1 == p->buckets + p->bucket_count ? p->buckets : b + 1;
+}
+
 /* Bit i: keys[i] is `key`. */
 static inline uint32_t ps_bucket_match(const struct ps_bucket *b, uint64_t key)
 {

@@ -16,7 +16,8 @@
 #define PS_GROUP_KEYS 16u
 #define PS_GROUP_LINES_MAX                                                                                   \
     8u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
-#define PS_INITIAL_ROWS_COUNT (2 * PS_GROUP_KEYS)
+#define PS_GROUPS             4u                  /* under way at once, one in each stage */
+#define PS_INITIAL_ROWS_COUNT (3 * PS_GROUP_KEYS) /* found, found late, used */
 
 /* Where the row mover is. */
 struct ps_upkeep {
@@ -103,10 +104,17 @@ static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *off
                                              offsets[bag + 1] - first);
 }
 
-/* A group of keys whose buckets are on the way. */
+/* A group of keys goes through four stages, a step of its pipeline each, so that what a stage reads was asked for a step before:
+ *   seek   hash the keys; ask for their home buckets
+ *   find   look into those; ask for the rows, or, where a key must lie in a later bucket, for the next ones
+ *   late   look for these keys once more, through all their buckets; ask for their rows
+ *   use    the rows
+ * Without the third, the tenth of all keys that does not lie at home would cost as much as the others together. */
 struct ps_group {
     uint64_t hashes[PS_GROUP_KEYS];
     struct ps_bucket *homes[PS_GROUP_KEYS];
+    uint8_t late[PS_GROUP_KEYS]; /* numbers of keys */
+    uint32_t late_count;
 };
 
 static inline void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t i, uint64_t hash)
@@ -114,6 +122,36 @@ static inline void ps_group_seek(const struct ps_table *t, struct ps_group *g, u
     g->hashes[i] = hash;
     g->homes[i] = ps_index_home(&t->index, hash);
     __builtin_prefetch(g->homes[i], 0, 3);
+}
+
+enum ps_found { PS_FOUND, PS_FOUND_LATER, PS_ABSENT };
+
+/* Looks for the group's i-th key in its home bucket. */
+static inline enum ps_found ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t i,
+                                          uint64_t key, struct ps_place *place)
+{
+    struct ps_bucket *home = g->homes[i];
+    uint32_t match = ps_bucket_match(home, key);
+    if (__builtin_expect(match != 0, 1)) {
+        *place = (struct ps_place){home, (uint32_t)__builtin_ctz(match)};
+        return PS_FOUND;
+    }
+    if ((home->flags & PS_BUCKET_OVERFLOW) == 0)
+        return PS_ABSENT;
+    const struct ps_bucket *next = ps_index_next(&t->index, home, g->hashes[i]);
+    __builtin_prefetch(next, 0, 3);
+    __builtin_prefetch(next + 1, 0, 3); /* a third of them lie further on */
+    g->late[g->late_count++] = (uint8_t)i;
+    return PS_FOUND_LATER;
+}
+
+/* Buckets are elsewhere: partitions were written anew. */
+static inline void ps_groups_refresh(const struct ps_table *t, struct ps_group groups[PS_GROUPS])
+{
+    for (uint32_t i = 0; i < PS_GROUPS * PS_GROUP_KEYS; i++) {
+        struct ps_group *g = &groups[i / PS_GROUP_KEYS];
+        g->homes[i % PS_GROUP_KEYS] = ps_index_home(&t->index, g->hashes[i % PS_GROUP_KEYS]);
+    }
 }
 
 static inline uint32_t ps_group_size(uint32_t key_count, uint32_t first)

@@ -11,23 +11,14 @@ static size_t row_bytes(const struct ps_table *t)
 typedef void (*row_sink)(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
                          const void *const *rows, uint32_t count);
 
-/* What is under way: while the rows of one group are read, those of the next and the buckets of the one behind it are on
- * their way from memory. */
+/* What is under way: see struct ps_group. */
 struct lookup {
     const uint64_t *keys;
     uint32_t key_count;
     bool insert;
-    struct ps_group groups[2];
-    const void *rows[2][PS_GROUP_KEYS];
+    struct ps_group groups[PS_GROUPS];
+    const void *rows[PS_GROUPS][PS_GROUP_KEYS];
 };
-
-/* A partition was written anew: its buckets are elsewhere. */
-static void homes_refresh(const struct ps_table *t, struct lookup *l)
-{
-    for (uint32_t g = 0; g < 2; g++)
-        for (uint32_t i = 0; i < PS_GROUP_KEYS; i++)
-            l->groups[g].homes[i] = ps_index_home(&t->index, l->groups[g].hashes[i]);
-}
 
 static __attribute__((cold, noinline)) const void *
 row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, float *initial_row)
@@ -41,35 +32,54 @@ row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, 
 }
 
 static __attribute__((cold, noinline)) const void *
-row_of_absent_in_group(struct ps_table *t, struct lookup *l, uint64_t key, uint64_t hash, float *initial_row)
+row_of_absent_in_group(struct ps_table *t, struct lookup *l, uint32_t group, uint32_t i)
 {
     uint64_t rewrites = t->index.rewrites;
-    const void *row = row_of_absent_key(t, l->insert, key, hash, initial_row);
+    uint32_t initial_row = group % 3 * PS_GROUP_KEYS + i;
+    const void *row = row_of_absent_key(t, l->insert, l->keys[group * PS_GROUP_KEYS + i],
+                                        l->groups[group % PS_GROUPS].hashes[i],
+                                        t->initial_rows + (size_t)initial_row * t->dim);
     if (t->index.rewrites != rewrites)
-        homes_refresh(t, l);
+        ps_groups_refresh(t, l->groups);
     return row;
 }
 
 static inline void group_seek(const struct ps_table *t, struct lookup *l, uint32_t group)
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(l->key_count, first);
+    struct ps_group *g = &l->groups[group % PS_GROUPS];
+    g->late_count = 0;
     for (uint32_t i = 0; i < count; i++)
-        ps_group_seek(t, &l->groups[group % 2], i, ps_key_hash(l->keys[first + i], t->index.seed));
+        ps_group_seek(t, g, i, ps_key_hash(l->keys[first + i], t->index.seed));
 }
 
 static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t group)
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(l->key_count, first);
-    const struct ps_group *g = &l->groups[group % 2];
-    const void **rows = l->rows[group % 2];
-    float *initial_rows = t->initial_rows + (size_t)(group % 2) * PS_GROUP_KEYS * t->dim;
+    struct ps_group *g = &l->groups[group % PS_GROUPS];
+    const void **rows = l->rows[group % PS_GROUPS];
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t key = l->keys[first + i];
-        struct ps_place place = ps_index_find_from(&t->index, g->homes[i], key, g->hashes[i]);
-        if (__builtin_expect(place.bucket != NULL, 1))
+        struct ps_place place;
+        enum ps_found found = ps_group_find(t, g, i, l->keys[first + i], &place);
+        if (__builtin_expect(found == PS_FOUND, 1))
             rows[i] = ps_table_row(t, place);
+        else if (found == PS_FOUND_LATER)
+            continue;
         else
-            rows[i] = row_of_absent_in_group(t, l, key, g->hashes[i], initial_rows + i * t->dim);
+            rows[i] = row_of_absent_in_group(t, l, group, i);
+        ps_row_prefetch(rows[i], t->layout.values_bytes);
+    }
+}
+
+static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_t group)
+{
+    const struct ps_group *g = &l->groups[group % PS_GROUPS];
+    const void **rows = l->rows[group % PS_GROUPS];
+    for (uint32_t j = 0; j < g->late_count; j++) {
+        uint32_t i = g->late[j];
+        uint64_t key = l->keys[group * PS_GROUP_KEYS + i];
+        struct ps_place place = ps_index_find_from(&t->index, g->homes[i], key, g->hashes[i]);
+        rows[i] = place.bucket != NULL ? ps_table_row(t, place) : row_of_absent_in_group(t, l, group, i);
         ps_row_prefetch(rows[i], t->layout.values_bytes);
     }
 }
@@ -80,14 +90,16 @@ static inline __attribute__((always_inline)) void each_row(struct ps_table *t, s
 {
     struct lookup l = {.keys = call->keys + call->keys_done, .key_count = count, .insert = call->insert};
     uint32_t group_count = ps_group_count(count);
-    for (uint32_t step = 0; step < group_count + 2; step++) {
+    for (uint32_t step = 0; step < group_count + 3; step++) {
         if (step < group_count)
             group_seek(t, &l, step);
         if (step >= 1 && step - 1 < group_count)
             group_find(t, &l, step - 1);
-        if (step >= 2) {
-            uint32_t group = step - 2, first = group * PS_GROUP_KEYS;
-            sink(t, call, call->keys_done + first, l.rows[group % 2], ps_group_size(count, first));
+        if (step >= 2 && step - 2 < group_count)
+            group_find_late(t, &l, step - 2);
+        if (step >= 3) {
+            uint32_t group = step - 3, first = group * PS_GROUP_KEYS;
+            sink(t, call, call->keys_done + first, l.rows[group % PS_GROUPS], ps_group_size(count, first));
         }
     }
     t->counters.keys_looked_up += count;

@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 #include "dataplane/wire/convert.h"
-#include "ps/table_internal.h"
+#include "ps/table_push_internal.h"
 
 #define SPLIT_BITS_MAX 32u /* halvings; no push has more keys than that tells apart */
 #define SLOTS_MIN      16u
@@ -18,12 +18,6 @@
 /* A push goes through its keys once, or, class by class, several times: those whose hash has class_value in the lowest
  * class_bits bits are brought together, then applied. */
 enum push_stage { PUSH_NEW, PUSH_CLEAR, PUSH_COLLECT, PUSH_APPLY, PUSH_DONE };
-
-struct ps_distinct {
-    uint64_t hash;
-    uint64_t key;
-    const float *gradient;
-};
 
 static uint32_t slots_for(size_t keys)
 {
@@ -223,75 +217,6 @@ static inline bool group_collect(struct ps_table_push *p, const struct ps_table 
     return true;
 }
 
-/* When a partition grows for it, its buckets are elsewhere. */
-static __attribute__((cold, noinline)) struct ps_place
-place_of_new_row(struct ps_table *t, struct ps_group *groups, const struct ps_distinct *d)
-{
-    uint64_t rewrites = t->index.rewrites;
-    if (ps_table_row_create(t, d->key, d->hash) == NULL)
-        return (struct ps_place){.bucket = NULL};
-    for (uint32_t i = 0; i < 2 * PS_GROUP_KEYS && t->index.rewrites != rewrites; i++) {
-        struct ps_group *g = &groups[i / PS_GROUP_KEYS];
-        g->homes[i % PS_GROUP_KEYS] = ps_index_home(&t->index, g->hashes[i % PS_GROUP_KEYS]);
-    }
-    return ps_index_find(&t->index, d->key, d->hash);
-}
-
-/* Keys [first, first + count), which are groups[which]. */
-static inline void group_find(const struct ps_table_push *p, struct ps_table *t, struct ps_group *groups,
-                              uint32_t which, uint32_t first, uint32_t count, struct ps_row_group *out)
-{
-    out->count = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ps_distinct *d = &p->distinct[first + i];
-        struct ps_place place = ps_index_find_from(&t->index, groups[which].homes[i], d->key, d->hash);
-        if (__builtin_expect(place.bucket == NULL, 0)) {
-            if (p->insert)
-                place = place_of_new_row(t, groups, d);
-            if (place.bucket == NULL)
-                continue;
-        }
-        if (__builtin_expect(t->cut_running, 0))
-            ps_table_cut_before_change(t, place);
-        float *row = ps_table_row(t, place);
-        ps_row_prefetch(row, t->layout.bytes);
-        out->values[out->count] = row;
-        out->states[out->count] = ps_table_row_state(t, row);
-        out->hashes[out->count] = d->hash;
-        out->gradients[out->count++] = d->gradient;
-    }
-}
-
-/* Runs the optimizer over distinct keys [first, first + count), in three stages of groups like a lookup. */
-static void range_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
-{
-    struct ps_group groups[2] = {0};
-    struct ps_row_group rows[2];
-    uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
-    for (uint32_t step = 0; step < group_count + 2; step++) {
-        if (step < group_count) {
-            uint32_t at = step * PS_GROUP_KEYS, size = ps_group_size(count, at);
-            for (uint32_t i = 0; i < size; i++)
-                ps_group_seek(t, &groups[step % 2], i, p->distinct[first + at + i].hash);
-        }
-        if (step >= 1 && step - 1 < group_count) {
-            uint32_t at = (step - 1) * PS_GROUP_KEYS;
-            group_find(p, t, groups, (step - 1) % 2, first + at, ps_group_size(count, at),
-                       &rows[(step - 1) % 2]);
-        }
-        if (step >= 2) {
-            const struct ps_row_group *g = &rows[step % 2];
-            found += g->count;
-            changed += t->half == NULL ? ps_optimizer_apply(&t->optimizer, p->learning_rate, g->values,
-                                                            g->states, g->gradients, g->count, t->dim)
-                                       : ps_table_half_apply(t, p->learning_rate, g);
-        }
-    }
-    t->counters.updates += changed;
-    t->counters.gradients_skipped += found - changed;
-    t->counters.gradients_without_row += count - found;
-}
-
 /* ---- steps ---- */
 
 static uint64_t collect_cost_bytes(const struct ps_table *t)
@@ -365,7 +290,7 @@ static void class_advance(struct ps_table_push *p)
 static void apply_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budget_bytes)
 {
     uint32_t count = ps_budget_take(budget_bytes, apply_cost_bytes(t), p->distinct_count - p->position);
-    range_apply(p, t, p->position, count);
+    ps_table_push_apply(p, t, p->position, count);
     p->position += count;
     if (p->position == p->distinct_count) {
         t->counters.gradients_skipped += p->skipped;

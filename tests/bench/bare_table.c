@@ -97,16 +97,66 @@ void bare_table_insert(struct bare_table *t, const uint64_t *keys, uint32_t key_
     }
 }
 
-static inline __attribute__((always_inline)) float *find(const struct bare_table *t, struct bucket *b,
-                                                         uint64_t key, uint32_t row_floats)
+static inline uint32_t match(const struct bucket *b, uint64_t key)
 {
-    for (;; b = next(t, b)) {
-        uint32_t match = 0;
-        for (uint32_t i = 0; i < BUCKET_KEYS; i++)
-            match |= (uint32_t)(b->keys[i] == key) << i;
-        if (match != 0)
-            return t->rows + (size_t)b->rows[__builtin_ctz(match)] * row_floats;
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < BUCKET_KEYS; i++)
+        bits |= (uint32_t)(b->keys[i] == key) << i;
+    return bits;
+}
+
+/* A group of keys goes through the stages of struct ps_group (ps/table_internal.h), too. */
+struct group {
+    struct bucket *buckets[GROUP];
+    float *rows[GROUP];
+    uint8_t late[GROUP];
+    uint32_t late_count;
+};
+
+static inline __attribute__((always_inline)) void take(const struct bare_table *t, struct group *g,
+                                                       uint32_t i, const struct bucket *b, uint32_t bits,
+                                                       uint32_t row_floats, uint32_t row_lines)
+{
+    g->rows[i] = t->rows + (size_t)b->rows[__builtin_ctz(bits)] * row_floats;
+    for (uint32_t line = 0; line < row_lines; line++)
+        __builtin_prefetch(g->rows[i] + line * 16);
+}
+
+static inline __attribute__((always_inline)) void find(const struct bare_table *t, struct group *g,
+                                                       const uint64_t *keys, uint32_t count,
+                                                       uint32_t row_floats, uint32_t row_lines)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct bucket *b = g->buckets[i];
+        uint32_t bits = match(b, keys[i]);
+        if (__builtin_expect(bits != 0, 1)) {
+            take(t, g, i, b, bits, row_floats, row_lines);
+            continue;
+        }
+        g->buckets[i] = next(t, b);
+        __builtin_prefetch(g->buckets[i]);
+        __builtin_prefetch(g->buckets[i] + 1);
+        g->late[g->late_count++] = (uint8_t)i;
     }
+}
+
+static inline __attribute__((always_inline)) void find_late(const struct bare_table *t, struct group *g,
+                                                            const uint64_t *keys, uint32_t row_floats,
+                                                            uint32_t row_lines)
+{
+    for (uint32_t j = 0; j < g->late_count; j++) {
+        uint32_t i = g->late[j], bits;
+        struct bucket *b = g->buckets[i];
+        while ((bits = match(b, keys[i])) == 0)
+            b = next(t, b);
+        take(t, g, i, b, bits, row_floats, row_lines);
+    }
+}
+
+static inline uint32_t size_of_group(uint32_t key_count, uint32_t group)
+{
+    uint32_t left = key_count - group * GROUP;
+    return left < GROUP ? left : GROUP;
 }
 
 /* Walks the keys in groups whose misses overlap, and gives each row, in order, to `sink`. */
@@ -115,24 +165,25 @@ each_row(const struct bare_table *t, const uint64_t *keys, uint32_t key_count, u
          uint32_t row_lines, void (*sink)(const struct bare_table *t, void *arg, uint32_t i, float *row),
          void *arg)
 {
-    struct bucket *buckets[2][GROUP];
-    float *rows[2][GROUP];
-    uint32_t groups = (key_count + GROUP - 1) / GROUP;
-    for (uint32_t step = 0; step < groups + 2; step++) {
-        for (uint32_t i = step * GROUP; step < groups && i < key_count && i < (step + 1) * GROUP; i++) {
-            buckets[step % 2][i % GROUP] = home(t, keys[i]);
-            __builtin_prefetch(buckets[step % 2][i % GROUP]);
+    struct group groups[4];
+    uint32_t group_count = (key_count + GROUP - 1) / GROUP;
+    for (uint32_t step = 0; step < group_count + 3; step++) {
+        if (step < group_count) {
+            struct group *g = &groups[step % 4];
+            g->late_count = 0;
+            for (uint32_t i = 0; i < size_of_group(key_count, step); i++) {
+                g->buckets[i] = home(t, keys[step * GROUP + i]);
+                __builtin_prefetch(g->buckets[i]);
+            }
         }
-        uint32_t found = step - 1, used = step - 2;
-        for (uint32_t i = found * GROUP; step >= 1 && found < groups && i < key_count && i < step * GROUP;
-             i++) {
-            float *row = find(t, buckets[found % 2][i % GROUP], keys[i], row_floats);
-            for (uint32_t line = 0; line < row_lines; line++)
-                __builtin_prefetch(row + line * 16);
-            rows[found % 2][i % GROUP] = row;
-        }
-        for (uint32_t i = used * GROUP; step >= 2 && i < key_count && i < (used + 1) * GROUP; i++)
-            sink(t, arg, i, rows[used % 2][i % GROUP]);
+        uint32_t found = step - 1, late = step - 2, used = step - 3;
+        if (step >= 1 && found < group_count)
+            find(t, &groups[found % 4], keys + found * GROUP, size_of_group(key_count, found), row_floats,
+                 row_lines);
+        if (step >= 2 && late < group_count)
+            find_late(t, &groups[late % 4], keys + late * GROUP, row_floats, row_lines);
+        for (uint32_t i = 0; step >= 3 && i < size_of_group(key_count, used); i++)
+            sink(t, arg, used * GROUP + i, groups[used % 4].rows[i]);
     }
 }
 

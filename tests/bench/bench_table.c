@@ -4,7 +4,7 @@
  *    "target": 0.85}
  * Table and bare loop take turns, and each call's best turn counts: the machine's noise only ever slows down.
  *
- * bench_table [--optimizer sgd|adagrad] [THOUSANDS_OF_ROWS ...]   default: adagrad, 160 1000
+ * bench_table [--optimizer sgd|adagrad] [--only NAME] [THOUSANDS_OF_ROWS ...]   default: adagrad, all, 160 1000
  */
 #include <inttypes.h>
 #include <math.h>
@@ -29,6 +29,7 @@
 struct bench {
     uint64_t row_count;
     bool adagrad;
+    const char *only; /* of the comparisons below, by name; NULL: all */
     struct ps_arena *arena;
     struct ps_table *table;
     struct bare_table *bare;
@@ -92,6 +93,8 @@ static double mean(const double *us)
 static void compare(struct bench *b, const char *name, struct side side, struct side limit, double target)
 {
     double side_us[CALLS], limit_us[CALLS];
+    if (b->only != NULL && strcmp(b->only, name) != 0)
+        return;
     for (uint32_t i = 0; i < CALLS; i++)
         side_us[i] = limit_us[i] = INFINITY;
     for (uint32_t turn = 0; turn < TURNS; turn++) {
@@ -198,9 +201,9 @@ static void bench_close(struct bench *b)
     free(b->gradients);
 }
 
-static void run(uint64_t row_count, bool adagrad)
+static void run(uint64_t row_count, bool adagrad, const char *only)
 {
-    struct bench b = {.row_count = row_count, .adagrad = adagrad};
+    struct bench b = {.row_count = row_count, .adagrad = adagrad, .only = only};
     bench_open(&b);
     fill(&b);
     report_memory(&b);
@@ -222,29 +225,34 @@ static void run(uint64_t row_count, bool adagrad)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: bench_table [--optimizer sgd|adagrad] [THOUSANDS_OF_ROWS ...]\n");
+    fprintf(stderr, "usage: bench_table [--optimizer sgd|adagrad] [--only NAME] [THOUSANDS_OF_ROWS ...]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     bool adagrad = true;
+    const char *only = NULL;
     int first = 1;
-    if (argc > 2 && strcmp(argv[1], "--optimizer") == 0) {
-        adagrad = strcmp(argv[2], "adagrad") == 0;
-        if (!adagrad && strcmp(argv[2], "sgd") != 0)
+    for (; first + 1 < argc && argv[first][0] == '-'; first += 2) {
+        const char *value = argv[first + 1];
+        if (strcmp(argv[first], "--only") == 0)
+            only = value;
+        else if (strcmp(argv[first], "--optimizer") == 0 &&
+                 (strcmp(value, "sgd") == 0 || strcmp(value, "adagrad") == 0))
+            adagrad = strcmp(value, "adagrad") == 0;
+        else
             return usage();
-        first = 3;
     }
     if (argc == first) {
-        run(160000, adagrad);
-        run(1000000, adagrad);
+        run(160000, adagrad, only);
+        run(1000000, adagrad, only);
     }
     for (int i = first; i < argc; i++) {
         uint64_t thousands = strtoull(argv[i], NULL, 10);
         if (thousands < 1 || thousands > 1000000)
             return usage();
-        run(thousands * 1000, adagrad);
+        run(thousands * 1000, adagrad, only);
     }
     return 0;
 }

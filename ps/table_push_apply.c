@@ -1,0 +1,109 @@
+/* The rows of distinct keys, and the optimizer over them. */
+#include "ps/table_push_internal.h"
+
+/* What is under way: see struct ps_group. */
+struct apply {
+    const struct ps_distinct *distinct;
+    uint32_t count;
+    struct ps_group groups[PS_GROUPS];
+    struct ps_row_group rows[PS_GROUPS];
+};
+
+static __attribute__((cold, noinline)) struct ps_place place_of_new_row(struct ps_table *t, struct apply *a,
+                                                                        const struct ps_distinct *d)
+{
+    uint64_t rewrites = t->index.rewrites;
+    if (ps_table_row_create(t, d->key, d->hash) == NULL)
+        return (struct ps_place){.bucket = NULL};
+    if (t->index.rewrites != rewrites)
+        ps_groups_refresh(t, a->groups);
+    return ps_index_find(&t->index, d->key, d->hash);
+}
+
+static inline void group_seek(const struct ps_table *t, struct apply *a, uint32_t group)
+{
+    uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
+    struct ps_group *g = &a->groups[group % PS_GROUPS];
+    g->late_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        ps_group_seek(t, g, i, a->distinct[first + i].hash);
+}
+
+static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct ps_place place,
+                            const struct ps_distinct *d)
+{
+    if (__builtin_expect(t->cut_running, 0))
+        ps_table_cut_before_change(t, place);
+    float *row = ps_table_row(t, place);
+    ps_row_prefetch(row, t->layout.bytes);
+    out->values[out->count] = row;
+    out->states[out->count] = ps_table_row_state(t, row);
+    out->hashes[out->count] = d->hash;
+    out->gradients[out->count++] = d->gradient;
+}
+
+static inline void row_take_new(struct ps_table *t, struct apply *a, struct ps_row_group *out,
+                                const struct ps_distinct *d)
+{
+    struct ps_place place = place_of_new_row(t, a, d);
+    if (place.bucket != NULL)
+        row_take(t, out, place, d);
+}
+
+static inline void group_find(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
+                              uint32_t group)
+{
+    uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
+    struct ps_group *g = &a->groups[group % PS_GROUPS];
+    struct ps_row_group *out = &a->rows[group % PS_GROUPS];
+    out->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ps_distinct *d = &a->distinct[first + i];
+        struct ps_place place;
+        enum ps_found found = ps_group_find(t, g, i, d->key, &place);
+        if (__builtin_expect(found == PS_FOUND, 1))
+            row_take(t, out, place, d);
+        else if (found == PS_ABSENT && p->insert)
+            row_take_new(t, a, out, d);
+    }
+}
+
+static inline void group_find_late(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
+                                   uint32_t group)
+{
+    const struct ps_group *g = &a->groups[group % PS_GROUPS];
+    struct ps_row_group *out = &a->rows[group % PS_GROUPS];
+    for (uint32_t i = 0; i < g->late_count; i++) {
+        uint32_t late = g->late[i];
+        const struct ps_distinct *d = &a->distinct[group * PS_GROUP_KEYS + late];
+        struct ps_place place = ps_index_find_from(&t->index, g->homes[late], d->key, d->hash);
+        if (place.bucket != NULL)
+            row_take(t, out, place, d);
+        else if (p->insert)
+            row_take_new(t, a, out, d);
+    }
+}
+
+void ps_table_push_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
+{
+    struct apply a = {.distinct = p->distinct + first, .count = count};
+    uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
+    for (uint32_t step = 0; step < group_count + 3; step++) {
+        if (step < group_count)
+            group_seek(t, &a, step);
+        if (step >= 1 && step - 1 < group_count)
+            group_find(p, t, &a, step - 1);
+        if (step >= 2 && step - 2 < group_count)
+            group_find_late(p, t, &a, step - 2);
+        if (step >= 3) {
+            const struct ps_row_group *g = &a.rows[(step - 3) % PS_GROUPS];
+            found += g->count;
+            changed += t->half == NULL ? ps_optimizer_apply(&t->optimizer, p->learning_rate, g->values,
+                                                            g->states, g->gradients, g->count, t->dim)
+                                       : ps_table_half_apply(t, p->learning_rate, g);
+        }
+    }
+    t->counters.updates += changed;
+    t->counters.gradients_skipped += found - changed;
+    t->counters.gradients_without_row += count - found;
+}
