@@ -6,31 +6,7 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/auth.h"
-#include "pair.h"
-
-static struct pair p;
-
-static struct mr_endpoint *server(void)
-{
-    return p.ends[PAIR_SERVER].ep;
-}
-
-static const struct mr_wire_counters *served(void)
-{
-    return mr_endpoint_counters(server());
-}
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
-}
+#include "pair_fixture.h"
 
 /* The n-th packet of a side, kept to be played again. */
 static uint8_t kept[8][MR_UDP_BYTES_MAX];
@@ -329,25 +305,29 @@ static void packets_from_elsewhere_or_with_a_wrong_tag_are_dropped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(hello_retry_hello_accept, setup, teardown),
-        cmocka_unit_test_setup_teardown(accept_tells_core_map_and_last_step, setup, teardown),
-        cmocka_unit_test_setup_teardown(accept_tells_whose_queue_the_hello_came_in_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(without_the_key_nothing_comes_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_key_here_and_one_there_is_the_same, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_second_key_is_good_too, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_state_and_no_gain_before_the_cookie, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_cookie_is_for_one_address_and_for_a_while, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_changed_hello_is_not_proven, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_same_hello_again_gets_the_same_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_hello_for_another_core_is_not_ours, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_full_table_refuses, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_session_nobody_uses_is_forgotten_soon, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_silent_session_is_forgotten_and_an_idle_one_is_not, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_restarted_client_ends_its_old_sessions, setup, teardown),
-        cmocka_unit_test_setup_teardown(resets_are_short_and_limited, setup, teardown),
-        cmocka_unit_test_setup_teardown(packets_from_elsewhere_or_with_a_wrong_tag_are_dropped, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(hello_retry_hello_accept, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(accept_tells_core_map_and_last_step, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(accept_tells_whose_queue_the_hello_came_in_on, pair_configured,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(without_the_key_nothing_comes_back, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(no_key_here_and_one_there_is_the_same, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(the_second_key_is_good_too, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(no_state_and_no_gain_before_the_cookie, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(a_cookie_is_for_one_address_and_for_a_while, pair_configured,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_changed_hello_is_not_proven, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(the_same_hello_again_gets_the_same_session, pair_configured,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_hello_for_another_core_is_not_ours, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(a_full_table_refuses, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(a_session_nobody_uses_is_forgotten_soon, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(a_silent_session_is_forgotten_and_an_idle_one_is_not, pair_configured,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_restarted_client_ends_its_old_sessions, pair_configured,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(resets_are_short_and_limited, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(packets_from_elsewhere_or_with_a_wrong_tag_are_dropped,
+                                        pair_configured, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,40 +6,7 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
-
-static struct pair p;
-
-static struct mr_endpoint *client(void)
-{
-    return p.ends[PAIR_CLIENT].ep;
-}
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    pair_start(&p);
-    pair_open(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
-}
-
-static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n,
-                                  struct pair_packet *packet)
-{
-    return PAIR_DROP;
-}
-
-static enum pair_verdict drop_replies(struct pair *pair, enum pair_side from, uint32_t n,
-                                      struct pair_packet *packet)
-{
-    return from == PAIR_SERVER && packet->data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
-}
+#include "pair_fixture.h"
 
 /* ---- deadlines ---- */
 
@@ -402,27 +369,34 @@ static void calls_of_a_closed_session_end_as_cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(at_the_deadline_a_repeatable_call_has_missed_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(at_the_deadline_a_numbered_push_may_be_sent_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(at_the_deadline_a_push_never_sent_has_missed_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(before_the_session_is_up_it_is_unreachable, setup, teardown),
-        cmocka_unit_test_setup_teardown(away_is_unreachable_too, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_deadline_that_has_passed_ends_it_in_the_next_poll, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_server_is_told_how_much_time_is_left, setup, teardown),
-        cmocka_unit_test_setup_teardown(more_calls_than_slots_wait_their_turn, setup, teardown),
-        cmocka_unit_test_setup_teardown(higher_priority_goes_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_long_call_does_not_hold_up_the_others, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_ended_call_keeps_its_slot_until_it_is_answered, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_call_ended_before_it_was_sent_again_gives_its_slot_back, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(cancelled_while_it_waits_or_runs, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_large_call_cancelled_half_way_never_executes, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_cancelled_while_its_end_arrives_keeps_its_slot, setup, teardown),
-        cmocka_unit_test_setup_teardown(calls_max_and_memory_are_bounds, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_request_that_takes_all_memory_is_answered, setup, teardown),
-        cmocka_unit_test_setup_teardown(calls_of_a_closed_session_end_as_cancelled, setup, teardown),
+        cmocka_unit_test_setup_teardown(at_the_deadline_a_repeatable_call_has_missed_it, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(at_the_deadline_a_push_that_was_sent_has_an_unknown_outcome,
+                                        pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(at_the_deadline_a_numbered_push_may_be_sent_again, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(at_the_deadline_a_push_never_sent_has_missed_it, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(before_the_session_is_up_it_is_unreachable, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(away_is_unreachable_too, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_deadline_that_has_passed_ends_it_in_the_next_poll, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(the_server_is_told_how_much_time_is_left, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(more_calls_than_slots_wait_their_turn, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(higher_priority_goes_first, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(one_long_call_does_not_hold_up_the_others, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(an_ended_call_keeps_its_slot_until_it_is_answered, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_call_ended_before_it_was_sent_again_gives_its_slot_back,
+                                        pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(cancelled_while_it_waits_or_runs, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_large_call_cancelled_half_way_never_executes, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(one_cancelled_while_its_end_arrives_keeps_its_slot, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(calls_max_and_memory_are_bounds, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_request_that_takes_all_memory_is_answered, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(calls_of_a_closed_session_end_as_cancelled, pair_opened, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,20 +7,9 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
+#include "pair_fixture.h"
 
-static struct pair p;
 static uint8_t large[60000];
-
-static struct mr_endpoint *client(void)
-{
-    return p.ends[PAIR_CLIENT].ep;
-}
-
-static struct mr_endpoint *server(void)
-{
-    return p.ends[PAIR_SERVER].ep;
-}
 
 static void start(void)
 {
@@ -43,12 +32,6 @@ static int setup(void **state)
 /* For tests that start pairs of their own, and leave one behind. */
 static int no_setup(void **state)
 {
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
     return 0;
 }
 
@@ -232,12 +215,6 @@ static void a_long_call_is_asked_after_at_a_bounded_rate(void **state)
     assert_int_equal(c.ended, 1);
 }
 
-static enum pair_verdict lose_all(struct pair *pair, enum pair_side from, uint32_t n,
-                                  struct pair_packet *packet)
-{
-    return PAIR_DROP;
-}
-
 /* A stall that hits many calls at once: what is asked again goes together, as it did the first time. */
 static void probes_of_many_calls_share_packets(void **state)
 {
@@ -245,7 +222,7 @@ static void probes_of_many_calls_share_packets(void **state)
     struct pair_call calls[CALLS] = {0};
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, 10, large);
     uint32_t before = p.ends[PAIR_CLIENT].sent;
-    p.filter = lose_all;
+    p.filter = drop_all;
     for (uint32_t i = 0; i < CALLS; i++)
         pair_call(&p, &calls[i], MR_OP_ECHO, &tensor, 1, UINT64_MAX);
     pair_run(&p, 100);
@@ -299,7 +276,7 @@ static void what_is_sent_again_tells_the_time_that_is_left(void **state)
     struct pair_call c = {0};
     uint64_t deadline_us = p.now_us + 2000000;
     p.handler = note_deadline;
-    p.filter = lose_all;
+    p.filter = drop_all;
     pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, deadline_us);
     pair_run(&p, 700000);
     p.filter = NULL;
@@ -308,16 +285,10 @@ static void what_is_sent_again_tells_the_time_that_is_left(void **state)
     assert_in_range(seen_deadline_us, deadline_us, deadline_us + 2000); /* whole milliseconds */
 }
 
-static enum pair_verdict lose_replies(struct pair *pair, enum pair_side from, uint32_t n,
-                                      struct pair_packet *packet)
-{
-    return from == PAIR_SERVER && packet->data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
-}
-
 static void a_lost_push_reply_is_replayed_not_executed(void **state)
 {
     struct pair_call c = {0};
-    p.filter = lose_replies;
+    p.filter = drop_replies;
     pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
     pair_run(&p, 400000);
     assert_int_equal(p.executed, 1);
@@ -457,22 +428,22 @@ static void a_malformed_reply_ends_the_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(any_one_packet_may_be_lost, no_setup, teardown),
-        cmocka_unit_test_setup_teardown(any_one_packet_may_be_late, no_setup, teardown),
-        cmocka_unit_test_setup_teardown(any_one_packet_may_be_damaged, no_setup, teardown),
-        cmocka_unit_test_setup_teardown(any_run_of_packets_may_be_lost, no_setup, teardown),
-        cmocka_unit_test_setup_teardown(all_may_come_twice_and_in_any_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(heavy_loss_is_survived, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_lost_packet_costs_one_packet, no_setup, teardown),
-        cmocka_unit_test_setup_teardown(a_long_call_is_asked_after_at_a_bounded_rate, setup, teardown),
-        cmocka_unit_test_setup_teardown(probes_of_many_calls_share_packets, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_bundle_of_probes_asks_after_each, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_sent_again_tells_the_time_that_is_left, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_lost_push_reply_is_replayed_not_executed, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_client_without_memory_gets_the_reply_later, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_user_who_left_does_not_get_the_reply, setup, teardown),
-        cmocka_unit_test_setup_teardown(nonsense_from_the_server_is_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_malformed_reply_ends_the_call, setup, teardown),
+        cmocka_unit_test_setup_teardown(any_one_packet_may_be_lost, no_setup, pair_ended),
+        cmocka_unit_test_setup_teardown(any_one_packet_may_be_late, no_setup, pair_ended),
+        cmocka_unit_test_setup_teardown(any_one_packet_may_be_damaged, no_setup, pair_ended),
+        cmocka_unit_test_setup_teardown(any_run_of_packets_may_be_lost, no_setup, pair_ended),
+        cmocka_unit_test_setup_teardown(all_may_come_twice_and_in_any_order, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(heavy_loss_is_survived, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(one_lost_packet_costs_one_packet, no_setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_long_call_is_asked_after_at_a_bounded_rate, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(probes_of_many_calls_share_packets, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_bundle_of_probes_asks_after_each, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(what_is_sent_again_tells_the_time_that_is_left, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_lost_push_reply_is_replayed_not_executed, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_client_without_memory_gets_the_reply_later, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_user_who_left_does_not_get_the_reply, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(nonsense_from_the_server_is_dropped, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_malformed_reply_ends_the_call, setup, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

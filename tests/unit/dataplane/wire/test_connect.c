@@ -5,45 +5,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "pair.h"
-
-static struct pair p;
-
-static struct mr_endpoint *client(void)
-{
-    return p.ends[PAIR_CLIENT].ep;
-}
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    pair_start(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
-}
-
-static bool up(void)
-{
-    struct mr_session_info info;
-    mr_session_info(p.session, &info);
-    return info.up;
-}
+#include "pair_fixture.h"
 
 static enum pair_verdict drop_nth(struct pair *pair, enum pair_side from, uint32_t n,
                                   struct pair_packet *packet)
 {
     return pair->wire_packets - 1 == pair->drop_from ? PAIR_DROP : PAIR_PASS;
-}
-
-static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n,
-                                  struct pair_packet *packet)
-{
-    return PAIR_DROP;
 }
 
 static enum pair_verdict all_twice(struct pair *pair, enum pair_side from, uint32_t n,
@@ -313,19 +280,21 @@ static void an_unfounded_reset_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(any_packet_of_the_handshake_may_be_lost, setup, teardown),
-        cmocka_unit_test_setup_teardown(any_packet_of_the_handshake_may_come_twice, setup, teardown),
-        cmocka_unit_test_setup_teardown(keeps_knocking_at_a_bounded_rate, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stale_cookie_is_replaced, setup, teardown),
-        cmocka_unit_test_setup_teardown(restart_repeats_what_can_be_and_ends_the_rest, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_numbered_push_outlives_a_restart, setup, teardown),
-        cmocka_unit_test_setup_teardown(held_calls_wait_while_those_ahead_go, setup, teardown),
-        cmocka_unit_test_setup_teardown(those_ahead_stay_ahead_over_another_restart, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_call_that_was_never_sent_whole_is_sent_after_the_restart, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_forgotten_session_is_made_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(away_after_a_second_and_up_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_unfounded_reset_changes_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(any_packet_of_the_handshake_may_be_lost, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(any_packet_of_the_handshake_may_come_twice, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(keeps_knocking_at_a_bounded_rate, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(a_stale_cookie_is_replaced, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(restart_repeats_what_can_be_and_ends_the_rest, pair_started,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_numbered_push_outlives_a_restart, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(held_calls_wait_while_those_ahead_go, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(those_ahead_stay_ahead_over_another_restart, pair_started,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_call_that_was_never_sent_whole_is_sent_after_the_restart,
+                                        pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(a_forgotten_session_is_made_anew, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(away_after_a_second_and_up_again, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(an_unfounded_reset_changes_nothing, pair_started, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

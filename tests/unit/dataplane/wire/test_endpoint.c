@@ -6,15 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "pair.h"
-
-static struct pair p;
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    return 0;
-}
+#include "pair_fixture.h"
 
 static void defaults_are_those_of_the_header(void **state)
 {
@@ -201,15 +193,15 @@ static void each_side_alone_drops_the_others_packets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(defaults_are_those_of_the_header, setup),
-        cmocka_unit_test_setup(configurations_out_of_range_are_refused, setup),
-        cmocka_unit_test_setup(memory_may_be_the_owners, setup),
-        cmocka_unit_test_setup(destroying_with_calls_under_way_is_silent, setup),
-        cmocka_unit_test_setup(an_idle_pair_sleeps, setup),
-        cmocka_unit_test_setup(nothing_to_do_is_never, setup),
-        cmocka_unit_test_setup(time_does_not_run_backwards, setup),
-        cmocka_unit_test_setup(garbage_is_counted_and_never_answered, setup),
-        cmocka_unit_test_setup(each_side_alone_drops_the_others_packets, setup),
+        cmocka_unit_test_setup(defaults_are_those_of_the_header, pair_configured),
+        cmocka_unit_test_setup(configurations_out_of_range_are_refused, pair_configured),
+        cmocka_unit_test_setup(memory_may_be_the_owners, pair_configured),
+        cmocka_unit_test_setup(destroying_with_calls_under_way_is_silent, pair_configured),
+        cmocka_unit_test_setup(an_idle_pair_sleeps, pair_configured),
+        cmocka_unit_test_setup(nothing_to_do_is_never, pair_configured),
+        cmocka_unit_test_setup(time_does_not_run_backwards, pair_configured),
+        cmocka_unit_test_setup(garbage_is_counted_and_never_answered, pair_configured),
+        cmocka_unit_test_setup(each_side_alone_drops_the_others_packets, pair_configured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

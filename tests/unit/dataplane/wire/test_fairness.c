@@ -8,21 +8,15 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
+#include "pair_fixture.h"
 
 #define SESSIONS 1000u
 #define GREEDY   64u /* replies of the first session */
 
-static struct pair p;
 static struct mr_session *sessions[SESSIONS];
 static struct pair_call calls[SESSIONS + GREEDY];
 static uint32_t sent_to[SESSIONS], sent_of_call[GREEDY + 1]; /* segments */
 static bool swallow;
-
-static struct mr_endpoint *server(void)
-{
-    return p.ends[PAIR_SERVER].ep;
-}
 
 static enum pair_verdict count(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet)
 {
@@ -56,12 +50,6 @@ static void start(uint32_t n)
         pair_open(&p);
         sessions[i] = p.session;
     }
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
 }
 
 static void call(uint32_t i, struct mr_session *session, uint8_t op, uint8_t priority, uint32_t bytes)
@@ -269,14 +257,14 @@ static void one_call_alone_may_have_more_than_the_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_greedy_session_gets_no_more_than_the_others, teardown),
-        cmocka_unit_test_teardown(higher_priorities_go_first_and_leave_a_little, teardown),
-        cmocka_unit_test_teardown(within_a_session_too, teardown),
-        cmocka_unit_test_teardown(a_small_reply_passes_all_large_ones, teardown),
-        cmocka_unit_test_teardown(requests_share_a_short_window, teardown),
-        cmocka_unit_test_teardown(one_session_cannot_hold_all_memory, teardown),
-        cmocka_unit_test_teardown(requests_and_what_is_answered_later_count_too, teardown),
-        cmocka_unit_test_teardown(one_call_alone_may_have_more_than_the_share, teardown),
+        cmocka_unit_test_teardown(a_greedy_session_gets_no_more_than_the_others, pair_ended),
+        cmocka_unit_test_teardown(higher_priorities_go_first_and_leave_a_little, pair_ended),
+        cmocka_unit_test_teardown(within_a_session_too, pair_ended),
+        cmocka_unit_test_teardown(a_small_reply_passes_all_large_ones, pair_ended),
+        cmocka_unit_test_teardown(requests_share_a_short_window, pair_ended),
+        cmocka_unit_test_teardown(one_session_cannot_hold_all_memory, pair_ended),
+        cmocka_unit_test_teardown(requests_and_what_is_answered_later_count_too, pair_ended),
+        cmocka_unit_test_teardown(one_call_alone_may_have_more_than_the_share, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,12 +8,10 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
+#include "pair_fixture.h"
 
 #define PULL_BYTES 851968u /* 13312 rows of 16 floats */
 #define SESSIONS   8u
-
-static struct pair p;
 
 static struct link {
     uint32_t bits_per_us;      /* 1000 = 1 Gb/s; 0 = no limit */
@@ -56,12 +54,6 @@ static int setup(void **state)
     p.filter = through_the_link;
     pair_start(&p);
     pair_open(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
     return 0;
 }
 
@@ -293,15 +285,17 @@ static void requests_that_have_arrived_are_not_in_flight(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_idle_network_is_used_as_without_a_window, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_slow_link_is_filled_and_its_queue_kept_short, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_pulls_at_once_fit_into_the_switch, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_sleeping_client_is_soon_as_fast_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_client_that_looks_now_and_then_keeps_its_windows, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_request_into_the_void_starts_again_from_the_least, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_server_keeps_to_what_the_client_says, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_word_about_the_window_may_be_lost, setup, teardown),
-        cmocka_unit_test_setup_teardown(requests_that_have_arrived_are_not_in_flight, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_idle_network_is_used_as_without_a_window, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_slow_link_is_filled_and_its_queue_kept_short, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(many_pulls_at_once_fit_into_the_switch, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_sleeping_client_is_soon_as_fast_again, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_client_that_looks_now_and_then_keeps_its_windows, setup,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_request_into_the_void_starts_again_from_the_least, setup,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(the_server_keeps_to_what_the_client_says, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_word_about_the_window_may_be_lost, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(requests_that_have_arrived_are_not_in_flight, setup, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,26 +6,10 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
+#include "pair_fixture.h"
 
-static struct pair p;
 static uint8_t keys[3][MR_PSK_BYTES]; /* old, new, another */
 enum { OLD, NEW, OTHER };
-
-static struct mr_endpoint *server(void)
-{
-    return p.ends[PAIR_SERVER].ep;
-}
-
-static struct mr_endpoint *client(void)
-{
-    return p.ends[PAIR_CLIENT].ep;
-}
-
-static const struct mr_wire_counters *served(void)
-{
-    return mr_endpoint_counters(server());
-}
 
 static int setup(void **state)
 {
@@ -34,12 +18,6 @@ static int setup(void **state)
         memset(keys[i], 0x5a + i, MR_PSK_BYTES); /* the pair begins with the first */
     pair_start(&p);
     pair_open(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
     return 0;
 }
 
@@ -302,19 +280,19 @@ static void no_keys_at_all_is_no_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_whoever_has_a_key_gets_a_reset, setup, teardown),
-        cmocka_unit_test_setup_teardown(forged_ones_cost_a_bounded_number_of_looks, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_whoever_has_a_key_gets_a_reset, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(forged_ones_cost_a_bounded_number_of_looks, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_client_believes_a_reset_under_its_sessions_key_only, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(keys_are_rotated_under_large_messages, setup, teardown),
-        cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_flood_of_forged_packets, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_client_may_be_too_early, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_client_may_be_too_late, setup, teardown),
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_session, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(keys_are_rotated_under_large_messages, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_flood_of_forged_packets, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_client_may_be_too_early, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_client_may_be_too_late, setup, pair_ended),
         cmocka_unit_test_setup_teardown(what_is_under_way_under_the_old_key_is_taken_while_it_is_a_key, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_key_that_is_gone_opens_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_keys_at_all_is_no_key, setup, teardown),
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_key_that_is_gone_opens_nothing, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(no_keys_at_all_is_no_key, setup, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,31 +8,7 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
-
-static struct pair p;
-
-static struct mr_endpoint *server(void)
-{
-    return p.ends[PAIR_SERVER].ep;
-}
-
-static const struct mr_wire_counters *served(void)
-{
-    return mr_endpoint_counters(server());
-}
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
-}
+#include "pair_fixture.h"
 
 static void open_session(struct mr_session **out)
 {
@@ -243,11 +219,12 @@ static void an_idle_session_costs_less_than_4_kib(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_address_has_so_many_sessions, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_session_that_moves_counts_where_it_is, setup, teardown),
-        cmocka_unit_test_setup_teardown(hellos_of_one_address_are_limited, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_unproven_address_gets_no_more_than_it_sent, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_idle_session_costs_less_than_4_kib, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_address_has_so_many_sessions, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(a_session_that_moves_counts_where_it_is, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(hellos_of_one_address_are_limited, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(an_unproven_address_gets_no_more_than_it_sent, pair_configured,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(an_idle_session_costs_less_than_4_kib, pair_configured, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,32 +6,11 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
-
-static struct pair p;
-
-static struct mr_endpoint *server(void)
-{
-    return p.ends[PAIR_SERVER].ep;
-}
+#include "pair_fixture.h"
 
 static size_t server_memory(void)
 {
     return mr_endpoint_memory_used(server());
-}
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    pair_start(&p);
-    pair_open(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
 }
 
 static void call(struct pair_call *c, uint8_t op)
@@ -326,20 +305,23 @@ static void no_memory_for_the_reply_is_busy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_error_carries_its_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_reply_tells_its_sequence, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_later_call_in_the_slot_starts_without, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_long_text_is_cut, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_busy_answer_is_tried_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(later_keeps_the_request_as_it_was, setup, teardown),
-        cmocka_unit_test_setup_teardown(later_may_be_answered_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_late_answer_does_not_stretch_the_round_trip, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_answer_to_a_vanished_session_frees_its_request, setup, teardown),
-        cmocka_unit_test_setup_teardown(small_replies_are_given_back_soon, setup, teardown),
-        cmocka_unit_test_setup_teardown(kept_replies_survive_lost_acks_until_the_next, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_old_slots_ack_leaves_newer_calls_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(too_large_a_reply_is_said_so, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_memory_for_the_reply_is_busy, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_error_carries_its_text, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_reply_tells_its_sequence, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_later_call_in_the_slot_starts_without, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_long_text_is_cut, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_busy_answer_is_tried_again, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(later_keeps_the_request_as_it_was, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(later_may_be_answered_at_once, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_late_answer_does_not_stretch_the_round_trip, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(an_answer_to_a_vanished_session_frees_its_request, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(small_replies_are_given_back_soon, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(kept_replies_survive_lost_acks_until_the_next, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(an_old_slots_ack_leaves_newer_calls_alone, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(too_large_a_reply_is_said_so, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(no_memory_for_the_reply_is_busy, pair_opened, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

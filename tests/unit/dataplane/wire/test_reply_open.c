@@ -7,41 +7,16 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
+#include "pair_fixture.h"
 
 #define REPLY_BYTES 400000u
 #define HALF_BYTES  200000u
 
-static struct pair p;
 static struct mr_tensor reply; /* of the call answered last */
-
-static struct mr_endpoint *server(void)
-{
-    return p.ends[PAIR_SERVER].ep;
-}
-
-static struct mr_endpoint *client(void)
-{
-    return p.ends[PAIR_CLIENT].ep;
-}
 
 static const struct mr_wire_counters *counters(void)
 {
     return mr_endpoint_counters(server());
-}
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    pair_start(&p);
-    pair_open(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
 }
 
 static uint8_t pattern(uint32_t i)
@@ -322,15 +297,15 @@ static void nobody_has_what_is_not_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(parts_are_sent_while_it_is_open, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_last_segment_waits_for_the_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_small_one_waits_for_the_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(several_may_be_open_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(losses_heal_while_it_is_open, setup, teardown),
-        cmocka_unit_test_setup_teardown(requests_of_several_segments_may_have_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(its_session_may_end_meanwhile, setup, teardown),
-        cmocka_unit_test_setup_teardown(its_client_may_stop_waiting, setup, teardown),
-        cmocka_unit_test_setup_teardown(nobody_has_what_is_not_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(parts_are_sent_while_it_is_open, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(the_last_segment_waits_for_the_end, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_small_one_waits_for_the_end, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(several_may_be_open_at_once, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(losses_heal_while_it_is_open, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(requests_of_several_segments_may_have_one, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(its_session_may_end_meanwhile, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(its_client_may_stop_waiting, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(nobody_has_what_is_not_written, pair_opened, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,33 +6,7 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
-
-static struct pair p;
-
-static struct mr_endpoint *server(void)
-{
-    return p.ends[PAIR_SERVER].ep;
-}
-
-static const struct mr_wire_counters *served(void)
-{
-    return mr_endpoint_counters(server());
-}
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    pair_start(&p);
-    pair_open(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
-}
+#include "pair_fixture.h"
 
 /* ---- packets made by hand, under the session's key: what a client with the key and bad intentions can send ---- */
 
@@ -404,23 +378,25 @@ static void random_packets_under_the_key_do_no_harm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(executes_each_id_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_older_id_is_stale, setup, teardown),
-        cmocka_unit_test_setup_teardown(ids_may_leave_some_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_newer_id_while_executing_waits, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_newer_id_takes_over_a_request_that_was_never_whole, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_damaged_packet_is_not_looked_at, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_malformed_request_is_refused_once_and_for_all, setup, teardown),
-        cmocka_unit_test_setup_teardown(lengths_and_offsets_out_of_range_are_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_malformed_bundle_stops_where_it_breaks, setup, teardown),
+        cmocka_unit_test_setup_teardown(executes_each_id_once, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(an_older_id_is_stale, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(ids_may_leave_some_out, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_newer_id_while_executing_waits, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_newer_id_takes_over_a_request_that_was_never_whole, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_damaged_packet_is_not_looked_at, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_malformed_request_is_refused_once_and_for_all, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(lengths_and_offsets_out_of_range_are_dropped, pair_opened,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_malformed_bundle_stops_where_it_breaks, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(requests_of_a_bundle_are_announced_before_the_first_is_executed,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(time_left_counts_from_the_first_segment, setup, teardown),
-        cmocka_unit_test_setup_teardown(reports_gaps_and_answers_probes, setup, teardown),
-        cmocka_unit_test_setup_teardown(no_memory_is_busy_and_nothing_is_left, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_session_says_bye_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(random_packets_under_the_key_do_no_harm, setup, teardown),
+                                        pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(time_left_counts_from_the_first_segment, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(reports_gaps_and_answers_probes, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(no_memory_is_busy_and_nothing_is_left, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_session_says_bye_once, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(random_packets_under_the_key_do_no_harm, pair_opened, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

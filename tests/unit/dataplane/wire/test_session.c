@@ -5,40 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "pair.h"
-
-static struct pair p;
-
-static struct mr_endpoint *client(void)
-{
-    return p.ends[PAIR_CLIENT].ep;
-}
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    pair_start(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
-}
-
-static bool up(void)
-{
-    struct mr_session_info info;
-    mr_session_info(p.session, &info);
-    return info.up;
-}
-
-static enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n,
-                                  struct pair_packet *packet)
-{
-    return PAIR_DROP;
-}
+#include "pair_fixture.h"
 
 static void calls_made_before_it_is_up_wait(void **state)
 {
@@ -225,18 +192,20 @@ static void sessions_max_is_a_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(calls_made_before_it_is_up_wait, setup, teardown),
-        cmocka_unit_test_setup_teardown(two_sessions_to_one_core_do_not_mix, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_idle_session_finds_out_about_a_restart, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_idle_client_with_another_address_keeps_its_session, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(so_does_one_whose_key_was_changed_just_then, setup, teardown),
-        cmocka_unit_test_setup_teardown(close_says_bye_and_ends_calls, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_handler_may_close_the_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_large_reply_is_given_back_though_its_last_ack_is_lost, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(what_came_of_a_request_given_up_is_given_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(sessions_max_is_a_bound, setup, teardown),
+        cmocka_unit_test_setup_teardown(calls_made_before_it_is_up_wait, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(two_sessions_to_one_core_do_not_mix, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(an_idle_session_finds_out_about_a_restart, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(an_idle_client_with_another_address_keeps_its_session, pair_started,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(so_does_one_whose_key_was_changed_just_then, pair_started,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(close_says_bye_and_ends_calls, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(a_handler_may_close_the_session, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(a_large_reply_is_given_back_though_its_last_ack_is_lost, pair_started,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(what_came_of_a_request_given_up_is_given_back, pair_started,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(sessions_max_is_a_bound, pair_started, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,23 +6,7 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
-#include "pair.h"
-
-static struct pair p;
-
-static int setup(void **state)
-{
-    pair_init(&p);
-    pair_start(&p);
-    pair_open(&p);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    pair_stop(&p);
-    return 0;
-}
+#include "pair_fixture.h"
 
 static uint32_t bundles[2], plain[2];
 
@@ -203,14 +187,15 @@ static void replies_in_flight_stay_below_the_clients_buffer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_small_message_travels_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(small_messages_share_packets_both_ways, setup, teardown),
-        cmocka_unit_test_setup_teardown(messages_that_do_not_fit_together_go_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(bundling_may_be_switched_off, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_full_port_delays_and_loses_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_poll_keeps_to_its_budget, setup, teardown),
-        cmocka_unit_test_setup_teardown(large_messages_take_turns, setup, teardown),
-        cmocka_unit_test_setup_teardown(replies_in_flight_stay_below_the_clients_buffer, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_small_message_travels_alone, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(small_messages_share_packets_both_ways, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(messages_that_do_not_fit_together_go_alone, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(bundling_may_be_switched_off, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_full_port_delays_and_loses_nothing, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_poll_keeps_to_its_budget, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(large_messages_take_turns, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(replies_in_flight_stay_below_the_clients_buffer, pair_opened,
+                                        pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,62 @@
+#include "pair_fixture.h"
+
+struct pair p;
+
+struct mr_endpoint *client(void)
+{
+    return p.ends[PAIR_CLIENT].ep;
+}
+
+struct mr_endpoint *server(void)
+{
+    return p.ends[PAIR_SERVER].ep;
+}
+
+const struct mr_wire_counters *served(void)
+{
+    return mr_endpoint_counters(server());
+}
+
+bool up(void)
+{
+    struct mr_session_info info;
+    mr_session_info(p.session, &info);
+    return info.up;
+}
+
+int pair_configured(void **state)
+{
+    pair_init(&p);
+    return 0;
+}
+
+int pair_started(void **state)
+{
+    pair_init(&p);
+    pair_start(&p);
+    return 0;
+}
+
+int pair_opened(void **state)
+{
+    pair_init(&p);
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+int pair_ended(void **state)
+{
+    pair_stop(&p);
+    return 0;
+}
+
+enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet)
+{
+    return PAIR_DROP;
+}
+
+enum pair_verdict drop_replies(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet)
+{
+    return from == PAIR_SERVER && packet->data[3] == MR_PACKET_DATA ? PAIR_DROP : PAIR_PASS;
+}

@@ -1,0 +1,27 @@
+/* One pair for each test of a file, and what many of them do with it. */
+#ifndef TEST_PAIR_FIXTURE_H
+#define TEST_PAIR_FIXTURE_H
+
+#include "pair.h"
+
+extern struct pair p;
+
+struct mr_endpoint *client(void);
+struct mr_endpoint *server(void);
+/* The server's counters. */
+const struct mr_wire_counters *served(void);
+/* The session is. */
+bool up(void);
+
+/* cmocka's set-up: the pair is configured, and the test starts it; it is started; and its session is up. */
+int pair_configured(void **state);
+int pair_started(void **state);
+int pair_opened(void **state);
+int pair_ended(void **state);
+
+/* Filters. */
+enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet);
+enum pair_verdict drop_replies(struct pair *pair, enum pair_side from, uint32_t n,
+                               struct pair_packet *packet);
+
+#endif
