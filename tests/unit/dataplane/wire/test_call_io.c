@@ -199,107 +199,6 @@ static void one_lost_packet_costs_one_packet(void **state)
     assert_in_range(p.wire_packets, packets + 1, packets + 8);
 }
 
-static void a_long_call_is_asked_after_at_a_bounded_rate(void **state)
-{
-    struct pair_call c = {0};
-    pair_call(&p, &c, MR_OP_SAVE, NULL, 0, UINT64_MAX);
-    pair_run(&p, 2000000);
-    uint32_t before = p.ends[PAIR_CLIENT].sent;
-    pair_run(&p, 4000000);
-    assert_in_range(p.ends[PAIR_CLIENT].sent - before, 4000000 / MR_PTO_MAX_US - 1,
-                    4000000 / MR_PTO_MAX_US + 1);
-    assert_int_equal(p.executed, 1);
-    assert_int_equal(p.events[MR_SESSION_AWAY], 0);
-    mr_reply_status(server(), p.later[0], MR_OK);
-    pair_run(&p, 100);
-    assert_int_equal(c.ended, 1);
-}
-
-/* A stall that hits many calls at once: what is asked again goes together, as it did the first time. */
-static void probes_of_many_calls_share_packets(void **state)
-{
-    enum { CALLS = 40 };
-    struct pair_call calls[CALLS] = {0};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U8, 10, large);
-    uint32_t before = p.ends[PAIR_CLIENT].sent;
-    p.filter = drop_all;
-    for (uint32_t i = 0; i < CALLS; i++)
-        pair_call(&p, &calls[i], MR_OP_ECHO, &tensor, 1, UINT64_MAX);
-    pair_run(&p, 100);
-    uint32_t packets = p.ends[PAIR_CLIENT].sent - before;
-    assert_in_range(packets, 2, CALLS / 4);
-    pair_run(&p, 300000);
-    const struct mr_wire_counters *c = mr_endpoint_counters(client());
-    assert_true(c->segments_resent >= 2 * CALLS);
-    assert_int_equal(c->segments_resent % CALLS, 0);
-    assert_int_equal(c->probes, c->segments_resent);
-    uint32_t expected = before + (1 + (uint32_t)c->probes / CALLS) * packets;
-    assert_in_range(p.ends[PAIR_CLIENT].sent, expected, expected + 6); /* and the keep-alives */
-    p.filter = NULL;
-    pair_run(&p, 300000);
-    for (uint32_t i = 0; i < CALLS; i++)
-        assert_int_equal(calls[i].ended, 1);
-    assert_int_equal(p.executed, CALLS);
-}
-
-/* The server is at work on all of them: it says so about each, though they are asked after in one packet. */
-static void a_bundle_of_probes_asks_after_each(void **state)
-{
-    struct pair_call calls[8] = {0};
-    for (uint32_t i = 0; i < 8; i++)
-        pair_call(&p, &calls[i], MR_OP_SAVE, NULL, 0, UINT64_MAX);
-    pair_run(&p, 100);
-    uint32_t asked = p.ends[PAIR_CLIENT].sent, told = p.ends[PAIR_SERVER].sent;
-    for (int i = 0; i < 200 && p.ends[PAIR_CLIENT].sent == asked; i++)
-        pair_run(&p, 1000);
-    pair_run(&p, 100);
-    assert_int_equal(p.ends[PAIR_CLIENT].sent, asked + 1);
-    assert_int_equal(p.ends[PAIR_SERVER].sent, told + 8);
-    for (uint32_t i = 0; i < 8; i++) {
-        assert_true(calls[i].call->server_has);
-        mr_reply_status(server(), p.later[i], MR_OK);
-    }
-    pair_run(&p, 300000);
-    assert_int_equal(calls[7].ended, 1);
-}
-
-static uint64_t seen_deadline_us;
-
-static void note_deadline(void *app, struct mr_endpoint *ep, const struct mr_request *request)
-{
-    seen_deadline_us = request->deadline_us;
-    mr_reply_status(ep, request->ref, MR_OK);
-}
-
-static void what_is_sent_again_tells_the_time_that_is_left(void **state)
-{
-    struct pair_call c = {0};
-    uint64_t deadline_us = p.now_us + 2000000;
-    p.handler = note_deadline;
-    p.filter = drop_all;
-    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, deadline_us);
-    pair_run(&p, 700000);
-    p.filter = NULL;
-    pair_run(&p, 300000);
-    assert_int_equal(c.ended, 1);
-    assert_in_range(seen_deadline_us, deadline_us, deadline_us + 2000); /* whole milliseconds */
-}
-
-static void a_lost_push_reply_is_replayed_not_executed(void **state)
-{
-    struct pair_call c = {0};
-    p.filter = drop_replies;
-    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
-    pair_run(&p, 400000);
-    assert_int_equal(p.executed, 1);
-    assert_true(mr_endpoint_counters(server())->calls_replayed > 2);
-    p.filter = NULL;
-    pair_run(&p, 300000);
-    assert_int_equal(c.ended, 1);
-    assert_int_equal(c.status, MR_OK);
-    assert_int_equal(p.executed, 1);
-}
-
 static void a_client_without_memory_gets_the_reply_later(void **state)
 {
     pair_stop(&p);
@@ -435,11 +334,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_may_come_twice_and_in_any_order, setup, pair_ended),
         cmocka_unit_test_setup_teardown(heavy_loss_is_survived, setup, pair_ended),
         cmocka_unit_test_setup_teardown(one_lost_packet_costs_one_packet, no_setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_long_call_is_asked_after_at_a_bounded_rate, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(probes_of_many_calls_share_packets, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_bundle_of_probes_asks_after_each, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(what_is_sent_again_tells_the_time_that_is_left, setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_lost_push_reply_is_replayed_not_executed, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_client_without_memory_gets_the_reply_later, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_user_who_left_does_not_get_the_reply, setup, pair_ended),
         cmocka_unit_test_setup_teardown(nonsense_from_the_server_is_dropped, setup, pair_ended),
