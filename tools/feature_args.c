@@ -10,6 +10,12 @@ static const char *pick(const char *const *names, size_t count, uint32_t value)
     return value < count ? names[value] : "?";
 }
 
+const char *tool_schedule_name(uint32_t schedule)
+{
+    static const char *const names[] = {"constant", "linear", "cosine", "exponential"};
+    return pick(names, sizeof names / sizeof *names, schedule);
+}
+
 const char *tool_pooling_name(uint32_t pooling)
 {
     static const char *const names[] = {"sum", "mean", "sqrtn", "none"};
@@ -46,11 +52,19 @@ void tool_feature_args_init(struct tool_feature_args *args,
         {"init-a", TOOL_FLOAT, &f->init_a, "X", "constant: value; uniform: low; normal: mean"},
         {"init-b", TOOL_FLOAT, &f->init_b, "X", "uniform: high; normal: standard deviation"},
         {"seed", TOOL_U64, &f->seed, "N", "of initial values and of the key hash; default 0"},
-        {"optimizer", TOOL_STRING, &args->optimizer, "NAME", "sgd (default), adagrad, ..."},
+        {"optimizer", TOOL_STRING, &args->optimizer, "NAME",
+         "sgd (default), momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl, group_ftrl"},
         {"optimizer-args", TOOL_STRING, &args->optimizer_args, "X,X,..",
-         "adagrad: initial accumulator, epsilon; default 0,1e-10"},
+         "see docs/optimizers.md; those not given have their defaults"},
         {"learning-rate", TOOL_FLOAT, &f->learning_rate, "X", "default 0.01"},
-        {"weight-decay", TOOL_FLOAT, &f->weight_decay, "X", "L2, on the rows that a push touches"},
+        {"schedule", TOOL_STRING, &args->schedule, "NAME",
+         "of the learning rate: constant (default), linear, cosine, exponential"},
+        {"schedule-steps", TOOL_U32, &f->schedule_steps, "N", "from --learning-rate to --learning-rate-end"},
+        {"schedule-warmup-steps", TOOL_U32, &f->schedule_warmup_steps, "N",
+         "before, from 0 up to --learning-rate"},
+        {"learning-rate-end", TOOL_FLOAT, &f->learning_rate_end, "X", "where the schedule ends"},
+        {"weight-decay", TOOL_FLOAT, &f->weight_decay, "X",
+         "L2, on the rows that a push touches; adamw: decoupled"},
         {"clip-value", TOOL_FLOAT, &f->clip_value, "X", "of each gradient element; 0 is off"},
         {"clip-norm", TOOL_FLOAT, &f->clip_norm, "X", "of each row's gradient; 0 is off"},
         {"pooling", TOOL_STRING, &args->pooling, "NAME", "tables: sum (default), mean, sqrtn, none"},
@@ -124,8 +138,34 @@ static bool take_optimizer_arg(struct mr_feature *f, uint32_t i, const char *par
     return tool_parse_float(part, &f->optimizer_args[i]);
 }
 
+static const char *wanted_args(uint32_t optimizer)
+{
+    switch (optimizer) {
+    case MR_OPT_MOMENTUM:
+        return "--optimizer-args of momentum must be momentum and dampening, both from 0 to below 1, and 1 "
+               "for "
+               "Nesterov, which needs momentum and no dampening";
+    case MR_OPT_ADAGRAD:
+    case MR_OPT_ROWWISE_ADAGRAD:
+        return "--optimizer-args of adagrad must be 0 or more, and not both 0";
+    case MR_OPT_ADAM:
+    case MR_OPT_ADAMW:
+        return "--optimizer-args of adam must be beta1 and beta2, both from 0 to below 1, and epsilon above "
+               "0";
+    case MR_OPT_FTRL:
+        return "--optimizer-args of ftrl must be initial accumulator and beta, not both 0, l1 and l2, none "
+               "below 0";
+    case MR_OPT_GROUP_FTRL:
+        return "--optimizer-args of group_ftrl must be initial accumulator and beta, not both 0, l1, l2 and "
+               "l21, "
+               "none below 0";
+    default:
+        return "--optimizer-args must be numbers";
+    }
+}
+
 /* What a field that mr_feature_check() refuses should have been. */
-static const char *wanted(const char *field)
+static const char *wanted(const char *field, uint32_t optimizer)
 {
     static const struct {
         const char *field, *text;
@@ -135,10 +175,14 @@ static const char *wanted(const char *field)
         {"dims", "--shape must have 0 to 4 dimensions of at least 1, and fit in a node's memory"},
         {"dtype", "--dtype must be f32, f16 or bf16"},
         {"learning_rate", "--learning-rate must be above 0"},
-        {"optimizer_args", "--optimizer-args of adagrad must be 0 or more, and not both 0"},
+        {"schedule_steps", "--schedule-steps must be 1 or more, and only with --schedule"},
+        {"learning_rate_end", "--learning-rate-end must be 0 or more, above 0 for ftrl and for --schedule "
+                              "exponential, and only with --schedule"},
         {"weight_decay", "--weight-decay must be 0 or more"},
         {"init_b", "--init-b must not be below --init-a (uniform), or 0 and more (normal)"},
     };
+    if (strcmp(field, "optimizer_args") == 0)
+        return wanted_args(optimizer);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (strcmp(field, texts[i].field) == 0)
             return texts[i].text;
@@ -185,10 +229,13 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
         !enum_value("dtype", args->dtype, dtype_name, &f.dtype, error, error_bytes) ||
         !enum_value("init", args->init, mr_initializer_name, &f.initializer, error, error_bytes) ||
         !enum_value("optimizer", args->optimizer, mr_optimizer_name, &f.optimizer, error, error_bytes) ||
+        !enum_value("schedule", args->schedule, tool_schedule_name, &f.schedule, error, error_bytes) ||
         !enum_value("pooling", args->pooling, tool_pooling_name, &f.pooling, error, error_bytes) ||
         !enum_value("admission", args->admission, tool_admission_name, &f.admission, error, error_bytes) ||
         !enum_value("eviction", args->eviction, tool_eviction_name, &f.eviction, error, error_bytes))
         return false;
+    if (args->optimizer)
+        mr_feature_set_optimizer(&f, (enum mr_optimizer)f.optimizer);
     if (args->optimizer_args && !split(args->optimizer_args, sizeof f.optimizer_args / sizeof(float),
                                        take_optimizer_arg, &f, &count)) {
         (void)snprintf(error, error_bytes,
@@ -198,7 +245,7 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
     }
     const char *field = mr_feature_check(&f);
     if (field) {
-        const char *text = wanted(field);
+        const char *text = wanted(field, f.optimizer);
         (void)snprintf(error, error_bytes, "%s%s", text ? text : "out of range: ", text ? "" : field);
         return false;
     }

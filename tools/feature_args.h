@@ -11,10 +11,10 @@
 struct tool_feature_args {
     struct mr_feature feature; /* numbers are parsed straight into it */
     uint32_t dim;
-    const char *shape, *dtype, *optimizer, *optimizer_args, *init, *pooling, *admission, *eviction;
+    const char *shape, *dtype, *optimizer, *optimizer_args, *schedule, *init, *pooling, *admission, *eviction;
 };
 
-#define TOOL_FEATURE_OPTION_COUNT 19u
+#define TOOL_FEATURE_OPTION_COUNT 23u
 
 /* Defaults, and the option table's rows for them. */
 void tool_feature_args_init(struct tool_feature_args *args,
@@ -25,6 +25,7 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
 
 /* "table f32[16]", "variable f32[3,4]" */
 void tool_feature_shape(const struct mr_feature *f, char *out, size_t out_bytes);
+const char *tool_schedule_name(uint32_t schedule);
 const char *tool_pooling_name(uint32_t pooling);
 const char *tool_admission_name(uint32_t admission);
 const char *tool_eviction_name(uint32_t eviction);

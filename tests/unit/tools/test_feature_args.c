@@ -40,7 +40,7 @@ static void test_a_table_with_everything(void **state)
                      "--clip-norm", "4", "--pooling", "mean", "--admission", "sightings", "--admission-arg",
                      "2", "--eviction", "lru", "--eviction-arg", "5", "--capacity-rows", "1000"));
     struct mr_feature wanted = mr_feature_table("user.id", 16);
-    wanted.optimizer = MR_OPT_ADAGRAD;
+    mr_feature_set_optimizer(&wanted, MR_OPT_ADAGRAD);
     wanted.optimizer_args[0] = 0.5f;
     wanted.optimizer_args[1] = 1e-10f;
     wanted.learning_rate = 0.1f;
@@ -84,6 +84,24 @@ static void test_optimizer_args_not_given_keep_their_default(void **state)
     assert_true(
         MAKE("table", "t", &f, "--dim", "8", "--optimizer", "rowwise_adagrad", "--optimizer-args", "1"));
     assert_true(f.optimizer_args[0] == 1.0f && f.optimizer_args[1] == 1e-10f);
+    assert_true(MAKE("table", "t", &f, "--dim", "8", "--optimizer", "adamw", "--optimizer-args", "0.8"));
+    assert_true(f.optimizer == MR_OPT_ADAMW && f.optimizer_args[0] == 0.8f);
+    assert_true(f.optimizer_args[1] == 0.999f && f.optimizer_args[2] == 1e-8f);
+    assert_true(MAKE("table", "t", &f, "--dim", "8", "--optimizer", "ftrl"));
+    assert_true(f.optimizer_args[0] == 0.0f && f.optimizer_args[1] == 1.0f);
+}
+
+static void test_schedules(void **state)
+{
+    (void)state;
+    struct mr_feature f, wanted = mr_feature_table("t", 8);
+    assert_true(MAKE("table", "t", &f, "--dim", "8", "--schedule", "cosine", "--schedule-steps", "1000",
+                     "--schedule-warmup-steps", "50", "--learning-rate-end", "0.001"));
+    wanted.schedule = MR_SCHEDULE_COSINE;
+    wanted.schedule_steps = 1000;
+    wanted.schedule_warmup_steps = 50;
+    wanted.learning_rate_end = 0.001f;
+    assert_memory_equal(&f, &wanted, sizeof f);
 }
 
 static void expect(bool made, const char *text)
@@ -124,6 +142,15 @@ static void test_mistakes_are_named(void **state)
     expect(MAKE("table", "t", &f, "--dim", "4", "--learning-rate", "0"), "--learning-rate must be above 0");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "adagrad", "--optimizer-args", "0,0"),
            "--optimizer-args of adagrad");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "adam", "--optimizer-args", "1"),
+           "--optimizer-args of adam");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "ftrl", "--optimizer-args", "0,1,0,0,1"),
+           "--optimizer-args of ftrl");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "momentum", "--optimizer-args", "0.9,0.1,1"),
+           "--optimizer-args of momentum");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--schedule", "step"), "constant linear cosine exponential");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--schedule", "linear"), "--schedule-steps must");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--learning-rate-end", "1"), "--learning-rate-end must");
     assert_memory_equal(&f, &before, sizeof f);
 }
 
@@ -151,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_a_table_with_everything),
         cmocka_unit_test(test_defaults_are_the_librarys),
         cmocka_unit_test(test_optimizer_args_not_given_keep_their_default),
+        cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_mistakes_are_named),
         cmocka_unit_test(test_shapes_for_people),
     };

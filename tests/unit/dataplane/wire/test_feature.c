@@ -125,10 +125,78 @@ static void optimizers_are_checked(void **state)
     REFUSED(table, (f.optimizer = MR_OPT_ROWWISE_ADAGRAD, f.optimizer_args[1] = 0.0f), "optimizer_args");
     TAKEN(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[1] = 1e-10f));
     TAKEN(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[0] = 0.1f));
+    REFUSED(table, (f.optimizer = MR_OPT_ADAGRAD, f.optimizer_args[2] = 1.0f), "optimizer_args");
     REFUSED(table, f.weight_decay = -0.1f, "weight_decay");
     REFUSED(table, f.weight_decay = NAN, "weight_decay");
     REFUSED(table, f.clip_value = -1.0f, "clip_value");
     REFUSED(table, f.clip_norm = INFINITY, "clip_norm");
+}
+
+/* Torch's, where torch has it. */
+static void optimizers_have_defaults(void **state)
+{
+    static const float wanted[][MR_OPTIMIZER_ARGS] = {
+        [MR_OPT_SGD] = {0, 1e-10f},
+        [MR_OPT_MOMENTUM] = {0.9f},
+        [MR_OPT_ADAGRAD] = {0, 1e-10f},
+        [MR_OPT_ROWWISE_ADAGRAD] = {0, 1e-10f},
+        [MR_OPT_ADAM] = {0.9f, 0.999f, 1e-8f},
+        [MR_OPT_ADAMW] = {0.9f, 0.999f, 1e-8f},
+        [MR_OPT_FTRL] = {0, 1},
+        [MR_OPT_GROUP_FTRL] = {0, 1},
+    };
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+        struct mr_feature f = table();
+        memset(f.optimizer_args, 0x40, sizeof f.optimizer_args);
+        mr_feature_set_optimizer(&f, (enum mr_optimizer)kind);
+        assert_null(mr_feature_check(&f));
+        assert_int_equal(f.optimizer, kind);
+        assert_memory_equal(f.optimizer_args, wanted[kind], sizeof f.optimizer_args);
+    }
+    REFUSED(table, mr_feature_set_optimizer(&f, (enum mr_optimizer)77), "optimizer");
+}
+
+/* An optimizer with one of its arguments changed. */
+static const char *with_arg(enum mr_optimizer optimizer, uint32_t i, float value)
+{
+    struct mr_feature f = table();
+    mr_feature_set_optimizer(&f, optimizer);
+    f.optimizer_args[i] = value;
+    return mr_feature_check(&f);
+}
+
+static void arguments_are_checked(void **state)
+{
+    static const struct {
+        enum mr_optimizer optimizer;
+        uint32_t arg;
+        float good, bad;
+    } cases[] = {
+        {MR_OPT_MOMENTUM, 0, 0.0f, 1.0f},   {MR_OPT_MOMENTUM, 0, 0.99f, -0.1f},
+        {MR_OPT_MOMENTUM, 1, 0.5f, 1.0f},   {MR_OPT_MOMENTUM, 2, 1.0f, 0.5f},
+        {MR_OPT_MOMENTUM, 3, 0.0f, 0.1f},   {MR_OPT_ROWWISE_ADAGRAD, 2, 0.0f, 1.0f},
+        {MR_OPT_ADAM, 0, 0.0f, 1.0f},       {MR_OPT_ADAM, 1, 0.0f, -0.5f},
+        {MR_OPT_ADAM, 2, 1.0f, 0.0f},       {MR_OPT_ADAM, 3, 0.0f, 1.0f},
+        {MR_OPT_ADAMW, 1, 0.5f, 1.0f},      {MR_OPT_ADAMW, 2, 1e-6f, -1.0f},
+        {MR_OPT_FTRL, 0, 0.1f, -0.1f},      {MR_OPT_FTRL, 1, 2.0f, 0.0f},
+        {MR_OPT_FTRL, 2, 3.0f, -1.0f},      {MR_OPT_FTRL, 3, 3.0f, -1.0f},
+        {MR_OPT_FTRL, 4, 0.0f, 1.0f},       {MR_OPT_GROUP_FTRL, 4, 1.0f, -1.0f},
+        {MR_OPT_GROUP_FTRL, 5, 0.0f, 1.0f},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_null(with_arg(cases[i].optimizer, cases[i].arg, cases[i].good));
+        const char *named = with_arg(cases[i].optimizer, cases[i].arg, cases[i].bad);
+        assert_non_null(named);
+        assert_string_equal(named, "optimizer_args");
+    }
+    /* Nesterov as torch has it */
+    REFUSED(table,
+            (f.optimizer = MR_OPT_MOMENTUM, f.optimizer_args[0] = 0.9f, f.optimizer_args[1] = 0.1f,
+             f.optimizer_args[2] = 1.0f),
+            "optimizer_args");
+    REFUSED(table, (f.optimizer = MR_OPT_MOMENTUM, f.optimizer_args[1] = 0.0f, f.optimizer_args[2] = 1.0f),
+            "optimizer_args");
+    TAKEN(table, (f.optimizer = MR_OPT_FTRL, f.optimizer_args[0] = 0.1f, f.optimizer_args[1] = 0.0f));
 }
 
 static void schedules_are_checked(void **state)
@@ -142,6 +210,11 @@ static void schedules_are_checked(void **state)
     REFUSED(table, (f.schedule = MR_SCHEDULE_LINEAR, f.schedule_steps = 10, f.learning_rate_end = -0.1f),
             "learning_rate_end");
     REFUSED(table, (f.schedule = MR_SCHEDULE_EXPONENTIAL, f.schedule_steps = 10), "learning_rate_end");
+    TAKEN(table, (f.schedule = MR_SCHEDULE_LINEAR, f.schedule_steps = 10));
+    REFUSED(
+        table,
+        (mr_feature_set_optimizer(&f, MR_OPT_FTRL), f.schedule = MR_SCHEDULE_LINEAR, f.schedule_steps = 10),
+        "learning_rate_end"); /* it divides by the rate */
     TAKEN(table, (f.schedule = MR_SCHEDULE_EXPONENTIAL, f.schedule_steps = 10, f.learning_rate_end = 0.1f));
 }
 
@@ -276,6 +349,8 @@ int main(void)
         cmocka_unit_test(shapes_are_checked),
         cmocka_unit_test(initializers_are_checked),
         cmocka_unit_test(optimizers_are_checked),
+        cmocka_unit_test(optimizers_have_defaults),
+        cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(schedules_are_checked),
         cmocka_unit_test(rows_options_are_checked),
         cmocka_unit_test(any_changed_byte_is_a_difference),
