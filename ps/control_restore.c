@@ -32,8 +32,7 @@ static void add_on_core(struct ps_core *core, void *arg)
 }
 
 /* The checkpoint's features, checked as those of a Create are. */
-static enum mr_status read_catalog(const struct ps_reader *reader, uint32_t core_count,
-                                   struct ps_catalog *catalog, char *text)
+static enum mr_status read_catalog(const struct ps_reader *reader, struct ps_catalog *catalog, char *text)
 {
     catalog->count = 0;
     for (uint32_t i = 0; i < ps_reader_feature_count(reader); i++) {
@@ -47,11 +46,6 @@ static enum mr_status read_catalog(const struct ps_reader *reader, uint32_t core
             snprintf(text, PS_CONTROL_TEXT_BYTES, "feature %u (%.63s): %s", id, f->name,
                      field != NULL ? field : "its number or name is used twice, or out of range");
             return MR_CHECKPOINT_CORRUPT;
-        }
-        const char *refusal = ps_core_refusal(f, core_count);
-        if (refusal != NULL) {
-            snprintf(text, PS_CONTROL_TEXT_BYTES, "%.63s: %s", f->name, refusal);
-            return MR_UNSUPPORTED;
         }
         ps_catalog_add(catalog, id, f);
     }
@@ -88,7 +82,7 @@ static enum mr_status load(struct ps_control *c, struct ps_reader *reader, bool 
         snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
         return MR_NO_MEMORY;
     }
-    enum mr_status status = read_catalog(reader, c->node->core_count, catalog, text);
+    enum mr_status status = read_catalog(reader, catalog, text);
     if (status == MR_OK) {
         ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
         status = replace_state(c, reader, catalog, text);

@@ -14,23 +14,11 @@ struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
 
 /* ---- features ---- */
 
-const char *ps_core_refusal(const struct mr_feature *feature, uint32_t core_count)
-{
-    bool is_split = feature->kind == MR_TABLE && core_count > 1 &&
-                    (feature->pooling == MR_POOL_MEAN || feature->pooling == MR_POOL_SQRTN);
-    return is_split ? "pooling mean and sqrtn are not supported with several data cores" : NULL;
-}
-
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text)
 {
     assert(id >= 1 && id <= MR_FEATURE_MAX && core->features[id] == NULL);
     const char *what = "";
-    const char *refusal = ps_core_refusal(feature, core->node->core_count);
-    if (refusal != NULL) {
-        snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s", feature->name, refusal);
-        return MR_UNSUPPORTED;
-    }
     struct ps_feature *f = calloc(1, sizeof(*f));
     if (f == NULL) {
         snprintf(text, PS_CORE_TEXT_BYTES, "%s: no memory left", feature->name);

@@ -122,9 +122,6 @@ uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid);
 struct ps_core *ps_core_create(struct ps_node *node, uint32_t index);
 void ps_core_destroy(struct ps_core *core);
 
-/* NULL when a node of that many cores can hold the feature, else what stands against it. Each core holds a share of a bag,
- * and shares add up; a mean would need to know how many keys the whole bag has. */
-const char *ps_core_refusal(const struct mr_feature *feature, uint32_t core_count);
 /* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text);

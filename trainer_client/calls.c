@@ -1,6 +1,8 @@
 #include "trainer_client/calls.h"
 
+#include <math.h>
 #include <string.h>
+#include "dataplane/wire/convert.h"
 
 uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT])
 {
@@ -88,6 +90,27 @@ enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint
                              (unsigned long long)b + 1, offsets[b + 1], (unsigned long long)b, offsets[b]);
     }
     return MR_OK;
+}
+
+enum mr_status mrc_check_weights(const char *call, const float *weights, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && weights != NULL; i++) {
+        if (!isfinite(weights[i]))
+            return mrc_error(MR_INVALID_ARGUMENT, "%s: weights[%llu] is %g; weights are finite", call,
+                             (unsigned long long)i, (double)weights[i]);
+    }
+    return MR_OK;
+}
+
+enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options, enum mr_dtype *out)
+{
+    enum mr_dtype dtype = options == NULL ? MR_DTYPE_NONE : options->wire_dtype;
+
+    *out = dtype == MR_DTYPE_NONE ? MR_F32 : dtype;
+    if (mr_convert_knows(*out))
+        return MR_OK;
+    return mrc_error(MR_WRONG_DTYPE, "%s: options.wire_dtype is %s (%u); rows travel as f32, f16, bf16 or i8",
+                     call, mr_dtype_name(dtype), (unsigned)dtype);
 }
 
 enum mr_status mrc_call_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,

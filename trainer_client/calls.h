@@ -29,6 +29,16 @@ uint16_t mrc_variable_core(const struct mr_feature *variable,
 /* MR_INVALID_ARGUMENT unless offsets[0] is 0 and none is below the one before. */
 enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count);
 
+/* MR_INVALID_ARGUMENT unless all weights are finite; NULL is fine: there are none. */
+enum mr_status mrc_check_weights(const char *call, const float *weights, uint64_t count);
+/* Of which type rows travel in a call with these options. MR_WRONG_DTYPE for one that they cannot. */
+enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options, enum mr_dtype *out);
+/* What a lookup's flags say of it. */
+static inline uint32_t mrc_reply_dtype_flags(enum mr_dtype dtype)
+{
+    return dtype == MR_F32 ? 0 : (uint32_t)dtype << MR_LOOKUP_DTYPE_SHIFT;
+}
+
 /* The head of a feature's part in a push with these options. */
 static inline struct mr_push_head mrc_push_head(uint32_t feature, const struct mr_options *options)
 {

@@ -114,6 +114,10 @@ struct mr_options {
     uint64_t step;        /* the trainer's training step, kept by the server with each push */
     float
         learning_rate; /* of the gradients that this call pushes; 0 = the features' own, by their schedules */
+    /* What rows and their gradients are on the wire: f32 (also for 0), f16, bf16, or i8 with a scale for each row. Callers see f32
+     * all the same; dataplane/wire/convert.h says what is lost. A bag over several cores is lost so once per core. Variables are
+     * always f32. */
+    enum mr_dtype wire_dtype;
     struct mr_future **future; /* not NULL: asynchronous; receives the future */
     bool more; /* asynchronous: another call follows at once; this one may wait for it, to share its packet */
 };
@@ -162,6 +166,13 @@ MR_API enum mr_status mr_lookup(struct mr_client *client, const struct mr_option
 MR_API enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_options *options,
                                      uint32_t table, const uint64_t *keys, const uint32_t *offsets,
                                      uint32_t bag_count, struct mr_reply **reply);
+/* The same with a weight for each key: sum(w * x) / divisor, which is 1 (sum), sum(w) (mean) or sqrt(sum(w^2)) (sqrtn), as
+ * in TensorFlow's embedding_lookup_sparse (torch's EmbeddingBag allows weights with sums only). Weights are finite; zero and less
+ * are fine. A bag whose divisor comes out as 0 is all zeros, and its keys get a gradient of zeros. NULL: all are 1. */
+MR_API enum mr_status mr_lookup_weighted_bags(struct mr_client *client, const struct mr_options *options,
+                                              uint32_t table, const uint64_t *keys, const float *weights,
+                                              const uint32_t *offsets, uint32_t bag_count,
+                                              struct mr_reply **reply);
 /* gradients: [key_count, dim]. Repeated keys are summed, then the optimizer runs once per key. Applied at most once;
  * MR_UNKNOWN_OUTCOME, with the step, when the server was lost before it answered. With `replay` it is applied once all the
  * same, and must not be pushed again, unless mr_last_error() says that it was not sent: this tells, once, that pushes of
@@ -169,10 +180,17 @@ MR_API enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_o
 MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_options *options,
                                         uint32_t table, const uint64_t *keys, uint32_t key_count,
                                         uint32_t dim, const float *gradients);
-/* gradients: [bag_count, dim], of the bags' reduced values. */
+/* gradients: [bag_count, dim], of the bags' reduced values. A key gets its bag's, over the bag's divisor, times its weight: the
+ * same bits on any number of cores. */
 MR_API enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,
                                              uint32_t table, const uint64_t *keys, const uint32_t *offsets,
                                              uint32_t bag_count, uint32_t dim, const float *gradients);
+
+MR_API enum mr_status mr_push_gradients_weighted_bags(struct mr_client *client,
+                                                      const struct mr_options *options, uint32_t table,
+                                                      const uint64_t *keys, const float *weights,
+                                                      const uint32_t *offsets, uint32_t bag_count,
+                                                      uint32_t dim, const float *gradients);
 
 /* ---- batches ---- */
 
@@ -182,14 +200,14 @@ struct mr_batch_keys {
     uint32_t samples, slots;
     const uint64_t *keys;
     const uint32_t *offsets; /* [samples * slots + 1] */
+    const float *weights;    /* of the keys, as in mr_lookup_weighted_bags(); NULL: all are 1 */
 };
 /* Hub's side: the server looks the rows up now and keeps the result for mr_lookup_batch(). read_only: makes no rows, and the
- * batch is dropped after its lookup (evaluation). MR_BATCH_CACHE_FULL: feed again later. The same id again is fine.
- * MR_UNSUPPORTED for tables that do not pool by sum when the node has several cores: each adds up what it has. */
+ * batch is dropped after its lookup (evaluation). MR_BATCH_CACHE_FULL: feed again later. The same id again is fine. */
 MR_API enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options *options,
                                      uint64_t batch_id, const struct mr_batch_keys *tables,
                                      uint32_t table_count, bool read_only);
-/* Reply: f32 [samples, slots, dim], each bag summed. MR_UNKNOWN_BATCH, MR_BATCH_EXPIRED. */
+/* Reply: f32 [samples, slots, dim], each bag pooled. MR_UNKNOWN_BATCH, MR_BATCH_EXPIRED. */
 MR_API enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options,
                                       uint64_t batch_id, uint32_t table, struct mr_reply **reply);
 

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/op.h"
 #include "trainer_client/shard.h"
 
 static size_t aligned(size_t bytes)
@@ -47,42 +48,110 @@ void mrc_push_free(struct mrc_push *push)
     free(push);
 }
 
-/* A push with this core's share of the rows, to be filled in. */
-static struct mrc_push *new_share(const struct mrc_push *push, uint32_t keys, uint32_t bags)
-{
-    uint32_t dim = push->tensors[3].dims[1];
-    bool single = push->tensors[2].dims[0] == 0;
-    struct mr_tensor tensors[MRC_ROWS_TENSORS] = {push->tensors[0], mr_tensor_1d(MR_U64, keys, NULL),
-                                                  mr_tensor_1d(MR_U32, single ? 0 : bags + 1, NULL),
-                                                  mr_tensor_2d(MR_F32, single ? keys : bags, dim, NULL)};
+/* ---- pushes of rows: splitting and joining ---- */
 
-    return mrc_push_new(push->op, push->table, push->priority, push->step, tensors, MRC_ROWS_TENSORS);
+/* The tensors of one, by what they are. */
+struct parts {
+    struct mr_push_head head;
+    uint32_t keys, bags, dim; /* bags 0: a gradient per key */
+    enum mr_dtype dtype;
+    uint64_t *key;
+    uint32_t *offsets;
+    struct mrc_rows gradients;
+    float *weights, *divisors; /* NULL where there are none */
+};
+
+static struct parts parts_of(const struct mrc_push *push)
+{
+    const struct mr_tensor *t = push->tensors;
+    struct parts p = {.keys = t[1].dims[0],
+                      .bags = t[2].dims[0] == 0 ? 0 : t[2].dims[0] - 1,
+                      .dim = t[3].dims[1],
+                      .dtype = t[3].dtype,
+                      .key = t[1].data,
+                      .offsets = t[2].data,
+                      .gradients = mrc_rows_of(&t[3])};
+    uint32_t at = t[3].dtype == MR_I8 ? 5 : 4;
+
+    memcpy(&p.head, t[0].data, sizeof p.head);
+    if ((p.head.flags & MR_BAG_WEIGHTS) != 0)
+        p.weights = t[at++].data;
+    if ((p.head.flags & MR_BAG_DIVISORS) != 0)
+        p.divisors = t[at].data;
+    return p;
+}
+
+/* A push with room for parts of this shape, whose head is copied. */
+static struct mrc_push *new_push(const struct mrc_push *like, const struct parts *p)
+{
+    bool single = like->tensors[2].dims[0] == 0;
+    struct mr_tensor tensors[MRC_ROWS_TENSORS_MAX] = {mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &p->head),
+                                                      mr_tensor_1d(MR_U64, p->keys, NULL),
+                                                      mr_tensor_1d(MR_U32, single ? 0 : p->bags + 1, NULL)};
+    struct mr_tensor gradients = mr_tensor_2d(MR_F32, single ? p->keys : p->bags, p->dim, NULL);
+    uint32_t count = 3 + mr_rows_tensors(gradients, p->dtype, &tensors[3]);
+
+    if ((p->head.flags & MR_BAG_WEIGHTS) != 0)
+        tensors[count++] = mr_tensor_1d(MR_F32, p->keys, NULL);
+    if ((p->head.flags & MR_BAG_DIVISORS) != 0)
+        tensors[count++] = mr_tensor_1d(MR_F32, p->bags, NULL);
+    return mrc_push_new(like->op, like->table, like->priority, like->step, tensors, count);
+}
+
+/* Shares of bags have the divisors of the whole ones, unless they pool by sum. */
+static struct mrc_push *new_share(const struct mrc_push *push, const struct mr_feature *table,
+                                  const struct mrc_shard *shard, uint32_t core)
+{
+    struct parts p = parts_of(push);
+
+    if (push->tensors[2].dims[0] > 0 && mrc_pools_by_average(table->pooling))
+        p.head.flags |= MR_BAG_DIVISORS;
+    p.keys = shard->keys[core];
+    p.bags = shard->bags[core];
+    return new_push(push, &p);
+}
+
+static void fill_bag_share(const struct mrc_shard *shard, uint32_t core, uint32_t pooling,
+                           const struct parts *whole, const struct parts *share)
+{
+    mrc_shard_split_bag_rows(shard, core, &whole->gradients, whole->dim, &share->gradients);
+    if (share->divisors == NULL)
+        return;
+    if (whole->divisors != NULL)
+        mrc_shard_split_bag_floats(shard, core, whole->divisors, share->divisors);
+    else
+        mrc_shard_divisors(shard, core, pooling, whole->weights, whole->offsets, share->divisors);
 }
 
 static void fill_shares(struct mrc_shard *shard, uint32_t pooling, const struct mrc_push *push,
                         struct mrc_push *const shares[])
 {
-    const struct mr_tensor *t = push->tensors;
+    struct parts whole = parts_of(push), parts[MR_CORE_MAX];
     uint64_t *keys[MR_CORE_MAX] = {NULL};
     uint32_t *offsets[MR_CORE_MAX] = {NULL};
-    float *gradients[MR_CORE_MAX] = {NULL};
+    float *weights[MR_CORE_MAX] = {NULL};
+    struct mrc_rows gradients[MR_CORE_MAX] = {0};
 
     for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
         if (shares[core] == NULL)
             continue;
-        keys[core] = shares[core]->tensors[1].data;
-        offsets[core] = shares[core]->tensors[2].data;
-        gradients[core] = shares[core]->tensors[3].data;
+        parts[core] = parts_of(shares[core]);
+        keys[core] = parts[core].key;
+        offsets[core] = parts[core].offsets;
+        weights[core] = parts[core].weights;
+        gradients[core] = parts[core].gradients;
     }
-    if (t[2].dims[0] == 0) {
-        mrc_shard_split_keys(shard, t[1].data, keys);
-        mrc_shard_split_rows(shard, t[3].data, t[3].dims[1], gradients);
+    if (whole.weights != NULL)
+        mrc_shard_split_floats(shard, whole.weights, weights);
+    if (push->tensors[2].dims[0] == 0) {
+        mrc_shard_split_keys(shard, whole.key, keys);
+        mrc_shard_split_rows(shard, &whole.gradients, whole.dim, gradients);
         return;
     }
-    mrc_shard_split_bags(shard, pooling, t[1].data, t[2].data, t[2].dims[0] - 1, keys, offsets);
+    mrc_shard_split_bags(shard, whole.key, whole.offsets, whole.bags, keys, offsets);
     for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
         if (shares[core] != NULL)
-            mrc_shard_split_bag_rows(shard, core, t[3].data, t[3].dims[1], gradients[core]);
+            fill_bag_share(shard, core, pooling, &whole, &parts[core]);
     }
 }
 
@@ -101,7 +170,7 @@ bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR
         mrc_shard_bags(&shard, t[2].data, t[2].dims[0] - 1);
     for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++) {
         if (shard.keys[core] > 0)
-            ok = (shares[core] = new_share(push, shard.keys[core], shard.bags[core])) != NULL;
+            ok = (shares[core] = new_share(push, table, &shard, core)) != NULL;
     }
     if (ok)
         fill_shares(&shard, table->pooling, push, shares);
@@ -113,35 +182,40 @@ bool mrc_push_split(const struct mrc_push *push, const uint8_t partition_core[MR
     return ok;
 }
 
+/* Pieces are of one push: what comes with their bags is the same. */
 struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count)
 {
-    const struct mrc_push *first = pieces[0];
-    uint32_t keys = 0, bags = 0, dim = first->tensors[3].dims[1];
-    bool single = first->tensors[2].dims[0] == 0;
+    struct parts shape = parts_of(pieces[0]);
+    bool single = pieces[0]->tensors[2].dims[0] == 0;
 
+    shape.keys = shape.bags = 0;
     for (uint32_t i = 0; i < count; i++) {
-        keys += pieces[i]->tensors[1].dims[0];
-        bags += single ? 0 : pieces[i]->tensors[2].dims[0] - 1;
+        shape.keys += parts_of(pieces[i]).keys;
+        shape.bags += parts_of(pieces[i]).bags;
     }
-    struct mrc_push *push = new_share(first, keys, bags);
+    struct mrc_push *push = new_push(pieces[0], &shape);
 
     if (push == NULL)
         return NULL;
-    uint64_t *key = push->tensors[1].data;
-    uint32_t *offset = push->tensors[2].data, done = 0;
-    float *gradient = push->tensors[3].data;
+    struct parts to = parts_of(push);
+    uint32_t keys = 0, bags = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct mr_tensor *t = pieces[i]->tensors;
+        struct parts from = parts_of(pieces[i]);
+        uint32_t rows = single ? from.keys : from.bags;
 
-        memcpy(key + done, t[1].data, t[1].bytes);
-        memcpy(gradient, t[3].data, t[3].bytes);
-        gradient += (size_t)t[3].dims[0] * dim;
-        for (uint32_t b = 0; !single && b + 1 < t[2].dims[0]; b++)
-            *offset++ = done + ((const uint32_t *)t[2].data)[b];
-        done += t[1].dims[0];
+        memcpy(to.key + keys, from.key, from.keys * sizeof *to.key);
+        mrc_rows_move(&to.gradients, single ? keys : bags, &from.gradients, 0, rows, to.dim);
+        if (to.weights != NULL)
+            memcpy(to.weights + keys, from.weights, from.keys * sizeof *to.weights);
+        if (to.divisors != NULL)
+            memcpy(to.divisors + bags, from.divisors, from.bags * sizeof *to.divisors);
+        for (uint32_t b = 0; b < from.bags; b++)
+            to.offsets[bags + b] = keys + from.offsets[b];
+        keys += from.keys;
+        bags += from.bags;
     }
     if (!single)
-        *offset = done;
+        to.offsets[bags] = keys;
     return push;
 }

@@ -9,8 +9,10 @@
 #include "dataplane/wire/mr_tensor.h"
 #include "dataplane/wire/packet.h"
 
-/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients. A variable's has head and gradient. */
-#define MRC_ROWS_TENSORS 4u
+/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients, and what comes with these and with the bags.
+ * A variable's has head and gradient. */
+#define MRC_ROWS_TENSORS     4u
+#define MRC_ROWS_TENSORS_MAX 7u
 
 enum mrc_push_state {
     MRC_PUSH_NEW,   /* in no buffer */

@@ -92,7 +92,7 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
 
     if (feature == NULL) {
         mrc_replay_drop(from, push, MR_UNKNOWN_TABLE);
-    } else if (push->tensor_count != MRC_ROWS_TENSORS) {
+    } else if (push->tensor_count < MRC_ROWS_TENSORS) {
         uint16_t core = mrc_variable_core(feature, node->partition_core);
 
         if (!hand_over(client, core, from, push))

@@ -1,22 +1,20 @@
 #include "trainer_client/shard.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/bag.h"
 
 bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITION_COUNT], uint64_t seed,
                     const uint64_t *keys, uint32_t key_count, bool with_bags)
 {
     size_t n = key_count == 0 ? 1 : key_count;
-    size_t bag_bytes = with_bags ? sizeof *s->bag_of + sizeof *s->weight : 0;
+    size_t bag_bytes = with_bags ? sizeof *s->bag_of : 0;
     void *memory = malloc(n * (bag_bytes + 1));
 
     if (memory == NULL)
         return false;
     *s = (struct mrc_shard){.key_count = key_count, .memory = memory};
     if (with_bags) {
-        s->weight = memory;
-        memory = s->weight + n;
         s->bag_of = memory;
         memory = s->bag_of + n;
     }
@@ -41,25 +39,38 @@ void mrc_shard_split_keys(const struct mrc_shard *s, const uint64_t *keys, uint6
     }
 }
 
-void mrc_shard_split_rows(const struct mrc_shard *s, const float *rows, uint32_t dim, float *const out[])
+void mrc_shard_split_floats(const struct mrc_shard *s, const float *values, float *const out[])
 {
     uint32_t next[MR_CORE_MAX] = {0};
 
     for (uint32_t i = 0; i < s->key_count; i++) {
         uint8_t core = s->core_of[i];
 
-        memcpy(out[core] + (size_t)next[core]++ * dim, rows + (size_t)i * dim, dim * sizeof *rows);
+        out[core][next[core]++] = values[i];
     }
 }
 
-void mrc_shard_join_rows(const struct mrc_shard *s, const float *const in[], uint32_t dim, float *out)
+void mrc_shard_split_rows(const struct mrc_shard *s, const struct mrc_rows *rows, uint32_t dim,
+                          const struct mrc_rows out[])
 {
     uint32_t next[MR_CORE_MAX] = {0};
 
     for (uint32_t i = 0; i < s->key_count; i++) {
         uint8_t core = s->core_of[i];
 
-        memcpy(out + (size_t)i * dim, in[core] + (size_t)next[core]++ * dim, dim * sizeof *out);
+        mrc_rows_move(&out[core], next[core]++, rows, i, 1, dim);
+    }
+}
+
+void mrc_shard_join_rows(const struct mrc_shard *s, const struct mrc_rows in[], uint32_t dim, float *out)
+{
+    const struct mrc_rows whole = mrc_rows_f32(out);
+    uint32_t next[MR_CORE_MAX] = {0};
+
+    for (uint32_t i = 0; i < s->key_count; i++) {
+        uint8_t core = s->core_of[i];
+
+        mrc_rows_move(&whole, i, &in[core], next[core]++, 1, dim);
     }
 }
 
@@ -80,16 +91,7 @@ void mrc_shard_bags(struct mrc_shard *s, const uint32_t *offsets, uint32_t bag_c
     }
 }
 
-static float share(uint32_t pooling, uint32_t part_keys, uint32_t bag_keys)
-{
-    float ratio = (float)part_keys / (float)bag_keys;
-
-    if (pooling == MR_POOL_MEAN)
-        return ratio;
-    return pooling == MR_POOL_SQRTN ? sqrtf(ratio) : 1.0f;
-}
-
-/* Where a core's entries of bag_of and weight begin. */
+/* Where a core's entries of bag_of begin. */
 static uint32_t first_bag(const struct mrc_shard *s, uint32_t core)
 {
     uint32_t first = 0;
@@ -99,9 +101,8 @@ static uint32_t first_bag(const struct mrc_shard *s, uint32_t core)
     return first;
 }
 
-void mrc_shard_split_bags(struct mrc_shard *s, uint32_t pooling, const uint64_t *keys,
-                          const uint32_t *offsets, uint32_t bag_count, uint64_t *const keys_out[],
-                          uint32_t *const offsets_out[])
+void mrc_shard_split_bags(struct mrc_shard *s, const uint64_t *keys, const uint32_t *offsets,
+                          uint32_t bag_count, uint64_t *const keys_out[], uint32_t *const offsets_out[])
 {
     uint32_t next_key[MR_CORE_MAX] = {0}, next_bag[MR_CORE_MAX] = {0}, first[MR_CORE_MAX];
 
@@ -127,39 +128,61 @@ void mrc_shard_split_bags(struct mrc_shard *s, uint32_t pooling, const uint64_t 
             if (bag == s->bags[core] || offsets_out[core][bag] == next_key[core])
                 continue;
             s->bag_of[first[core] + bag] = b;
-            s->weight[first[core] + bag] =
-                share(pooling, next_key[core] - offsets_out[core][bag], end - begin);
             offsets_out[core][bag + 1] = next_key[core];
             next_bag[core]++;
         }
     }
 }
 
-void mrc_shard_split_bag_rows(const struct mrc_shard *s, uint32_t core, const float *rows, uint32_t dim,
-                              float *out)
+static float divisor_of(uint32_t pooling, const float *weights, const uint32_t *offsets, uint32_t bag)
 {
-    uint32_t first = first_bag(s, core);
+    uint32_t first = offsets[bag];
 
-    for (uint32_t j = 0; j < s->bags[core]; j++) {
-        const float *row = rows + (size_t)s->bag_of[first + j] * dim;
-        float weight = s->weight[first + j];
-
-        for (uint32_t d = 0; d < dim; d++)
-            out[(size_t)j * dim + d] = weight * row[d];
-    }
+    return mr_bag_divisor(pooling, weights == NULL ? NULL : weights + first, offsets[bag + 1] - first);
 }
 
-void mrc_shard_add_bag_rows(const struct mrc_shard *s, uint32_t core, const float *rows, uint32_t dim,
-                            float *out)
+void mrc_shard_divisors(const struct mrc_shard *s, uint32_t core, uint32_t pooling, const float *weights,
+                        const uint32_t *offsets, float *out)
 {
-    uint32_t first = first_bag(s, core);
+    const uint32_t *bag_of = s->bag_of + first_bag(s, core);
+
+    for (uint32_t j = 0; j < s->bags[core]; j++)
+        out[j] = divisor_of(pooling, weights, offsets, bag_of[j]);
+}
+
+void mrc_shard_split_bag_floats(const struct mrc_shard *s, uint32_t core, const float *values, float *out)
+{
+    const uint32_t *bag_of = s->bag_of + first_bag(s, core);
+
+    for (uint32_t j = 0; j < s->bags[core]; j++)
+        out[j] = values[bag_of[j]];
+}
+
+void mrc_shard_split_bag_rows(const struct mrc_shard *s, uint32_t core, const struct mrc_rows *rows,
+                              uint32_t dim, const struct mrc_rows *out)
+{
+    const uint32_t *bag_of = s->bag_of + first_bag(s, core);
+
+    for (uint32_t j = 0; j < s->bags[core]; j++)
+        mrc_rows_move(out, j, rows, bag_of[j], 1, dim);
+}
+
+void mrc_shard_add_bag_rows(const struct mrc_shard *s, uint32_t core, const struct mrc_rows *rows,
+                            uint32_t dim, float *scratch, float *out)
+{
+    const uint32_t *bag_of = s->bag_of + first_bag(s, core);
+    const struct mrc_rows expanded = mrc_rows_f32(scratch);
 
     for (uint32_t j = 0; j < s->bags[core]; j++) {
-        float *row = out + (size_t)s->bag_of[first + j] * dim;
-        float weight = s->weight[first + j];
+        const float *in = (const float *)rows->values + (size_t)j * dim;
+        float *sum = out + (size_t)bag_of[j] * dim;
 
+        if (rows->dtype != MR_F32) {
+            mrc_rows_move(&expanded, 0, rows, j, 1, dim);
+            in = scratch;
+        }
         for (uint32_t d = 0; d < dim; d++)
-            row[d] += weight * rows[(size_t)j * dim + d];
+            sum[d] += in[d];
     }
 }
 
@@ -180,4 +203,11 @@ void mrc_shard_split_csr(const struct mrc_shard *s, const uint64_t *keys, const 
     }
     for (uint32_t c = 0; c < core_count; c++)
         offsets_out[c][bag_count] = next[c];
+}
+
+void mrc_divisors(uint32_t pooling, const float *weights, const uint32_t *offsets, uint32_t bag_count,
+                  float *out)
+{
+    for (uint32_t b = 0; b < bag_count; b++)
+        out[b] = divisor_of(pooling, weights, offsets, b);
 }

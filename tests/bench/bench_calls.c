@@ -142,7 +142,7 @@ static void bench_lookup_batch(struct mr_client *client, const struct workload *
     uint64_t base = ((uint64_t)STREAM << 48) + ((uint64_t)bench_now_us() & 0xffffffffu) * 16;
     for (uint32_t i = 0; i < runs + 20; i++) {
         uint64_t batch = base + i;
-        struct mr_batch_keys keys = {w->table, SAMPLES, SLOTS, w->keys, w->offsets};
+        struct mr_batch_keys keys = {w->table, SAMPLES, SLOTS, w->keys, w->offsets, NULL};
         bench_check(mr_feed_sample(client, NULL, batch, &keys, 1, false), "feed_sample");
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();

@@ -44,15 +44,9 @@ static struct mr_feature bias_of(void)
     return f;
 }
 
-/* Nodes with several cores refuse tables that pool by mean: a batch's bags are reduced core by core. */
-static uint32_t second_pooling(void)
-{
-    return cores == 1 ? MR_POOL_MEAN : MR_POOL_SUM;
-}
-
 static void create_features(struct fixture *x)
 {
-    struct mr_feature features[3] = {table_of("rows", MR_POOL_SUM), table_of("means", second_pooling()),
+    struct mr_feature features[3] = {table_of("rows", MR_POOL_SUM), table_of("means", MR_POOL_MEAN),
                                      bias_of()};
     uint32_t ids[3];
 
@@ -139,11 +133,6 @@ static void test_create(void **state)
 
     assert_int_equal(mr_create(x->client, NULL, &same, 1, &id), MR_OK);
     assert_int_equal(id, x->table);
-    if (cores > 1) {
-        later.pooling = MR_POOL_MEAN;
-        assert_refused(mr_create(x->client, NULL, &later, 1, &id), MR_UNSUPPORTED, "pooling mean");
-        later.pooling = MR_POOL_SUM;
-    }
     other.learning_rate = 0.25f;
     assert_refused(mr_create(x->client, NULL, &other, 1, &id), MR_FEATURE_MISMATCH, "learning_rate");
     later.optimizer = MR_OPT_FTRL; /* with the arguments of another */
@@ -191,7 +180,7 @@ static void test_freeze(void **state)
 static void test_batches(void **state)
 {
     struct fixture *x = *state;
-    struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets};
+    struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
     uint64_t batch = UINT64_C(9) << 48, watermark, *bitmap;
     uint32_t words, key_count = x->offsets[BAGS];
     float *gradient = calloc(BAGS * DIM, sizeof *gradient);
@@ -238,8 +227,8 @@ static void test_batches(void **state)
 static void test_batches_refused(void **state)
 {
     struct fixture *x = *state;
-    struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets};
-    struct mr_batch_keys none = {77, SAMPLES, SLOTS, x->keys, x->offsets};
+    struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
+    struct mr_batch_keys none = {77, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
     float gradient[BAGS * DIM] = {0};
     struct mr_batch_gradient right = {x->table, mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, gradient)};
     struct mr_batch_gradient shape = {x->table, mr_tensor_3d(MR_F32, SLOTS, SAMPLES, DIM, gradient)};
@@ -269,7 +258,7 @@ static void test_batches_refused(void **state)
 static void test_batch_for_evaluation(void **state)
 {
     struct fixture *x = *state;
-    struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets};
+    struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->keys, x->offsets, NULL};
     struct mr_reply *reply;
     uint64_t id = UINT64_C(5) << 48;
 
@@ -313,7 +302,7 @@ static void test_rows(void **state)
 /* Of one key of a bag in its reduced value. */
 static float share(const struct fixture *x, uint32_t b)
 {
-    return second_pooling() == MR_POOL_MEAN ? 1.0f / (float)(x->offsets[b + 1] - x->offsets[b]) : 1.0f;
+    return 1.0f / (float)(x->offsets[b + 1] - x->offsets[b]);
 }
 
 static void test_bags(void **state)

@@ -330,7 +330,7 @@ static void test_feed(void **state)
 static void feed(struct fixture *x, uint64_t batch_id)
 {
     uint32_t offsets[BAGS + 1] = {0, 1, 2, 3, 4, 5, 6};
-    struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->mine, offsets};
+    struct mr_batch_keys keys = {x->table, SAMPLES, SLOTS, x->mine, offsets, NULL};
 
     assert_int_equal(mr_feed_sample(x->client, NULL, batch_id, &keys, 1, false), MR_OK);
 }

@@ -86,7 +86,7 @@ static void push_batch(struct mr_client *client, struct features f, uint64_t bat
     static uint64_t keys[BAGS * 3];
     static uint32_t offsets[BAGS + 1];
     static float gradients[BAGS * DIM], dense[VARIABLE_ELEMENTS];
-    struct mr_batch_keys table_keys = {f.table, SAMPLES, SLOTS, keys, offsets};
+    struct mr_batch_keys table_keys = {f.table, SAMPLES, SLOTS, keys, offsets, NULL};
     struct mr_batch_gradient pushed[2] = {
         {f.table, mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, gradients)},
         {f.variable, mr_tensor_1d(MR_F32, VARIABLE_ELEMENTS, dense)},
@@ -297,41 +297,6 @@ static void test_client_follows(void **state)
     check_client_follows(3, 1);
 }
 
-/* A mean over several cores' shares cannot be put together: the checkpoint is refused, and the node keeps what it has. */
-static void test_pooling_that_needs_one_core(void **state)
-{
-    struct node_fixture node;
-    struct mr_feature mean = mr_feature_table("mean", DIM);
-    static const char *const settings[] = {"checkpoint.restore=none", NULL};
-    uint32_t table;
-    uint64_t id = 77;
-
-    mean.pooling = MR_POOL_MEAN;
-    node_fixture_start(&node, 1, settings);
-
-    struct mr_client *client = node_fixture_connect(&node);
-
-    assert_int_equal(mr_create(client, NULL, &mean, 1, &table), MR_OK);
-    save(client);
-    mr_client_destroy(client);
-    node_fixture_kill(&node);
-    node_fixture_restart_with(&node, 3);
-    client = node_fixture_connect(&node);
-
-    static struct values v, kept;
-
-    struct features f = create(client);
-
-    train(client, f, 0, &v);
-    node_fixture_refused(mr_restore(client, NULL, NULL, 0, &id), MR_UNSUPPORTED, "pooling mean");
-    assert_int_equal(id, 77);
-    memcpy(&kept, &v, sizeof kept);
-    read_values(client, f, &kept);
-    assert_same(&kept, &v);
-    mr_client_destroy(client);
-    node_fixture_stop(&node);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -339,7 +304,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_af_xdp),
         cmocka_unit_test(test_restore_on_others),
         cmocka_unit_test(test_client_follows),
-        cmocka_unit_test(test_pooling_that_needs_one_core),
     };
 
     if (argc != 2) {

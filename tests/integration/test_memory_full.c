@@ -104,7 +104,7 @@ static void test_full(void **state)
     assert_int_equal(large_id, 77);
 
     /* Batches have memory of their own, so that training goes on with the rows there are. */
-    struct mr_batch_keys batch = {id, 1, 1, &first, offsets};
+    struct mr_batch_keys batch = {id, 1, 1, &first, offsets, NULL};
     struct mr_batch_gradient pushed = {id, mr_tensor_3d(MR_F32, 1, 1, DIM, gradient)};
     bool applied = false;
 

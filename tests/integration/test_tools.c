@@ -139,7 +139,6 @@ static void test_create(void **state)
     expect_refused(x, "ctl create variable other --shape 8 --dtype f16", 1, "dtype");
     expect_refused(x, "ctl create table other --dim 8 --optimizer ftrl --optimizer-args 0,0", 2, "of ftrl");
     expect_refused(x, "ctl create table other", 2, "--dim");
-    expect_refused(x, "ctl create table other --dim 8 --pooling mean", 1, "pooling mean");
     assert_int_equal(only_feature(x, &found), id);
 }
 

@@ -71,10 +71,6 @@ static void one_wrong_feature_takes_the_others_back(void **state)
     node_check(create(n, features, 3), MR_INVALID_ARGUMENT, "learning_rate");
     assert_int_equal(feature_count(n), 0);
     features[1].learning_rate = 1;
-    features[1].pooling = MR_POOL_MEAN; /* 3 cores cannot know how many keys the whole bag has */
-    node_check(create(n, features, 3), MR_UNSUPPORTED, "b: pooling mean");
-    assert_int_equal(feature_count(n), 0);
-    features[1].pooling = MR_POOL_SUM;
     node_check(create(n, features, 3), MR_OK, NULL);
     assert_int_equal(feature_count(n), 3);
 }

@@ -152,21 +152,6 @@ static void by_call_takes_the_state_back(void **state)
     check_values(n, table, 99);
 }
 
-static void what_the_cores_cannot_hold_is_refused_before_anything_is_lost(void **state)
-{
-    struct node_fixture *n = *state;
-    struct mr_feature f = node_table("mean", 0);
-    f.pooling = MR_POOL_MEAN;
-    node_create(n, &f);
-    uint64_t id = node_save(n);
-    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
-    node_restart(n, 2);
-    uint32_t table = make_table(n);
-    assert_int_equal(learn(n, table, BATCH(0)), 2);
-    node_check(node_restore(n, id), MR_UNSUPPORTED, "mean: pooling mean");
-    check_values(n, table, 99);
-}
-
 static uint32_t count_checkpoints(const struct node_fixture *n)
 {
     uint32_t count = 0;
@@ -268,7 +253,6 @@ int main(void)
         ON_1_CORE(from_2_cores_to_5),
         ON_1_CORE(from_3_cores_to_3),
         ON_1_CORE(by_call_takes_the_state_back),
-        ON_1_CORE(what_the_cores_cannot_hold_is_refused_before_anything_is_lost),
         ON_1_CORE(keeps_as_many_as_configured),
         ON_3_CORES(a_second_save_waits_for_the_first),
         ON_1_CORE(a_directory_that_cannot_be_written_is_named),

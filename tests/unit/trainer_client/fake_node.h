@@ -38,6 +38,7 @@ struct fake_batch {
     uint32_t feature, samples, slots, key_count;
     uint64_t *keys;
     uint32_t *offsets;
+    float *weights, *divisors; /* NULL: none were fed */
 };
 
 /* Which of one client's numbered pushes of a lane a core has applied. */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/rows.h"
 #include "dataplane/wire/op.h"
 
 static void reply(struct mr_endpoint *ep, const struct mr_request *r, struct mr_tensor *tensors,
@@ -42,11 +43,41 @@ static float *row_of(struct fake_feature *f, uint64_t key)
     return f->rows[at].values;
 }
 
-static float factor(const struct fake_feature *f, uint32_t keys)
+/* A call's bags, with what comes with them. */
+struct bags {
+    const uint64_t *keys;
+    const uint32_t *offsets; /* NULL: none */
+    uint32_t key_count, bag_count;
+    const float *weights, *divisors; /* NULL: none */
+};
+
+/* Takes what the flags say of the bags from the tensors behind them. */
+static void take_bag_tensors(struct bags *bags, uint32_t flags, const struct mr_tensor *t)
 {
+    if ((flags & MR_BAG_WEIGHTS) != 0)
+        bags->weights = (t++)->data;
+    if ((flags & MR_BAG_DIVISORS) != 0)
+        bags->divisors = t->data;
+}
+
+static float weight_of(const struct bags *b, uint32_t i)
+{
+    return b->weights == NULL ? 1 : b->weights[i];
+}
+
+static float divisor_of(const struct fake_feature *f, const struct bags *b, uint32_t bag)
+{
+    float sum = 0, squares = 0;
+
+    if (b->divisors != NULL)
+        return b->divisors[bag];
+    for (uint32_t i = b->offsets[bag]; i < b->offsets[bag + 1]; i++) {
+        sum += weight_of(b, i);
+        squares += weight_of(b, i) * weight_of(b, i);
+    }
     if (f->feature.pooling == MR_POOL_MEAN)
-        return 1.0f / (float)keys;
-    return f->feature.pooling == MR_POOL_SQRTN ? 1.0f / sqrtf((float)keys) : 1.0f;
+        return sum;
+    return f->feature.pooling == MR_POOL_SQRTN ? sqrtf(squares) : 1.0f;
 }
 
 /* The first key that this core does not own stops the call. */
@@ -63,20 +94,60 @@ static bool own_all(struct mr_endpoint *ep, const struct mr_request *r, const st
     return true;
 }
 
-static void reduce(struct fake_feature *f, const uint64_t *keys, const uint32_t *offsets, uint32_t bags,
-                   float *out)
+static void reduce(struct fake_feature *f, const struct bags *bags, float *out)
 {
     uint32_t dim = f->feature.dims[0];
 
-    memset(out, 0, (size_t)bags * dim * sizeof *out);
-    for (uint32_t b = 0; b < bags; b++) {
-        for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
-            const float *row = row_of(f, keys[i]);
+    memset(out, 0, (size_t)bags->bag_count * dim * sizeof *out);
+    for (uint32_t b = 0; b < bags->bag_count; b++) {
+        for (uint32_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
+            const float *row = row_of(f, bags->keys[i]);
 
             for (uint32_t d = 0; d < dim; d++)
-                out[(size_t)b * dim + d] += row[d] * factor(f, offsets[b + 1] - offsets[b]);
+                out[(size_t)b * dim + d] += row[d] * weight_of(bags, i) / divisor_of(f, bags, b);
         }
     }
+}
+
+/* Answers with these rows, in the type that the request asks for. Frees them. */
+static void reply_rows(struct mr_endpoint *ep, const struct mr_request *r, struct mr_tensor shape,
+                       float *rows)
+{
+    uint32_t wanted = r->message->preamble.flags >> MR_LOOKUP_DTYPE_SHIFT;
+    enum mr_dtype dtype = wanted == 0 ? MR_F32 : (enum mr_dtype)wanted;
+    struct mr_tensor t[MR_ROWS_TENSORS_MAX];
+    uint32_t dim = shape.dims[shape.rank - 1], count = mr_rows_tensors(shape, dtype, t);
+
+    if (!mr_reply_begin(ep, r->ref, MR_OK, t, count)) {
+        mr_reply_busy(ep, r->ref);
+    } else {
+        mr_convert_from_f32(dtype, t[0].data, dtype == MR_I8 ? t[1].data : NULL, rows,
+                            shape.bytes / sizeof *rows / dim, dim);
+        mr_reply_end(ep, r->ref);
+    }
+    free(rows);
+}
+
+static float *new_rows(struct mr_tensor shape)
+{
+    float *rows = malloc(shape.bytes + 1);
+
+    if (rows == NULL)
+        abort();
+    return rows;
+}
+
+/* The rows in these tensors, as f32, to be freed. */
+static float *rows_in(const struct mr_tensor *t)
+{
+    uint32_t dim = t->dims[t->rank - 1];
+    uint64_t elements = t->bytes / mr_dtype_bytes(t->dtype);
+    float *rows = malloc(elements * sizeof *rows + 1);
+
+    if (rows == NULL)
+        abort();
+    mr_convert_to_f32(t->dtype, rows, t->data, t->dtype == MR_I8 ? t[1].data : NULL, elements / dim, dim);
+    return rows;
 }
 
 static void node_info(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
@@ -146,49 +217,64 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
 static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     struct fake_feature *f = find(core->node, r->message->preamble.table, MR_TABLE);
-    const struct mr_tensor *keys = &r->message->tensors[0], *offsets = &r->message->tensors[1];
-    bool bags = r->message->preamble.tensor_count == 2;
+    const struct mr_tensor *t = r->message->tensors;
+    bool has_bags = r->message->preamble.tensor_count >= 2;
+    struct bags bags = {.keys = t[0].data, .key_count = t[0].dims[0]};
 
     if (f == NULL) {
         mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no table %u", r->message->preamble.table);
         return;
     }
-    if (!own_all(ep, r, core, f, keys->data, keys->dims[0]))
+    if (!own_all(ep, r, core, f, bags.keys, bags.key_count))
         return;
-    struct mr_tensor t =
-        mr_tensor_2d(MR_F32, bags ? offsets->dims[0] - 1 : keys->dims[0], f->feature.dims[0], NULL);
+    if (has_bags) {
+        bags.offsets = t[1].data;
+        bags.bag_count = t[1].dims[0] - 1;
+        take_bag_tensors(&bags, r->message->preamble.flags, t + 2);
+    }
+    uint32_t dim = f->feature.dims[0], count = has_bags ? bags.bag_count : bags.key_count;
+    struct mr_tensor shape = mr_tensor_2d(MR_F32, count, dim, NULL);
+    float *rows = new_rows(shape);
 
-    if (!mr_reply_begin(ep, r->ref, MR_OK, &t, 1)) {
-        mr_reply_busy(ep, r->ref);
-        return;
-    }
-    if (bags) {
-        reduce(f, keys->data, offsets->data, t.dims[0], t.data);
-    } else {
-        for (uint32_t i = 0; i < t.dims[0]; i++)
-            memcpy((float *)t.data + (size_t)i * t.dims[1], row_of(f, ((const uint64_t *)keys->data)[i]),
-                   t.dims[1] * sizeof(float));
-    }
-    mr_reply_end(ep, r->ref);
+    if (has_bags)
+        reduce(f, &bags, rows);
+    for (uint32_t i = 0; i < count && !has_bags; i++)
+        memcpy(rows + (size_t)i * dim, row_of(f, bags.keys[i]), dim * sizeof *rows);
+    reply_rows(ep, r, shape, rows);
+}
+
+static struct mr_push_head head_in(const struct mr_tensor *t)
+{
+    struct mr_push_head head;
+
+    memcpy(&head, t->data, sizeof head);
+    return head;
+}
+
+static float rate_of(const struct mr_push_head *head)
+{
+    return head->learning_rate > 0 ? head->learning_rate : 1;
 }
 
 /* Subtracts gradients of bags (of keys, where there are none) from the rows. */
-static void apply(struct fake_feature *f, const uint64_t *keys, uint32_t key_count, const uint32_t *offsets,
-                  uint32_t bags, const float *gradients)
+static void apply(struct fake_feature *f, const struct bags *bags, const struct mr_push_head *head,
+                  const struct mr_tensor *gradient)
 {
     uint32_t dim = f->feature.dims[0];
+    float *gradients = rows_in(gradient), rate = rate_of(head);
 
-    for (uint32_t i = 0; offsets == NULL && i < key_count; i++) {
+    for (uint32_t i = 0; bags->offsets == NULL && i < bags->key_count; i++) {
         for (uint32_t d = 0; d < dim; d++)
-            row_of(f, keys[i])[d] -= gradients[(size_t)i * dim + d];
+            row_of(f, bags->keys[i])[d] -= rate * gradients[(size_t)i * dim + d];
     }
-    for (uint32_t b = 0; offsets != NULL && b < bags; b++) {
-        for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
+    for (uint32_t b = 0; bags->offsets != NULL && b < bags->bag_count; b++) {
+        for (uint32_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
             for (uint32_t d = 0; d < dim; d++)
-                row_of(f, keys[i])[d] -=
-                    gradients[(size_t)b * dim + d] * factor(f, offsets[b + 1] - offsets[b]);
+                row_of(f, bags->keys[i])[d] -=
+                    rate * (gradients[(size_t)b * dim + d] / divisor_of(f, bags, b) * weight_of(bags, i));
         }
     }
+    free(gradients);
 }
 
 static bool variable_is_mine(struct mr_endpoint *ep, const struct mr_request *r, const struct fake_core *core,
@@ -199,17 +285,6 @@ static bool variable_is_mine(struct mr_endpoint *ep, const struct mr_request *r,
     mr_reply_error(ep, r->ref, MR_INVALID_ARGUMENT, "variable \"%s\" is not of core %u", f->feature.name,
                    core->index);
     return false;
-}
-
-/* Gradients are applied as they are, unless the push has a learning rate. */
-static void learn_at_rate(const struct mr_tensor *head, const struct mr_tensor *gradient)
-{
-    struct mr_push_head words;
-    float *values = gradient->data;
-
-    memcpy(&words, head->data, sizeof words);
-    for (uint64_t i = 0; i < gradient->bytes / sizeof *values && words.learning_rate > 0; i++)
-        values[i] *= words.learning_rate;
 }
 
 static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
@@ -237,9 +312,10 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     if (variable != NULL) {
         if (!variable_is_mine(ep, r, core, variable))
             return;
-        learn_at_rate(&t[0], &t[1]);
+        struct mr_push_head head = head_in(&t[0]);
+
         for (uint32_t i = 0; i < t[1].bytes / sizeof(float); i++)
-            variable->values[i] -= ((const float *)t[1].data)[i];
+            variable->values[i] -= rate_of(&head) * ((const float *)t[1].data)[i];
     } else if (table == NULL) {
         mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no feature %u", id);
         return;
@@ -250,8 +326,14 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     } else {
         if (!own_all(ep, r, core, table, t[1].data, t[1].dims[0]))
             return;
-        learn_at_rate(&t[0], &t[3]);
-        apply(table, t[1].data, t[1].dims[0], t[2].dims[0] == 0 ? NULL : t[2].data, t[3].dims[0], t[3].data);
+        struct mr_push_head head = head_in(&t[0]);
+        struct bags bags = {.keys = t[1].data,
+                            .key_count = t[1].dims[0],
+                            .offsets = t[2].dims[0] == 0 ? NULL : t[2].data,
+                            .bag_count = t[3].dims[0]};
+
+        take_bag_tensors(&bags, head.flags, &t[t[3].dtype == MR_I8 ? 5 : 4]);
+        apply(table, &bags, &head, &t[3]);
     }
     atomic_fetch_add(&core->node->applied, 1);
     fake_record_add(core, r);
@@ -278,6 +360,8 @@ static void drop_batch(struct fake_batch *b)
 {
     free(b->keys);
     free(b->offsets);
+    free(b->weights);
+    free(b->divisors);
     *b = (struct fake_batch){.used = false};
 }
 
@@ -312,8 +396,22 @@ static void feed(struct fake_core *core, struct mr_endpoint *ep, const struct mr
                              .slots = head[2],
                              .key_count = t[2].dims[0],
                              .keys = copy_of(&t[2]),
-                             .offsets = copy_of(&t[3])};
+                             .offsets = copy_of(&t[3]),
+                             .weights = (head[3] & MR_BAG_WEIGHTS) != 0 ? copy_of(&t[4]) : NULL,
+                             .divisors = (head[3] & MR_BAG_DIVISORS) != 0
+                                             ? copy_of(&t[(head[3] & MR_BAG_WEIGHTS) != 0 ? 5 : 4])
+                                             : NULL};
     mr_reply_status(ep, r->ref, MR_OK);
+}
+
+static struct bags bags_of(const struct fake_batch *b)
+{
+    return (struct bags){.keys = b->keys,
+                         .key_count = b->key_count,
+                         .offsets = b->offsets,
+                         .bag_count = b->samples * b->slots,
+                         .weights = b->weights,
+                         .divisors = b->divisors};
 }
 
 static void lookup_batch(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
@@ -325,14 +423,12 @@ static void lookup_batch(struct fake_core *core, struct mr_endpoint *ep, const s
         return;
     }
     struct fake_feature *f = find(core->node, b->feature, MR_TABLE);
-    struct mr_tensor t = mr_tensor_3d(MR_F32, b->samples, b->slots, f->feature.dims[0], NULL);
+    struct mr_tensor shape = mr_tensor_3d(MR_F32, b->samples, b->slots, f->feature.dims[0], NULL);
+    struct bags bags = bags_of(b);
+    float *rows = new_rows(shape);
 
-    if (!mr_reply_begin(ep, r->ref, MR_OK, &t, 1)) {
-        mr_reply_busy(ep, r->ref);
-        return;
-    }
-    reduce(f, b->keys, b->offsets, b->samples * b->slots, t.data);
-    mr_reply_end(ep, r->ref);
+    reduce(f, &bags, rows);
+    reply_rows(ep, r, shape, rows);
 }
 
 static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
@@ -348,18 +444,21 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
         reply(ep, r, &out, 1);
         return;
     }
-    for (uint32_t i = 1; i + 1 < r->message->preamble.tensor_count; i += 2) {
+    for (uint32_t i = 1; i + 1 < r->message->preamble.tensor_count; i += t[i + 1].dtype == MR_I8 ? 3 : 2) {
         uint32_t feature = *(const uint32_t *)t[i].data;
         struct fake_feature *table = find(core->node, feature, MR_TABLE);
         struct fake_feature *variable = find(core->node, feature, MR_VARIABLE);
 
-        learn_at_rate(&t[i], &t[i + 1]);
+        struct mr_push_head head = head_in(&t[i]);
+
         if (table != NULL && b != NULL) {
-            apply(table, b->keys, b->key_count, b->offsets, b->samples * b->slots, t[i + 1].data);
+            struct bags bags = bags_of(b);
+
+            apply(table, &bags, &head, &t[i + 1]);
         } else if (variable != NULL) {
             if (!variable_is_mine(ep, r, core, variable))
                 return;
-            variable->values[0] -= *(const float *)t[i + 1].data;
+            variable->values[0] -= rate_of(&head) * *(const float *)t[i + 1].data;
         } else {
             mr_reply_status(ep, r->ref, MR_UNKNOWN_BATCH);
             return;

@@ -130,7 +130,7 @@ static void check_learning_rates(uint32_t core_count)
 
     set_up(&x, core_count);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
-    struct mr_batch_keys keys = {x.tables[0], 1, 1, &key, offsets};
+    struct mr_batch_keys keys = {x.tables[0], 1, 1, &key, offsets, NULL};
     struct mr_batch_gradient pushed[2] = {{x.tables[0], mr_tensor_3d(MR_F32, 1, 1, DIM, gradient)},
                                           {variable, mr_tensor_1d(MR_F32, 1, &bias)}};
     for (uint32_t d = 0; d < DIM; d++)
@@ -214,7 +214,7 @@ static void check_batches(uint32_t core_count)
 
     set_up(&x, core_count);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &id), MR_OK);
-    struct mr_batch_keys keys = {x.tables[0], SAMPLES, SLOTS, x.keys, x.offsets};
+    struct mr_batch_keys keys = {x.tables[0], SAMPLES, SLOTS, x.keys, x.offsets, NULL};
 
     assert_int_equal(mr_lookup_batch(x.client, NULL, batch, x.tables[0], &reply), MR_UNKNOWN_BATCH);
     assert_int_equal(mr_feed_sample(x.client, NULL, batch, &keys, 1, false), MR_OK);
@@ -411,7 +411,7 @@ static void test_arguments(void **state)
     struct mr_feature nameless = mr_feature_table("", 4), wide = mr_feature_table("x", MR_DIM_MAX + 1);
     struct mr_options urgent = {.priority = 8}, downhill = {.learning_rate = -1},
                       nowhere = {.learning_rate = NAN};
-    struct mr_batch_keys none = {1, 0, 3, NULL, shifted};
+    struct mr_batch_keys none = {1, 0, 3, NULL, shifted, NULL};
     float g[4] = {0};
     struct mr_batch_gradient gradient = {1, mr_tensor_1d(MR_F64, 1, g)};
 

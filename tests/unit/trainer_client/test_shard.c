@@ -90,31 +90,43 @@ static void test_keys(void **state)
             total += s.keys[c];
         }
         assert_int_equal(total, r.key_count);
-        mrc_shard_split_rows(&s, rows, DIM, r.rows_out);
+        struct mrc_rows from = mrc_rows_f32(rows), shares[MR_CORE_MAX] = {0};
+
+        for (uint32_t c = 0; c < CORES; c++)
+            shares[c] = mrc_rows_f32(r.core_rows[c]);
+        mrc_shard_split_rows(&s, &from, DIM, shares);
         for (uint32_t c = 0; c < CORES; c++) {
             for (uint32_t i = 0; i < s.keys[c]; i++)
                 assert_true(r.core_rows[c][i * DIM + 1] == value(r.core_keys[c][i], 1));
         }
-        mrc_shard_join_rows(&s, (const float *const *)r.rows_out, DIM, joined);
+        mrc_shard_join_rows(&s, shares, DIM, joined);
         assert_memory_equal(joined, rows, r.key_count * DIM * sizeof(float));
         free(s.memory);
     }
 }
 
-static float factor(uint32_t pooling, uint32_t keys)
-{
-    if (pooling == MR_POOL_MEAN)
-        return 1.0f / (float)keys;
-    return pooling == MR_POOL_SQRTN ? 1.0f / sqrtf((float)keys) : 1.0f;
-}
-
-static void reduce(uint32_t pooling, const uint64_t *keys, const uint32_t *offsets, uint32_t bags, float *out)
+/* As a server does it. */
+static void reduce(const uint64_t *keys, const uint32_t *offsets, uint32_t bags, const float *weights,
+                   const float *divisors, float *out)
 {
     memset(out, 0, bags * DIM * sizeof(float));
     for (uint32_t b = 0; b < bags; b++) {
+        for (uint32_t d = 0; d < DIM; d++) {
+            for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++)
+                out[b * DIM + d] += value(keys[i], d) * weights[i];
+            out[b * DIM + d] = divisors[b] == 0 ? 0 : out[b * DIM + d] / divisors[b];
+        }
+    }
+}
+
+/* What each key gets of the bags' gradients, in the order of its bags. */
+static void spread(const uint64_t *keys, const uint32_t *offsets, uint32_t bags, const float *weights,
+                   const float *divisors, const float *gradients, float out[40][DIM])
+{
+    for (uint32_t b = 0; b < bags; b++) {
         for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
             for (uint32_t d = 0; d < DIM; d++)
-                out[b * DIM + d] += value(keys[i], d) * factor(pooling, offsets[b + 1] - offsets[b]);
+                out[keys[i]][d] += gradients[b * DIM + d] / divisors[b] * weights[i];
         }
     }
 }
@@ -122,56 +134,58 @@ static void reduce(uint32_t pooling, const uint64_t *keys, const uint32_t *offse
 static void check_bags(uint32_t pooling)
 {
     static struct round r;
-    static float expected[BAGS * DIM], got[BAGS * DIM];
+    static float expected[BAGS * DIM], got[BAGS * DIM], weights[KEYS], core_weights[CORES][KEYS];
+    float divisors[BAGS], core_divisors[CORES][BAGS], scratch[DIM];
+    float *weights_out[CORES];
     struct mrc_shard s;
 
     make_round(&r);
+    for (uint32_t c = 0; c < CORES; c++)
+        weights_out[c] = core_weights[c];
+    for (uint32_t i = 0; i < KEYS; i++)
+        weights[i] = (float)(i % 5) * 0.25f + 0.5f;
     assert_true(mrc_shard_keys(&s, r.partition_core, 1, r.keys, r.key_count, true));
     mrc_shard_bags(&s, r.offsets, r.bag_count);
-    mrc_shard_split_bags(&s, pooling, r.keys, r.offsets, r.bag_count, r.keys_out, r.offsets_out);
+    mrc_shard_split_bags(&s, r.keys, r.offsets, r.bag_count, r.keys_out, r.offsets_out);
+    mrc_shard_split_floats(&s, weights, weights_out);
+    mrc_divisors(pooling, weights, r.offsets, r.bag_count, divisors);
     memset(got, 0, sizeof got);
     for (uint32_t c = 0; c < CORES; c++) {
+        struct mrc_rows rows = mrc_rows_f32(r.core_rows[c]);
+        float again[BAGS];
+
         if (s.keys[c] == 0)
             continue;
         assert_int_equal(r.core_offsets[c][0], 0);
         assert_int_equal(r.core_offsets[c][s.bags[c]], s.keys[c]);
         for (uint32_t b = 0; b < s.bags[c]; b++)
             assert_true(r.core_offsets[c][b] < r.core_offsets[c][b + 1]); /* no empty ones */
-        reduce(pooling, r.core_keys[c], r.core_offsets[c], s.bags[c], r.core_rows[c]);
-        mrc_shard_add_bag_rows(&s, c, r.core_rows[c], DIM, got);
+        mrc_shard_divisors(&s, c, pooling, weights, r.offsets, core_divisors[c]);
+        mrc_shard_split_bag_floats(&s, c, divisors, again);
+        assert_memory_equal(core_divisors[c], again, s.bags[c] * sizeof(float));
+        reduce(r.core_keys[c], r.core_offsets[c], s.bags[c], core_weights[c], core_divisors[c],
+               r.core_rows[c]);
+        mrc_shard_add_bag_rows(&s, c, &rows, DIM, scratch, got);
     }
-    reduce(pooling, r.keys, r.offsets, r.bag_count, expected);
+    reduce(r.keys, r.offsets, r.bag_count, weights, divisors, expected);
     for (uint32_t i = 0; i < r.bag_count * DIM; i++)
         assert_true(fabsf(got[i] - expected[i]) <= 1e-4f * (1.0f + fabsf(expected[i])));
 
-    /* A bag's gradient, split and spread by each core, gives each key what it would have got undivided. */
+    /* A bag's gradient, split and spread by each core, gives each key the bits that it would have got undivided. */
     float gradients[BAGS * DIM], whole[40][DIM] = {{0}}, split[40][DIM] = {{0}};
+    const struct mrc_rows from = mrc_rows_f32(gradients);
 
     for (uint32_t i = 0; i < BAGS * DIM; i++)
         gradients[i] = (float)(i % 17) - 8.0f;
-    for (uint32_t b = 0; b < r.bag_count; b++) {
-        for (uint32_t i = r.offsets[b]; i < r.offsets[b + 1]; i++) {
-            for (uint32_t d = 0; d < DIM; d++)
-                whole[r.keys[i]][d] +=
-                    gradients[b * DIM + d] * factor(pooling, r.offsets[b + 1] - r.offsets[b]);
-        }
-    }
+    spread(r.keys, r.offsets, r.bag_count, weights, divisors, gradients, whole);
     for (uint32_t c = 0; c < CORES; c++) {
-        const uint32_t *offsets = r.core_offsets[c];
+        const struct mrc_rows to = mrc_rows_f32(r.core_rows[c]);
 
-        mrc_shard_split_bag_rows(&s, c, gradients, DIM, r.core_rows[c]);
-        for (uint32_t b = 0; b < s.bags[c]; b++) {
-            for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++) {
-                for (uint32_t d = 0; d < DIM; d++)
-                    split[r.core_keys[c][i]][d] +=
-                        r.core_rows[c][b * DIM + d] * factor(pooling, offsets[b + 1] - offsets[b]);
-            }
-        }
+        mrc_shard_split_bag_rows(&s, c, &from, DIM, &to);
+        spread(r.core_keys[c], r.core_offsets[c], s.bags[c], core_weights[c], core_divisors[c],
+               r.core_rows[c], split);
     }
-    for (uint32_t k = 0; k < 40; k++) {
-        for (uint32_t d = 0; d < DIM; d++)
-            assert_true(fabsf(whole[k][d] - split[k][d]) <= 1e-3f);
-    }
+    assert_memory_equal(whole, split, sizeof whole);
     free(s.memory);
 }
 
