@@ -4,10 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/convert.h"
 
 bool model_knows(const struct mr_feature *f)
 {
-    return (f->optimizer == MR_OPT_SGD || f->optimizer == MR_OPT_ADAGRAD) && f->dtype == MR_F32 &&
+    return (f->optimizer == MR_OPT_SGD || f->optimizer == MR_OPT_ADAGRAD) &&
+           (f->dtype == MR_F32 || f->dtype == MR_F16 || f->dtype == MR_BF16) &&
            f->admission == MR_ADMIT_ALWAYS && f->eviction == MR_EVICT_NEVER && f->memory_bytes == 0 &&
            f->schedule == MR_SCHEDULE_CONSTANT && f->schedule_warmup_steps == 0;
 }
@@ -77,10 +79,17 @@ struct model_row *model_find(const struct model *m, uint64_t key)
     return row;
 }
 
+void model_initial(const struct model *m, uint64_t key, float *values)
+{
+    ps_initializer_fill(&m->initializer, key, values, m->dim);
+    if (model_is_half(m))
+        model_nearest(m, values);
+}
+
 struct model_row *model_add(struct model *m, uint64_t key)
 {
     struct model_row *row = row_new(m, key);
-    ps_initializer_fill(&m->initializer, key, row->floats, m->dim);
+    model_initial(m, key, row->floats);
     model_state_init(m, row->floats + m->dim);
     return row;
 }
@@ -96,31 +105,59 @@ void model_remove(struct model *m, uint64_t key)
     m->row_count--;
 }
 
+bool model_is_half(const struct model *m)
+{
+    return m->feature.dtype != MR_F32;
+}
+
+static uint32_t values_bytes(const struct model *m) /* with the room up to a multiple of 4 */
+{
+    return model_is_half(m) ? (m->dim + 1) / 2 * 4 : m->dim * 4;
+}
+
 uint32_t model_stored_bytes(const struct model *m)
 {
-    return (m->dim + m->state_floats) * (uint32_t)sizeof(float);
+    return values_bytes(m) + (model_is_half(m) ? 4 : 0) + m->state_floats * 4;
 }
 
 void model_store(const struct model *m, const struct model_row *row, uint8_t *stored)
 {
-    memcpy(stored, row->floats, model_stored_bytes(m));
+    memset(stored, 0, model_stored_bytes(m));
+    mr_convert_from_f32((enum mr_dtype)m->feature.dtype, stored, NULL, row->floats, 1, m->dim);
+    stored += values_bytes(m);
+    if (model_is_half(m)) {
+        memcpy(stored, &row->updates, 4);
+        stored += 4;
+    }
+    memcpy(stored, row->floats + m->dim, m->state_floats * sizeof(float));
 }
 
 void model_restore(const struct model *m, struct model_row *row, const uint8_t *stored)
 {
-    memcpy(row->floats, stored, model_stored_bytes(m));
+    mr_convert_to_f32((enum mr_dtype)m->feature.dtype, row->floats, stored, NULL, 1, m->dim);
+    stored += values_bytes(m);
+    if (model_is_half(m)) {
+        memcpy(&row->updates, stored, 4);
+        stored += 4;
+    }
+    memcpy(row->floats + m->dim, stored, m->state_floats * sizeof(float));
 }
 
-float model_divisor(const struct model *m, uint32_t bag_keys)
+float model_divisor(const struct model *m, const struct model_keys *k, uint32_t bag)
 {
-    switch (m->feature.pooling) {
-    case MR_POOL_MEAN:
-        return bag_keys > 0 ? (float)bag_keys : 1.0f;
-    case MR_POOL_SQRTN:
-        return bag_keys > 0 ? sqrtf((float)bag_keys) : 1.0f;
-    default:
+    uint32_t first = k->offsets[bag], last = k->offsets[bag + 1];
+    if (m->feature.pooling == MR_POOL_SUM)
         return 1.0f;
+    if (k->divisors != NULL)
+        return k->divisors[bag];
+    if (first == last)
+        return 1.0f;
+    double sum = 0;
+    for (uint32_t i = first; i < last; i++) {
+        double weight = k->weights != NULL ? (double)k->weights[i] : 1.0;
+        sum += m->feature.pooling == MR_POOL_MEAN ? weight : weight * weight;
     }
+    return (float)(m->feature.pooling == MR_POOL_MEAN ? sum : sqrt(sum));
 }
 
 static bool finite_floats(const float *x, uint32_t count)
@@ -131,39 +168,48 @@ static bool finite_floats(const float *x, uint32_t count)
     return true;
 }
 
-static void gather_one(const struct model *m, struct model_gradient *g, const float *gradient, float divisor)
+static void gather_one(const struct model *m, struct model_gradient *g, const float *gradient, float divisor,
+                       float weight)
 {
-    if (!finite_floats(gradient, m->dim)) {
+    float share[MR_DIM_MAX];
+    for (uint32_t i = 0; i < m->dim; i++)
+        share[i] = (divisor > 0 || divisor < 0 ? gradient[i] / divisor : 0.0f) * weight;
+    if (!finite_floats(share, m->dim)) {
         g->bad++;
         return;
     }
-    for (uint32_t i = 0; i < m->dim; i++) {
-        float share = gradient[i] / divisor;
-        g->sum[i] = g->any ? g->sum[i] + share : share;
-    }
+    for (uint32_t i = 0; i < m->dim; i++)
+        g->sum[i] = g->any ? g->sum[i] + share[i] : share[i];
     g->any = true;
 }
 
-uint32_t model_gather(const struct model *m, const uint64_t *keys, uint32_t key_count,
-                      const uint32_t *offsets, const float *gradients, struct model_gradient *out,
-                      float *sums)
+static bool is_left_out(const struct model *m, const struct model_keys *k, uint64_t key)
+{
+    uint32_t partition = mr_partition_of(mr_key_hash(key, m->feature.seed));
+    return k->left_out != NULL && (k->left_out[partition / 64] >> partition % 64 & 1) != 0;
+}
+
+uint32_t model_gather(const struct model *m, const struct model_keys *k, const float *gradients,
+                      struct model_gradient *out, float *sums)
 {
     uint32_t count = 0, bag = 0;
-    for (uint32_t k = 0; k < key_count; k++) {
-        const float *gradient = gradients + (size_t)k * m->dim;
+    for (uint32_t i = 0; i < k->count; i++) {
+        const float *gradient = gradients + (size_t)i * m->dim;
         float divisor = 1.0f;
-        if (offsets != NULL) {
-            while (offsets[bag + 1] <= k)
+        if (k->offsets != NULL) {
+            while (k->offsets[bag + 1] <= i)
                 bag++;
             gradient = gradients + (size_t)bag * m->dim;
-            divisor = model_divisor(m, offsets[bag + 1] - offsets[bag]);
+            divisor = model_divisor(m, k, bag);
         }
+        if (is_left_out(m, k, k->keys[i]))
+            continue;
         uint32_t at = 0;
-        while (at < count && out[at].key != keys[k])
+        while (at < count && out[at].key != k->keys[i])
             at++;
         if (at == count)
-            out[count++] = (struct model_gradient){.key = keys[k], .sum = sums + (size_t)at * m->dim};
-        gather_one(m, &out[at], gradient, divisor);
+            out[count++] = (struct model_gradient){.key = k->keys[i], .sum = sums + (size_t)at * m->dim};
+        gather_one(m, &out[at], gradient, divisor, k->weights != NULL ? k->weights[i] : 1.0f);
     }
     return count;
 }

@@ -13,8 +13,9 @@
 struct model_row {
     struct model_row *next;
     uint64_t key;
-    bool emitted;   /* of a snapshot: the cut has given it out */
-    float floats[]; /* values, then the optimizer's state */
+    bool emitted;     /* of a snapshot: the cut has given it out */
+    uint32_t updates; /* of rows of 16 bits: times it was changed */
+    float floats[];   /* values, then the optimizer's state */
 };
 
 struct model {
@@ -32,6 +33,8 @@ void model_clear(struct model *m); /* drops all rows */
 /* `to` has no rows. No row of the copy is emitted. */
 void model_copy(struct model *to, const struct model *from);
 struct model_row *model_find(const struct model *m, uint64_t key); /* NULL: no row */
+/* The first values of a key's row. */
+void model_initial(const struct model *m, uint64_t key, float *values);
 /* With its first values and state; the key has no row yet. */
 struct model_row *model_add(struct model *m, uint64_t key);
 void model_remove(struct model *m, uint64_t key); /* the key has a row */
@@ -39,8 +42,19 @@ uint32_t model_stored_bytes(const struct model *m);
 /* The row as a checkpoint holds it, and back. */
 void model_store(const struct model *m, const struct model_row *row, uint8_t *stored);
 void model_restore(const struct model *m, struct model_row *row, const uint8_t *stored);
-/* By what a bag of so many keys is divided. */
-float model_divisor(const struct model *m, uint32_t bag_keys);
+bool model_is_half(const struct model *m); /* rows of f16 or bf16 */
+
+/* A call's keys and, if there are any, their bags. */
+struct model_keys {
+    const uint64_t *keys;
+    uint32_t count;
+    const uint32_t *offsets;  /* NULL: no bags */
+    const float *weights;     /* NULL: 1 */
+    const float *divisors;    /* of bags; NULL: as their keys and weights make them */
+    const uint64_t *left_out; /* partitions whose keys a push does not have, a bit each; NULL: none */
+};
+/* By what a bag is divided; 0: it is all zeros. */
+float model_divisor(const struct model *m, const struct model_keys *k, uint32_t bag);
 
 /* What a push does to one of its keys. */
 struct model_gradient {
@@ -49,16 +63,20 @@ struct model_gradient {
     bool any;     /* some were not */
     float *sum;   /* of those, in the order of appearance */
 };
-/* The push's distinct keys in the order of appearance; returns how many. offsets: of bags, or NULL. `out` and `sums` have
- * room for key_count keys. */
-uint32_t model_gather(const struct model *m, const uint64_t *keys, uint32_t key_count,
-                      const uint32_t *offsets, const float *gradients, struct model_gradient *out,
-                      float *sums);
+/* The push's distinct keys in the order of appearance; returns how many. `out` and `sums` have room for all. */
+uint32_t model_gather(const struct model *m, const struct model_keys *k, const float *gradients,
+                      struct model_gradient *out, float *sums);
 /* One step of the optimizer; false when the gradient holds NaN or Inf (it changes nothing then). */
-bool model_step(const struct model *m, struct model_row *row, const float *gradient);
+bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate);
 
 /* model_optimizer.c */
 uint32_t model_state_floats(const struct mr_feature *f);
 void model_state_init(const struct model *m, float *state);
+
+/* model_half.c */
+/* After a step, the values as a row of 16 bits holds them: rounded up or down by the row's random bits. */
+void model_round(const struct model *m, struct model_row *row);
+/* First values: the nearest numbers that there are. */
+void model_nearest(const struct model *m, float *values);
 
 #endif

@@ -38,19 +38,19 @@ static float norm_scale(const struct model *m, const float *gradient)
     return norm > (double)f->clip_norm ? (float)((double)f->clip_norm / norm) : 1.0f;
 }
 
-static void sgd(const struct mr_feature *f, float *w, float g)
+static void sgd(float *w, float g, float learning_rate)
 {
-    *w -= f->learning_rate * g;
+    *w -= learning_rate * g;
 }
 
-static void adagrad(const struct mr_feature *f, float *w, float *state, float g)
+static void adagrad(const struct mr_feature *f, float *w, float *state, float g, float learning_rate)
 {
     float sum = *state + g * g;
     *state = sum < FLT_MAX ? sum : FLT_MAX;
-    *w -= f->learning_rate * g / (sqrtf(*state) + f->optimizer_args[1]);
+    *w -= learning_rate * g / (sqrtf(*state) + f->optimizer_args[1]);
 }
 
-bool model_step(const struct model *m, struct model_row *row, const float *gradient)
+bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
 {
     const struct mr_feature *f = &m->feature;
     float *w = row->floats, *state = w + m->dim;
@@ -64,9 +64,11 @@ bool model_step(const struct model *m, struct model_row *row, const float *gradi
         if (transforms)
             g = clipped(f, g) * scale + f->weight_decay * w[i];
         if (f->optimizer == MR_OPT_ADAGRAD)
-            adagrad(f, &w[i], &state[i], g);
+            adagrad(f, &w[i], &state[i], g, learning_rate);
         else
-            sgd(f, &w[i], g);
+            sgd(&w[i], g, learning_rate);
     }
+    if (model_is_half(m))
+        model_round(m, row);
     return true;
 }

@@ -15,7 +15,7 @@ static struct call *call_new(void)
 {
     struct call *c = calloc(1, sizeof(*c));
     assert(c != NULL);
-    float **arrays[] = {&c->in, &c->out, &c->expected, &c->sums};
+    float **arrays[] = {&c->in, &c->out, &c->expected, &c->sums, &c->travels};
     for (uint32_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         *arrays[i] = malloc(WORLD_CALL_FLOATS * sizeof(float));
         assert(*arrays[i] != NULL);
@@ -29,6 +29,7 @@ static void call_free(struct call *c)
     free(c->out);
     free(c->expected);
     free(c->sums);
+    free(c->travels);
     free(c);
 }
 
@@ -82,9 +83,9 @@ void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernel
     if (w->verbose)
         for (uint32_t i = 0; i < w->subject_count; i++) {
             const struct mr_feature *f = &w->subjects[i].model.feature;
-            printf("table %u: dim %u, %s, pooling %u, capacity %" PRIu64 ", %u keys, %s\n", i, f->dims[0],
-                   mr_optimizer_name(f->optimizer), f->pooling, f->capacity_rows, w->key_count,
-                   ps_kernels_best()->name);
+            printf("table %u: dim %u, dtype %u, %s, pooling %u, capacity %" PRIu64 ", %u keys, %s\n", i,
+                   f->dims[0], f->dtype, mr_optimizer_name(f->optimizer), f->pooling, f->capacity_rows,
+                   w->key_count, ps_kernels_best()->name);
         }
 }
 

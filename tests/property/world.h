@@ -13,18 +13,25 @@
 #include "ps/table.h"
 #include "random.h"
 
-#define WORLD_TABLES_MAX  3u
-#define WORLD_CALL_KEYS   600u /* in one call, at most */
-#define WORLD_CALL_FLOATS 65536u
-#define WORLD_KEYS_MAX    4000u
+#define WORLD_TABLES_MAX   3u
+#define WORLD_CALL_KEYS    600u /* in one call, at most */
+#define WORLD_CALL_FLOATS  65536u
+#define WORLD_KEYS_MAX     4000u
+#define WORLD_STORED_BYTES (4 * sizeof(float) * MR_DIM_MAX + 64) /* at most */
 
 /* A call's input and output, and what is expected of it. */
 struct call {
     uint32_t key_count, bag_count;
     bool bags, insert;
+    bool weighted, divided, leaves_out; /* it has such */
+    enum mr_dtype dtype;                /* of the answer or the gradients, as they travel */
+    float learning_rate;                /* 0: the table's */
     uint64_t keys[WORLD_CALL_KEYS];
     uint32_t offsets[WORLD_CALL_KEYS + 1];
-    float *in, *out, *expected, *sums; /* [WORLD_CALL_FLOATS] */
+    float weights[WORLD_CALL_KEYS], divisors[WORLD_CALL_KEYS], scales[WORLD_CALL_KEYS];
+    uint64_t left_out[MR_PARTITION_COUNT / 64];
+    float sum[MR_DIM_MAX];
+    float *in, *out, *expected, *sums, *travels; /* [WORLD_CALL_FLOATS]; the last as `dtype` */
     uint32_t gradient_count;
     struct model_gradient gradients[WORLD_CALL_KEYS];
 };
@@ -106,8 +113,13 @@ void world_load(struct world *w, struct subject *s);
 void world_prefetch(struct world *w);
 /* Keys [first, last) of a lookup, as the model does it. */
 void model_answer(struct subject *s, struct call *c, uint32_t first, uint32_t last);
-/* Distinct key i of a push; `in_table`: it has a row now. */
-void model_apply(struct subject *s, const struct model_gradient *g, bool insert);
+/* One distinct key of a push. */
+void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c);
+struct ps_table_lookup lookup_of(struct call *c);
+struct ps_table_push push_of(const struct call *c);
+struct model_keys keys_of(const struct call *c);
+/* The rows of the answer up to `rows`. */
+void world_check_answer(struct world *w, const struct subject *s, struct call *c, uint32_t rows);
 
 /* ---- world_steps.c ---- */
 void world_lookup_step(struct world *w, struct subject *s); /* begins one if there is none */

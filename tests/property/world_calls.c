@@ -1,5 +1,7 @@
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/convert.h"
 #include "world.h"
 
 /* The model's row of a key; when there is none, what the table made of it. */
@@ -24,16 +26,57 @@ static void answer_key(struct subject *s, uint64_t key, bool insert, const float
         row = row_of(s, key, insert);
     }
     if (row == NULL)
-        ps_initializer_fill(&s->model.initializer, key, initial, s->model.dim);
+        model_initial(&s->model, key, initial);
     *values = row != NULL ? row->floats : initial;
+}
+
+struct model_keys keys_of(const struct call *c)
+{
+    return (struct model_keys){.keys = c->keys,
+                               .count = c->key_count,
+                               .offsets = c->bags ? c->offsets : NULL,
+                               .weights = c->weighted ? c->weights : NULL,
+                               .divisors = c->divided ? c->divisors : NULL,
+                               .left_out = c->leaves_out ? c->left_out : NULL};
+}
+
+struct ps_table_lookup lookup_of(struct call *c)
+{
+    return (struct ps_table_lookup){.keys = c->keys,
+                                    .key_count = c->key_count,
+                                    .offsets = c->bags ? c->offsets : NULL,
+                                    .bag_count = c->bags ? c->bag_count : 0,
+                                    .weights = c->weighted ? c->weights : NULL,
+                                    .divisors = c->divided ? c->divisors : NULL,
+                                    .insert = c->insert,
+                                    .out_dtype = c->dtype,
+                                    .out = c->out,
+                                    .scales = c->scales,
+                                    .sum = c->sum};
+}
+
+struct ps_table_push push_of(const struct call *c)
+{
+    return (struct ps_table_push){.keys = c->keys,
+                                  .key_count = c->key_count,
+                                  .offsets = c->bags ? c->offsets : NULL,
+                                  .bag_count = c->bag_count,
+                                  .gradients_dtype = c->dtype,
+                                  .gradients = c->dtype == MR_F32 ? c->in : c->travels,
+                                  .gradient_scales = c->scales,
+                                  .weights = c->weighted ? c->weights : NULL,
+                                  .divisors = c->divided ? c->divisors : NULL,
+                                  .left_out = c->leaves_out ? c->left_out : NULL,
+                                  .insert = c->insert,
+                                  .learning_rate = c->learning_rate};
 }
 
 static void bag_finish(const struct model *m, struct call *c, uint32_t bag)
 {
-    float *sum = c->expected + (size_t)bag * m->dim;
-    float divisor = model_divisor(m, c->offsets[bag + 1] - c->offsets[bag]);
+    struct model_keys k = keys_of(c);
+    float *sum = c->expected + (size_t)bag * m->dim, divisor = model_divisor(m, &k, bag);
     for (uint32_t i = 0; i < m->dim; i++)
-        sum[i] /= divisor;
+        sum[i] = divisor > 0 || divisor < 0 ? sum[i] / divisor : 0.0f;
 }
 
 void model_answer(struct subject *s, struct call *c, uint32_t first, uint32_t last)
@@ -54,11 +97,31 @@ void model_answer(struct subject *s, struct call *c, uint32_t first, uint32_t la
         if (k == c->offsets[bag])
             memset(sum, 0, m->dim * sizeof(float));
         for (uint32_t i = 0; i < m->dim; i++)
-            sum[i] += values[i];
+            sum[i] += c->weighted ? c->weights[k] * values[i] : values[i];
         if (k + 1 == c->offsets[bag + 1])
             bag_finish(m, c, bag);
     }
     s->expected.keys_looked_up += last - first;
+}
+
+void world_check_answer(struct world *w, const struct subject *s, struct call *c, uint32_t rows)
+{
+    uint32_t dim = s->model.dim;
+    if (c->dtype == MR_F32) {
+        world_check_floats(w, c->out, c->expected, (size_t)rows * dim, "answer");
+        return;
+    }
+    float scales[WORLD_CALL_KEYS] = {0};
+    size_t bytes = (size_t)rows * dim * mr_dtype_bytes(c->dtype);
+    mr_convert_from_f32(c->dtype, c->travels, scales, c->expected, rows, dim);
+    if (c->dtype == MR_I8)
+        world_check_floats(w, c->scales, scales, rows, "scale");
+    if (memcmp(c->out, c->travels, bytes) == 0)
+        return;
+    /* NaN has more than one form. */
+    mr_convert_to_f32(c->dtype, c->sums, c->travels, scales, rows, dim);
+    mr_convert_to_f32(c->dtype, c->in, c->out, scales, rows, dim);
+    world_check_floats(w, c->in, c->sums, (size_t)rows * dim, "narrow answer");
 }
 
 void world_lookup(struct world *w, struct subject *s)
@@ -66,18 +129,24 @@ void world_lookup(struct world *w, struct subject *s)
     struct call *c = w->call;
     w->doing = "lookup";
     draw_call(w, s, c);
-    size_t floats = (size_t)(c->bags ? c->bag_count : c->key_count) * s->model.dim;
-    memset(c->expected, 0, floats * sizeof(float));
-    if (c->bags)
+    uint32_t rows = c->bags ? c->bag_count : c->key_count;
+    memset(c->expected, 0, (size_t)rows * s->model.dim * sizeof(float));
+    if (c->weighted || c->divided || c->dtype != MR_F32) {
+        struct ps_table_lookup l = lookup_of(c);
+        uint64_t budget_bytes = UINT64_MAX;
+        WORLD_CHECK(w, ps_table_lookup_step(s->table, &l, &budget_bytes), "a lookup at once is not over");
+    } else if (c->bags)
         ps_table_lookup_bags(s->table, c->keys, c->offsets, c->bag_count, c->insert, c->out);
     else
         ps_table_lookup(s->table, c->keys, c->key_count, c->insert, c->out);
     model_answer(s, c, 0, c->key_count);
-    world_check_floats(w, c->out, c->expected, floats, "answer");
+    world_check_answer(w, s, c, rows);
 }
 
-void model_apply(struct subject *s, const struct model_gradient *g, bool insert)
+void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c)
 {
+    bool insert = c->insert;
+    float learning_rate = c->learning_rate > 0 ? c->learning_rate : s->model.feature.learning_rate;
     struct model_row *row = model_find(&s->model, g->key);
     if (row == NULL && insert && g->bad > 0 && !g->any && !world_has_row(s, g->key)) {
         s->expected.gradients_skipped += g->bad; /* nothing to make a row for */
@@ -96,7 +165,7 @@ void model_apply(struct subject *s, const struct model_gradient *g, bool insert)
     }
     if (!g->any)
         return;
-    if (model_step(&s->model, row, g->sum))
+    if (model_step(&s->model, row, g->sum, learning_rate))
         s->expected.updates++;
     else
         s->expected.gradients_skipped++;
@@ -108,19 +177,15 @@ void world_push(struct world *w, struct subject *s)
     w->doing = "push";
     draw_call(w, s, c);
     draw_gradients(w, s, c, true);
-    c->gradient_count = model_gather(&s->model, c->keys, c->key_count, c->bags ? c->offsets : NULL, c->in,
-                                     c->gradients, c->sums);
+    struct model_keys k = keys_of(c);
+    c->gradient_count = model_gather(&s->model, &k, c->in, c->gradients, c->sums);
     uint64_t bound = world_cut_bound(s, c->key_count);
     c->insert = random_one_in(&w->rng, 4);
-    if (c->insert) {
-        struct ps_table_push p = {.keys = c->keys,
-                                  .key_count = c->key_count,
-                                  .offsets = c->bags ? c->offsets : NULL,
-                                  .bag_count = c->bag_count,
-                                  .gradients = c->in,
-                                  .at_once = true,
-                                  .insert = true};
+    if (c->insert || c->weighted || c->divided || c->leaves_out || c->dtype != MR_F32 ||
+        c->learning_rate > 0) {
+        struct ps_table_push p = push_of(c);
         uint64_t budget_bytes = UINT64_MAX;
+        p.at_once = true;
         WORLD_CHECK(w, ps_table_push_step(s->table, &p, &budget_bytes), "a push at once is not over");
     } else if (c->bags)
         ps_table_push_bags(s->table, c->keys, c->offsets, c->bag_count, c->in);
@@ -128,24 +193,36 @@ void world_push(struct world *w, struct subject *s)
         ps_table_push(s->table, c->keys, c->key_count, c->in);
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
     for (uint32_t i = 0; i < c->gradient_count; i++)
-        model_apply(s, &c->gradients[i], c->insert);
+        model_apply(s, &c->gradients[i], c);
     s->expected.keys_pushed += c->key_count;
+}
+
+/* Values and state from 0 to 2, as a stored row. */
+static void draw_stored(struct world *w, struct subject *s, uint64_t key, uint8_t *stored)
+{
+    struct model *m = &s->model;
+    struct model_row *row = calloc(1, sizeof(*row) + (m->dim + m->state_floats) * sizeof(float));
+    row->key = key;
+    row->updates = random_below(&w->rng, 1000);
+    for (uint32_t i = 0; i < m->dim + m->state_floats; i++)
+        row->floats[i] = 1.0f + random_float(&w->rng);
+    model_store(m, row, stored);
+    free(row);
 }
 
 void world_load(struct world *w, struct subject *s)
 {
-    float stored[4 * MR_DIM_MAX];
+    uint8_t stored[WORLD_STORED_BYTES];
     uint64_t key = draw_key(w), bound = world_cut_bound(s, 1);
     w->doing = "load";
-    for (uint32_t i = 0; i < model_stored_bytes(&s->model) / sizeof(float); i++)
-        stored[i] = 1.0f + random_float(&w->rng);
-    enum mr_status status = ps_table_load(s->table, key, (const uint8_t *)stored);
+    draw_stored(w, s, key, stored);
+    enum mr_status status = ps_table_load(s->table, key, stored);
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
     struct model_row *row = row_of(s, key, true);
     WORLD_CHECK(w, (status == MR_OK) == (row != NULL) && (row != NULL || status == MR_OUT_OF_MEMORY),
                 "status %d", (int)status);
     if (row != NULL)
-        model_restore(&s->model, row, (const uint8_t *)stored);
+        model_restore(&s->model, row, stored);
 }
 
 void world_prefetch(struct world *w)

@@ -8,7 +8,7 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
 {
     struct subject *s = self;
     struct world *w = s->world;
-    uint8_t expected[4 * sizeof(float) * MR_DIM_MAX];
+    uint8_t expected[WORLD_STORED_BYTES];
     WORLD_CHECK(w, t == s->table && count >= 1 && count <= PS_CUT_EMIT_ROWS_MAX, "emit of %u rows", count);
     for (uint32_t i = 0; i < count; i++) {
         struct model_row *row = model_find(&s->snapshot, keys[i]);

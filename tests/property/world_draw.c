@@ -1,6 +1,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include "dataplane/wire/convert.h"
 #include "world.h"
 
 static uint32_t draw_dim(struct world *w)
@@ -52,6 +53,8 @@ struct mr_feature draw_feature(struct world *w)
     struct mr_feature f = mr_feature_table("table", draw_dim(w));
     draw_initializer(w, &f);
     draw_optimizer(w, &f);
+    static const enum mr_dtype dtypes[] = {MR_F16, MR_BF16};
+    f.dtype = random_one_in(&w->rng, 3) ? dtypes[random_below(&w->rng, 2)] : MR_F32;
     f.seed = random_next(&w->rng);
     f.pooling = random_below(&w->rng, 3); /* sum, mean, sqrtn */
     if (random_one_in(&w->rng, 6))
@@ -116,6 +119,17 @@ static void draw_bags(struct world *w, struct call *c, uint32_t bags_max)
     c->offsets[c->bag_count] = c->key_count;
 }
 
+/* Weights of keys and, now and then, divisors of bags; some are 0. */
+static void draw_weights(struct world *w, const struct subject *s, struct call *c)
+{
+    c->weighted = random_one_in(&w->rng, 3);
+    c->divided = s->model.feature.pooling != MR_POOL_SUM && random_one_in(&w->rng, 4);
+    for (uint32_t i = 0; c->weighted && i < c->key_count; i++)
+        c->weights[i] = random_one_in(&w->rng, 20) ? 0.0f : 2 * random_float(&w->rng);
+    for (uint32_t i = 0; c->divided && i < c->bag_count; i++)
+        c->divisors[i] = random_one_in(&w->rng, 20) ? 0.0f : 2 * random_float(&w->rng);
+}
+
 void draw_call(struct world *w, const struct subject *s, struct call *c)
 {
     uint32_t most = WORLD_CALL_FLOATS / s->model.dim;
@@ -129,8 +143,17 @@ void draw_call(struct world *w, const struct subject *s, struct call *c)
     c->insert = random_one_in(&w->rng, 2);
     c->bags = random_one_in(&w->rng, 2);
     c->bag_count = c->key_count;
-    if (c->bags)
+    c->weighted = c->divided = false;
+    if (c->bags) {
         draw_bags(w, c, most);
+        draw_weights(w, s, c);
+    }
+    static const enum mr_dtype dtypes[] = {MR_F16, MR_BF16, MR_I8};
+    c->dtype = random_one_in(&w->rng, 3) ? dtypes[random_below(&w->rng, 3)] : MR_F32;
+    c->learning_rate = random_one_in(&w->rng, 4) ? 0.01f + fabsf(random_float(&w->rng)) : 0;
+    c->leaves_out = random_one_in(&w->rng, 8);
+    for (uint32_t i = 0; c->leaves_out && i < MR_PARTITION_COUNT / 64; i++)
+        c->left_out[i] = random_next(&w->rng);
 }
 
 void draw_gradients(struct world *w, const struct subject *s, struct call *c, bool broken)
@@ -142,6 +165,11 @@ void draw_gradients(struct world *w, const struct subject *s, struct call *c, bo
         c->in[i] = size * random_float(&w->rng);
     for (uint32_t n = broken && random_one_in(&w->rng, 4) ? 1 + random_below(&w->rng, 4) : 0; n > 0; n--)
         c->in[random_below(&w->rng, (uint32_t)count)] = breaks[random_below(&w->rng, 6)];
+    if (c->dtype == MR_F32)
+        return;
+    uint32_t rows = (uint32_t)(count / s->model.dim);
+    mr_convert_from_f32(c->dtype, c->travels, c->scales, c->in, rows, s->model.dim);
+    mr_convert_to_f32(c->dtype, c->in, c->travels, c->scales, rows, s->model.dim);
 }
 
 uint64_t draw_budget(struct world *w)

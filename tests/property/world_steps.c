@@ -8,12 +8,7 @@ static void lookup_begin(struct world *w, struct subject *s)
     struct call *c = s->lookup_call;
     draw_call(w, s, c);
     memset(c->expected, 0, (size_t)(c->bags ? c->bag_count : c->key_count) * s->model.dim * sizeof(float));
-    s->lookup = (struct ps_table_lookup){.keys = c->keys,
-                                         .key_count = c->key_count,
-                                         .offsets = c->bags ? c->offsets : NULL,
-                                         .bag_count = c->bags ? c->bag_count : 0,
-                                         .insert = c->insert,
-                                         .out = c->out};
+    s->lookup = lookup_of(c);
     s->looking = true;
 }
 
@@ -32,7 +27,7 @@ void world_lookup_step(struct world *w, struct subject *s)
     uint32_t rows = c->bags ? c->bag_count : c->key_count;
     WORLD_CHECK(w, l->rows_done <= rows && (!done || l->rows_done == rows), "%u of %u rows, done %d",
                 l->rows_done, rows, done);
-    world_check_floats(w, c->out, c->expected, (size_t)l->rows_done * s->model.dim, "answer in steps");
+    world_check_answer(w, s, c, l->rows_done);
     s->looking = !done;
 }
 
@@ -41,14 +36,9 @@ static void push_begin(struct world *w, struct subject *s)
     struct call *c = w->push_call;
     draw_call(w, s, c);
     draw_gradients(w, s, c, false);
-    c->gradient_count = model_gather(&s->model, c->keys, c->key_count, c->bags ? c->offsets : NULL, c->in,
-                                     c->gradients, c->sums);
-    w->push = (struct ps_table_push){.keys = c->keys,
-                                     .key_count = c->key_count,
-                                     .offsets = c->bags ? c->offsets : NULL,
-                                     .bag_count = c->bag_count,
-                                     .gradients = c->in,
-                                     .insert = c->insert};
+    struct model_keys k = keys_of(c);
+    c->gradient_count = model_gather(&s->model, &k, c->in, c->gradients, c->sums);
+    w->push = push_of(c);
     w->pushing = s;
     w->pushed = 0;
 }
@@ -76,7 +66,7 @@ void world_push_step(struct world *w, struct subject *s)
     WORLD_CHECK(w, applied <= c->gradient_count && (!done || applied == c->gradient_count),
                 "%" PRIu64 " of %u keys, done %d", applied, c->gradient_count, done);
     for (; w->pushed < applied; w->pushed++)
-        model_apply(s, &c->gradients[w->pushed], c->insert);
+        model_apply(s, &c->gradients[w->pushed], c);
     if (done) {
         s->expected.keys_pushed += c->key_count;
         w->pushing = NULL;
