@@ -2,7 +2,7 @@
  * Adagrad families, and the tables of all. What they compute is in ps/optimizer.h. */
 #include "ps/kernels_optimizer.h"
 
-INLINE void sgd_row(const struct ps_optimizer *o, float lr, float *restrict w, float *restrict state,
+INLINE void sgd_row(const struct ps_optimizer *o, float lr, float *restrict w, const float *restrict state,
                     const float *restrict gradient, size_t dim, bool transforms)
 {
     (void)state;

@@ -97,7 +97,6 @@ size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count)
         return 1;
     case MR_OPT_ADAM: /* m, v, number of updates as a u32 */
     case MR_OPT_ADAMW:
-        return 2 * count + 1;
     case MR_OPT_FTRL: /* z, n, learning rate of the last update */
     case MR_OPT_GROUP_FTRL:
         return 2 * count + 1;

@@ -81,15 +81,14 @@ static void test_ends_are_exact(void **state)
 static void test_bits_are_fixed(void **state)
 {
     static const struct {
-        uint32_t kind;
         uint64_t step;
-        uint32_t bits;
+        uint32_t kind, bits;
     } fixed[] = {
-        {MR_SCHEDULE_LINEAR, 3, 0x3da3d70a},        {MR_SCHEDULE_LINEAR, 334, 0x3d8a1837},
-        {MR_SCHEDULE_LINEAR, 665, 0x3d0df7a5},      {MR_SCHEDULE_COSINE, 334, 0x3d9b4d6e},
-        {MR_SCHEDULE_COSINE, 665, 0x3cda57cc},      {MR_SCHEDULE_COSINE, 996, 0x3a85aa4d},
-        {MR_SCHEDULE_EXPONENTIAL, 334, 0x3cb40c77}, {MR_SCHEDULE_EXPONENTIAL, 665, 0x3b9cd667},
-        {MR_SCHEDULE_EXPONENTIAL, 996, 0x3a889e5f},
+        {3, MR_SCHEDULE_LINEAR, 0x3da3d70a},        {334, MR_SCHEDULE_LINEAR, 0x3d8a1837},
+        {665, MR_SCHEDULE_LINEAR, 0x3d0df7a5},      {334, MR_SCHEDULE_COSINE, 0x3d9b4d6e},
+        {665, MR_SCHEDULE_COSINE, 0x3cda57cc},      {996, MR_SCHEDULE_COSINE, 0x3a85aa4d},
+        {334, MR_SCHEDULE_EXPONENTIAL, 0x3cb40c77}, {665, MR_SCHEDULE_EXPONENTIAL, 0x3b9cd667},
+        {996, MR_SCHEDULE_EXPONENTIAL, 0x3a889e5f},
     };
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
         struct mr_feature f = scheduled(fixed[i].kind, 5, 1000, 0.1f, 0.001f);
