@@ -182,6 +182,8 @@ static inline void ps_row_prefetch(const void *row, uint32_t bytes)
     lines = lines < PS_GROUP_LINES_MAX ? lines : PS_GROUP_LINES_MAX;
     for (uint32_t line = 0; line < lines; line++)
         __builtin_prefetch((const char *)row + line * 64, 0, 3);
+    /* A row that begins within a line may end in one more. Always fetched: a branch would be mispredicted. */
+    __builtin_prefetch((const char *)row + (bytes < lines * 64 ? bytes : lines * 64) - 1, 0, 3);
 }
 
 #endif

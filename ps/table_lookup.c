@@ -153,20 +153,35 @@ static size_t out_row_bytes(const struct ps_table *t, const struct ps_table_look
     return (size_t)t->dim * (is_narrow(l) ? mr_dtype_bytes(l->out_dtype) : sizeof(float));
 }
 
-/* Row `number` of the answer, from f32 values. */
-static void narrow_out(struct ps_table *t, struct ps_table_lookup *l, uint32_t number, const float *values)
+/* Rows [first, first + count) of the answer, from f32 values. */
+static void narrow_out(const struct ps_table *t, struct ps_table_lookup *l, uint32_t first, uint32_t count,
+                       const float *values)
 {
-    mr_convert_from_f32(l->out_dtype, (uint8_t *)l->out + number * out_row_bytes(t, l),
-                        l->scales == NULL ? NULL : l->scales + number, values, 1, t->dim);
+    mr_convert_from_f32(l->out_dtype, (uint8_t *)l->out + first * out_row_bytes(t, l),
+                        l->scales == NULL ? NULL : l->scales + first, values, count, t->dim);
 }
 
-/* Row `number` of the answer, from a row of the table. */
-static void narrow_row(struct ps_table *t, struct ps_table_lookup *l, uint32_t number, const void *row)
+/* The same from rows of the table, through as many f32 values as fit a small buffer. */
+static __attribute__((noinline)) void narrow_sink(struct ps_table *t, struct ps_table_lookup *l,
+                                                  uint32_t first, const void *const *rows, uint32_t count)
 {
-    if ((uint32_t)l->out_dtype == t->feature.dtype)
-        memcpy((uint8_t *)l->out + number * out_row_bytes(t, l), row, t->layout.values_bytes);
-    else
-        narrow_out(t, l, number, ps_table_row_values(t, row));
+    float values[MR_DIM_MAX];
+    uint32_t rows_max = MR_DIM_MAX / t->dim;
+    for (uint32_t done = 0; done < count;) {
+        uint32_t part = count - done < rows_max ? count - done : rows_max;
+        t->copy_rows(values, rows + done, part, t->dim);
+        narrow_out(t, l, first + done, part, values);
+        done += part;
+    }
+}
+
+/* Rows of the table's own type. */
+static __attribute__((noinline)) void same_sink(struct ps_table *t, struct ps_table_lookup *l, uint32_t first,
+                                                const void *const *rows, uint32_t count)
+{
+    uint8_t *out = (uint8_t *)l->out + (size_t)first * t->layout.values_bytes;
+    for (uint32_t r = 0; r < count; r++, out += t->layout.values_bytes)
+        memcpy(out, rows[r], t->layout.values_bytes);
 }
 
 /* A bag is summed in f32 beside the answer, and written when its last row is in. */
@@ -180,24 +195,19 @@ static void narrow_bag_run(struct ps_table *t, struct ps_table_lookup *l, uint32
     if (first + count < bag_end)
         return;
     divide_bag(t, l, l->bag, l->sum);
-    narrow_out(t, l, l->bag, l->sum);
+    narrow_out(t, l, l->bag, 1, l->sum);
 }
 
-static __attribute__((noinline)) void narrow_sink(struct ps_table *t, struct ps_table_lookup *l,
-                                                  uint32_t first, const void *const *rows, uint32_t count)
+static __attribute__((noinline)) void narrow_bag_sink(struct ps_table *t, struct ps_table_lookup *l,
+                                                      uint32_t first, const void *const *rows, uint32_t count)
 {
     uint32_t end = first + count;
     for (uint32_t key = first; key < end;) {
-        uint32_t run_end = key + 1;
-        if (l->offsets == NULL) {
-            narrow_row(t, l, key, rows[key - first]);
-        } else {
-            while (l->offsets[l->bag + 1] <= key)
-                l->bag++;
-            uint32_t bag_end = l->offsets[l->bag + 1];
-            run_end = bag_end < end ? bag_end : end;
-            narrow_bag_run(t, l, key, rows + (key - first), run_end - key);
-        }
+        while (l->offsets[l->bag + 1] <= key)
+            l->bag++;
+        uint32_t bag_end = l->offsets[l->bag + 1];
+        uint32_t run_end = bag_end < end ? bag_end : end;
+        narrow_bag_run(t, l, key, rows + (key - first), run_end - key);
         key = run_end;
     }
 }
@@ -234,10 +244,11 @@ static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink
 
 static void rows_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t count)
 {
+    row_sink narrow = (uint32_t)l->out_dtype == t->feature.dtype ? same_sink : narrow_sink;
     if (count == 1)
-        one_row(t, l, is_narrow(l) ? narrow_sink : copy_sink);
+        one_row(t, l, is_narrow(l) ? narrow : copy_sink);
     else if (is_narrow(l))
-        each_row(t, l, count, narrow_sink);
+        each_row(t, l, count, narrow);
     else
         each_row(t, l, count, copy_sink);
     l->keys_done += count;
@@ -263,7 +274,7 @@ static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t co
 {
     uint32_t keys_end = bags_begin(t, l, l->keys_done + count, bags_max);
     if (is_narrow(l))
-        each_row(t, l, keys_end - l->keys_done, narrow_sink);
+        each_row(t, l, keys_end - l->keys_done, narrow_bag_sink);
     else
         each_row(t, l, keys_end - l->keys_done, bag_sink);
     l->keys_done = keys_end;

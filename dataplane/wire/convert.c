@@ -37,29 +37,36 @@ INLINE void f32_from_bf16_body(float *restrict out, const uint16_t *restrict in,
         out[i] = mr_f32_from_bf16(in[i]);
 }
 
-/* Returns the scale. */
-INLINE float i8_row_from_f32(int8_t *restrict out, const float *restrict in, size_t dim)
+/* True when there is something to convert, by `factor`; else all zeros go with `scale`. */
+INLINE bool i8_scale(int32_t top, float *scale, float *factor)
+{
+    float largest = mr_f32_of_bits((uint32_t)top);
+    bool is_number = largest <= FLT_MAX, counts = is_number && largest >= I8_LARGEST * FLT_MIN;
+    *factor = I8_LARGEST / largest;
+    *scale = counts ? largest / I8_LARGEST : is_number ? 0.0f : NAN;
+    return counts;
+}
+
+INLINE void i8_row_from_f32(int8_t *restrict out, float *scale, const float *restrict in, size_t dim)
 {
     int32_t top = 0; /* bits of magnitudes are in their order */
+    float factor;
     for (size_t i = 0; i < dim; i++) {
         int32_t magnitude = (int32_t)(mr_f32_bits(in[i]) & 0x7fffffffu);
         top = magnitude > top ? magnitude : top;
     }
-    float largest = mr_f32_of_bits((uint32_t)top);
-    if (!(largest >= I8_LARGEST * FLT_MIN && largest <= FLT_MAX)) {
+    if (!i8_scale(top, scale, &factor)) {
         memset(out, 0, dim);
-        return largest <= FLT_MAX ? 0.0f : NAN;
+        return;
     }
-    float factor = I8_LARGEST / largest;
     for (size_t i = 0; i < dim; i++)
         out[i] = (int8_t)(uint8_t)(mr_f32_bits(in[i] * factor + TO_INTEGER) & 0xffu);
-    return largest / I8_LARGEST;
 }
 
 INLINE void i8_from_f32_body(int8_t *out, float *scales, const float *in, size_t row_count, size_t dim)
 {
     for (size_t r = 0; r < row_count; r++)
-        scales[r] = i8_row_from_f32(out + r * dim, in + r * dim, dim);
+        i8_row_from_f32(out + r * dim, scales + r, in + r * dim, dim);
 }
 
 INLINE void f32_from_i8_body(float *restrict out, const int8_t *restrict in, const float *restrict scales,
@@ -83,6 +90,13 @@ INLINE void f32_from_i8_body(float *restrict out, const int8_t *restrict in, con
         f32_from_f16_body(out, in, count);                                                                   \
     }
 
+#define CONVERTERS_TO_I8(set, ...)                                                                           \
+    __VA_ARGS__ static void i8_from_f32_##set(int8_t *out, float *scales, const float *in, size_t row_count, \
+                                              size_t dim)                                                    \
+    {                                                                                                        \
+        i8_from_f32_body(out, scales, in, row_count, dim);                                                   \
+    }
+
 #define CONVERTERS(set, ...)                                                                                 \
     __VA_ARGS__ static void bf16_from_f32_##set(uint16_t *out, const float *in, size_t count)                \
     {                                                                                                        \
@@ -91,11 +105,6 @@ INLINE void f32_from_i8_body(float *restrict out, const int8_t *restrict in, con
     __VA_ARGS__ static void f32_from_bf16_##set(float *out, const uint16_t *in, size_t count)                \
     {                                                                                                        \
         f32_from_bf16_body(out, in, count);                                                                  \
-    }                                                                                                        \
-    __VA_ARGS__ static void i8_from_f32_##set(int8_t *out, float *scales, const float *in, size_t row_count, \
-                                              size_t dim)                                                    \
-    {                                                                                                        \
-        i8_from_f32_body(out, scales, in, row_count, dim);                                                   \
     }                                                                                                        \
     __VA_ARGS__ static void f32_from_i8_##set(float *out, const int8_t *in, const float *scales,             \
                                               size_t row_count, size_t dim)                                  \
@@ -111,6 +120,7 @@ INLINE void f32_from_i8_body(float *restrict out, const int8_t *restrict in, con
                                              .f32_from_i8 = f32_from_i8_##set};
 
 CONVERTERS_F16(baseline)
+CONVERTERS_TO_I8(baseline)
 CONVERTERS(baseline)
 
 #ifdef __x86_64__
@@ -151,6 +161,38 @@ AVX512 static void f32_from_f16_avx512(float *out, const uint16_t *in, size_t co
     f32_from_f16_body(out + i, in + i, count - i);
 }
 
+/* What is left of a row of 16s, if anything. */
+#define REST16(count) ((__mmask16)((1u << ((count) % 16)) - 1))
+
+AVX512 static void i8_row_avx512(int8_t *out, float *scale, const float *in, size_t dim)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    size_t whole = dim - dim % 16;
+    __m512i tops = _mm512_and_si512(_mm512_maskz_loadu_epi32(REST16(dim), in + whole), magnitude);
+    for (size_t i = 0; i < whole; i += 16)
+        tops = _mm512_max_epi32(tops, _mm512_and_si512(_mm512_loadu_si512(in + i), magnitude));
+    float factor;
+    if (!i8_scale(_mm512_reduce_max_epi32(tops), scale, &factor)) {
+        memset(out, 0, dim);
+        return;
+    }
+    const __m512 factors = _mm512_set1_ps(factor);
+    for (size_t i = 0; i < dim; i += 16) {
+        __mmask16 mask = i < whole ? (__mmask16)0xffff : REST16(dim);
+        __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, in + i), factors);
+        __m512i q = _mm512_cvt_roundps_epi32(x, NEAREST);
+        _mm_mask_storeu_epi8(out + i, mask, _mm512_cvtepi32_epi8(q));
+    }
+}
+
+AVX512 static void i8_from_f32_avx512(int8_t *out, float *scales, const float *in, size_t row_count,
+                                      size_t dim)
+{
+    for (size_t r = 0; r < row_count; r++)
+        i8_row_avx512(out + r * dim, scales + r, in + r * dim, dim);
+}
+
+CONVERTERS_TO_I8(avx2, AVX2)
 CONVERTERS(avx2, AVX2)
 CONVERTERS(avx512, AVX512)
 #endif
