@@ -317,6 +317,7 @@ static void free_memory(struct mr_future *f)
         free(f->parts[i].copy);
     }
     free(f->memory);
+    free(f->again);
     free(f);
 }
 
@@ -342,6 +343,25 @@ void mrc_future_free(struct mr_future *f)
 
 /* ---- the public side ---- */
 
+/* A call that ended because the node's cores changed goes on as another: that one, or NULL when it did not, or could not be made
+ * again. Not under the lock. */
+static struct mr_future *successor_of(struct mr_future *f)
+{
+    uint64_t now_us = mrc_now_us();
+
+    if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
+        !mrc_outcome_is_overtaken(f))
+        return f->successor;
+    uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
+
+    if (f->again->make(f->again, left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX, &f->successor) !=
+        MR_OK)
+        f->successor = NULL;
+    free(f->again); /* once */
+    f->again = NULL;
+    return f->successor;
+}
+
 enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
 {
     if (future == NULL)
@@ -352,6 +372,8 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     (void)mrc_wait(future->client, has_ended, future, MRC_NEVER_US);
     pthread_mutex_unlock(&future->client->lock);
     future->waited = true;
+    if (successor_of(future) != NULL)
+        return mr_future_wait(future->successor, reply);
 
     struct mr_reply *tensors = NULL; /* stays so where the answer all goes into other outputs */
     enum mr_status status = conclude(future, reply == NULL ? NULL : &tensors);
@@ -377,7 +399,7 @@ bool mr_future_done(struct mr_future *future)
     bool over = is_over(future);
 
     pthread_mutex_unlock(&future->client->lock);
-    return over;
+    return over && successor_of(future) != NULL ? mr_future_done(future->successor) : over;
 }
 
 void mr_future_destroy(struct mr_future *future)
@@ -386,6 +408,7 @@ void mr_future_destroy(struct mr_future *future)
         return;
     struct mr_client *client = future->client;
 
+    mr_future_destroy(future->successor);
     pthread_mutex_lock(&client->lock);
     if (future->ended)
         mrc_future_free_locked(future);

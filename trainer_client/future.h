@@ -44,6 +44,12 @@ struct mrc_part {
  * mrc_error(). */
 typedef enum mr_status (*mrc_finish)(struct mr_future *f, struct mr_reply **reply);
 
+/* What a call with a future can be made again from; first in memory that is freed with the future. */
+struct mrc_again {
+    /* As an asynchronous call, to end within so long. Not under the lock. */
+    enum mr_status (*make)(const struct mrc_again *again, uint32_t deadline_ms, struct mr_future **out);
+};
+
 struct mr_future {
     struct mr_client *client;
     struct mr_call_options options;
@@ -51,6 +57,8 @@ struct mr_future {
     void (*on_end)(struct mr_future *f); /* of calls of the library itself: under the lock; frees `f` */
     void *context;                       /* context_bytes, zeroed; goes with the future */
     void *memory;                        /* freed with the future; for whoever made it */
+    struct mrc_again *again;             /* for when the node's cores change under it; NULL: it ends then */
+    struct mr_future *successor;         /* it was made again: this one's outcome counts */
     uint32_t part_count, parts_pending;
     uint64_t sent_us;
     uint32_t map_changes; /* of the map that the parts were split by; UINT32_MAX = whatever it is */

@@ -11,8 +11,8 @@
  *   - Calls make progress while some thread is inside the library; a client made with progress_thread needs none.
  *   - With several cores the first call that names a table or variable by a number that this client did not create itself
  *     asks the node what it is, and waits for that, also when it is asynchronous.
- *   - A server that comes back with another number of cores costs a lookup nothing; one with a future that was under way
- *     may end with MR_CANCELLED, and mr_last_error() says that it is to be made again.
+ *   - A server that comes back with another number of cores costs a lookup nothing, with a future or without: it is made again
+ *     within its deadline.
  *   - Bags are CSR: keys[offsets[b] .. offsets[b+1]) is bag b, as torch.nn.EmbeddingBag takes them with
  *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.
  *   - Handles are opaque and come in create/destroy pairs. There is no global state.

@@ -102,24 +102,40 @@ static bool is_overtaken(const struct mr_future *f, const struct mrc_part *faile
     return changed;
 }
 
-enum mr_status mrc_outcome(struct mr_future *f)
+/* The part whose status is the call's; NULL when all is well. */
+static const struct mrc_part *find_failed(const struct mr_future *f, uint32_t *good)
 {
     const struct mrc_part *failed = NULL;
-    uint32_t good = 0;
-    char text[TEXT_BYTES];
 
+    *good = 0;
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mrc_part *part = &f->parts[i];
 
         if (succeeded(f, part))
-            good++;
+            (*good)++;
         else if (failed == NULL ||
                  (part->status == MR_UNKNOWN_OUTCOME && failed->status != MR_UNKNOWN_OUTCOME))
             failed = part;
     }
+    return failed;
+}
+
+bool mrc_outcome_is_overtaken(const struct mr_future *f)
+{
+    uint32_t good;
+    const struct mrc_part *failed = find_failed(f, &good);
+
+    return failed != NULL && is_overtaken(f, failed);
+}
+
+enum mr_status mrc_outcome(struct mr_future *f)
+{
+    char text[TEXT_BYTES];
+    uint32_t good;
+    const struct mrc_part *failed = find_failed(f, &good);
+
     if (failed == NULL)
         return MR_OK;
-
     if (is_overtaken(f, failed))
         return mrc_error(MR_CANCELLED,
                          "%s: %s: the node's cores changed while the call was under way: make it again",

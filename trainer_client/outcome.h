@@ -8,5 +8,7 @@
  * learnt the batch before). Else the first core's that does not, told by mrc_error(); but MR_UNKNOWN_OUTCOME comes before
  * all others, and stands, too, for a call that must not be repeated and was applied by some cores only. */
 enum mr_status mrc_outcome(struct mr_future *f);
+/* The node's cores changed under it, and it may be made again: mrc_outcome() would be MR_CANCELLED. */
+bool mrc_outcome_is_overtaken(const struct mr_future *f);
 
 #endif

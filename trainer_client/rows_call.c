@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "trainer_client/clock.h"
+#include "trainer_client/rows_again.h"
 #include "trainer_client/rows_answer.h"
 #include "trainer_client/shard.h"
 
@@ -356,5 +357,7 @@ enum mr_status mrc_rows_run(struct mrc_rows_call *c, struct mr_reply **reply)
     do {
         status = run_once(c, reply);
     } while (is_overtaken(c, status));
+    if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
+        mrc_rows_keep(c, *c->options->future);
     return status;
 }

@@ -460,22 +460,86 @@ static void test_done_means_settled(void **state)
     stop(&x);
 }
 
-/* A lookup with a future that was split by the old map cannot be split anew: it says so. */
+/* Two lookups with futures on their way when the node comes back with another number of cores; the second in bags of two. */
+static void lookups_while_cores_change(struct fixture *x, uint32_t cores, struct mr_future *futures[2])
+{
+    struct mr_options options = {.future = &futures[0]};
+    uint32_t offsets[KEYS / 2 + 1];
+    uint64_t keys[KEYS];
+
+    for (uint32_t b = 0; b <= KEYS / 2; b++)
+        offsets[b] = 2 * b;
+    memcpy(keys, x->keys, sizeof keys);
+    fake_node_kill(x->node);
+    assert_int_equal(mr_lookup(x->client, &options, x->table, keys, KEYS, NULL), MR_OK);
+    options.future = &futures[1];
+    assert_int_equal(mr_lookup_bags(x->client, &options, x->table, keys, offsets, KEYS / 2, NULL), MR_OK);
+    memset(keys, 0xff, sizeof keys); /* the caller's again */
+    memset(offsets, 0xff, sizeof offsets);
+    fake_node_restart_with(x->node, cores);
+}
+
+static void check_lookups(struct fixture *x, struct mr_future *futures[2])
+{
+    struct mr_reply *expected, *rows, *sums;
+
+    if (mr_future_wait(futures[0], &rows) != MR_OK || mr_future_wait(futures[1], &sums) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &expected), MR_OK);
+    const float *all = mr_reply_tensor(expected, 0)->data, *in_pairs = mr_reply_tensor(sums, 0)->data;
+
+    assert_int_equal(mr_reply_tensor(rows, 0)->dims[0], KEYS);
+    assert_memory_equal(mr_reply_tensor(rows, 0)->data, all, KEYS * DIM * sizeof(float));
+    assert_int_equal(mr_reply_tensor(sums, 0)->dims[0], KEYS / 2);
+    for (uint32_t b = 0; b < KEYS / 2; b++) {
+        for (uint32_t i = 0; i < DIM; i++)
+            assert_true(in_pairs[b * DIM + i] == all[2 * b * DIM + i] + all[(2 * b + 1) * DIM + i]);
+    }
+    mr_reply_free(expected);
+    mr_reply_free(rows);
+    mr_reply_free(sums);
+    assert_int_equal(mr_future_wait(futures[0], NULL), MR_INVALID_ARGUMENT); /* once is enough */
+    mr_future_destroy(futures[0]);
+    mr_future_destroy(futures[1]);
+}
+
+/* A lookup with a future that was split by the old map is made again by the new one. */
 static void test_cores_change_under_future_lookup(void **state)
 {
+    static const uint32_t maps[][2] = {{2, 3}, {1, 3}, {3, 1}};
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct fixture x;
+        struct mr_future *futures[2];
+
+        start(&x, maps[i][0], 0);
+        push_steps(&x, 1, 5);
+        lookups_while_cores_change(&x, maps[i][1], futures);
+        if (i == 0) {
+            while (!mr_future_done(futures[0])) {
+            }
+        }
+        check_lookups(&x, futures);
+        check_rows(&x);
+        stop(&x);
+    }
+}
+
+/* It may be given up meanwhile, whether it has been made again or not. */
+static void test_cores_change_under_abandoned_lookup(void **state)
+{
     struct fixture x;
-    struct mr_future *future = NULL;
-    struct mr_options options = {.future = &future};
+    struct mr_future *futures[2];
 
     (void)state;
     start(&x, 2, 0);
-    fake_node_kill(x.node);
-    assert_int_equal(mr_lookup(x.client, &options, x.table, x.keys, KEYS, NULL), MR_OK);
-    fake_node_restart_with(x.node, 3);
-    if (mr_future_wait(future, NULL) != MR_CANCELLED)
-        fail_msg("%s", mr_last_error());
-    assert_non_null(strstr(mr_last_error(), "cores changed while the call was under way: make it again"));
-    mr_future_destroy(future);
+    lookups_while_cores_change(&x, 3, futures);
+    (void)mr_future_done(futures[0]);
+    mr_future_destroy(futures[0]);
+    while (!mr_future_done(futures[1])) {
+    }
+    mr_future_destroy(futures[1]);
     check_rows(&x);
     stop(&x);
 }
@@ -553,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_cores_change_under_calls),
         cmocka_unit_test(test_done_means_settled),
         cmocka_unit_test(test_cores_change_under_future_lookup),
+        cmocka_unit_test(test_cores_change_under_abandoned_lookup),
         cmocka_unit_test(test_cores_change_before_sending),
         cmocka_unit_test(test_refused_when_sent_again),
     };
