@@ -142,7 +142,7 @@ static bool next_fill(struct load *load, struct mr_session *session)
     if (load->pushing) {
         float *gradient = tensors[3].data;
 
-        memcpy(tensors[0].data, ((const uint32_t[2]){load->table, 0}), 2 * sizeof(uint32_t));
+        memcpy(tensors[0].data, ((const uint32_t[4]){load->table}), 4 * sizeof(uint32_t));
         for (uint32_t i = 0; i < count * DIM; i++)
             gradient[i] = -value_at(load->filled + i / DIM);
     }
