@@ -2,6 +2,7 @@
 #ifndef PS_KERNELS_INTERNAL_H
 #define PS_KERNELS_INTERNAL_H
 
+#include <stdint.h>
 #include <string.h>
 #include "ps/kernels.h"
 
@@ -24,15 +25,33 @@ extern const struct ps_half_kernels ps_f16_kernels_avx2, ps_bf16_kernels_avx2;
 extern const struct ps_half_kernels ps_f16_kernels_avx512, ps_bf16_kernels_avx512;
 #endif
 
+typedef int32_t ints16 __attribute__((vector_size(64), aligned(4), may_alias));
+
+#define PS_EXPONENT 0x7f800000 /* all of its bits are set in NaN and Inf */
+
+/* Whether all rows are finite: lanes are brought together once for all of them. */
+INLINE bool all_rows_finite_body(const float *const *rows, uint32_t row_count, size_t dim)
+{
+    ints16 infinite = {0};
+    uint32_t rest = 0;
+    for (uint32_t r = 0; r < row_count; r++) {
+        size_t i = 0;
+        for (; i + 16 <= dim; i += 16)
+            infinite |= (*(const ints16 *)(const void *)(rows[r] + i) & PS_EXPONENT) == PS_EXPONENT;
+        for (; i < dim; i++) {
+            uint32_t bits;
+            memcpy(&bits, &rows[r][i], sizeof(bits));
+            rest |= (bits & PS_EXPONENT) == PS_EXPONENT;
+        }
+    }
+    for (uint32_t lane = 0; lane < 16; lane++)
+        rest |= infinite[lane] != 0;
+    return rest == 0;
+}
+
 INLINE bool all_finite_body(const float *in, size_t count)
 {
-    uint32_t infinite = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &in[i], sizeof(bits));
-        infinite |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    return infinite == 0;
+    return all_rows_finite_body(&in, 1, count);
 }
 
 #endif

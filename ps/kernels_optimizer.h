@@ -64,15 +64,21 @@ INLINE float transformed(struct transform t, float g, float w)
     return t.on ? clip(g, t.bound) * t.scale + t.decay * w : g;
 }
 
-/* Row after row through name_row(), in one set. */
+/* Row after row through name_row(), in one set. Rows of 16 values, with nothing to leave out or transform, have straight code. */
 #define PS_OPTIMIZER_KERNEL(set, name, ...)                                                                  \
     __VA_ARGS__ uint32_t ps_##name##_##set(const struct ps_optimizer *o, float lr, float *const *values,     \
                                            float *const *states, const float *const *gradients,              \
                                            uint32_t row_count, size_t dim)                                   \
     {                                                                                                        \
         uint32_t changed = 0;                                                                                \
+        const bool all_finite = all_rows_finite_body(gradients, row_count, dim);                             \
+        if (all_finite && dim == 16 && !o->transforms) {                                                     \
+            for (uint32_t r = 0; r < row_count; r++)                                                         \
+                name##_row(o, lr, values[r], states[r], gradients[r], 16, false);                            \
+            return row_count;                                                                                \
+        }                                                                                                    \
         for (uint32_t r = 0; r < row_count; r++) {                                                           \
-            if (!all_finite_body(gradients[r], dim))                                                         \
+            if (!all_finite && !all_finite_body(gradients[r], dim))                                          \
                 continue;                                                                                    \
             if (o->transforms)                                                                               \
                 name##_row(o, lr, values[r], states[r], gradients[r], dim, true);                            \
