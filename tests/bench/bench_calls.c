@@ -106,13 +106,14 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
     return w;
 }
 
-static void bench_pull(struct mr_client *client, const struct workload *w, uint32_t runs)
+static void bench_pull(struct mr_client *client, const struct workload *w, const struct mr_options *options,
+                       uint32_t runs)
 {
     double *us = calloc(runs, sizeof *us);
     for (uint32_t i = 0; i < runs + 20; i++) {
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
-        bench_check(mr_lookup(client, NULL, w->table, w->keys, ROWS, &reply), "lookup");
+        bench_check(mr_lookup(client, options, w->table, w->keys, ROWS, &reply), "lookup");
         if (i >= 20) {
             us[i - 20] = bench_now_us() - t0;
         }
@@ -122,12 +123,13 @@ static void bench_pull(struct mr_client *client, const struct workload *w, uint3
     free(us);
 }
 
-static void bench_push(struct mr_client *client, const struct workload *w, uint32_t runs)
+static void bench_push(struct mr_client *client, const struct workload *w, const struct mr_options *options,
+                       uint32_t runs)
 {
     double *us = calloc(runs, sizeof *us);
     for (uint32_t i = 0; i < runs + 20; i++) {
         double t0 = bench_now_us();
-        bench_check(mr_push_gradients(client, NULL, w->table, w->keys, ROWS, DIM, w->gradients), "push");
+        bench_check(mr_push_gradients(client, options, w->table, w->keys, ROWS, DIM, w->gradients), "push");
         if (i >= 20) {
             us[i - 20] = bench_now_us() - t0;
         }
@@ -136,7 +138,8 @@ static void bench_push(struct mr_client *client, const struct workload *w, uint3
     free(us);
 }
 
-static void bench_lookup_batch(struct mr_client *client, const struct workload *w, uint32_t runs)
+static void bench_lookup_batch(struct mr_client *client, const struct workload *w,
+                               const struct mr_options *options, uint32_t runs)
 {
     double *us = calloc(runs, sizeof *us);
     uint64_t base = ((uint64_t)STREAM << 48) + ((uint64_t)bench_now_us() & 0xffffffffu) * 16;
@@ -146,7 +149,7 @@ static void bench_lookup_batch(struct mr_client *client, const struct workload *
         bench_check(mr_feed_sample(client, NULL, batch, &keys, 1, false), "feed_sample");
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
-        bench_check(mr_lookup_batch(client, NULL, batch, w->table, &reply), "lookup_batch");
+        bench_check(mr_lookup_batch(client, options, batch, w->table, &reply), "lookup_batch");
         if (i >= 20) {
             us[i - 20] = bench_now_us() - t0;
         }
@@ -157,23 +160,41 @@ static void bench_lookup_batch(struct mr_client *client, const struct workload *
     free(us);
 }
 
+static enum mr_dtype dtype_of(const char *name)
+{
+    static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16, MR_I8};
+    static const char *const names[] = {"f32", "f16", "bf16", "i8"};
+    for (uint32_t i = 0; i < 4; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return dtypes[i];
+        }
+    }
+    return MR_DTYPE_NONE;
+}
+
 static void usage(FILE *out)
 {
     fprintf(
         out,
         "usage: bench_calls --server ADDRESS:PORT [--key-file FILE] [--runs N] [--rows N] [--only NAME]\n"
+        "                   [--wire-dtype f32|f16|bf16|i8]\n"
         "Times the calls of docs/performance.md against a running node; prints one JSON object per line.\n");
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option long_options[] = {
-        {"server", required_argument, NULL, 's'}, {"key-file", required_argument, NULL, 'k'},
-        {"runs", required_argument, NULL, 'r'},   {"only", required_argument, NULL, 'o'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+    static const struct option long_options[] = {{"server", required_argument, NULL, 's'},
+                                                 {"key-file", required_argument, NULL, 'k'},
+                                                 {"wire-dtype", required_argument, NULL, 'w'},
+                                                 {"rows", required_argument, NULL, 't'},
+                                                 {"runs", required_argument, NULL, 'r'},
+                                                 {"only", required_argument, NULL, 'o'},
+                                                 {"help", no_argument, NULL, 'h'},
+                                                 {NULL, 0, NULL, 0}};
     struct mr_client_options options = {0};
     uint32_t runs = 500, rows = 163840; /* about the demo's table */
     const char *only = NULL;
+    struct mr_options call = {0};
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         switch (c) {
         case 's':
@@ -190,6 +211,13 @@ int main(int argc, char **argv)
             break;
         case 'o':
             only = optarg;
+            break;
+        case 'w':
+            call.wire_dtype = dtype_of(optarg);
+            if (call.wire_dtype == MR_DTYPE_NONE) {
+                usage(stderr);
+                return 2;
+            }
             break;
         case 'h':
             usage(stdout);
@@ -212,13 +240,13 @@ int main(int argc, char **argv)
     }
     struct workload *w = make_workload(client, rows);
     if (only == NULL || strcmp(only, "pull_13312x16") == 0) {
-        bench_pull(client, w, runs);
+        bench_pull(client, w, &call, runs);
     }
     if (only == NULL || strcmp(only, "push_13312x16") == 0) {
-        bench_push(client, w, runs);
+        bench_push(client, w, &call, runs);
     }
     if (only == NULL || strcmp(only, "lookup_512x26_by_batch") == 0) {
-        bench_lookup_batch(client, w, runs);
+        bench_lookup_batch(client, w, &call, runs);
     }
     free(w);
     mr_client_destroy(client);

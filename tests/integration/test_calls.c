@@ -135,7 +135,8 @@ static void test_create(void **state)
     assert_int_equal(id, x->table);
     other.learning_rate = 0.25f;
     assert_refused(mr_create(x->client, NULL, &other, 1, &id), MR_FEATURE_MISMATCH, "learning_rate");
-    later.optimizer = MR_OPT_FTRL; /* with the arguments of another */
+    later.optimizer = MR_OPT_FTRL;
+    later.optimizer_args[1] = -1;
     assert_refused(mr_create(x->client, NULL, &later, 1, &id), MR_INVALID_ARGUMENT, "optimizer_args");
     assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
     assert_int_equal(count, 3);
