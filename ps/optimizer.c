@@ -105,23 +105,36 @@ size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count)
     }
 }
 
-/* z such that the optimizer's own formula gives the first values: a row's weights follow from z alone after its first update, and
- * a first update with gradient 0 changes nothing but by rounding. */
-static void ftrl_init(const struct ps_optimizer *o, const float *values, float *state, size_t count)
+/* z of elements [first, end) such that the optimizer's own formula gives their values: weights follow from z alone after the next
+ * update, and an update with gradient 0 changes nothing but by rounding. */
+static void ftrl_align(const struct ps_optimizer *o, const float *values, float *state, size_t count,
+                       size_t first, size_t end)
 {
-    const double d = ((double)o->beta + sqrt((double)o->initial_state)) / o->schedule.start + (double)o->l2;
-    double norm = 0, more = 0;
-    for (size_t i = 0; i < count; i++)
-        norm += (double)values[i] * d * ((double)values[i] * d);
-    if (o->l21 > 0 && norm > 0)
-        more = (double)o->l21 * sqrt((double)count) / sqrt(norm);
-    for (size_t i = 0; i < count; i++) {
-        double u = (double)values[i] * d * (1 + more);
+    const float *n = state + count;
+    const double inverse_rate = 1 / (double)state[2 * count];
+    double squares = 0, more = 0;
+    for (size_t i = 0; i < count && o->l21 > 0; i++) {
+        double u =
+            (double)values[i] * (((double)o->beta + sqrt((double)n[i])) * inverse_rate + (double)o->l2);
+        squares += u * u;
+    }
+    if (squares > 0)
+        more = (double)o->l21 * sqrt((double)count) / sqrt(squares);
+    for (size_t i = first; i < end; i++) {
+        double u =
+            (double)values[i] * (((double)o->beta + sqrt((double)n[i])) * inverse_rate + (double)o->l2);
+        u *= 1 + more;
         double z = u > 0 ? -u - (double)o->l1 : u < 0 ? -u + (double)o->l1 : 0;
         state[i] = (float)fmax(fmin(z, (double)FLT_MAX), -(double)FLT_MAX);
-        state[count + i] = o->initial_state;
     }
+}
+
+static void ftrl_init(const struct ps_optimizer *o, const float *values, float *state, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        state[count + i] = o->initial_state;
     state[2 * count] = (float)o->schedule.start;
+    ftrl_align(o, values, state, count, 0, count);
 }
 
 void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, float *state, size_t count)
@@ -140,6 +153,14 @@ void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, 
         memset(state, 0, ps_optimizer_state_floats(o, count) * sizeof(float));
         break;
     }
+}
+
+void ps_optimizer_values_set(const struct ps_optimizer *o, const float *values, float *state, size_t count,
+                             size_t first, size_t set_count)
+{
+    bool is_group = o->kind == MR_OPT_GROUP_FTRL && o->l21 > 0; /* what is set changes the norm of all */
+    if (o->kind == MR_OPT_FTRL || o->kind == MR_OPT_GROUP_FTRL)
+        ftrl_align(o, values, state, count, is_group ? 0 : first, is_group ? count : first + set_count);
 }
 
 float ps_optimizer_learning_rate(const struct ps_optimizer *o, uint64_t step, float pushed)

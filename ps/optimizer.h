@@ -71,6 +71,10 @@ enum mr_status ps_optimizer_init(const struct mr_feature *feature, struct ps_opt
 size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count);
 /* The state of a row (or variable) with its first values. */
 void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, float *state, size_t count);
+/* Values [first, first + set_count) of `count` have been set by hand: the state follows where values are worked out from it (FTRL),
+ * and stays as it is elsewhere. */
+void ps_optimizer_values_set(const struct ps_optimizer *o, const float *values, float *state, size_t count,
+                             size_t first, size_t set_count);
 /* The learning rate of a push of training step `step`; `pushed`, if not 0, is what the push itself asks for. */
 float ps_optimizer_learning_rate(const struct ps_optimizer *o, uint64_t step, float pushed);
 /* values[i]: `count` floats, states[i]: their ps_optimizer_state_floats() (not read if there are none), gradients[i]: `count`

@@ -85,8 +85,10 @@ enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const floa
 {
     if (first > v->elements || count > v->elements - first)
         return MR_WRONG_SHAPE;
-    if (count > 0)
+    if (count > 0) {
         memcpy(v->values + first, values, count * sizeof(float));
+        ps_optimizer_values_set(&v->optimizer, v->values, v->values + v->elements, v->elements, first, count);
+    }
     return MR_OK;
 }
 

@@ -204,6 +204,34 @@ static void a_push_may_have_a_learning_rate_of_its_own(void **state)
     assert_float_equal(node_value(n, table.feature, keys[0]), -1.5f, 0);
 }
 
+static void a_schedule_goes_by_the_steps_of_pushes(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0), v = node_variable("bias", 1);
+    f.schedule = v.schedule = MR_SCHEDULE_LINEAR; /* from 1 to 0 in 4 steps */
+    f.schedule_steps = v.schedule_steps = 4;
+    struct mr_push_head table = {.feature = node_create(n, &f)}, variable = {.feature = node_create(n, &v)};
+    float gradient[4] = {1, 1, 1, 1};
+    uint64_t range[2] = {0, 0};
+    struct mr_tensor lookup = mr_tensor_1d(MR_U64, 1, keys), all = mr_tensor_1d(MR_U64, 2, range);
+    struct mr_tensor tensors[6] = {mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &table),
+                                   mr_tensor_1d(MR_U64, 1, keys),
+                                   mr_tensor_1d(MR_U32, 0, NULL),
+                                   mr_tensor_2d(MR_F32, 1, 4, gradient),
+                                   mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &variable),
+                                   mr_tensor_1d(MR_F32, 1, gradient)};
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table.feature, &lookup, 1), MR_OK, NULL);
+    node_check(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 1, 0, tensors, 6), MR_OK, NULL);
+    assert_float_equal(node_value(n, table.feature, keys[0]), -0.75f, 0);
+    node_check(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 2, 0, tensors, 6), MR_OK, NULL);
+    assert_float_equal(node_value(n, table.feature, keys[0]), -1.25f, 0);
+    node_check(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 4, 0, tensors, 6), MR_OK, NULL);
+    assert_float_equal(node_value(n, table.feature, keys[0]), -1.25f, 0);
+    const struct node_reply *reply =
+        node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable.feature, &all, 1);
+    assert_float_equal(((const float *)reply->tensors[0].data)[0], -1.25f, 0);
+}
+
 static void refuses_heads_that_say_what_has_no_meaning(void **state)
 {
     struct node_fixture *n = *state;
@@ -260,6 +288,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refuses_a_batch_too_far_ahead, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(pushes_by_key_and_by_bag, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_variable_gradient_with_nan_is_left_out, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_schedule_goes_by_the_steps_of_pushes, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_push_may_have_a_learning_rate_of_its_own, node_setup,
                                         node_teardown),
         cmocka_unit_test_setup_teardown(refuses_heads_that_say_what_has_no_meaning, node_setup,

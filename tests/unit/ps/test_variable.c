@@ -142,6 +142,37 @@ static void test_a_scalar_has_one_element(void **state)
     ps_variable_destroy(NULL);
 }
 
+/* Values that are set stay, whatever the optimizer's state says; a push goes on from them. */
+static void test_values_that_are_set_are_a_start_for_every_optimizer(void **state)
+{
+    struct fixture *f = *state;
+    const uint32_t shape[1] = {6};
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+        struct mr_feature descriptor = mr_feature_variable("v", 1, shape);
+        struct ps_variable *v = NULL;
+        const char *what = NULL;
+        const float gradient[6] = {1, -1, 2, -2, 0.5f, 0}, none[6] = {0}, set[4] = {0.5f, -3, 0.125f, 0};
+        mr_feature_set_optimizer(&descriptor, (enum mr_optimizer)kind);
+        if (kind == MR_OPT_GROUP_FTRL)
+            descriptor.optimizer_args[4] = 0.1f;
+        assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OK);
+        assert_true(ps_variable_push(v, 0, 0, gradient) && ps_variable_push(v, 1, 0.02f, gradient));
+        float before[6];
+        memcpy(before, ps_variable_values(v), sizeof(before));
+        assert_true(before[0] < 0 && before[1] > 0 && before[5] == 0);
+        assert_int_equal(ps_variable_set(v, 1, set, 4), MR_OK);
+        memcpy(before + 1, set, sizeof(set));
+        assert_memory_equal(ps_variable_values(v), before, sizeof(before));
+        assert_true(
+            ps_variable_push(v, 2, 1e-6f, none)); /* momentum goes on, but in steps of next to nothing */
+        for (uint32_t i = 0; i < 6; i++)
+            assert_true(fabsf(ps_variable_values(v)[i] - before[i]) < 1e-5f);
+        assert_true(ps_variable_push(v, 3, 0, gradient));
+        assert_true(ps_variable_values(v)[1] > before[1] || kind == MR_OPT_MOMENTUM);
+        ps_variable_destroy(v);
+    }
+}
+
 static void test_refusals(void **state)
 {
     struct fixture *f = *state;
@@ -174,6 +205,7 @@ int main(void)
         WITH_VARIABLE(test_a_bad_gradient_changes_nothing),
         WITH_VARIABLE(test_what_is_stored_goes_on_as_before),
         WITH_VARIABLE(test_a_scalar_has_one_element),
+        WITH_VARIABLE(test_values_that_are_set_are_a_start_for_every_optimizer),
         WITH_VARIABLE(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
