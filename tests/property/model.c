@@ -8,10 +8,7 @@
 
 bool model_knows(const struct mr_feature *f)
 {
-    return (f->optimizer == MR_OPT_SGD || f->optimizer == MR_OPT_ADAGRAD) &&
-           (f->dtype == MR_F32 || f->dtype == MR_F16 || f->dtype == MR_BF16) &&
-           f->admission == MR_ADMIT_ALWAYS && f->eviction == MR_EVICT_NEVER && f->memory_bytes == 0 &&
-           f->schedule == MR_SCHEDULE_CONSTANT && f->schedule_warmup_steps == 0;
+    return f->admission == MR_ADMIT_ALWAYS && f->eviction == MR_EVICT_NEVER && f->memory_bytes == 0;
 }
 
 void model_init(struct model *m, const struct mr_feature *feature)
@@ -20,7 +17,7 @@ void model_init(struct model *m, const struct mr_feature *feature)
     memset(m, 0, sizeof(*m));
     m->feature = *feature;
     m->dim = feature->dims[0];
-    m->state_floats = model_state_floats(feature);
+    model_optimizer_init(m);
     enum mr_status status = ps_initializer_init(feature, &m->initializer, &what);
     assert(status == MR_OK);
     (void)status;
@@ -90,7 +87,7 @@ struct model_row *model_add(struct model *m, uint64_t key)
 {
     struct model_row *row = row_new(m, key);
     model_initial(m, key, row->floats);
-    model_state_init(m, row->floats + m->dim);
+    model_state_init(m, row);
     return row;
 }
 

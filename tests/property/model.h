@@ -1,5 +1,7 @@
-/* What a table is, in the plainest code that says it: rows in chains, one float at a time, nothing shared with ps/ but the
- * initializer (tests/unit/ps/test_initializer.c checks that one). */
+/* What a table is, in the plainest code that says it: rows in chains, one float at a time. Shared with ps/ are what other tests hold
+ * to references of their own: initializers (test_initializer.c), schedules (test_schedule.c), conversions of what travels
+ * (test_convert.c), and, but for SGD and Adagrad, the optimizers' formulas (test_optimizer_torch.c, test_optimizer_double.c), in
+ * their plain version and called for one row. */
 #ifndef PROPERTY_MODEL_H
 #define PROPERTY_MODEL_H
 
@@ -7,6 +9,7 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 #include "ps/initializer.h"
+#include "ps/optimizer.h"
 
 #define MODEL_CHAINS 1024u
 
@@ -21,6 +24,7 @@ struct model_row {
 struct model {
     struct mr_feature feature;
     struct ps_initializer initializer;
+    struct ps_optimizer optimizer;
     uint32_t dim, state_floats;
     uint64_t row_count;
     struct model_row *chains[MODEL_CHAINS];
@@ -70,8 +74,8 @@ uint32_t model_gather(const struct model *m, const struct model_keys *k, const f
 bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate);
 
 /* model_optimizer.c */
-uint32_t model_state_floats(const struct mr_feature *f);
-void model_state_init(const struct model *m, float *state);
+void model_optimizer_init(struct model *m); /* m->feature is set */
+void model_state_init(const struct model *m, struct model_row *row);
 
 /* model_half.c */
 /* After a step, the values as a row of 16 bits holds them: rounded up or down by the row's random bits. */

@@ -1,18 +1,30 @@
-/* Each optimizer as its paper has it, one float at a time, in single precision. Compiled without contraction. */
+/* SGD and Adagrad as they are written down, one float at a time, in single precision; compiled without contraction. */
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include "model.h"
+#include "ps/kernels.h"
 
-uint32_t model_state_floats(const struct mr_feature *f)
+void model_optimizer_init(struct model *m)
 {
-    return f->optimizer == MR_OPT_ADAGRAD ? f->dims[0] : 0;
+    const char *what;
+    enum mr_status status = ps_optimizer_init(&m->feature, &m->optimizer, &what);
+    assert(status == MR_OK);
+    (void)status;
+    for (uint32_t i = 0; ps_kernels_at(i) != NULL; i++)
+        m->optimizer.kernels = ps_kernels_at(i); /* the plain ones are the last */
+    m->state_floats = (uint32_t)ps_optimizer_state_floats(&m->optimizer, m->dim);
 }
 
-void model_state_init(const struct model *m, float *state)
+void model_state_init(const struct model *m, struct model_row *row)
 {
-    for (uint32_t i = 0; i < m->state_floats; i++)
-        state[i] = m->feature.optimizer_args[0];
+    if (m->feature.optimizer != MR_OPT_ADAGRAD) {
+        ps_optimizer_state_init(&m->optimizer, row->floats, row->floats + m->dim, m->dim);
+        return;
+    }
+    for (uint32_t i = 0; i < m->dim; i++)
+        row->floats[m->dim + i] = m->feature.optimizer_args[0];
 }
 
 static float clipped(const struct mr_feature *f, float g)
@@ -50,13 +62,11 @@ static void adagrad(const struct mr_feature *f, float *w, float *state, float g,
     *w -= learning_rate * g / (sqrtf(*state) + f->optimizer_args[1]);
 }
 
-bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
+static void plain_step(const struct model *m, struct model_row *row, const float *gradient,
+                       float learning_rate)
 {
     const struct mr_feature *f = &m->feature;
     float *w = row->floats, *state = w + m->dim;
-    for (uint32_t i = 0; i < m->dim; i++)
-        if (!isfinite(gradient[i]))
-            return false;
     bool transforms = f->weight_decay > 0 || f->clip_value > 0 || f->clip_norm > 0;
     float scale = norm_scale(m, gradient);
     for (uint32_t i = 0; i < m->dim; i++) {
@@ -68,6 +78,18 @@ bool model_step(const struct model *m, struct model_row *row, const float *gradi
         else
             sgd(&w[i], g, learning_rate);
     }
+}
+
+bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
+{
+    float *values = row->floats, *state = values + m->dim;
+    for (uint32_t i = 0; i < m->dim; i++)
+        if (!isfinite(gradient[i]))
+            return false;
+    if (m->feature.optimizer == MR_OPT_SGD || m->feature.optimizer == MR_OPT_ADAGRAD)
+        plain_step(m, row, gradient, learning_rate);
+    else
+        (void)ps_optimizer_apply(&m->optimizer, learning_rate, &values, &state, &gradient, 1, m->dim);
     if (model_is_half(m))
         model_round(m, row);
     return true;

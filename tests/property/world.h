@@ -25,7 +25,8 @@ struct call {
     bool bags, insert;
     bool weighted, divided, leaves_out; /* it has such */
     enum mr_dtype dtype;                /* of the answer or the gradients, as they travel */
-    float learning_rate;                /* 0: the table's */
+    float learning_rate;                /* 0: the table's, at: */
+    uint64_t step;
     uint64_t keys[WORLD_CALL_KEYS];
     uint32_t offsets[WORLD_CALL_KEYS + 1];
     float weights[WORLD_CALL_KEYS], divisors[WORLD_CALL_KEYS], scales[WORLD_CALL_KEYS];

@@ -68,6 +68,7 @@ struct ps_table_push push_of(const struct call *c)
                                   .divisors = c->divided ? c->divisors : NULL,
                                   .left_out = c->leaves_out ? c->left_out : NULL,
                                   .insert = c->insert,
+                                  .step = c->step,
                                   .learning_rate = c->learning_rate};
 }
 
@@ -146,7 +147,7 @@ void world_lookup(struct world *w, struct subject *s)
 void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c)
 {
     bool insert = c->insert;
-    float learning_rate = c->learning_rate > 0 ? c->learning_rate : s->model.feature.learning_rate;
+    float learning_rate = ps_optimizer_learning_rate(&s->model.optimizer, c->step, c->learning_rate);
     struct model_row *row = model_find(&s->model, g->key);
     if (row == NULL && insert && g->bad > 0 && !g->any && !world_has_row(s, g->key)) {
         s->expected.gradients_skipped += g->bad; /* nothing to make a row for */
@@ -182,7 +183,7 @@ void world_push(struct world *w, struct subject *s)
     uint64_t bound = world_cut_bound(s, c->key_count);
     c->insert = random_one_in(&w->rng, 4);
     if (c->insert || c->weighted || c->divided || c->leaves_out || c->dtype != MR_F32 ||
-        c->learning_rate > 0) {
+        c->learning_rate > 0 || c->step > 0) {
         struct ps_table_push p = push_of(c);
         uint64_t budget_bytes = UINT64_MAX;
         p.at_once = true;

@@ -78,8 +78,8 @@ void world_check_floats(struct world *w, const float *got, const float *expected
     if (memcmp(got, expected, count * sizeof(float)) == 0)
         return;
     for (size_t i = 0; i < count; i++) {
-        bool same =
-            memcmp(&got[i], &expected[i], sizeof(float)) == 0 || (isnan(got[i]) && isnan(expected[i])) ||
+        bool same = memcmp(&got[i], &expected[i], sizeof(float)) == 0 ||
+                    (isnan(got[i]) && isnan(expected[i])) ||
                     (fpclassify(got[i]) == FP_ZERO && fpclassify(expected[i]) == FP_ZERO);
         WORLD_CHECK(w, same, "%s: float %zu of %zu is %.9g, expected %.9g", what, i, count, (double)got[i],
                     (double)expected[i]);

@@ -31,15 +31,50 @@ static void draw_initializer(struct world *w, struct mr_feature *f)
         f->init_b = 0.1f;
 }
 
+static void draw_optimizer_args(struct world *w, struct mr_feature *f)
+{
+    float *args = f->optimizer_args;
+    switch (f->optimizer) {
+    case MR_OPT_MOMENTUM:
+        args[1] = random_one_in(&w->rng, 3) ? 0.5f : 0.0f;
+        args[2] = args[1] > 0 ? 0.0f : (float)random_below(&w->rng, 2);
+        break;
+    case MR_OPT_ADAGRAD:
+    case MR_OPT_ROWWISE_ADAGRAD:
+        args[0] = random_one_in(&w->rng, 4) ? 0.0f : fabsf(random_float(&w->rng));
+        break;
+    case MR_OPT_GROUP_FTRL:
+        args[4] = random_one_in(&w->rng, 2) ? 0.1f : 0.0f;
+        args[2] = args[3] = 0.05f;
+        break;
+    case MR_OPT_FTRL:
+        args[0] = fabsf(random_float(&w->rng));
+        args[2] = random_one_in(&w->rng, 2) ? 0.05f : 0.0f;
+        break;
+    default:
+        break;
+    }
+}
+
+static void draw_schedule(struct world *w, struct mr_feature *f)
+{
+    if (random_one_in(&w->rng, 4))
+        f->schedule_warmup_steps = 1 + random_below(&w->rng, 20);
+    if (random_one_in(&w->rng, 2))
+        return;
+    f->schedule = random_below(&w->rng, MR_SCHEDULE_EXPONENTIAL + 1);
+    if (f->schedule != MR_SCHEDULE_CONSTANT) {
+        f->schedule_steps = 1 + random_below(&w->rng, 100);
+        f->learning_rate_end = 0.01f;
+    }
+}
+
 static void draw_optimizer(struct world *w, struct mr_feature *f)
 {
-    static const uint32_t kinds[] = {MR_OPT_SGD, MR_OPT_ADAGRAD};
-    f->optimizer = kinds[random_below(&w->rng, sizeof(kinds) / sizeof(kinds[0]))];
+    mr_feature_set_optimizer(f, MR_OPT_SGD + random_below(&w->rng, MR_OPT_GROUP_FTRL));
     f->learning_rate = 0.02f + fabsf(random_float(&w->rng));
-    if (f->optimizer == MR_OPT_ADAGRAD) {
-        f->optimizer_args[0] = random_one_in(&w->rng, 4) ? 0.0f : fabsf(random_float(&w->rng));
-        f->optimizer_args[1] = 1e-8f;
-    }
+    draw_optimizer_args(w, f);
+    draw_schedule(w, f);
     if (random_one_in(&w->rng, 4))
         f->weight_decay = 0.01f;
     if (random_one_in(&w->rng, 4))
@@ -151,6 +186,7 @@ void draw_call(struct world *w, const struct subject *s, struct call *c)
     static const enum mr_dtype dtypes[] = {MR_F16, MR_BF16, MR_I8};
     c->dtype = random_one_in(&w->rng, 3) ? dtypes[random_below(&w->rng, 3)] : MR_F32;
     c->learning_rate = random_one_in(&w->rng, 4) ? 0.01f + fabsf(random_float(&w->rng)) : 0;
+    c->step = random_one_in(&w->rng, 2) ? random_below(&w->rng, 150) : 0;
     c->leaves_out = random_one_in(&w->rng, 8);
     for (uint32_t i = 0; c->leaves_out && i < MR_PARTITION_COUNT / 64; i++)
         c->left_out[i] = random_next(&w->rng);

@@ -1,5 +1,6 @@
 /* `fm evaluate`: scores of the held-out part, through read-only batches. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,17 @@ static void print_result(struct evaluation *e)
            metric_auc(e->scores, e->labels, e->samples), loss / count, e->samples, positives / count);
 }
 
+static bool all_finite(const struct evaluation *e)
+{
+    for (uint64_t i = 0; i < e->samples; i++) {
+        if (!isfinite(e->scores[i])) {
+            fputs("fm: scores are not finite: the training diverged; try a lower --learning-rate\n", stderr);
+            return false;
+        }
+    }
+    return true;
+}
+
 int fm_evaluate(const struct fm_options *options)
 {
     struct evaluation *e = calloc(1, sizeof *e);
@@ -146,6 +158,7 @@ int fm_evaluate(const struct fm_options *options)
         fprintf(stderr, "fm: evaluated %" PRIu64 " of %" PRIu64 " samples\n", e->samples, e->samples_max);
         ok = false;
     }
+    ok = ok && all_finite(e);
     if (ok) {
         print_result(e);
     }
