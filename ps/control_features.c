@@ -148,7 +148,8 @@ static void size_on_core(struct ps_core *core, void *arg)
         const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
         if (f->table != NULL) {
             out[2 * i] = ps_table_rows(f->table);
-            out[2 * i + 1] = ps_table_index_bytes(f->table) + ps_table_row_bytes_total(f->table);
+            out[2 * i + 1] = ps_table_index_bytes(f->table) + ps_table_row_bytes_total(f->table) +
+                             ps_table_filter_bytes(f->table);
         } else if (f->variable != NULL) {
             out[2 * i + 1] = ps_variable_stored_bytes(f->variable);
         }

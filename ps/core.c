@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define MIB (UINT64_C(1) << 20)
+#define MIB       (UINT64_C(1) << 20)
+#define YEAR_2020 1577836800 /* in seconds since 1970 */
 
 struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
 {
@@ -30,6 +32,10 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
     enum mr_status status = MR_OK;
     if (feature->kind == MR_TABLE) {
         status = ps_table_create(feature, core->arena, &f->table, &what);
+        if (status == MR_OK) {
+            ps_table_set_share(f->table, core->index, core->node->core_count);
+            ps_table_set_now(f->table, core->now_s, 0);
+        }
     } else {
         f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];
         if (f->owner_core == core->index) {
@@ -119,6 +125,23 @@ void ps_core_refresh_gauges(struct ps_core *core)
     core->counters.memory_bytes = ps_core_memory_bytes(core);
 }
 
+/* ---- time ---- */
+
+/* The wall clock is looked at once, at the start: rows do not age by its being set. */
+static void clock_start(struct ps_core *core)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t seconds = now.tv_sec > YEAR_2020 ? (uint64_t)(now.tv_sec - YEAR_2020) : 0;
+    core->clock_offset_us = seconds * 1000000 + (uint64_t)now.tv_nsec / 1000 - dp_now_us();
+    core->now_s = (uint32_t)seconds;
+}
+
+static void clock_look(struct ps_core *core, uint64_t now_us)
+{
+    core->now_s = (uint32_t)((now_us + core->clock_offset_us) / 1000000);
+}
+
 /* ---- life ---- */
 
 struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
@@ -130,6 +153,7 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     }
     core->node = node;
     core->index = index;
+    clock_start(core);
     uint64_t batch_bytes = config->batches_memory_mib * MIB / node->core_count;
     uint64_t record_bytes = PS_RECORD_MIB * MIB;
     core->batch_arena = ps_arena_create(batch_bytes + record_bytes);
@@ -218,13 +242,27 @@ void ps_core_stop(void *self)
     ps_core_destroy(core);
 }
 
+/* Rows that are due go, unless the node is frozen or not open. */
+static bool evict_step(const struct ps_core *core, struct ps_table *t)
+{
+    ps_table_set_now(t, core->now_s, 0);
+    return core->freeze == MR_FREEZE_OFF && core->gate == PS_GATE_OPEN &&
+           ps_table_evict(t, PS_UPKEEP_BUDGET_BYTES);
+}
+
+static bool table_step(const struct ps_core *core, struct ps_table *t)
+{
+    bool more = evict_step(core, t);
+    return ps_table_maintain(t, PS_UPKEEP_BUDGET_BYTES) || more;
+}
+
 /* A little of the tables' background work, table by table; true when there is more of it. */
 static bool upkeep_step(struct ps_core *core)
 {
     for (uint32_t i = 0; i < PS_UPKEEP_TABLES_MAX && i < core->feature_id_max; i++) {
         core->upkeep_id = core->upkeep_id >= core->feature_id_max ? 1 : core->upkeep_id + 1;
         const struct ps_feature *f = core->features[core->upkeep_id];
-        if (f != NULL && f->table != NULL && ps_table_maintain(f->table, PS_UPKEEP_BUDGET_BYTES)) {
+        if (f != NULL && f->table != NULL && table_step(core, f->table)) {
             return true;
         }
     }
@@ -239,6 +277,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
     if (now_us >= core->next_gauge_us) {
         core->next_gauge_us = now_us + PS_GAUGE_INTERVAL_US;
         ps_core_refresh_gauges(core);
+        clock_look(core, now_us);
     }
     bool more = expired == PS_EXPIRE_PER_POLL_MAX;
     if (core->answers != NULL) {

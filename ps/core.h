@@ -106,8 +106,10 @@ struct ps_core {
     struct ps_long_calls long_calls;
     struct ps_command *answers; /* core 0: answers of the control thread that wait for memory */
     uint64_t next_gauge_us;
-    uint32_t upkeep_id;    /* feature that upkeep looked at last */
-    uint32_t upkeep_turns; /* turns since there was time for it */
+    uint64_t clock_offset_us; /* from the monotonic clock to the time since 2020 */
+    uint32_t now_s;           /* since 2020, as of the last look: what rows are stamped with */
+    uint32_t upkeep_id;       /* feature that upkeep looked at last */
+    uint32_t upkeep_turns;    /* turns since there was time for it */
     struct ps_core_counters counters;
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
 };

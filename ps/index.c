@@ -150,9 +150,20 @@ static __attribute__((cold, noinline)) bool partition_rewrite(struct ps_index *i
     return true;
 }
 
+static uint32_t grown_bucket_count(const struct ps_partition *p)
+{
+    return p->buckets == &empty_bucket ? 1 : next_bucket_count(p->bucket_count);
+}
+
 static bool partition_grow(struct ps_index *ix, struct ps_partition *p)
 {
-    return partition_rewrite(ix, p, p->buckets == &empty_bucket ? 1 : next_bucket_count(p->bucket_count));
+    return partition_rewrite(ix, p, grown_bucket_count(p));
+}
+
+size_t ps_index_insert_bytes(const struct ps_index *ix, uint64_t hash)
+{
+    const struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
+    return p->rows >= rows_max(p) ? grown_bucket_count(p) * sizeof(struct ps_bucket) : 0;
 }
 
 static uint32_t dirt_of(const struct ps_index *ix, const struct ps_partition *p)

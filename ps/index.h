@@ -88,6 +88,8 @@ void ps_index_clear(struct ps_index *ix);
 /* Puts in a key that is not there (the caller has looked). Keys added while a cut runs are not part of it. False when
  * memory is used up; nothing is changed then. */
 bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row);
+/* Bytes that putting in a key of this hash allocates; 0 while its partition has free places. */
+size_t ps_index_insert_bytes(const struct ps_index *ix, uint64_t hash);
 /* Takes out the key at `place`, whose hash this is and whose row number is the caller's again. Emits nothing: see ps_table_row_remove(). Other
  * places stay as they are. */
 void ps_index_remove(struct ps_index *ix, struct ps_place place, uint64_t hash);

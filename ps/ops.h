@@ -118,6 +118,8 @@ bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
 /* The node is not frozen against updates. */
 bool ps_check_not_frozen(const struct ps_op *op);
 
+/* Before rows of the table are looked up or changed: the time, and the call's step. */
+void ps_tell_now(const struct ps_op *op, struct ps_table *table);
 /* Records an applied push: counters, the client's last step. */
 void ps_note_push(const struct ps_op *op);
 

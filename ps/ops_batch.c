@@ -153,10 +153,11 @@ static struct ps_copy copy_of(void *to, const void *from, uint64_t bytes)
 }
 
 /* Table `at` of the batch: its keys and offsets are to be copied, its rows to be looked up. */
-static void begin_part(struct feed *feed)
+static void begin_part(const struct ps_op *op, struct feed *feed)
 {
     struct ps_batch_part *part = &feed->batch->parts[feed->at];
     const struct ps_key_list *list = &feed->tables[feed->at].list;
+    ps_tell_now(op, list->table->table);
     uint64_t offsets_bytes = ((uint64_t)list->bag_count + 1) * sizeof(uint32_t);
     feed->copies[0] = copy_of(part->keys, list->keys, list->key_count * sizeof(uint64_t));
     feed->copies[1] = copy_of(part->offsets, list->offsets, offsets_bytes);
@@ -186,7 +187,7 @@ static bool begin_batch(const struct ps_op *op, struct feed *feed)
         return false;
     }
     feed->at = 0;
-    begin_part(feed);
+    begin_part(op, feed);
     return true;
 }
 
@@ -225,7 +226,7 @@ static bool feed_step(const struct ps_op *op, void *state, uint64_t budget_bytes
             mr_reply_status(op->ep, op->request->ref, MR_OK);
             return true;
         }
-        begin_part(feed);
+        begin_part(op, feed);
     }
     return false;
 }

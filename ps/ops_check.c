@@ -258,6 +258,11 @@ bool ps_check_not_frozen(const struct ps_op *op)
     return op->core->freeze != MR_FREEZE_ALL || ps_refuse(op, MR_FROZEN, "the node is frozen (level all)");
 }
 
+void ps_tell_now(const struct ps_op *op, struct ps_table *table)
+{
+    ps_table_set_now(table, op->core->now_s, op->request->message->preamble.step);
+}
+
 void ps_note_push(const struct ps_op *op)
 {
     struct ps_core_counters *counters = &op->core->counters;

@@ -165,6 +165,7 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
 {
     const struct ps_push_part *part = &push->parts[push->at];
     if (!push->in_part) {
+        ps_tell_now(op, part->feature->table);
         push->rows = (struct ps_table_push){.keys = part->list.keys,
                                             .key_count = part->list.key_count,
                                             .offsets = part->list.offsets,

@@ -15,11 +15,9 @@ struct ps_row_layout ps_row_layout_of(const struct mr_feature *feature, size_t s
 {
     uint32_t element_bytes = mr_dtype_bytes((enum mr_dtype)feature->dtype);
     struct ps_row_layout l = {.values_bytes = feature->dims[0] * element_bytes};
-    bool by_age = feature->eviction == MR_EVICT_AGE || feature->eviction == MR_EVICT_STEPS;
-    bool by_use = feature->eviction == MR_EVICT_LRU || feature->eviction == MR_EVICT_LFU;
     l.bytes = (l.values_bytes + 3) / 4 * 4;
     l.updates_offset = field_place(&l, element_bytes < sizeof(float));
-    l.seen_offset = field_place(&l, by_age || by_use);
+    l.seen_offset = field_place(&l, feature->eviction != MR_EVICT_NEVER);
     l.uses_offset = field_place(&l, feature->eviction == MR_EVICT_LFU);
     l.state_offset = l.bytes;
     l.bytes += (uint32_t)(state_floats * sizeof(float));

@@ -14,7 +14,7 @@ struct ps_row_layout {
     uint32_t values_bytes; /* dim elements of the table's dtype, without padding */
     uint32_t
         updates_offset;   /* u32, rows of 16-bit values: times the row was changed, for stochastic rounding */
-    uint32_t seen_offset; /* u32, eviction by age, steps, LRU or LFU: when the row was last used */
+    uint32_t seen_offset; /* u32, tables with eviction: when the row was last used */
     uint32_t uses_offset; /* u32, eviction by LFU: how often */
     uint32_t state_offset; /* f32[state_floats] */
     uint32_t bytes;

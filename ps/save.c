@@ -192,6 +192,29 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
     }
 }
 
+/* What up to `rows` rows take, whatever the records they come in: a record never spans blocks, so each block may lose
+ * up to a record at its end. */
+static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
+{
+    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + padded(row_bytes) + 8;
+    uint64_t record_max =
+        sizeof(struct ps_record) + PS_SAVE_RECORD_ROWS * (sizeof(uint64_t) + (uint64_t)row_bytes) + 8;
+    uint64_t bytes = rows * per_row;
+    uint64_t blocks = bytes / (PS_BLOCK_BYTES - 2 * record_max) + 2;
+    return rows == 0 ? 0 : bytes + blocks * record_max;
+}
+
+/* Beside what pushes in slices have been promised, and one that was held back waits for. */
+static bool has_room(void *self, const struct ps_table *t, uint32_t rows)
+{
+    const struct ps_feature *f = self;
+    const struct ps_save *save = &f->core->save;
+    uint64_t need_bytes = rows_need_bytes(rows, ps_table_stored_row_bytes(t));
+    uint64_t wanted_bytes = dp_now_us() < save->wanted_until_us ? save->wanted_bytes : 0;
+    return ps_writer_free_bytes(save->writer, f->core->index) >=
+           save->reserved_bytes + wanted_bytes + need_bytes;
+}
+
 enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, uint64_t *bytes)
 {
     struct ps_save *save = &core->save;
@@ -215,7 +238,7 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, uin
         if (f == NULL || f->table == NULL) {
             continue;
         }
-        f->cut = (struct ps_cut){.self = f, .emit = emit};
+        f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
         f->in_cut = true;
         *bytes += ps_table_rows(f->table) * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table));
         ps_table_cut_begin(f->table, &f->cut);
@@ -238,18 +261,6 @@ void ps_save_end(struct ps_core *core)
 }
 
 /* ---- room in the writer's buffers ---- */
-
-/* What up to `rows` rows take, whatever the records they come in: a record never spans blocks, so each block may lose
- * up to a record at its end. */
-static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
-{
-    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + padded(row_bytes) + 8;
-    uint64_t record_max =
-        sizeof(struct ps_record) + PS_SAVE_RECORD_ROWS * (sizeof(uint64_t) + (uint64_t)row_bytes) + 8;
-    uint64_t bytes = rows * per_row;
-    uint64_t blocks = bytes / (PS_BLOCK_BYTES - 2 * record_max) + 2;
-    return rows == 0 ? 0 : bytes + blocks * record_max;
-}
 
 uint64_t ps_save_need_bytes(const struct ps_core *core, const struct ps_feature *feature, uint32_t key_count)
 {

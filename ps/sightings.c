@@ -126,7 +126,7 @@ double ps_sightings_error(uint64_t keys, uint64_t lines)
     static const double binomial[] = {1, -4, 6, -4, 1};
     double mean = (double)keys / (double)lines, error = 0;
     for (uint32_t i = 0; i <= PS_SIGHTINGS_HASHES; i++)
-        error += binomial[i] * exp(-mean * (1 - pow(1 - 1.0 / QUARTER, i)));
+        error += binomial[i] * exp(-mean * (1 - pow(1 - (double)PS_SIGHTINGS_HASHES / LINE, i)));
     return error;
 }
 

@@ -198,6 +198,13 @@ bool ps_slabs_trim(struct ps_slabs *s)
     return true;
 }
 
+size_t ps_slabs_take_bytes(const struct ps_slabs *s)
+{
+    if (s->room_first != PS_SLAB_NONE)
+        return 0;
+    return slab_bytes(s->number_free != PS_SLAB_NONE ? s->number_free : s->slab_count);
+}
+
 /* ---- rows ---- */
 
 static uint8_t *place_of(const struct ps_slabs *s, uint32_t number, uint32_t place)

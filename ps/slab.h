@@ -49,6 +49,8 @@ void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_byte
 void ps_slabs_clear(struct ps_slabs *s);
 /* A new row, zeroed. False when memory or row numbers are used up. */
 bool ps_slabs_take(struct ps_slabs *s, uint32_t *row);
+/* Bytes that the next take adds to `bytes`; 0 while there are free places. */
+size_t ps_slabs_take_bytes(const struct ps_slabs *s);
 /* The row's place is free for another. What it held is lost. */
 void ps_slabs_give(struct ps_slabs *s, uint32_t row);
 /* Gives one slab without rows back to the arena; one is kept for the next rows. False when there is none to give. */

@@ -11,24 +11,7 @@ static const char *unsupported_option(const struct mr_feature *f)
 {
     if (f->dtype != MR_F32 && f->dtype != MR_F16 && f->dtype != MR_BF16)
         return "dtype other than f32, f16 and bf16";
-    if (f->admission != MR_ADMIT_ALWAYS)
-        return f->admission == MR_ADMIT_PROBABILITY ? "admission probability" : "admission sightings";
-    if (f->memory_bytes != 0)
-        return "memory_bytes";
-    switch (f->eviction) {
-    case MR_EVICT_NEVER:
-        return NULL;
-    case MR_EVICT_AGE:
-        return "eviction age";
-    case MR_EVICT_LRU:
-        return "eviction lru";
-    case MR_EVICT_LFU:
-        return "eviction lfu";
-    case MR_EVICT_NORM:
-        return "eviction norm";
-    default:
-        return "eviction steps";
-    }
+    return NULL;
 }
 
 /* Of initial_rows and what lies behind them. */
@@ -73,18 +56,40 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     t->kernels = optimizer.kernels;
     t->dim = feature->dims[0];
     t->layout = ps_row_layout_of(feature, ps_optimizer_state_floats(&optimizer, t->dim));
-    t->rows_max = feature->capacity_rows != 0 ? feature->capacity_rows : UINT64_MAX;
     rows_type_init(t);
     t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t), TABLE_ALIGN);
-    if (t->initial_rows == NULL) {
+    if (t->initial_rows == NULL || !ps_table_admission_init(t)) {
+        if (t->initial_rows != NULL)
+            ps_arena_free(arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
         ps_arena_free(arena, t, sizeof(*t), TABLE_ALIGN);
         return MR_OUT_OF_MEMORY;
     }
     t->expanded = t->half != NULL ? t->initial_rows + PS_INITIAL_ROWS_COUNT * t->dim : NULL;
     ps_slabs_init(&t->slabs, arena, t->layout.bytes);
     ps_index_init(&t->index, arena, feature->seed);
+    ps_table_set_share(t, 0, 1);
     *out = t;
     return MR_OK;
+}
+
+/* How many rows the table may come to have, whatever it is that limits them. */
+static uint64_t rows_possible(const struct ps_table *t)
+{
+    uint64_t bytes = t->memory_max != 0 ? t->memory_max : ps_arena_limit_bytes(t->arena);
+    uint64_t rows = bytes / t->slabs.stride_bytes;
+    return rows < t->rows_max ? rows : t->rows_max;
+}
+
+void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count)
+{
+    const struct mr_feature *f = &t->feature;
+    uint64_t share = f->capacity_rows / core_count + (core < f->capacity_rows % core_count);
+    assert(core < core_count && t->index.rows == 0);
+    t->rows_max = f->capacity_rows == 0 ? UINT64_MAX : share > 0 ? share : 1;
+    t->memory_max = f->memory_bytes == 0 ? 0 : f->memory_bytes / core_count;
+    if (f->memory_bytes != 0 && t->memory_max < MR_MEMORY_BYTES_MIN)
+        t->memory_max = MR_MEMORY_BYTES_MIN;
+    ps_row_use_init(&t->use, f, &t->layout, rows_possible(t));
 }
 
 void ps_table_destroy(struct ps_table *t)
@@ -93,6 +98,7 @@ void ps_table_destroy(struct ps_table *t)
         return;
     t->cut_running = false;
     ps_table_clear(t);
+    ps_sightings_fini(&t->sightings);
     ps_arena_free(t->arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
     ps_arena_free(t->arena, t, sizeof(*t), TABLE_ALIGN);
 }
@@ -102,33 +108,48 @@ void ps_table_clear(struct ps_table *t)
     assert(!t->cut_running);
     ps_index_clear(&t->index);
     ps_slabs_clear(&t->slabs);
+    ps_sightings_clear(&t->sightings);
+    t->evictor = (struct ps_evictor){0};
     t->counters.rows = 0;
 }
 
-/* A row for a key that has none, its values still to be written. */
-static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash)
+/* False when memory is used up. */
+static bool row_place(struct ps_table *t, uint64_t key, uint64_t hash, uint32_t *row)
+{
+    if (!ps_slabs_take(&t->slabs, row))
+        return false;
+    if (ps_index_insert(&t->index, key, hash, *row))
+        return true;
+    ps_slabs_give(&t->slabs, *row);
+    return false;
+}
+
+/* A row for a key that has none, its values still to be written; at a limit another may go for it. The table's own limits do
+ * not stand against what was stored before. */
+static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_stored)
 {
     uint32_t row;
-    if (t->index.rows >= t->rows_max || !ps_slabs_take(&t->slabs, &row))
-        goto refused;
-    if (!ps_index_insert(&t->index, key, hash, row)) {
-        ps_slabs_give(&t->slabs, row);
-        goto refused;
+    for (uint32_t evicted = 0;; evicted++) {
+        enum ps_limit limit = was_stored ? PS_LIMIT_NONE : ps_table_limit_met(t, hash);
+        if (limit == PS_LIMIT_NONE && row_place(t, key, hash, &row))
+            break;
+        limit = limit == PS_LIMIT_NONE ? PS_LIMIT_MEMORY : limit;
+        if (evicted == PS_EVICT_PER_INSERT_MAX || !ps_table_evict_for(t, hash, limit)) {
+            t->counters.rows_refused++;
+            return NULL;
+        }
     }
     t->counters.rows = t->index.rows;
     t->counters.rows_created++;
     return ps_slabs_row(&t->slabs, row);
-
-refused:
-    t->counters.rows_refused++;
-    return NULL;
 }
 
 __attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash)
 {
-    void *row = row_add(t, key, hash);
+    void *row = row_add(t, key, hash, false);
     if (row != NULL) {
         memset(row, 0, t->layout.state_offset);
+        ps_row_use_start(&t->use, row);
         ps_table_initial_values(t, key, row);
         ps_optimizer_state_init(&t->optimizer, ps_table_row_values(t, row), ps_table_row_state(t, row),
                                 t->dim);
@@ -145,11 +166,12 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
         ps_table_cut_before_change(t, place);
         row = ps_table_row(t, place);
     } else {
-        row = row_add(t, key, hash);
+        row = row_add(t, key, hash, true);
         if (row == NULL)
             return MR_OUT_OF_MEMORY;
     }
     memcpy(row, stored_row, t->layout.bytes);
+    ps_row_use_loaded(&t->use, stored_row);
     return MR_OK;
 }
 
@@ -176,6 +198,16 @@ size_t ps_table_index_bytes(const struct ps_table *t)
 size_t ps_table_row_bytes_total(const struct ps_table *t)
 {
     return t->slabs.bytes;
+}
+
+size_t ps_table_filter_bytes(const struct ps_table *t)
+{
+    return t->sightings.bytes;
+}
+
+size_t ps_table_memory_bytes(const struct ps_table *t)
+{
+    return sizeof(*t) + initial_rows_bytes(t) + t->index.bytes + t->slabs.bytes + t->sightings.bytes;
 }
 
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t)

@@ -27,7 +27,15 @@ struct ps_table;
     X(updates, "rows changed by the optimizer")                                                              \
     X(gradients_skipped, "gradients skipped because they held NaN or Inf")                                   \
     X(gradients_without_row, "keys of pushes left out because they have no row, repeats counted once")       \
-    X(rows_refused, "rows not created because memory or the capacity was used up")
+    X(rows_refused, "rows not created because memory or the capacity was used up")                           \
+    X(rows_evicted_age, "rows evicted: unseen for too many seconds")                                         \
+    X(rows_evicted_steps, "rows evicted: unseen for too many steps")                                         \
+    X(rows_evicted_norm, "rows evicted: small norm")                                                         \
+    X(rows_evicted_capacity, "rows evicted for others: capacity_rows was reached")                           \
+    X(rows_evicted_memory, "rows evicted for others: memory was used up")                                    \
+    X(keys_not_admitted_probability, "keys looked up that the admission's probability leaves out")           \
+    X(keys_not_admitted_sightings, "keys looked up that were not seen often enough yet")                     \
+    X(sightings_not_counted, "of those: not counted, because memory was used up")
 
 struct ps_table_counters {
 #define PS_TABLE_COUNTER_FIELD(name, help) uint64_t name;
@@ -36,20 +44,40 @@ struct ps_table_counters {
 };
 
 /* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed mr_feature_check();
- * its capacity_rows bounds this core's rows. */
+ * its limits are this core's, see ps_table_set_share(). */
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
                                struct ps_table **out, const char **what);
 void ps_table_destroy(struct ps_table *t); /* NULL is fine; a running cut ends */
 const struct mr_feature *ps_table_feature(const struct ps_table *t);
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
 uint64_t ps_table_rows(const struct ps_table *t);
-/* Bytes of index and of rows, as reserved from the arena. */
+/* Bytes of index, of rows, and of the filter that counts sightings, as reserved from the arena. */
 size_t ps_table_index_bytes(const struct ps_table *t);
 size_t ps_table_row_bytes_total(const struct ps_table *t);
+size_t ps_table_filter_bytes(const struct ps_table *t);
+/* All of these, and what the table has beside them. */
+size_t ps_table_memory_bytes(const struct ps_table *t);
+
+/* ---- limits, admission, eviction: docs/tables.md ---- */
+
+/* The table is one core's share of `core_count`: its limits are that part of the node's, the remainder of capacity_rows going
+ * to the first cores, and a row and MR_MEMORY_BYTES_MIN at least to each. Before the first row; 1 of 1 unless told. */
+void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count);
+/* Seconds since 2020 and the caller's training step, before a lookup or push, and now and then besides: what rows are stamped
+ * with, and by what their age is told. Neither goes back. */
+void ps_table_set_now(struct ps_table *t, uint32_t now_s, uint64_t step);
+/* Some of the evictions that are due, for about `budget_bytes` of memory touched. True when there are more. Rows that
+ * a running cut has still to write go only if it has room for them. */
+bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes);
+/* Counters of sightings, per partition: for checkpoints, which do not hold them yet. Their bytes, 0 where none are kept; the
+ * counters, NULL when all are 0; and back into a table of the same descriptor (MR_OUT_OF_MEMORY). */
+size_t ps_table_filter_partition_bytes(const struct ps_table *t);
+const uint8_t *ps_table_filter_partition(const struct ps_table *t, uint32_t partition);
+enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, const uint8_t *counters);
 
 /* ---- lookups ----
- * insert: a key without a row gets one (initial values), unless memory or capacity is used up; else it is answered with
- * its initial values and nothing is stored. */
+ * insert: a key without a row gets one (initial values), if it is admitted, unless memory or capacity is used up; and rows
+ * there are count as used. Else a key is answered with its initial values and nothing is stored. */
 void ps_table_lookup(struct ps_table *t, const uint64_t *keys, uint32_t key_count, bool insert,
                      float *out /* [k, dim] */);
 /* Bag b reduces keys[offsets[b] .. offsets[b+1]) as the table's pooling says; an empty bag gives zeros. The order of
@@ -125,7 +153,7 @@ struct ps_table_push {
     const uint64_t
         *left_out; /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
     bool at_once;  /* it is done in one step with UINT64_MAX: nothing comes in between */
-    bool insert;   /* keys without a row get one first, as in a lookup */
+    bool insert;   /* keys without a row get one first, unless admission wants sightings */
     uint64_t step; /* training step, which the table's schedule goes by */
     float learning_rate; /* of this push alone; 0: as the table's schedule has it */
     /* the table's own; zero to begin with */
@@ -161,6 +189,9 @@ struct ps_cut {
      * 1 <= count <= PS_CUT_EMIT_ROWS_MAX. */
     void (*emit)(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
                  uint32_t count);
+    /* Whether `emit` may be called now for up to so many rows that no push has been promised room for: asked before an
+     * eviction that would make it write. NULL: never. */
+    bool (*has_room)(void *self, const struct ps_table *t, uint32_t rows);
 };
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then optimizer state */
 /* No cut may be running. `cut` is copied. */
@@ -173,7 +204,8 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
 void ps_table_cut_abort(struct ps_table *t);
 bool ps_table_cut_running(const struct ps_table *t);
 /* Most rows that one push (or load) of key_count keys can make `emit` write: what must be free before it may run. 0 when no
- * cut is running. Lookups never emit. */
+ * cut is running. Lookups, and pushes that make rows, emit no more than that: nothing, but for evictions by lookups that have
+ * asked for room. */
 uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
 
 /* ---- upkeep ----
@@ -183,7 +215,8 @@ uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
  * next. Answers of lookups, and the rows of a running cut, stay the same. */
 bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
 
-/* Restore: put a stored row in its place (replaces). MR_OUT_OF_MEMORY. */
+/* Restore: put a stored row in its place (replaces), also beyond the table's own limits; then LRU and LFU bring the table back
+ * to them little by little. MR_OUT_OF_MEMORY: the node's limit is reached, and no row goes for this one. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
 /* Drop all rows. No cut may be running. */
 void ps_table_clear(struct ps_table *t);

@@ -3,12 +3,15 @@
 #define PS_TABLE_INTERNAL_H
 
 #include "dataplane/wire/bag.h"
+#include "ps/evictor.h"
 #include "ps/index.h"
 #include "ps/initializer.h"
 #include "ps/kernels.h"
 #include "ps/key_hash.h"
 #include "ps/optimizer.h"
 #include "ps/row_layout.h"
+#include "ps/row_use.h"
+#include "ps/sightings.h"
 #include "ps/slab.h"
 #include "ps/table.h"
 
@@ -36,7 +39,12 @@ struct ps_table {
     const struct ps_half_kernels *half; /* NULL: rows of f32 */
     uint32_t dim;
     struct ps_row_layout layout;
-    uint64_t rows_max;
+    uint64_t rows_max;    /* this core's share of capacity_rows */
+    uint64_t memory_max;  /* of memory_bytes; 0: none */
+    uint64_t admit_below; /* admission by probability: of a hash, mixed */
+    struct ps_sightings sightings;
+    struct ps_row_use use;
+    struct ps_evictor evictor;
     float *
         initial_rows; /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row, of the table's type */
     float *
@@ -45,6 +53,7 @@ struct ps_table {
     struct ps_table_counters counters;
 
     bool cut_running;
+    bool may_emit; /* the call under way is none that was promised room: evictions may ask for it */
     struct ps_cut cut;
     uint32_t cut_partition, cut_bucket; /* cursor */
     uint16_t cut_rewrites;              /* of cut_partition when the cursor came to it */
@@ -57,6 +66,16 @@ struct ps_table {
 
 /* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not there yet. */
 void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
+/* The table's admission. A lookup is a sighting; a push is none, and makes no rows where sightings are wanted. */
+bool ps_table_admission_init(struct ps_table *t); /* false when the arena has no room */
+bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
+bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);
+/* What stands against one more row, for a key of this hash. The node's own limit shows only when memory is asked for. */
+enum ps_limit { PS_LIMIT_NONE, PS_LIMIT_ROWS, PS_LIMIT_MEMORY };
+enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash);
+/* Makes room for it at the cost of another row; false when the table's eviction does not do that, or finds none to go. Rows
+ * that a call in progress holds stay. Bounded work. */
+bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit);
 /* Takes a row out, having given it to a running cut that has still to have it. `hash` is the key's. Other rows and places stay
  * as they are. */
 void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
@@ -82,6 +101,12 @@ uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const stru
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
 {
     return ps_slabs_row(&t->slabs, place.bucket->rows[place.slot]);
+}
+
+/* Lookups that may insert, and pushes, count as uses. */
+static inline bool ps_table_stamps(const struct ps_table *t)
+{
+    return t->layout.seen_offset != PS_ROW_NO_FIELD;
 }
 
 static inline float *ps_table_row_state(const struct ps_table *t, void *row)

@@ -16,6 +16,7 @@ struct lookup {
     const uint64_t *keys;
     uint32_t key_count;
     bool insert;
+    bool stamps; /* rows that are there are used */
     struct ps_group groups[PS_GROUPS];
     const void *rows[PS_GROUPS][PS_GROUP_KEYS];
 };
@@ -24,7 +25,9 @@ static __attribute__((cold, noinline)) const void *
 row_of_absent_key(struct ps_table *t, bool insert, uint64_t key, uint64_t hash, float *initial_row)
 {
     t->counters.keys_missing++;
-    const void *row = insert ? ps_table_row_create(t, key, hash) : NULL;
+    t->may_emit = true;
+    const void *row = insert && ps_table_admits_lookup(t, hash) ? ps_table_row_create(t, key, hash) : NULL;
+    t->may_emit = false;
     if (row != NULL)
         return row;
     ps_table_initial_values(t, key, initial_row);
@@ -53,16 +56,27 @@ static inline void group_seek(const struct ps_table *t, struct lookup *l, uint32
         ps_group_seek(t, g, i, ps_key_hash(l->keys[first + i], t->index.seed));
 }
 
+/* A row that is there. */
+static inline const void *row_take(struct ps_table *t, const struct lookup *l, struct ps_place place)
+{
+    void *row = ps_table_row(t, place);
+    if (l->stamps)
+        ps_row_used(&t->use, row);
+    return row;
+}
+
 static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t group)
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(l->key_count, first);
     struct ps_group *g = &l->groups[group % PS_GROUPS];
     const void **rows = l->rows[group % PS_GROUPS];
+    if (l->stamps)
+        ps_row_use_advance(&t->use, count);
     for (uint32_t i = 0; i < count; i++) {
         struct ps_place place;
         enum ps_found found = ps_group_find(t, g, i, l->keys[first + i], &place);
         if (__builtin_expect(found == PS_FOUND, 1))
-            rows[i] = ps_table_row(t, place);
+            rows[i] = row_take(t, l, place);
         else if (found == PS_FOUND_LATER)
             continue;
         else
@@ -79,7 +93,7 @@ static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_
         uint32_t i = g->late[j];
         uint64_t key = l->keys[group * PS_GROUP_KEYS + i];
         struct ps_place place = ps_index_find_from(&t->index, g->homes[i], key, g->hashes[i]);
-        rows[i] = place.bucket != NULL ? ps_table_row(t, place) : row_of_absent_in_group(t, l, group, i);
+        rows[i] = place.bucket != NULL ? row_take(t, l, place) : row_of_absent_in_group(t, l, group, i);
         ps_row_prefetch(rows[i], t->layout.values_bytes);
     }
 }
@@ -88,7 +102,10 @@ static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_
 static inline __attribute__((always_inline)) void each_row(struct ps_table *t, struct ps_table_lookup *call,
                                                            uint32_t count, row_sink sink)
 {
-    struct lookup l = {.keys = call->keys + call->keys_done, .key_count = count, .insert = call->insert};
+    struct lookup l = {.keys = call->keys + call->keys_done,
+                       .key_count = count,
+                       .insert = call->insert,
+                       .stamps = call->insert && ps_table_stamps(t)};
     uint32_t group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 3; step++) {
         if (step < group_count)
@@ -235,6 +252,11 @@ static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink
     uint64_t key = l->keys[l->keys_done];
     uint64_t hash = ps_key_hash(key, t->index.seed);
     struct ps_place place = ps_index_find(&t->index, key, hash);
+    if (l->insert && ps_table_stamps(t)) {
+        ps_row_use_advance(&t->use, 1);
+        if (place.bucket != NULL)
+            ps_row_used(&t->use, ps_table_row(t, place));
+    }
     const void *row = __builtin_expect(place.bucket != NULL, 1)
                           ? ps_table_row(t, place)
                           : row_of_absent_key(t, l->insert, key, hash, t->initial_rows);

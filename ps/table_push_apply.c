@@ -13,7 +13,7 @@ static __attribute__((cold, noinline)) struct ps_place place_of_new_row(struct p
                                                                         const struct ps_distinct *d)
 {
     uint64_t rewrites = t->index.rewrites;
-    if (ps_table_row_create(t, d->key, d->hash) == NULL)
+    if (!ps_table_admits_push(t, d->hash) || ps_table_row_create(t, d->key, d->hash) == NULL)
         return (struct ps_place){.bucket = NULL};
     if (t->index.rewrites != rewrites)
         ps_groups_refresh(t, a->groups);
@@ -36,6 +36,8 @@ static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct
         ps_table_cut_before_change(t, place);
     float *row = ps_table_row(t, place);
     ps_row_prefetch(row, t->layout.bytes);
+    if (ps_table_stamps(t))
+        ps_row_used(&t->use, (uint8_t *)row);
     out->values[out->count] = row;
     out->states[out->count] = ps_table_row_state(t, row);
     out->hashes[out->count] = d->hash;
@@ -57,6 +59,8 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
     struct ps_group *g = &a->groups[group % PS_GROUPS];
     struct ps_row_group *out = &a->rows[group % PS_GROUPS];
     out->count = 0;
+    if (ps_table_stamps(t))
+        ps_row_use_advance(&t->use, count);
     for (uint32_t i = 0; i < count; i++) {
         const struct ps_distinct *d = &a->distinct[first + i];
         struct ps_place place;

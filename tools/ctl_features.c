@@ -109,14 +109,23 @@ static json_t *info_json(const struct mr_feature_info *info)
     json_t *dims = json_array();
     for (uint32_t i = 0; i < f->rank && i < MR_RANK_MAX; i++)
         json_array_append_new(dims, json_integer(f->dims[i]));
-    return json_pack("{s:I, s:s%, s:s, s:s, s:o, s:s, s:f, s:s, s:f, s:f, s:s, s:I, s:I}", "id",
-                     (json_int_t)info->id, "name", f->name, strnlen(f->name, sizeof f->name), "kind",
-                     f->kind == MR_TABLE ? "table" : "variable", "dtype",
-                     mr_dtype_name((enum mr_dtype)f->dtype), "dims", dims, "optimizer",
-                     mr_optimizer_name(f->optimizer), "learning_rate", (double)f->learning_rate, "init",
-                     mr_initializer_name(f->initializer), "init_a", (double)f->init_a, "init_b",
-                     (double)f->init_b, "pooling", tool_pooling_name(f->pooling), "rows",
-                     (json_int_t)info->rows, "bytes", (json_int_t)info->bytes);
+    json_t *limits =
+        json_pack("{s:s, s:f, s:I, s:s, s:f, s:I, s:I}", "admission", tool_admission_name(f->admission),
+                  "admission_arg", (double)f->admission_arg, "filter_bytes", (json_int_t)f->filter_bytes,
+                  "eviction", tool_eviction_name(f->eviction), "eviction_arg", (double)f->eviction_arg,
+                  "capacity_rows", (json_int_t)f->capacity_rows, "memory_bytes", (json_int_t)f->memory_bytes);
+    json_t *all =
+        json_pack("{s:I, s:s%, s:s, s:s, s:o, s:s, s:f, s:s, s:f, s:f, s:s, s:I, s:I}", "id",
+                  (json_int_t)info->id, "name", f->name, strnlen(f->name, sizeof f->name), "kind",
+                  f->kind == MR_TABLE ? "table" : "variable", "dtype", mr_dtype_name((enum mr_dtype)f->dtype),
+                  "dims", dims, "optimizer", mr_optimizer_name(f->optimizer), "learning_rate",
+                  (double)f->learning_rate, "init", mr_initializer_name(f->initializer), "init_a",
+                  (double)f->init_a, "init_b", (double)f->init_b, "pooling", tool_pooling_name(f->pooling),
+                  "rows", (json_int_t)info->rows, "bytes", (json_int_t)info->bytes);
+    if (all && limits)
+        (void)json_object_update(all, limits);
+    json_decref(limits);
+    return all;
 }
 
 static int print_infos(const char *command, bool json, const struct mr_feature_info *infos, uint32_t count)

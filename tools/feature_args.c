@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define NAME_COUNT_MAX 32u /* values of an enum that are tried */
+#define MIB_MAX        (UINT64_MAX >> 20)
 
 static const char *pick(const char *const *names, size_t count, uint32_t value)
 {
@@ -70,9 +71,15 @@ void tool_feature_args_init(struct tool_feature_args *args,
         {"pooling", TOOL_STRING, &args->pooling, "NAME", "tables: sum (default), mean, sqrtn, none"},
         {"admission", TOOL_STRING, &args->admission, "NAME", "always (default), probability, sightings"},
         {"admission-arg", TOOL_FLOAT, &f->admission_arg, "X", "the probability, or the number of sightings"},
-        {"eviction", TOOL_STRING, &args->eviction, "NAME", "never (default), age, lru, lfu, norm"},
-        {"eviction-arg", TOOL_FLOAT, &f->eviction_arg, "X", "its limit"},
-        {"capacity-rows", TOOL_U64, &f->capacity_rows, "N", "0 (default): bounded by memory only"},
+        {"filter-mib", TOOL_U64, &args->filter_mib, "N",
+         "admission by sightings: memory for counting them on the node; default 16"},
+        {"eviction", TOOL_STRING, &args->eviction, "NAME", "never (default), age, steps, lru, lfu, norm"},
+        {"eviction-arg", TOOL_FLOAT, &f->eviction_arg, "X",
+         "age: seconds unseen; steps: steps unseen; norm: least L2 norm of a row's values"},
+        {"capacity-rows", TOOL_U64, &f->capacity_rows, "N",
+         "rows on the node; 0 (default): bounded by memory only"},
+        {"memory-mib", TOOL_U64, &args->memory_mib, "N",
+         "tables: memory on the node; 0 (default): bounded by the node's limit only"},
     };
     _Static_assert(sizeof all / sizeof *all == TOOL_FEATURE_OPTION_COUNT, "rows of the option table");
     memcpy(rows, all, sizeof all);
@@ -179,6 +186,15 @@ static const char *wanted(const char *field, uint32_t optimizer)
         {"learning_rate_end", "--learning-rate-end must be 0 or more, above 0 for ftrl and for --schedule "
                               "exponential, and only with --schedule"},
         {"weight_decay", "--weight-decay must be 0 or more"},
+        {"admission", "--admission belongs to tables"},
+        {"admission_arg",
+         "--admission-arg must be above 0 and at most 1 (probability), or a whole number from 1 to 255 "
+         "(sightings)"},
+        {"eviction", "--eviction belongs to tables"},
+        {"eviction_arg", "--eviction age, steps and norm need --eviction-arg, a number above 0"},
+        {"capacity_rows", "--capacity-rows belongs to tables"},
+        {"memory_bytes", "--memory-mib belongs to tables"},
+        {"filter_bytes", "--filter-mib belongs to --admission sightings, and is at most 8192"},
         {"init_b", "--init-b must not be below --init-a (uniform), or 0 and more (normal)"},
     };
     if (strcmp(field, "optimizer_args") == 0)
@@ -243,6 +259,13 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
                        args->optimizer_args);
         return false;
     }
+    if (args->memory_mib > MIB_MAX || args->filter_mib > MIB_MAX) {
+        (void)snprintf(error, error_bytes, "--%s must be at most %llu",
+                       args->memory_mib > MIB_MAX ? "memory-mib" : "filter-mib", (unsigned long long)MIB_MAX);
+        return false;
+    }
+    f.memory_bytes = args->memory_mib << 20;
+    f.filter_bytes = args->filter_mib << 20;
     const char *field = mr_feature_check(&f);
     if (field) {
         const char *text = wanted(field, f.optimizer);

@@ -11,10 +11,11 @@
 struct tool_feature_args {
     struct mr_feature feature; /* numbers are parsed straight into it */
     uint32_t dim;
+    uint64_t memory_mib, filter_mib;
     const char *shape, *dtype, *optimizer, *optimizer_args, *schedule, *init, *pooling, *admission, *eviction;
 };
 
-#define TOOL_FEATURE_OPTION_COUNT 23u
+#define TOOL_FEATURE_OPTION_COUNT 25u
 
 /* Defaults, and the option table's rows for them. */
 void tool_feature_args_init(struct tool_feature_args *args,

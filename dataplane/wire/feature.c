@@ -293,7 +293,7 @@ static const char *check_rows(const struct mr_feature *f)
         return "eviction_arg";
     if (variable && f->capacity_rows != 0)
         return "capacity_rows";
-    if (variable && f->memory_bytes != 0)
+    if (variable ? f->memory_bytes != 0 : f->memory_bytes != 0 && f->memory_bytes < MR_MEMORY_BYTES_MIN)
         return "memory_bytes";
     if (f->filter_bytes > (f->admission == MR_ADMIT_SIGHTINGS ? MR_FILTER_BYTES_MAX : 0))
         return "filter_bytes";

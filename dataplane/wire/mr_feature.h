@@ -20,6 +20,7 @@ extern "C" {
 #define MR_VARIABLE_ELEMENTS_MAX (UINT64_C(1) << 30)
 #define MR_SIGHTINGS_MAX         255 /* admission after so many at most */
 #define MR_FILTER_BYTES_MAX      (UINT64_C(8) << 30)
+#define MR_MEMORY_BYTES_MIN      (UINT64_C(1) << 20) /* of a table */
 
 enum mr_feature_kind { MR_TABLE = 1, MR_VARIABLE = 2 };
 
@@ -55,10 +56,10 @@ enum mr_admission {
  * and a new key wants a row; with the others a table at its limit takes no new keys. */
 enum mr_eviction {
     MR_EVICT_NEVER = 0,
-    MR_EVICT_AGE = 1,   /* not looked up or pushed for eviction_arg seconds */
+    MR_EVICT_AGE = 1,   /* not looked up (but read only) or pushed for eviction_arg seconds */
     MR_EVICT_LRU = 2,   /* least recently used; eviction_arg unused */
     MR_EVICT_LFU = 3,   /* least often used; eviction_arg unused */
-    MR_EVICT_NORM = 4,  /* L2 norm of the values below eviction_arg */
+    MR_EVICT_NORM = 4,  /* L2 norm of the values below eviction_arg, and unused for a minute */
     MR_EVICT_STEPS = 5, /* not looked up or pushed for eviction_arg steps (of the calls' own step) */
 };
 /* The learning rate at a push of step s, where `warm` is schedule_warmup_steps and t = min(1, (s - warm) / schedule_steps):

@@ -41,8 +41,9 @@ struct subject {
     struct ps_table *table; /* NULL: none */
     struct model model;
     struct ps_table_counters expected;
-    uint64_t refused;   /* rows_refused before the call */
-    uint64_t ambiguous; /* keys of the call that either of two counters may take */
+    uint64_t refused;      /* rows_refused before the call */
+    uint64_t rows_allowed; /* held before the call, and the one it loads: these may be beyond the capacity */
+    uint64_t ambiguous;    /* keys of the call that either of two counters may take */
     /* the running cut */
     struct model snapshot;
     uint64_t cut_left; /* rows that it has still to give out */

@@ -218,6 +218,7 @@ void world_load(struct world *w, struct subject *s)
     w->doing = "load";
     draw_stored(w, s, key, stored);
     enum mr_status status = ps_table_load(s->table, key, stored);
+    s->rows_allowed++;
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
     struct model_row *row = row_of(s, key, true);
     WORLD_CHECK(w, (status == MR_OK) == (row != NULL) && (row != NULL || status == MR_OUT_OF_MEMORY),

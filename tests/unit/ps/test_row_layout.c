@@ -23,7 +23,7 @@ static void a_plain_row_is_values_and_state(void **state)
 
 static void narrow_values_are_padded_and_counted(void **state)
 {
-    struct mr_feature f = table(3, MR_BF16, MR_EVICT_NORM);
+    struct mr_feature f = table(3, MR_BF16, MR_EVICT_NEVER);
     struct ps_row_layout l = ps_row_layout_of(&f, 1);
     assert_int_equal(l.values_bytes, 6);
     assert_int_equal(l.updates_offset, 8);
@@ -34,7 +34,7 @@ static void narrow_values_are_padded_and_counted(void **state)
 
 static void eviction_has_its_fields_beside_the_values(void **state)
 {
-    static const enum mr_eviction stamped[] = {MR_EVICT_AGE, MR_EVICT_STEPS, MR_EVICT_LRU};
+    static const enum mr_eviction stamped[] = {MR_EVICT_AGE, MR_EVICT_STEPS, MR_EVICT_LRU, MR_EVICT_NORM};
     for (size_t i = 0; i < sizeof stamped / sizeof *stamped; i++) {
         struct mr_feature f = table(4, MR_F32, stamped[i]);
         struct ps_row_layout l = ps_row_layout_of(&f, 4);

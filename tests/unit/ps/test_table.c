@@ -38,12 +38,6 @@ static void test_what_comes_later_is_refused_by_name(void **state)
     f.field = (value);                                                                                       \
     refused(f, expected);
     REFUSED(dtype, MR_F64, "dtype other than f32, f16 and bf16")
-    REFUSED(admission, MR_ADMIT_PROBABILITY, "admission probability")
-    REFUSED(admission, MR_ADMIT_SIGHTINGS, "admission sightings")
-    REFUSED(eviction, MR_EVICT_AGE, "eviction age")
-    REFUSED(eviction, MR_EVICT_LRU, "eviction lru")
-    REFUSED(eviction, MR_EVICT_LFU, "eviction lfu")
-    REFUSED(eviction, MR_EVICT_NORM, "eviction norm")
     REFUSED(optimizer, 77, "optimizer of an unknown number")
     REFUSED(initializer, 77, "initializer of an unknown number")
 }

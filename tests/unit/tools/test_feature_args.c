@@ -38,7 +38,8 @@ static void test_a_table_with_everything(void **state)
                      "0.5,1e-10", "--learning-rate", "0.1", "--init", "normal", "--init-a", "0", "--init-b",
                      "0.01", "--seed", "18446744073709551615", "--weight-decay", "0.05", "--clip-value", "3",
                      "--clip-norm", "4", "--pooling", "mean", "--admission", "sightings", "--admission-arg",
-                     "2", "--eviction", "lru", "--eviction-arg", "5", "--capacity-rows", "1000"));
+                     "2", "--eviction", "lru", "--eviction-arg", "5", "--capacity-rows", "1000",
+                     "--memory-mib", "300", "--filter-mib", "3"));
     struct mr_feature wanted = mr_feature_table("user.id", 16);
     mr_feature_set_optimizer(&wanted, MR_OPT_ADAGRAD);
     wanted.optimizer_args[0] = 0.5f;
@@ -56,8 +57,30 @@ static void test_a_table_with_everything(void **state)
     wanted.eviction = MR_EVICT_LRU;
     wanted.eviction_arg = 5.0f;
     wanted.capacity_rows = 1000;
+    wanted.memory_bytes = UINT64_C(300) << 20;
+    wanted.filter_bytes = UINT64_C(3) << 20;
     assert_null(mr_feature_diff(&f, &wanted));
     assert_memory_equal(&f, &wanted, sizeof f);
+}
+
+static void test_limits_are_refused_with_what_they_take(void **state)
+{
+    (void)state;
+    struct mr_feature f;
+    assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "oldest"));
+    assert_string_equal(error, "--eviction must be one of never age lru lfu norm steps, not \"oldest\"");
+    assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "age"));
+    assert_string_equal(error, "--eviction age, steps and norm need --eviction-arg, a number above 0");
+    assert_false(MAKE("table", "t", &f, "--dim", "8", "--admission", "sightings", "--admission-arg", "2.5"));
+    assert_non_null(strstr(error, "a whole number from 1 to 255"));
+    assert_false(MAKE("table", "t", &f, "--dim", "8", "--filter-mib", "5"));
+    assert_non_null(strstr(error, "--filter-mib belongs to --admission sightings"));
+    assert_false(MAKE("table", "t", &f, "--dim", "8", "--memory-mib", "18446744073709551615"));
+    assert_non_null(strstr(error, "--memory-mib must be at most 17592186044415"));
+    assert_false(MAKE("variable", "v", &f, "--shape", "3", "--memory-mib", "5"));
+    assert_string_equal(error, "--memory-mib belongs to tables");
+    assert_true(MAKE("table", "t", &f, "--dim", "8", "--eviction", "steps", "--eviction-arg", "1000"));
+    assert_int_equal(f.eviction, MR_EVICT_STEPS);
 }
 
 static void test_defaults_are_the_librarys(void **state)
@@ -176,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_table_with_everything),
+        cmocka_unit_test(test_limits_are_refused_with_what_they_take),
         cmocka_unit_test(test_defaults_are_the_librarys),
         cmocka_unit_test(test_optimizer_args_not_given_keep_their_default),
         cmocka_unit_test(test_schedules),

@@ -240,7 +240,8 @@ static void rows_options_are_checked(void **state)
     REFUSED(table, f.eviction = MR_EVICT_NORM, "eviction_arg");
     REFUSED(table, f.eviction = MR_EVICT_STEPS, "eviction_arg");
     TAKEN(table, f.eviction = MR_EVICT_LRU);
-    TAKEN(table, (f.eviction = MR_EVICT_LRU, f.memory_bytes = 1 << 20));
+    TAKEN(table, (f.eviction = MR_EVICT_LRU, f.memory_bytes = MR_MEMORY_BYTES_MIN));
+    REFUSED(table, f.memory_bytes = MR_MEMORY_BYTES_MIN - 1, "memory_bytes");
     REFUSED(variable, f.memory_bytes = 1 << 20, "memory_bytes");
     REFUSED(table, f.filter_bytes = 1 << 20, "filter_bytes");
     REFUSED(

@@ -1,0 +1,157 @@
+#include <string.h>
+#include "ps/row_use.h"
+#include "table_fixture.h"
+
+#define ROW_BYTES 64u
+
+static struct ps_row_use use_of(enum mr_eviction eviction, float arg, uint64_t rows_max)
+{
+    struct mr_feature f = mr_feature_table("t", 4);
+    struct ps_row_use u;
+    f.eviction = (uint32_t)eviction;
+    f.eviction_arg = arg;
+    struct ps_row_layout layout = ps_row_layout_of(&f, 0);
+    assert_true(layout.bytes <= ROW_BYTES);
+    ps_row_use_init(&u, &f, &layout, rows_max);
+    return u;
+}
+
+static void ages_are_seconds_or_steps_and_never_go_back(void **state)
+{
+    uint8_t row[ROW_BYTES] = {0};
+    struct ps_row_use u = use_of(MR_EVICT_AGE, 100, 1000);
+    assert_int_equal(ps_row_use_set_now(&u, 5000, 7), 5000);
+    ps_row_use_start(&u, row);
+    assert_int_equal(ps_row_seen(&u, row), 5000);
+    assert_int_equal(ps_row_use_set_now(&u, 5100, 9), 100);
+    assert_false(ps_row_is_over_age(&u, row));
+    assert_int_equal(ps_row_use_set_now(&u, 5101, 9), 1);
+    assert_true(ps_row_is_over_age(&u, row));
+    assert_int_equal(ps_row_use_set_now(&u, 4000, 9), 0);
+    assert_int_equal(u.now, 5101);
+    ps_row_used(&u, row);
+    assert_false(ps_row_is_over_age(&u, row));
+
+    u = use_of(MR_EVICT_STEPS, 10, 1000);
+    ps_row_use_set_now(&u, 5000, 7);
+    ps_row_use_start(&u, row);
+    assert_int_equal(ps_row_seen(&u, row), 7);
+    ps_row_use_set_now(&u, 6000, 17);
+    assert_false(ps_row_is_over_age(&u, row));
+    ps_row_use_set_now(&u, 6000, 18);
+    assert_true(ps_row_is_over_age(&u, row));
+    ps_row_use_set_now(&u, 6000, 3); /* another trainer, behind */
+    assert_int_equal(u.now, 18);
+}
+
+static void steps_wrap(void **state)
+{
+    uint8_t row[ROW_BYTES] = {0};
+    struct ps_row_use u = use_of(MR_EVICT_STEPS, 10, 1000);
+    ps_row_use_set_now(&u, 0, (UINT64_C(1) << 32) - 5);
+    ps_row_use_start(&u, row);
+    ps_row_use_set_now(&u, 0, (UINT64_C(1) << 32) + 5);
+    assert_int_equal(u.now, 5);
+    assert_int_equal(ps_age(&u, ps_row_seen(&u, row)), 10);
+    assert_false(ps_row_is_over_age(&u, row));
+    ps_row_use_set_now(&u, 0, (UINT64_C(1) << 32) + 6);
+    assert_true(ps_row_is_over_age(&u, row));
+}
+
+static void stamps_from_the_future_are_of_age_0(void **state)
+{
+    struct ps_row_use u = use_of(MR_EVICT_AGE, 1, 1000);
+    ps_row_use_set_now(&u, 100, 0);
+    assert_int_equal(ps_age(&u, 5000), 0);
+}
+
+static void loaded_rows_bring_the_clock_along_where_it_is_the_tables_own(void **state)
+{
+    static const enum mr_eviction own[] = {MR_EVICT_STEPS, MR_EVICT_LRU, MR_EVICT_LFU};
+    uint8_t row[ROW_BYTES] = {0};
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        struct ps_row_use u = use_of(own[i], 5, 1 << 20);
+        uint32_t seen = 12345;
+        memcpy(row + u.seen_offset, &seen, sizeof(seen));
+        ps_row_use_loaded(&u, row);
+        assert_int_equal(u.now, 12345);
+        seen = 12000;
+        memcpy(row + u.seen_offset, &seen, sizeof(seen));
+        ps_row_use_loaded(&u, row);
+        assert_int_equal(u.now, 12345);
+        ps_row_use_advance(&u, 0);
+        assert_int_equal(u.now, 12345);
+    }
+    struct ps_row_use u = use_of(MR_EVICT_AGE, 5, 100);
+    ps_row_use_loaded(&u, row);
+    assert_int_equal(u.now, 0);
+    u = use_of(MR_EVICT_NEVER, 0, 100);
+    ps_row_use_loaded(&u, row);
+    assert_int_equal(u.now, 0);
+}
+
+static void a_tick_is_a_1024th_of_the_table(void **state)
+{
+    assert_int_equal(use_of(MR_EVICT_LRU, 0, 100).tick_shift, 0);
+    assert_int_equal(use_of(MR_EVICT_LRU, 0, 2047).tick_shift, 0);
+    assert_int_equal(use_of(MR_EVICT_LRU, 0, 2048).tick_shift, 1);
+    assert_int_equal(use_of(MR_EVICT_LRU, 0, 50000000).tick_shift, 15);
+    assert_int_equal(use_of(MR_EVICT_STEPS, 1, 50000000).tick_shift, 0);
+    struct ps_row_use u = use_of(MR_EVICT_LRU, 0, 4096);
+    ps_row_use_advance(&u, 3);
+    assert_int_equal(u.now, 0);
+    ps_row_use_advance(&u, 1);
+    assert_int_equal(u.now, 1);
+    assert_int_equal(ps_row_use_set_now(&u, 1000, 1000), 0);
+    assert_int_equal(u.now, 1);
+}
+
+static void uses_are_halved_once_per_half_life(void **state)
+{
+    uint8_t row[ROW_BYTES] = {0};
+    struct ps_row_use u = use_of(MR_EVICT_LFU, 0, 100);
+    ps_row_use_start(&u, row);
+    for (uint32_t i = 0; i < 7; i++)
+        ps_row_used(&u, row);
+    assert_int_equal(ps_row_uses(&u, row), 8 * PS_LFU_USE);
+    ps_row_use_advance(&u, PS_LFU_HALF_LIFE_TICKS);
+    assert_int_equal(ps_uses_now(&u, ps_row_seen(&u, row), ps_row_uses(&u, row)), 4 * PS_LFU_USE);
+    ps_row_used(&u, row); /* also of rows that are always in use */
+    assert_int_equal(ps_row_uses(&u, row), 5 * PS_LFU_USE);
+    ps_row_use_advance(&u, 2 * PS_LFU_HALF_LIFE_TICKS);
+    assert_int_equal(ps_uses_now(&u, ps_row_seen(&u, row), ps_row_uses(&u, row)), 5 * PS_LFU_USE / 4);
+    ps_row_use_advance(&u, 100 * PS_LFU_HALF_LIFE_TICKS);
+    assert_int_equal(ps_uses_now(&u, ps_row_seen(&u, row), ps_row_uses(&u, row)), 0);
+    uint32_t most = UINT32_MAX - 1;
+    memcpy(row + u.uses_offset, &most, sizeof(most));
+    memcpy(row + u.seen_offset, &u.now, sizeof(u.now));
+    ps_row_used(&u, row);
+    assert_int_equal(ps_row_uses(&u, row), UINT32_MAX);
+}
+
+static void the_idlest_row_goes_first(void **state)
+{
+    struct ps_row_use lru = use_of(MR_EVICT_LRU, 0, 100), lfu = use_of(MR_EVICT_LFU, 0, 100);
+    ps_row_use_advance(&lru, 1000);
+    ps_row_use_advance(&lfu, 1000);
+    assert_true(ps_row_idleness(&lru, 100, 0) > ps_row_idleness(&lru, 101, 0));
+    assert_true(ps_row_idleness(&lfu, 900, 256) > ps_row_idleness(&lfu, 100, 512));
+    assert_true(ps_row_idleness(&lfu, 100, 256) > ps_row_idleness(&lfu, 900, 256));
+    assert_false(ps_row_is_let_go(&lru, 1000));
+    assert_false(ps_row_is_let_go(&lru, 1000 - PS_USES_HELD));
+    assert_true(ps_row_is_let_go(&lru, 1000 - PS_USES_HELD - 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ages_are_seconds_or_steps_and_never_go_back),
+        cmocka_unit_test(steps_wrap),
+        cmocka_unit_test(stamps_from_the_future_are_of_age_0),
+        cmocka_unit_test(loaded_rows_bring_the_clock_along_where_it_is_the_tables_own),
+        cmocka_unit_test(a_tick_is_a_1024th_of_the_table),
+        cmocka_unit_test(uses_are_halved_once_per_half_life),
+        cmocka_unit_test(the_idlest_row_goes_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,212 @@
+#include <math.h>
+#include <string.h>
+#include "ps/initializer.h"
+#include "ps/key_hash.h"
+#include "table_fixture.h"
+
+#define DIM 4u
+
+static struct ps_arena *arena;
+
+static int set_up(void **state)
+{
+    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(arena);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+static struct ps_table *table_of(enum mr_admission admission, float arg)
+{
+    struct mr_feature f = fixture_adagrad(DIM);
+    f.admission = (uint32_t)admission;
+    f.admission_arg = arg;
+    return fixture_table(&f, arena);
+}
+
+static bool has_row(struct ps_table *t, uint64_t key)
+{
+    uint64_t missing = ps_table_counters(t)->keys_missing;
+    float out[DIM];
+    ps_table_lookup(t, &key, 1, false, out);
+    return ps_table_counters(t)->keys_missing == missing;
+}
+
+static void look_up(struct ps_table *t, uint64_t key)
+{
+    float out[DIM];
+    ps_table_lookup(t, &key, 1, true, out);
+}
+
+static void a_share_of_the_keys_is_admitted_whatever_the_order(void **state)
+{
+    enum { KEYS = 20000, CALL = 100 };
+    static const float shares[] = {0.01f, 0.3f, 0.9f, 1.0f};
+    for (size_t s = 0; s < sizeof(shares) / sizeof(shares[0]); s++) {
+        struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, shares[s]),
+                        *again = table_of(MR_ADMIT_PROBABILITY, shares[s]);
+        uint64_t keys[CALL], half[2] = {0};
+        float out[CALL * DIM];
+        for (uint64_t i = 0; i < KEYS; i += CALL) {
+            for (uint32_t j = 0; j < CALL; j++)
+                keys[j] = i + j;
+            ps_table_lookup(t, keys, CALL, true, out);
+            ps_table_lookup(t, keys, CALL, true, out); /* asking again does not help */
+        }
+        for (uint64_t key = KEYS; key-- > 0;) {
+            look_up(again, key);
+            bool admitted = has_row(t, key);
+            assert_int_equal(admitted, has_row(again, key));
+            half[mr_partition_of(ps_key_hash(key, 7)) / (MR_PARTITION_COUNT / 2)] += admitted;
+        }
+        double expected = (double)shares[s] * KEYS / 2;
+        double deviation = sqrt(expected * (1.0 - (double)shares[s]));
+        for (uint32_t i = 0; i < 2; i++)
+            assert_true(fabs((double)half[i] - expected) < 6 * deviation + 150 * (double)shares[s] + 1);
+        assert_int_equal(ps_table_rows(t), half[0] + half[1]);
+        assert_int_equal(ps_table_counters(t)->keys_not_admitted_probability, 2 * (KEYS - half[0] - half[1]));
+        assert_int_equal(ps_table_counters(t)->rows_refused, 0);
+        ps_table_destroy(t);
+        ps_table_destroy(again);
+    }
+}
+
+static void keys_that_are_not_admitted_get_their_first_values(void **state)
+{
+    struct mr_feature always = fixture_adagrad(DIM);
+    struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, 0.5f), *all = fixture_table(&always, arena);
+    uint64_t keys[200];
+    float out[200 * DIM], expected[200 * DIM], gradients[200 * DIM];
+    for (uint32_t i = 0; i < 200; i++)
+        keys[i] = i;
+    for (uint32_t i = 0; i < 200 * DIM; i++)
+        gradients[i] = 1;
+    ps_table_lookup(all, keys, 200, true, expected);
+    ps_table_lookup(t, keys, 200, true, out);
+    assert_memory_equal(out, expected, sizeof(out));
+    uint64_t rows = ps_table_rows(t);
+    assert_in_range(rows, 50, 150);
+    ps_table_push(t, keys, 200, gradients); /* leaves those keys out, and no others */
+    assert_int_equal(ps_table_counters(t)->updates, rows);
+    assert_int_equal(ps_table_counters(t)->gradients_without_row, 200 - rows);
+    ps_table_lookup(t, keys, 200, true, out);
+    for (uint32_t i = 0; i < 200; i++)
+        assert_int_equal(has_row(t, keys[i]),
+                         memcmp(out + i * DIM, expected + i * DIM, DIM * sizeof(float)) != 0);
+    ps_table_destroy(t);
+    ps_table_destroy(all);
+}
+
+static void push_inserting(struct ps_table *t, uint64_t key)
+{
+    static const float gradient[DIM] = {1, 1, 1, 1};
+    uint64_t budget_bytes = UINT64_MAX;
+    struct ps_table_push p = {.keys = &key,
+                              .key_count = 1,
+                              .gradients = gradient,
+                              .learning_rate = 0.1f,
+                              .at_once = true,
+                              .insert = true};
+    assert_true(ps_table_push_step(t, &p, &budget_bytes));
+}
+
+static void a_row_is_made_with_the_nth_lookup_that_may(void **state)
+{
+    struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3);
+    const uint64_t twice[2] = {5, 5}, keys[4] = {0, UINT64_MAX, 0, 0};
+    float out[4 * DIM];
+    look_up(t, 5);
+    ps_table_lookup(t, twice, 2, false, out); /* may not insert: no sighting */
+    push_inserting(t, 5);                     /* a push is none either */
+    assert_int_equal(ps_table_rows(t), 0);
+    ps_table_lookup(t, twice, 2, true, out); /* a key counts as often as it comes */
+    assert_true(has_row(t, 5));
+    ps_table_lookup(t, keys, 4, true, out);
+    assert_true(has_row(t, 0));
+    assert_false(has_row(t, UINT64_MAX));
+    const struct ps_table_counters *c = ps_table_counters(t);
+    assert_int_equal(c->keys_not_admitted_sightings, 5);
+    assert_int_equal(c->gradients_without_row, 1);
+    assert_int_equal(c->sightings_not_counted, 0);
+    assert_int_equal(c->keys_not_admitted_probability, 0);
+    assert_true(ps_table_filter_bytes(t) > 0);
+    assert_true(ps_table_memory_bytes(t) > ps_table_filter_bytes(t));
+    ps_table_clear(t);
+    look_up(t, 5);
+    assert_false(has_row(t, 5));
+    ps_table_destroy(t);
+}
+
+static void pushes_that_make_rows_make_those_of_admitted_keys(void **state)
+{
+    struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, 0.5f), *looked = table_of(MR_ADMIT_PROBABILITY, 0.5f);
+    for (uint64_t key = 0; key < 300; key++) {
+        push_inserting(t, key);
+        look_up(looked, key);
+        assert_int_equal(has_row(t, key), has_row(looked, key));
+    }
+    assert_int_equal(ps_table_counters(t)->updates, ps_table_rows(t));
+    assert_int_equal(ps_table_counters(t)->gradients_without_row, 300 - ps_table_rows(t));
+    ps_table_destroy(t);
+    ps_table_destroy(looked);
+}
+
+static void sightings_are_read_and_put_back(void **state)
+{
+    struct ps_table *from = table_of(MR_ADMIT_SIGHTINGS, 3), *to = table_of(MR_ADMIT_SIGHTINGS, 3),
+                    *always = table_of(MR_ADMIT_ALWAYS, 0);
+    for (uint64_t key = 0; key < 500; key++)
+        for (uint64_t i = 0; i < key % 3; i++)
+            look_up(from, key);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_table_filter_partition(from, p) != NULL)
+            assert_int_equal(ps_table_filter_load(to, p, ps_table_filter_partition(from, p)), MR_OK);
+    for (uint64_t key = 0; key < 500; key++) {
+        look_up(to, key);
+        assert_int_equal(has_row(to, key), key % 3 == 2);
+    }
+    assert_int_equal(ps_table_filter_partition_bytes(always), 0);
+    assert_null(ps_table_filter_partition(always, 0));
+    assert_int_equal(ps_table_filter_partition_bytes(to), 4096); /* 16 MiB over all partitions */
+    ps_table_destroy(from);
+    ps_table_destroy(to);
+    ps_table_destroy(always);
+}
+
+static void the_filter_counts_against_the_tables_memory(void **state)
+{
+    struct mr_feature f = fixture_adagrad(DIM);
+    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission_arg = 2;
+    f.memory_bytes = 1 << 20;
+    f.filter_bytes = 8 << 20;
+    struct ps_table *t = fixture_table(&f, arena);
+    for (uint64_t key = 0; key < 2000; key++) {
+        look_up(t, key);
+        assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
+    }
+    const struct ps_table_counters *c = ps_table_counters(t);
+    assert_true(c->sightings_not_counted > 0 && c->sightings_not_counted < 2000);
+    assert_int_equal(c->keys_not_admitted_sightings, 2000);
+    ps_table_destroy(t);
+}
+
+int main(void)
+{
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_ARENA(a_share_of_the_keys_is_admitted_whatever_the_order),
+        WITH_ARENA(keys_that_are_not_admitted_get_their_first_values),
+        WITH_ARENA(a_row_is_made_with_the_nth_lookup_that_may),
+        WITH_ARENA(pushes_that_make_rows_make_those_of_admitted_keys),
+        WITH_ARENA(sightings_are_read_and_put_back),
+        WITH_ARENA(the_filter_counts_against_the_tables_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,428 @@
+/* Eviction of tables beside plain models: AGE, STEPS and NORM; limits; cuts. LRU and LFU against exact ones:
+ * test_table_evict_hits.c. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/evictor.h"
+#include "ps/row_use.h"
+#include "table_fixture.h"
+
+#define DIM  4u
+#define KEYS 3000u
+
+static struct ps_arena *arena;
+
+static int set_up(void **state)
+{
+    arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(arena);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    assert_int_equal(ps_arena_allocated_bytes(arena), 0);
+    ps_arena_destroy(arena);
+    return 0;
+}
+
+static struct mr_feature feature_of(enum mr_eviction eviction, float arg)
+{
+    struct mr_feature f = fixture_adagrad(DIM);
+    f.eviction = (uint32_t)eviction;
+    f.eviction_arg = arg;
+    return f;
+}
+
+static bool has_row(struct ps_table *t, uint64_t key)
+{
+    uint64_t missing = ps_table_counters(t)->keys_missing;
+    float out[DIM];
+    ps_table_lookup(t, &key, 1, false, out);
+    return ps_table_counters(t)->keys_missing == missing;
+}
+
+static void look_up(struct ps_table *t, uint64_t key)
+{
+    float out[DIM];
+    ps_table_lookup(t, &key, 1, true, out);
+}
+
+static void evict_all_due(struct ps_table *t)
+{
+    while (ps_table_evict(t, 2000)) {
+    }
+}
+
+/* Rows are looked up and pushed at random over time; `last` is the model: when each key's row was used. */
+static void check_unseen(enum mr_eviction eviction, const char *name)
+{
+    enum { LIMIT = 40, PERIOD = LIMIT / PS_EVICT_ROUNDS_PER_LIMIT + 1, TIMES = 400 };
+    struct mr_feature f = feature_of(eviction, LIMIT);
+    struct ps_table *t = fixture_table(&f, arena);
+    static uint32_t last[KEYS];
+    static const float gradient[DIM] = {0.5f};
+    uint64_t rng = fixture_seed(name);
+    bool by_steps = eviction == MR_EVICT_STEPS;
+    memset(last, 0, sizeof(last));
+    for (uint32_t now = 1000; now < 1000 + TIMES; now++) {
+        ps_table_set_now(t, by_steps ? 1 : now, by_steps ? now : 1);
+        for (uint32_t i = 0; i < 30; i++) {
+            uint64_t key = random_below(&rng, KEYS);
+            bool push = random_below(&rng, 4) == 0, had = has_row(t, key);
+            if (push)
+                ps_table_push(t, &key, 1, gradient);
+            else
+                look_up(t, key);
+            last[key] = !push || had ? now : last[key];
+            assert_true(push || has_row(t, key));
+        }
+        evict_all_due(t);
+        uint64_t rows = 0;
+        for (uint32_t key = 0; key < KEYS; key++) {
+            uint32_t unseen = now - last[key];
+            bool here = has_row(t, key);
+            rows += here;
+            assert_true(here || last[key] == 0 || unseen > LIMIT);
+            assert_true(!here || unseen <= LIMIT + 2 * PERIOD + 1);
+        }
+        assert_int_equal(ps_table_rows(t), rows);
+    }
+    const struct ps_table_counters *c = ps_table_counters(t);
+    uint64_t evicted = by_steps ? c->rows_evicted_steps : c->rows_evicted_age;
+    assert_true(evicted > KEYS);
+    assert_int_equal(c->rows_created - evicted, ps_table_rows(t));
+    assert_int_equal(c->rows_evicted_age + c->rows_evicted_steps + c->rows_evicted_norm, evicted);
+    ps_table_destroy(t);
+}
+
+static void rows_unseen_for_too_many_seconds_go(void **state)
+{
+    check_unseen(MR_EVICT_AGE, "eviction by age");
+}
+
+static void rows_unseen_for_too_many_steps_go(void **state)
+{
+    check_unseen(MR_EVICT_STEPS, "eviction by steps");
+}
+
+static void a_read_only_lookup_does_not_keep_a_row(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_AGE, 10);
+    struct ps_table *t = fixture_table(&f, arena);
+    ps_table_set_now(t, 100, 0);
+    look_up(t, 1);
+    look_up(t, 2);
+    for (uint32_t now = 101; now < 114; now++) {
+        ps_table_set_now(t, now, 0);
+        assert_true(has_row(t, 1) || now > 111); /* looks without leave to insert */
+        look_up(t, 2);
+        evict_all_due(t);
+    }
+    assert_false(has_row(t, 1));
+    assert_true(has_row(t, 2));
+    ps_table_destroy(t);
+}
+
+static void small_rows_go_once_they_are_idle(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_NORM, 0.5f);
+    f.initializer = MR_INIT_CONSTANT;
+    f.init_a = 0;
+    f.optimizer = MR_OPT_SGD;
+    f.learning_rate = 1;
+    struct ps_table *t = fixture_table(&f, arena);
+    ps_table_set_now(t, 1000, 0);
+    for (uint64_t key = 0; key < 100; key++) {
+        const float gradient[DIM] = {0, 0.01f * (float)key, 0, 0}; /* norm 0 .. 0.99 */
+        look_up(t, key);
+        ps_table_push(t, &key, 1, gradient);
+    }
+    for (uint32_t now = 1001; now <= 1000 + PS_NORM_IDLE_S; now++) {
+        ps_table_set_now(t, now, 0);
+        evict_all_due(t);
+    }
+    assert_int_equal(ps_table_rows(t), 100); /* gradients of their last lookups may be on the way */
+    look_up(t, 7);
+    for (uint32_t now = 1001 + PS_NORM_IDLE_S; now < 1010 + PS_NORM_IDLE_S; now++) {
+        ps_table_set_now(t, now, 0);
+        evict_all_due(t);
+    }
+    for (uint64_t key = 0; key < 100; key++)
+        if (key != 50) /* 0.01f * 50 is 0.5 or beside it */
+            assert_int_equal(has_row(t, key), key > 50 || key == 7);
+    assert_true(ps_table_counters(t)->rows_evicted_norm >= 49);
+    ps_table_destroy(t);
+}
+
+/* Values never change here: whatever a large call answers is the keys' first values, also when rows that it has found are in
+ * the way of rows that it makes. */
+static void rows_that_a_call_holds_stay(void **state)
+{
+    enum { CALL = 500 };
+    uint64_t rng = fixture_seed("rows held by a call");
+    struct mr_feature plain = fixture_adagrad(DIM);
+    struct ps_table *all = fixture_table(&plain, arena);
+    static uint64_t keys[CALL];
+    static float out[CALL * DIM], expected[CALL * DIM];
+    for (uint64_t capacity = 1; capacity < 200; capacity += 1 + capacity / 3) {
+        struct mr_feature f = feature_of(capacity % 2 == 0 ? MR_EVICT_LRU : MR_EVICT_LFU, 0);
+        f.capacity_rows = capacity;
+        struct ps_table *t = fixture_table(&f, arena);
+        for (uint32_t round = 0; round < 20; round++) {
+            for (uint32_t i = 0; i < CALL; i++)
+                keys[i] = random_below(&rng, 400);
+            ps_table_lookup(t, keys, CALL, true, out);
+            ps_table_lookup(all, keys, CALL, false, expected);
+            assert_memory_equal(out, expected, sizeof(out));
+            assert_true(ps_table_rows(t) <= capacity);
+        }
+        const struct ps_table_counters *c = ps_table_counters(t);
+        assert_int_equal(c->rows_created - c->rows_evicted_capacity, ps_table_rows(t));
+        assert_int_equal(ps_table_rows(t), capacity);
+        assert_true(capacity < 50 || c->rows_refused < c->rows_created / 10);
+        ps_table_destroy(t);
+    }
+    ps_table_destroy(all);
+}
+
+static void a_new_key_takes_the_place_of_an_old_one(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
+    f.capacity_rows = 1000;
+    struct ps_table *t = fixture_table(&f, arena);
+    for (uint64_t key = 0; key < 5000; key++) {
+        look_up(t, key);
+        assert_true(has_row(t, key));
+        assert_true(ps_table_rows(t) <= 1000);
+    }
+    assert_int_equal(ps_table_counters(t)->rows_evicted_capacity, 4000);
+    assert_int_equal(ps_table_counters(t)->rows_refused, 0);
+    ps_table_destroy(t);
+}
+
+static void check_memory(struct ps_table *t, uint64_t memory_bytes, bool evicts)
+{
+    enum { CALL = 100 };
+    uint64_t keys[CALL];
+    static float out[CALL * 64];
+    for (uint64_t i = 0; i < 400; i++) {
+        for (uint64_t j = 0; j < CALL; j++)
+            keys[j] = i * CALL + j;
+        ps_table_lookup(t, keys, CALL, true, out);
+        assert_true(ps_table_memory_bytes(t) <= memory_bytes);
+        (void)ps_table_maintain(t, 10000);
+    }
+    const struct ps_table_counters *c = ps_table_counters(t);
+    assert_true(ps_table_rows(t) * 64 * 8 > memory_bytes / 2);
+    if (evicts) {
+        assert_true(c->rows_evicted_memory > 0);
+        assert_true(c->rows_refused < 400);
+        assert_int_equal(c->rows_created - c->rows_evicted_memory, ps_table_rows(t));
+    } else {
+        assert_true(c->rows_refused > 0);
+        assert_int_equal(c->rows_created, ps_table_rows(t));
+    }
+}
+
+static void a_table_keeps_to_its_memory(void **state)
+{
+    for (uint32_t evicts = 0; evicts < 2; evicts++) {
+        struct mr_feature f = fixture_adagrad(64);
+        f.eviction = evicts != 0 ? MR_EVICT_LRU : MR_EVICT_NEVER;
+        f.memory_bytes = 8 << 20;
+        struct ps_table *t = fixture_table(&f, arena);
+        check_memory(t, f.memory_bytes, evicts != 0);
+        ps_table_destroy(t);
+    }
+}
+
+/* The arena is what is full: nothing says so before memory is asked for. */
+static void at_the_nodes_limit_rows_go_too(void **state)
+{
+    enum { CALL = 100, DIM_LARGE = 64 };
+    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_UNIT_BYTES);
+    struct mr_feature f = fixture_adagrad(DIM_LARGE);
+    f.eviction = MR_EVICT_LFU;
+    struct ps_table *t = fixture_table(&f, small);
+    uint64_t keys[CALL], refused = 0;
+    static float out[CALL * DIM_LARGE];
+    for (uint64_t i = 0; i < 500; i++) {
+        for (uint64_t j = 0; j < CALL; j++)
+            keys[j] = i * CALL + j;
+        ps_table_lookup(t, keys, CALL, true, out);
+        assert_true(ps_arena_mapped_bytes(small) <= ps_arena_limit_bytes(small));
+        (void)ps_table_maintain(t, 10000);
+    }
+    refused = ps_table_counters(t)->rows_refused;
+    assert_true(ps_table_counters(t)->rows_evicted_memory > 20000);
+    assert_true(refused < 500);
+    ps_table_destroy(t);
+    ps_arena_destroy(small);
+}
+
+static void limits_are_shared_over_cores(void **state)
+{
+    struct mr_feature f = fixture_adagrad(DIM);
+    f.capacity_rows = 11;
+    uint64_t rows = 0;
+    for (uint32_t core = 0; core < 4; core++) {
+        struct ps_table *t = fixture_table(&f, arena);
+        ps_table_set_share(t, core, 4);
+        for (uint64_t key = 0; key < 50; key++)
+            look_up(t, key);
+        assert_int_equal(ps_table_rows(t), core < 3 ? 3 : 2);
+        rows += ps_table_rows(t);
+        ps_table_destroy(t);
+    }
+    assert_int_equal(rows, 11);
+    f.capacity_rows = 2;
+    struct ps_table *t = fixture_table(&f, arena);
+    ps_table_set_share(t, 3, 4);
+    look_up(t, 1);
+    assert_int_equal(ps_table_rows(t), 1); /* one at least */
+    ps_table_destroy(t);
+}
+
+static void rows_loaded_beyond_the_limit_go_little_by_little(void **state)
+{
+    for (uint32_t by_memory = 0; by_memory < 2; by_memory++) {
+        struct mr_feature f = feature_of(MR_EVICT_LRU, 0), free_of_limits = f;
+        struct ps_table *from = fixture_table(&free_of_limits, arena);
+        if (by_memory != 0)
+            f.memory_bytes = 1 << 20;
+        else
+            f.capacity_rows = 2000;
+        struct ps_table *t = fixture_table(&f, arena);
+        uint32_t row_bytes = ps_table_stored_row_bytes(t);
+        uint8_t *row = calloc(1, row_bytes);
+        for (uint64_t key = 0; key < 50000; key++)
+            assert_int_equal(ps_table_load(t, key, row), MR_OK);
+        assert_int_equal(ps_table_rows(t), 50000);
+        look_up(t, 50001); /* at the limit: one goes, and the table is no larger */
+        assert_true(ps_table_rows(t) <= 50001);
+        for (uint32_t i = 0; i < 100; i++)
+            look_up(t, i);
+        uint64_t before = ps_table_rows(t);
+        assert_true(ps_table_evict(t, 10000));
+        assert_in_range(before - ps_table_rows(t), 1, 20);
+        evict_all_due(t);
+        if (by_memory == 0)
+            assert_int_equal(ps_table_rows(t), 2000);
+        assert_in_range(ps_table_rows(t), 1000, 40000);
+        free(row);
+        ps_table_destroy(t);
+        ps_table_destroy(from);
+    }
+}
+
+/* ---- cuts ---- */
+
+struct cut_check {
+    uint32_t emitted[KEYS];
+    uint64_t count;
+    bool room;
+};
+
+static bool has_room(void *self, const struct ps_table *t, uint32_t rows)
+{
+    const struct cut_check *check = self;
+    assert_true(rows >= PS_CUT_BUCKET_ROWS_MAX);
+    return check->room;
+}
+
+static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                 uint32_t count)
+{
+    struct cut_check *check = self;
+    for (uint32_t i = 0; i < count; i++)
+        check->emitted[keys[i] % KEYS]++;
+    check->count += count;
+}
+
+/* All rows of the cut come once, although the table is at its limit and ever new keys come. Where there is no room for more, only
+ * rows go that the cut has written. */
+static void check_cut(bool room)
+{
+    struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
+    struct cut_check *check = calloc(1, sizeof(*check));
+    struct ps_cut cut = {.self = check, .emit = emit, .has_room = has_room};
+    check->room = room;
+    f.capacity_rows = KEYS;
+    struct ps_table *t = fixture_table(&f, arena);
+    for (uint64_t key = 0; key < KEYS; key++)
+        look_up(t, key);
+    ps_table_cut_begin(t, &cut);
+    look_up(t, 777777); /* no row has been written yet */
+    assert_int_equal(ps_table_counters(t)->rows_refused, !room);
+    assert_int_equal(check->count > 0, room);
+    uint64_t next = KEYS;
+    while (!ps_table_cut_step(t, 4)) {
+        uint64_t emitted = check->count;
+        look_up(t, next++);
+        look_up(t, next++);
+        (void)ps_table_evict(t, 5000);
+        assert_true(room || check->count == emitted);
+        assert_true(ps_table_rows(t) <= KEYS);
+    }
+    assert_int_equal(check->count, KEYS);
+    for (uint32_t i = 0; i < KEYS; i++)
+        assert_int_equal(check->emitted[i], 1);
+    assert_true(ps_table_counters(t)->rows_evicted_capacity > 100);
+    assert_true(ps_table_counters(t)->rows_refused < 50);
+    assert_true(!room || ps_table_counters(t)->rows_refused == 0);
+    ps_table_destroy(t);
+    free(check);
+}
+
+static void a_cut_loses_no_row_to_eviction(void **state)
+{
+    check_cut(false);
+    check_cut(true);
+}
+
+static void rows_over_age_wait_for_the_cut(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_AGE, 5);
+    struct cut_check *check = calloc(1, sizeof(*check));
+    struct ps_cut cut = {.self = check, .emit = emit};
+    struct ps_table *t = fixture_table(&f, arena);
+    ps_table_set_now(t, 100, 0);
+    for (uint64_t key = 0; key < KEYS; key++)
+        look_up(t, key);
+    ps_table_cut_begin(t, &cut);
+    for (uint32_t now = 101; !ps_table_cut_step(t, 50); now++) {
+        ps_table_set_now(t, now, 0);
+        evict_all_due(t);
+        assert_true(ps_table_rows(t) >= KEYS - check->count);
+    }
+    assert_int_equal(check->count, KEYS);
+    for (uint32_t now = 1000; now < 1004; now++) {
+        ps_table_set_now(t, now, 0);
+        evict_all_due(t);
+    }
+    assert_int_equal(ps_table_rows(t), 0);
+    assert_int_equal(ps_table_counters(t)->rows_evicted_age, KEYS);
+    ps_table_destroy(t);
+    free(check);
+}
+
+int main(void)
+{
+#define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_ARENA(rows_unseen_for_too_many_seconds_go),
+        WITH_ARENA(rows_unseen_for_too_many_steps_go),
+        WITH_ARENA(a_read_only_lookup_does_not_keep_a_row),
+        WITH_ARENA(small_rows_go_once_they_are_idle),
+        WITH_ARENA(rows_that_a_call_holds_stay),
+        WITH_ARENA(a_new_key_takes_the_place_of_an_old_one),
+        WITH_ARENA(a_table_keeps_to_its_memory),
+        WITH_ARENA(at_the_nodes_limit_rows_go_too),
+        WITH_ARENA(limits_are_shared_over_cores),
+        WITH_ARENA(rows_loaded_beyond_the_limit_go_little_by_little),
+        WITH_ARENA(a_cut_loses_no_row_to_eviction),
+        WITH_ARENA(rows_over_age_wait_for_the_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
