@@ -66,6 +66,7 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     }
     t->expanded = t->half != NULL ? t->initial_rows + PS_INITIAL_ROWS_COUNT * t->dim : NULL;
     ps_slabs_init(&t->slabs, arena, t->layout.bytes);
+    t->rows_straddle = t->slabs.stride_bytes % 64 != 0;
     ps_index_init(&t->index, arena, feature->seed);
     ps_table_set_share(t, 0, 1);
     *out = t;

@@ -81,7 +81,7 @@ static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t gro
             continue;
         else
             rows[i] = row_of_absent_in_group(t, l, group, i);
-        ps_row_prefetch(rows[i], t->layout.values_bytes);
+        ps_row_prefetch(t, rows[i], t->layout.values_bytes);
     }
 }
 
@@ -94,7 +94,7 @@ static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_
         uint64_t key = l->keys[group * PS_GROUP_KEYS + i];
         struct ps_place place = ps_index_find_from(&t->index, g->homes[i], key, g->hashes[i]);
         rows[i] = place.bucket != NULL ? row_take(t, l, place) : row_of_absent_in_group(t, l, group, i);
-        ps_row_prefetch(rows[i], t->layout.values_bytes);
+        ps_row_prefetch(t, rows[i], t->layout.values_bytes);
     }
 }
 
@@ -363,6 +363,6 @@ void ps_table_prefetch(const struct ps_hint *hints, uint32_t count)
         const struct ps_table *t = hints[i].table;
         struct ps_place place = ps_index_find_from(&t->index, homes[i], hints[i].key, hashes[i]);
         if (place.bucket != NULL)
-            ps_row_prefetch(ps_table_row(t, place), hints[i].row_bytes);
+            ps_row_prefetch(t, ps_table_row(t, place), hints[i].row_bytes);
     }
 }

@@ -35,7 +35,7 @@ static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct
     if (__builtin_expect(t->cut_running, 0))
         ps_table_cut_before_change(t, place);
     float *row = ps_table_row(t, place);
-    ps_row_prefetch(row, t->layout.bytes);
+    ps_row_prefetch(t, row, t->layout.bytes);
     if (ps_table_stamps(t))
         ps_row_used(&t->use, (uint8_t *)row);
     out->values[out->count] = row;

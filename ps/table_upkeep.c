@@ -27,7 +27,7 @@ static bool bucket_compact(struct ps_table *t, struct ps_bucket *b, uint64_t *bu
         if (!ps_slabs_is_leaving(&t->slabs, b->rows[slot]))
             continue;
         moving |= 1u << slot;
-        ps_row_prefetch((const float *)(const void *)ps_slabs_row(&t->slabs, b->rows[slot]), t->layout.bytes);
+        ps_row_prefetch(t, ps_slabs_row(&t->slabs, b->rows[slot]), t->layout.bytes);
     }
     for (; moving != 0; moving &= moving - 1) {
         if (!ps_slabs_move(&t->slabs, &b->rows[__builtin_ctz(moving)]))
