@@ -1,0 +1,254 @@
+/* A node that comes back with another number of cores, and what was kept for it, or under way, then. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/replay_fixture.h"
+#include "trainer_client/future.h"
+
+static void crash_onto(struct replay_fixture *x, uint32_t cores)
+{
+    fake_node_kill(x->node);
+    fake_node_restart_with(x->node, cores);
+}
+
+/* Rows, bags and a variable, kept for cores that are no more: they go to those who own the keys now. */
+static void test_other_number_of_cores(void **state)
+{
+    static const uint32_t cores[] = {3, 1, 2, 4, 3};
+    uint32_t offsets[3] = {0, REPLAY_KEYS / 4, REPLAY_KEYS}, dims[1] = {4}, variable, table;
+    struct mr_feature features[2] = {mr_feature_variable("v", 1, dims), mr_feature_table("mean", REPLAY_DIM)};
+    float ones[4] = {1, 1, 1, 1}, bags[2 * REPLAY_DIM] = {8, 8, 16, 16};
+    struct replay_fixture x;
+    struct mr_reply *reply;
+
+    (void)state;
+    features[1].pooling = MR_POOL_SUM;
+    replay_start(&x, cores[0], 0);
+    assert_int_equal(mr_create(x.client, NULL, features, 2, (uint32_t[2]){0}), MR_OK);
+    assert_int_equal(mr_create(x.client, NULL, &features[0], 1, &variable), MR_OK);
+    assert_int_equal(mr_create(x.client, NULL, &features[1], 1, &table), MR_OK);
+    fake_node_save(x.node);
+    for (uint32_t i = 1; i < 5; i++) {
+        replay_push_steps(&x, 10 * i, 10 * i + 5);
+        assert_int_equal(mr_variable_push_gradient(x.client, NULL, variable, 4, ones), MR_OK);
+        if (mr_push_gradients_bags(x.client, NULL, table, x.keys, offsets, 2, REPLAY_DIM, bags) != MR_OK)
+            fail_msg("%s", mr_last_error());
+        crash_onto(&x, cores[i]);
+        replay_check_rows(&x);
+        assert_int_equal(mr_client_core_count(x.client), cores[i]);
+        assert_int_equal(mr_variable_pull(x.client, NULL, variable, 0, 0, &reply), MR_OK);
+        assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[2] == -(float)i);
+        mr_reply_free(reply);
+        assert_int_equal(mr_lookup(x.client, NULL, table, x.keys, REPLAY_KEYS, &reply), MR_OK);
+        for (uint32_t k = 0; k < REPLAY_KEYS; k++)
+            assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[k * REPLAY_DIM] ==
+                        fake_initial(x.keys[k], 0) - (float)i * (k < REPLAY_KEYS / 4 ? 8 : 16));
+        mr_reply_free(reply);
+    }
+    assert_int_equal(replay_info_of(&x).dropped, 0);
+    replay_stop(&x);
+}
+
+/* Nothing is pushed between two changes: what was dealt out by the first is dealt out anew by the second. */
+static void test_cores_change_twice(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    crash_onto(&x, 4);
+    replay_check_rows(&x);
+    crash_onto(&x, 2);
+    replay_check_rows(&x);
+    crash_onto(&x, 3);
+    replay_check_rows(&x);
+    assert_int_equal(replay_info_of(&x).dropped, 0);
+    replay_stop(&x);
+}
+
+/* Calls under way when the cores change: pushes and lookups end well, and a push made before is not lost. */
+static void test_cores_change_under_calls(void **state)
+{
+    struct replay_fixture x;
+    struct mr_future *futures[8];
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    fake_node_kill(x.node);
+    for (uint32_t i = 0; i < 8; i++) {
+        struct mr_options options = {.step = 10 + i, .future = &futures[i]};
+
+        if (replay_push(&x, &options, 1) != MR_OK)
+            fail_msg("%s", mr_last_error());
+    }
+    fake_node_restart_with(x.node, 3);
+    /* A lookup split by the old map is split anew. */
+    assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
+    for (uint32_t i = 0; i < 8; i++) {
+        if (mr_future_wait(futures[i], NULL) != MR_OK)
+            fail_msg("%s", mr_last_error());
+        mr_future_destroy(futures[i]);
+    }
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
+/* A future of a push that was split anew is done when the new owners have it. */
+static void test_done_means_settled(void **state)
+{
+    struct replay_fixture x;
+    struct mr_future *future = NULL;
+    struct mr_options options = {.step = 10, .future = &future};
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    fake_node_kill(x.node);
+    assert_int_equal(replay_push(&x, &options, 1), MR_OK);
+    fake_node_restart_with(x.node, 3);
+    while (!mr_future_done(future)) {
+    }
+    assert_false(replay_info_of(&x).replaying);
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
+/* Two lookups with futures on their way when the node comes back with another number of cores; the second in bags of two. */
+static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores, struct mr_future *futures[2])
+{
+    struct mr_options options = {.future = &futures[0]};
+    uint32_t offsets[REPLAY_KEYS / 2 + 1];
+    uint64_t keys[REPLAY_KEYS];
+
+    for (uint32_t b = 0; b <= REPLAY_KEYS / 2; b++)
+        offsets[b] = 2 * b;
+    memcpy(keys, x->keys, sizeof keys);
+    fake_node_kill(x->node);
+    assert_int_equal(mr_lookup(x->client, &options, x->table, keys, REPLAY_KEYS, NULL), MR_OK);
+    options.future = &futures[1];
+    assert_int_equal(mr_lookup_bags(x->client, &options, x->table, keys, offsets, REPLAY_KEYS / 2, NULL),
+                     MR_OK);
+    memset(keys, 0xff, sizeof keys); /* the caller's again */
+    memset(offsets, 0xff, sizeof offsets);
+    fake_node_restart_with(x->node, cores);
+}
+
+static void check_lookups(struct replay_fixture *x, struct mr_future *futures[2])
+{
+    struct mr_reply *expected, *rows, *sums;
+
+    if (mr_future_wait(futures[0], &rows) != MR_OK || mr_future_wait(futures[1], &sums) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, &expected), MR_OK);
+    const float *all = mr_reply_tensor(expected, 0)->data, *in_pairs = mr_reply_tensor(sums, 0)->data;
+
+    assert_int_equal(mr_reply_tensor(rows, 0)->dims[0], REPLAY_KEYS);
+    assert_memory_equal(mr_reply_tensor(rows, 0)->data, all, REPLAY_KEYS * REPLAY_DIM * sizeof(float));
+    assert_int_equal(mr_reply_tensor(sums, 0)->dims[0], REPLAY_KEYS / 2);
+    for (uint32_t b = 0; b < REPLAY_KEYS / 2; b++) {
+        for (uint32_t i = 0; i < REPLAY_DIM; i++)
+            assert_true(in_pairs[b * REPLAY_DIM + i] ==
+                        all[2 * b * REPLAY_DIM + i] + all[(2 * b + 1) * REPLAY_DIM + i]);
+    }
+    mr_reply_free(expected);
+    mr_reply_free(rows);
+    mr_reply_free(sums);
+    assert_int_equal(mr_future_wait(futures[0], NULL), MR_INVALID_ARGUMENT); /* once is enough */
+    mr_future_destroy(futures[0]);
+    mr_future_destroy(futures[1]);
+}
+
+/* A lookup with a future that was split by the old map is made again by the new one. */
+static void test_cores_change_under_future_lookup(void **state)
+{
+    static const uint32_t maps[][2] = {{2, 3}, {1, 3}, {3, 1}};
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct replay_fixture x;
+        struct mr_future *futures[2];
+
+        replay_start(&x, maps[i][0], 0);
+        replay_push_steps(&x, 1, 5);
+        lookups_while_cores_change(&x, maps[i][1], futures);
+        if (i == 0) {
+            while (!mr_future_done(futures[0])) {
+            }
+        }
+        check_lookups(&x, futures);
+        replay_check_rows(&x);
+        replay_stop(&x);
+    }
+}
+
+/* It may be given up meanwhile, whether it has been made again or not. */
+static void test_cores_change_under_abandoned_lookup(void **state)
+{
+    struct replay_fixture x;
+    struct mr_future *futures[2];
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    lookups_while_cores_change(&x, 3, futures);
+    (void)mr_future_done(futures[0]);
+    mr_future_destroy(futures[0]);
+    while (!mr_future_done(futures[1])) {
+    }
+    mr_future_destroy(futures[1]);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
+/* The cores change between the numbering of a push and its sending: it is not sent, and its caller is told. */
+static void test_cores_change_before_sending(void **state)
+{
+    uint32_t dims[1] = {4};
+    float values[4] = {1, 2, 3, 4};
+    uint64_t range[2] = {0, 0};
+    struct mr_feature feature = mr_feature_variable("v", 1, dims);
+    struct replay_fixture x;
+    struct mr_future *f;
+    struct mr_reply *reply;
+    uint32_t variable;
+
+    (void)state;
+    replay_start(&x, 1, 0);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
+    fake_node_save(x.node);
+    assert_int_equal(mrc_future_new(x.client, NULL, MR_OP_VARIABLE_PUSH, variable, 1, 2, 0, &f), MR_OK);
+    mrc_part_add(f, 0, mr_tensor_1d(MR_U64, 1, range));
+    mrc_part_add(f, 0, mr_tensor_1d(MR_F32, 4, values));
+    assert_int_equal(mrc_future_begin(f), MR_OK);
+    crash_onto(&x, 2);
+    replay_check_rows(&x);
+    assert_int_equal(mrc_future_run(f, NULL, NULL), MR_CANCELLED);
+    assert_non_null(strstr(mr_last_error(), "before it was sent: make the call again"));
+    assert_int_equal(mr_variable_push(x.client, NULL, variable, 0, 4, values), MR_OK);
+    assert_int_equal(mr_variable_pull(x.client, NULL, variable, 0, 0, &reply), MR_OK);
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[3] == 4);
+    mr_reply_free(reply);
+    assert_int_equal(replay_info_of(&x).kept, 1);
+    replay_stop(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_other_number_of_cores),
+        cmocka_unit_test(test_cores_change_twice),
+        cmocka_unit_test(test_cores_change_under_calls),
+        cmocka_unit_test(test_done_means_settled),
+        cmocka_unit_test(test_cores_change_under_future_lookup),
+        cmocka_unit_test(test_cores_change_under_abandoned_lookup),
+        cmocka_unit_test(test_cores_change_before_sending),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
