@@ -4,8 +4,11 @@
 #include "ps/key_hash.h"
 #include "ps/pieces.h"
 
-#define BUCKET_ALIGN      64u
-#define SHRINK_ROOM_SHARE 16u
+#define BUCKET_ALIGN       64u
+#define SHRINK_ROOM_SHARE  16u
+#define STEPS_PER_DOUBLING 8u
+#define FREE_SHARE         32u  /* of a partition's places, when it has many: free even when it is full */
+#define GROW_LOOK_MAX      256u /* partitions looked at per insert: with several cores most are empty */
 
 /* Looked into by lookups, never written. */
 static struct ps_bucket empty_bucket;
@@ -14,7 +17,10 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
 {
     ix->arena = arena;
     ix->seed = seed;
-    ix->rows = 0;
+    ix->rows = ix->places = 0;
+    ix->partitions_used = 0;
+    ix->grow_next = 0;
+    ix->grow_count = 2;
     ix->bytes = 0;
     ix->generation = 0;
     ix->untidy_count = 0;
@@ -67,27 +73,34 @@ void ps_index_clear(struct ps_index *ix)
     ps_index_init(ix, ix->arena, ix->seed);
 }
 
-/* 1, 2, 3, .. 8, 10, 12, 14, 16, 20, ..: in buckets, jemalloc's size classes, so that nothing is lost to rounding. */
+/* 1, 2, 3, .. 16, 18, 20, .. 32, 36, ..: in buckets, sizes of pieces (ps/pieces.h), so that nothing is lost to rounding. */
+static uint32_t bucket_step(uint32_t count)
+{
+    return count < STEPS_PER_DOUBLING ? 1
+                                      : (1u << (31 - (uint32_t)__builtin_clz(count))) / STEPS_PER_DOUBLING;
+}
+
 static uint32_t next_bucket_count(uint32_t count)
 {
-    if (count < 8)
-        return count + 1;
-    uint32_t doubling = 31 - (uint32_t)__builtin_clz(count);
-    return count + (1u << (doubling - 2));
+    return count + bucket_step(count);
 }
 
 static uint32_t previous_bucket_count(uint32_t count)
 {
-    if (count <= 8)
-        return count - 1;
-    uint32_t doubling = 31 - (uint32_t)__builtin_clz(count - 1);
-    return count - (1u << (doubling - 2));
+    return count - bucket_step(count - 1);
 }
 
+/* At the index's load. */
+static uint32_t rows_wanted(uint32_t bucket_count)
+{
+    return (uint32_t)((uint64_t)bucket_count * PS_BUCKET_KEYS * PS_INDEX_LOAD_NUM / PS_INDEX_LOAD_DEN);
+}
+
+/* A partition must grow before it holds more. A place stays free, so that every search for one ends. */
 static uint32_t rows_max_of(uint32_t bucket_count)
 {
-    return (uint32_t)((uint64_t)bucket_count * PS_BUCKET_KEYS * PS_PARTITION_LOAD_NUM /
-                      PS_PARTITION_LOAD_DEN);
+    uint32_t places = bucket_count * PS_BUCKET_KEYS;
+    return bucket_count <= 1 ? places : places - places / FREE_SHARE - 1;
 }
 
 static uint32_t rows_max(const struct ps_partition *p)
@@ -126,6 +139,7 @@ static __attribute__((cold, noinline)) bool partition_rewrite(struct ps_index *i
                                                               uint32_t bucket_count)
 {
     struct ps_partition old = *p;
+    uint32_t old_count = old.buckets == &empty_bucket ? 0 : old.bucket_count;
     size_t bytes = bucket_count * sizeof(struct ps_bucket);
     struct ps_bucket *fresh = bytes == 0 ? &empty_bucket : buckets_take(ix, bytes);
     if (fresh == NULL)
@@ -142,6 +156,10 @@ static __attribute__((cold, noinline)) bool partition_rewrite(struct ps_index *i
     }
     buckets_free(ix, &old);
     ix->bytes += bytes;
+    ix->places += (uint64_t)bucket_count * PS_BUCKET_KEYS;
+    ix->places -= (uint64_t)old_count * PS_BUCKET_KEYS;
+    ix->partitions_used += bucket_count != 0;
+    ix->partitions_used -= old_count != 0;
     ix->rewrites++;
     struct ps_partition_upkeep *upkeep = &ix->upkeep[p - ix->partitions];
     upkeep->dirt = 0;
@@ -176,6 +194,24 @@ static bool dirt_is_over(const struct ps_index *ix, const struct ps_partition *p
     return dirt_of(ix, p) * share > p->bucket_count * PS_BUCKET_KEYS;
 }
 
+/* The next partition that is smaller than this round makes them all gets room. One with few keys is passed over. */
+static __attribute__((cold, noinline)) void grow_in_turn(struct ps_index *ix)
+{
+    for (uint32_t looked_at = 0; looked_at < GROW_LOOK_MAX; looked_at++) {
+        struct ps_partition *p = &ix->partitions[ix->grow_next];
+        uint32_t count = ix->grow_count;
+        if (++ix->grow_next == MR_PARTITION_COUNT) {
+            ix->grow_next = 0;
+            ix->grow_count = next_bucket_count(ix->grow_count);
+        }
+        if (p->buckets != &empty_bucket && p->bucket_count < count &&
+            p->rows * 2 > p->bucket_count * PS_BUCKET_KEYS) {
+            (void)partition_rewrite(ix, p, count); /* without memory for it, partitions fill up */
+            return;
+        }
+    }
+}
+
 bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row)
 {
     struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
@@ -188,21 +224,26 @@ bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t 
     place(ix, p, key, hash, row, false);
     p->rows++;
     ix->rows++;
+    if (__builtin_expect(ix->rows * PS_INDEX_LOAD_DEN > ix->places * PS_INDEX_LOAD_NUM, 0))
+        grow_in_turn(ix);
     return true;
 }
 
 /* ---- removing ---- */
 
 /* It would do with fewer buckets, also for a sixteenth more rows: the next inserts are not to undo it. */
-static bool is_too_large(const struct ps_partition *p, uint32_t bucket_count)
+static bool is_too_large(uint64_t rows, uint32_t bucket_count)
 {
-    return p->rows + p->rows / SHRINK_ROOM_SHARE <= rows_max_of(previous_bucket_count(bucket_count));
+    return rows + rows / SHRINK_ROOM_SHARE <= rows_wanted(previous_bucket_count(bucket_count));
 }
 
-static uint32_t bucket_count_wanted(const struct ps_partition *p)
+/* As many buckets as partitions want on average, more if it has more rows: so that most are of one size. */
+static uint32_t bucket_count_wanted(const struct ps_index *ix, const struct ps_partition *p)
 {
+    uint64_t rows = p->rows == 0 ? 0 : ix->rows / ix->partitions_used;
     uint32_t count = p->bucket_count;
-    while (count > 0 && is_too_large(p, count))
+    while (count > 0 && is_too_large(rows, count) &&
+           p->rows + p->rows / SHRINK_ROOM_SHARE <= rows_max_of(previous_bucket_count(count)))
         count = previous_bucket_count(count);
     return count;
 }
@@ -220,7 +261,7 @@ void ps_index_remove(struct ps_index *ix, struct ps_place place, uint64_t hash)
     bool others_passed = (place.bucket->flags & PS_BUCKET_OVERFLOW) != 0;
     if ((others_passed || ps_index_home(ix, hash) != place.bucket) && ix->upkeep[number].dirt < UINT16_MAX)
         ix->upkeep[number].dirt++;
-    if (dirt_is_over(ix, p, PS_DIRT_TIDY_SHARE) || is_too_large(p, p->bucket_count))
+    if (dirt_is_over(ix, p, PS_DIRT_TIDY_SHARE) || is_too_large(p->rows, p->bucket_count))
         untidy_set(ix, number, true);
 }
 
@@ -232,11 +273,16 @@ bool ps_index_maintain(struct ps_index *ix, uint64_t *budget_bytes)
                 return true;
             uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(ix->untidy[word]);
             struct ps_partition *p = &ix->partitions[number];
-            uint32_t count = bucket_count_wanted(p);
+            uint32_t count = bucket_count_wanted(ix, p);
             uint64_t cost_bytes = ((uint64_t)p->bucket_count + count) * sizeof(struct ps_bucket);
             *budget_bytes -= cost_bytes < *budget_bytes ? cost_bytes : *budget_bytes;
-            if (!partition_rewrite(ix, p, count))
+            bool clean = count == p->bucket_count && !dirt_is_over(ix, p, PS_DIRT_TIDY_SHARE);
+            if (clean || !partition_rewrite(ix, p, count))
                 untidy_set(ix, number, false);
+            if (ix->grow_count > next_bucket_count(count)) { /* growth begins again from there */
+                ix->grow_count = next_bucket_count(count);
+                ix->grow_next = 0;
+            }
         }
     }
     return false;

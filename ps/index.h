@@ -2,9 +2,13 @@
  *
  * A bucket is one cache line: five keys, their row numbers, and flags. A key's bucket follows from its hash alone; when it is
  * full the key lies in the next one that was not (linear probing, wrapping inside the partition), and the buckets passed
- * over carry PS_BUCKET_OVERFLOW, so that most lookups, also of absent keys, read one line. Partitions grow one by one, by an
- * eighth to a quarter, which bounds the work of one insert: buckets of old and new are in the same order of hashes, so growing
- * copies from front to back.
+ * over carry PS_BUCKET_OVERFLOW, so that most lookups, also of absent keys, read one line.
+ *
+ * Partitions grow one after the other, by a sixteenth to an eighth: an insert that takes the index over its load makes the next one
+ * grow, whichever partition the key is in (as linear hashing splits its buckets, Litwin, VLDB 1980). So the load stays the same,
+ * growth comes at an even pace, and arrays of one size are freed in the order they were made, so that their memory is freed as
+ * a whole. Only a partition that is nearly full grows out of turn. Buckets of old and new are in the same order of hashes, so
+ * growing copies from front to back.
  *
  * A key that is removed leaves a free place and, where the probes of others ran over it, overflow flags that say more than is
  * true: lookups stay right, but read further than they need to. Such dirt is counted per partition; writing the partition
@@ -32,13 +36,13 @@
 #define PS_DIRT_TIDY_SHARE   8u
 #define PS_DIRT_INSERT_SHARE 2u
 
-#define PS_BUCKET_KEYS        5u
-#define PS_BUCKET_ALL         ((1u << PS_BUCKET_KEYS) - 1)
-#define PS_BUCKET_OVERFLOW    (1u << 10)
-#define PS_GENERATION_SHIFT   11u
-#define PS_GENERATION_MAX     ((1u << (32 - PS_GENERATION_SHIFT)) - 1)
-#define PS_PARTITION_LOAD_NUM 7u /* a partition grows before it holds more than 7/8 of its places */
-#define PS_PARTITION_LOAD_DEN 8u
+#define PS_BUCKET_KEYS      5u
+#define PS_BUCKET_ALL       ((1u << PS_BUCKET_KEYS) - 1)
+#define PS_BUCKET_OVERFLOW  (1u << 10)
+#define PS_GENERATION_SHIFT 11u
+#define PS_GENERATION_MAX   ((1u << (32 - PS_GENERATION_SHIFT)) - 1)
+#define PS_INDEX_LOAD_NUM   13u /* of all places of the index, this share is used on average when it is large */
+#define PS_INDEX_LOAD_DEN   16u
 
 struct ps_bucket {
     uint64_t keys[PS_BUCKET_KEYS];
@@ -64,8 +68,12 @@ struct ps_index {
     struct ps_arena *arena;
     uint64_t seed;
     uint64_t rows;
-    size_t bytes;        /* of all buckets */
-    uint32_t generation; /* of the last cut begun */
+    uint64_t places;          /* in all buckets */
+    size_t bytes;             /* of all buckets */
+    uint32_t grow_next;       /* partition whose turn it is to grow, */
+    uint32_t grow_count;      /* to this many buckets */
+    uint32_t partitions_used; /* that have buckets */
+    uint32_t generation;      /* of the last cut begun */
     uint64_t
         rewrites; /* partitions written anew so far: when it changes, buckets and places may be elsewhere */
     struct ps_partition partitions[MR_PARTITION_COUNT];

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include "bench_keys.h"
+#include "ps/prefault.h"
 #include "ps/table.h"
 
 #define DIM            16u
@@ -24,6 +25,8 @@
 
 static const double bounds_us[] = {10, 20, 50, 100, LIMIT_US};
 #define BOUNDS (sizeof(bounds_us) / sizeof(bounds_us[0]))
+
+static struct ps_prefault *helper; /* as in the server */
 
 struct growth {
     struct ps_arena *arena;
@@ -53,6 +56,7 @@ static void table_open(struct growth *g, uint64_t rows_last)
         fprintf(stderr, "bench_growth: cannot make a table %s\n", what);
         exit(1);
     }
+    ps_arena_prefault(g->arena, helper);
 }
 
 /* Looks up keys [first, first + count), which makes those that are not there; the time it takes. */
@@ -117,6 +121,7 @@ static float *times(uint32_t count)
 
 int main(int argc, char **argv)
 {
+    helper = ps_prefault_create(NULL, 0);
     static struct growth g;
     uint64_t first = argc > 2 ? strtoull(argv[1], NULL, 10) * 1000 : 1000000;
     uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) * 1000 : 50000000;
