@@ -231,6 +231,14 @@ size_t ps_arena_limit_bytes(const struct ps_arena *a)
     return a->units.limit_bytes;
 }
 
+size_t ps_arena_scratch_bytes(const struct ps_arena *a)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < PS_SCRATCH_COUNT; i++)
+        bytes += a->scratch[i].bytes;
+    return bytes;
+}
+
 void *ps_arena_scratch(struct ps_arena *a, enum ps_scratch which, size_t wanted_bytes, size_t *bytes)
 {
     struct scratch *s = &a->scratch[which];

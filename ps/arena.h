@@ -54,6 +54,7 @@ enum ps_scratch {
     PS_SCRATCH_STEPS, /* for the one call that others come in between of */
     PS_SCRATCH_COUNT,
 };
+size_t ps_arena_scratch_bytes(const struct ps_arena *a); /* of all, as far as they have grown */
 void *ps_arena_scratch(struct ps_arena *a, enum ps_scratch which, size_t wanted_bytes, size_t *bytes);
 
 #endif

@@ -211,6 +211,16 @@ size_t ps_table_memory_bytes(const struct ps_table *t)
     return sizeof(*t) + initial_rows_bytes(t) + t->index.bytes + t->slabs.bytes + t->sightings.bytes;
 }
 
+void ps_table_memory(const struct ps_table *t, struct ps_table_memory *out)
+{
+    uint64_t rows = t->index.rows, state_bytes = t->layout.bytes - t->layout.state_offset;
+    *out = (struct ps_table_memory){
+        .rows = rows, .values_bytes = rows * t->layout.values_bytes, .state_bytes = rows * state_bytes};
+    out->filter_bytes = t->sightings.bytes;
+    out->slack_bytes = t->slabs.bytes - out->values_bytes - out->state_bytes;
+    out->index_bytes = ps_table_memory_bytes(t) - t->slabs.bytes - t->sightings.bytes;
+}
+
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t)
 {
     return t->layout.bytes;

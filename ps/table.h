@@ -51,6 +51,12 @@ void ps_table_destroy(struct ps_table *t); /* NULL is fine; a running cut ends *
 const struct mr_feature *ps_table_feature(const struct ps_table *t);
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
 uint64_t ps_table_rows(const struct ps_table *t);
+/* Where its bytes are. `values` and `state` are those of rows held; `slack` is the rest of the row slabs: places free, padding, and
+ * what else is kept about a row. */
+struct ps_table_memory {
+    uint64_t rows, index_bytes, values_bytes, state_bytes, slack_bytes, filter_bytes;
+};
+void ps_table_memory(const struct ps_table *t, struct ps_table_memory *out);
 /* Bytes of index, of rows, and of the filter that counts sightings, as reserved from the arena. */
 size_t ps_table_index_bytes(const struct ps_table *t);
 size_t ps_table_row_bytes_total(const struct ps_table *t);

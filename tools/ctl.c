@@ -20,6 +20,7 @@ static const struct {
     {"status", tool_ctl_status, "the checkpoint under way, and how the last one ended"},
     {"heartbeat", tool_ctl_heartbeat, "state and load of each core"},
     {"list", tool_ctl_list, "tables and variables"},
+    {"memory", tool_ctl_memory, "where every byte of each core is"},
     {"stats", tool_ctl_stats, "every counter of every core"},
 };
 

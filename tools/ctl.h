@@ -10,6 +10,7 @@ int tool_ctl_save(int argc, char **argv);
 int tool_ctl_restore(int argc, char **argv);
 int tool_ctl_status(int argc, char **argv);
 int tool_ctl_heartbeat(int argc, char **argv);
+int tool_ctl_memory(int argc, char **argv);
 int tool_ctl_list(int argc, char **argv);
 int tool_ctl_stats(int argc, char **argv);
 

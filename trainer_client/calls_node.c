@@ -133,6 +133,57 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
     return mrc_future_run(f, options, NULL);
 }
 
+/* ---- memory ---- */
+
+struct memory_context {
+    struct mr_core_memory *memory;
+    void (*visit)(void *arg, const struct mr_table_memory *table);
+    void *arg;
+};
+
+static enum mr_status finish_memory(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct memory_context *context = f->context;
+    const struct mr_tensor *core = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *tables = mrc_part_tensor(f, 0, 1, MR_U64, 2);
+
+    (void)reply;
+    if (core == NULL || core->dims[0] < MR_MEMORY_CORE_WORDS || tables == NULL ||
+        tables->dims[1] < MR_MEMORY_TABLE_WORDS)
+        return mrc_part_garbled(f, 0);
+    const uint64_t *c = core->data;
+
+    *context->memory =
+        (struct mr_core_memory){c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10]};
+    for (uint64_t i = 0; i < tables->dims[0] && context->visit != NULL; i++) {
+        const uint64_t *t = (const uint64_t *)tables->data + i * tables->dims[1];
+        struct mr_table_memory table = {(uint32_t)t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]};
+
+        context->visit(context->arg, &table);
+    }
+    return MR_OK;
+}
+
+enum mr_status mr_memory(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                         struct mr_core_memory *memory,
+                         void (*visit)(void *arg, const struct mr_table_memory *table), void *arg)
+{
+    struct mr_future *f;
+    enum mr_status status = check_core("mr_memory", client, core);
+
+    if (status != MR_OK)
+        return status;
+    if (memory == NULL)
+        return mrc_bad_argument("mr_memory", "memory is NULL");
+    status = mrc_future_new(client, options, MR_OP_MEMORY, 0, 1, 0, sizeof(struct memory_context), &f);
+    if (status != MR_OK)
+        return status;
+    *(struct memory_context *)f->context = (struct memory_context){memory, visit, arg};
+    f->parts[0].core = (uint16_t)core;
+    f->finish = finish_memory;
+    return mrc_future_run(f, options, NULL);
+}
+
 /* ---- echo ---- */
 
 static enum mr_status check_tensor(const struct mr_tensor *tensor, uint32_t i)

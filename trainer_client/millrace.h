@@ -281,6 +281,33 @@ MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_opt
 /* Every counter of one core, in a fixed order. `visit` is called on this thread. */
 MR_API enum mr_status mr_stats(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                void (*visit)(void *arg, const char *name, uint64_t value), void *arg);
+/* Where every byte of a core is. */
+struct mr_core_memory {
+    uint64_t limit_bytes;     /* of tables and variables; never exceeded */
+    uint64_t mapped_bytes;    /* of it, taken from the kernel, in units of 2 MiB */
+    uint64_t allocated_bytes; /* of these, in use: tables and variables, with what finds them */
+    uint64_t ahead_bytes;     /* of mapped_bytes: made ready before it is needed */
+    uint64_t units_failed;    /* units that the machine had no memory for */
+    uint64_t batch_limit_bytes,
+        batch_mapped_bytes; /* the same of fed batches and records, beside the above */
+    uint64_t batch_bytes;   /* batches kept now */
+    uint64_t variable_bytes;
+    uint64_t scratch_bytes;    /* working memory of pushes, beside the limits; grows with the largest push */
+    uint64_t checkpoint_bytes; /* buffers of a checkpoint under way, beside the limits */
+};
+/* One table's part of it. index + values + state + slack + filter is what the table takes. */
+struct mr_table_memory {
+    uint32_t id;
+    uint64_t rows;
+    uint64_t index_bytes, values_bytes, state_bytes;
+    uint64_t slack_bytes; /* free places, padding, and what else is kept per row */
+    uint64_t filter_bytes;
+    uint64_t limit_bytes; /* of the table on the whole node; 0: only the node's */
+};
+/* `visit` is called on this thread for each table, in the order of ids; NULL: not wanted. */
+MR_API enum mr_status mr_memory(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                                struct mr_core_memory *memory,
+                                void (*visit)(void *arg, const struct mr_table_memory *table), void *arg);
 /* The empty call, or tensors there and back: to measure. Reply: the same tensors. */
 MR_API enum mr_status mr_echo(struct mr_client *client, const struct mr_options *options, uint32_t core,
                               const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply);

@@ -42,6 +42,11 @@
  * HEARTBEAT           -                                   -> u64[8] {enum mr_node_state, incarnation, uptime us, busy ppm,
  *                                                             last step, cached batches, rows, memory bytes} of this core
  * STATS               -                                   -> u8[n] counter names, newline separated, u64[m] values of this core
+ * MEMORY              -                                   -> u64[12] {limit, mapped, allocated, ready ahead, units there was no
+ *                                                             memory for, limit and mapped of batches and records, batches,
+ *                                                             variables, working memory, checkpoint buffers, 0} in bytes,
+ *                                                             u64[n, 8] per table {id, rows, index, values, state, slack,
+ *                                                             filter, limit} in bytes: of this core. See struct mr_core_memory
  * BATCH_STATE         u64[1] stream                       -> u64[2] {watermark, incarnation}, u64[w] bitmap: batches learnt on
  *                                                             this core: all sequence numbers below watermark, and watermark
  *                                                             + i where bit i is set. See batch_id in docs/protocol.md
@@ -76,7 +81,8 @@
     X(FORGET_BATCH, 19, "forget_batch", true)                                                                \
     X(START_SAMPLE, 20, "start_sample", true)                                                                \
     X(READ_SAMPLE, 21, "read_sample", true)                                                                  \
-    X(HUB_STATUS, 22, "hub_status", true)
+    X(HUB_STATUS, 22, "hub_status", true)                                                                    \
+    X(MEMORY, 23, "memory", true)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable) MR_OP_##name = (value),
@@ -84,6 +90,9 @@ enum mr_op {
 #undef MR_OP_ENUM
         MR_OP_COUNT
 };
+
+#define MR_MEMORY_CORE_WORDS  12u
+#define MR_MEMORY_TABLE_WORDS 8u
 
 enum mr_freeze { MR_FREEZE_OFF = 0, MR_FREEZE_ADMIT = 1, MR_FREEZE_ALL = 2 };
 enum mr_feed_flag { MR_FEED_READ_ONLY = 1u << 0 /* no new rows; dropped after its lookup (evaluation) */ };

@@ -273,6 +273,15 @@ static void test_stats(void **state)
     }
     assert_int_equal(looked_up, KEYS);
     json_decref(cores);
+    json_t *memory = run_json(x, "ctl memory");
+    const json_t *table = json_array_get(json_object_get(memory, "tables"), 0);
+
+    assert_int_equal(number(table, "rows"), KEYS);
+    assert_int_equal(number(table, "bytes"), number(table, "index_bytes") + number(table, "values_bytes") +
+                                                 number(table, "state_bytes") + number(table, "slack_bytes"));
+    assert_true(number(memory, "mapped_bytes") <= number(memory, "limit_bytes"));
+    json_decref(memory);
+    expect_text(x, "ctl memory --core 1", "of tables and variables");
     cores = run_json(x, "ctl stats --core 1");
     assert_int_equal(json_array_size(cores), 1);
     assert_int_equal(number(json_array_get(cores, 0), "core"), 1);

@@ -69,6 +69,34 @@ static void heartbeat_and_stats_agree(void **state)
     assert_int_equal(rows, 6);
 }
 
+static void memory_is_told_to_the_byte(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0);
+    uint32_t table = node_create(n, &f);
+    const uint64_t keys[6] = {1, 2, 3, 4, 5, 6};
+    uint64_t rows = 0;
+    node_feed(n, 41, table, keys, 6);
+    for (uint32_t core = 0; core < 3; core++) {
+        node_push_batch(n, core, 41, table, 6, 1);
+        const struct node_reply *reply = node_call(n, core, MR_OP_MEMORY, 0, NULL, 0);
+        node_check(reply, MR_OK, NULL);
+        uint64_t c[MR_MEMORY_CORE_WORDS], t[MR_MEMORY_TABLE_WORDS];
+        assert_int_equal(reply->tensors[1].dims[0], 1);
+        memcpy(c, reply->tensors[0].data, sizeof(c));
+        memcpy(t, reply->tensors[1].data, sizeof(t));
+        assert_true(c[1] <= c[0] && c[2] <= c[1] && c[3] <= c[1]);
+        assert_true(c[6] <= c[5] && c[9] > 0);
+        assert_int_equal(c[4], 0);
+        assert_int_equal(node_counter(n, core, "ps.memory_bytes"), c[1] + c[6]);
+        assert_int_equal(t[0], table);
+        assert_int_equal(t[3], t[1] * f.dims[0] * sizeof(float));
+        assert_true(t[2] + t[3] + t[4] + t[5] <= c[2]); /* the directory of its slabs is in there, too */
+        rows += t[1];
+    }
+    assert_int_equal(rows, 6);
+}
+
 static void other_nodes_calls_are_unknown(void **state)
 {
     struct node_fixture *n = *state;
@@ -82,6 +110,7 @@ int main(void)
         TEST(tells_the_map),
         TEST(echoes_tensors),
         TEST(heartbeat_and_stats_agree),
+        TEST(memory_is_told_to_the_byte),
         TEST(other_nodes_calls_are_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

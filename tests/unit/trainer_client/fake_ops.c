@@ -533,6 +533,16 @@ static void stats(struct fake_core *core, struct mr_endpoint *ep, const struct m
     reply(ep, r, t, 2);
 }
 
+static void memory(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    uint64_t words[MR_MEMORY_CORE_WORDS] = {100, 90, 80, 70, 60, 50, 40, 30, 20, 10, 5, 0};
+    uint64_t tables[2][MR_MEMORY_TABLE_WORDS] = {{1, 2, 3, 4, 5, 6, 7, 8}, {9, 10 + core->index}};
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, MR_MEMORY_CORE_WORDS, words),
+                             mr_tensor_2d(MR_U64, 2, MR_MEMORY_TABLE_WORDS, tables)};
+
+    reply(ep, r, t, 2);
+}
+
 static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     static const char error[] = "disk full";
@@ -622,6 +632,7 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_CHECKPOINT_STATUS] = checkpoint,
         [MR_OP_HEARTBEAT] = heartbeat,
         [MR_OP_STATS] = stats,
+        [MR_OP_MEMORY] = memory,
         [MR_OP_BATCH_STATE] = batch_state,
         [MR_OP_FORGET_BATCH] = forget,
         [MR_OP_START_SAMPLE] = sample,

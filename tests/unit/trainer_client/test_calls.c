@@ -315,6 +315,30 @@ static void count_counters(void *arg, const char *name, uint64_t value)
     *seen += strcmp(name, "core.index") == 0 ? 10 + (uint32_t)value : 0;
 }
 
+static void add_table(void *arg, const struct mr_table_memory *table)
+{
+    struct mr_table_memory **at = arg;
+
+    *(*at)++ = *table;
+}
+
+static void check_memory(struct mr_client *client, uint32_t core)
+{
+    struct mr_core_memory memory;
+    struct mr_table_memory tables[2], *at = tables;
+
+    assert_int_equal(mr_memory(client, NULL, core, &memory, add_table, &at), MR_OK);
+    assert_int_equal(memory.limit_bytes, 100);
+    assert_int_equal(memory.units_failed, 60);
+    assert_int_equal(memory.checkpoint_bytes, 5);
+    assert_ptr_equal(at, tables + 2);
+    assert_int_equal(tables[0].slack_bytes, 6);
+    assert_int_equal(tables[0].limit_bytes, 8);
+    assert_int_equal(tables[1].id, 9);
+    assert_int_equal(tables[1].rows, 10 + core);
+    assert_int_equal(mr_memory(client, NULL, core, &memory, NULL, NULL), MR_OK);
+}
+
 static void check_node(uint32_t core_count)
 {
     struct fixture x;
@@ -325,6 +349,7 @@ static void check_node(uint32_t core_count)
     set_up(&x, core_count);
     assert_int_equal(mr_stats(x.client, NULL, core_count - 1, count_counters, &seen), MR_OK);
     assert_int_equal(seen, 11 + core_count - 1);
+    check_memory(x.client, core_count - 1);
     assert_int_equal(mr_save(x.client, NULL, "/dir", &id), MR_OK);
     assert_int_equal(id, 1);
     assert_int_equal(mr_save(x.client, NULL, "/other", &id), MR_IO_ERROR);
@@ -443,6 +468,7 @@ static void test_arguments(void **state)
     assert_refused(mr_variable_push(c, NULL, x.variable, 0, 1, NULL), "values is NULL");
     assert_refused(mr_heartbeat(c, NULL, NULL), "states is NULL");
     assert_refused(mr_stats(c, NULL, 0, NULL, NULL), "visit is NULL");
+    assert_refused(mr_memory(c, NULL, 0, NULL, NULL, NULL), "memory is NULL");
     assert_refused(mr_batch_state(c, NULL, 0, NULL, NULL, NULL), "must all be given");
     assert_refused(mr_future_wait(NULL, NULL), "future is NULL");
     assert_null(reply);
