@@ -36,6 +36,7 @@ static uint32_t class_of(size_t bytes)
 
 static size_t class_bytes(uint32_t class)
 {
+    assert(class < PS_PIECE_CLASSES);
     if (class < CLASSES_PER_POWER)
         return (class + 1) * PS_PIECE_LINE_BYTES;
     uint32_t power = class / CLASSES_PER_POWER + 2, step = (1u << power) / CLASSES_PER_POWER;
