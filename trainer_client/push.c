@@ -206,9 +206,9 @@ struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count)
 
         memcpy(to.key + keys, from.key, from.keys * sizeof *to.key);
         mrc_rows_move(&to.gradients, single ? keys : bags, &from.gradients, 0, rows, to.dim);
-        if (to.weights != NULL)
+        if (to.weights != NULL && from.weights != NULL)
             memcpy(to.weights + keys, from.weights, from.keys * sizeof *to.weights);
-        if (to.divisors != NULL)
+        if (to.divisors != NULL && from.divisors != NULL)
             memcpy(to.divisors + bags, from.divisors, from.bags * sizeof *to.divisors);
         for (uint32_t b = 0; b < from.bags; b++)
             to.offsets[bags + b] = keys + from.offsets[b];

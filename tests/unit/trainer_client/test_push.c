@@ -98,11 +98,74 @@ static void test_bags(void **state)
     check_split_and_join(BAGS);
 }
 
+/* Bags that average, with weights, in i8: shares take along, or get, the divisors of the whole bags; split once more and joined,
+ * nothing of it is lost. */
+static void test_weighted_bags_of_a_table_that_averages(void **state)
+{
+    struct mr_feature table = mr_feature_table("t", DIM);
+    struct mr_push_head words = {.feature = 1, .flags = MR_BAG_WEIGHTS, .learning_rate = 0.5f};
+    struct mrc_push *shares[MR_CORE_MAX], *again[MR_CORE_MAX], *whole;
+    float weights[KEYS], scales[BAGS];
+    int8_t gradients[BAGS * DIM];
+    uint32_t bag_count = 0;
+
+    (void)state;
+    table.pooling = MR_POOL_MEAN;
+    for (uint32_t i = 0; i < KEYS; i++)
+        weights[i] = (float)(i % 7) + 0.5f;
+    for (uint32_t i = 0; i < BAGS * DIM; i++)
+        gradients[i] = (int8_t)i;
+    for (uint32_t b = 0; b < BAGS; b++)
+        scales[b] = (float)b + 0.25f; /* tells the bags apart */
+    struct mr_tensor tensors[6] = {mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &words),
+                                   mr_tensor_1d(MR_U64, KEYS, keys),
+                                   mr_tensor_1d(MR_U32, BAGS + 1, offsets),
+                                   mr_tensor_2d(MR_I8, BAGS, DIM, gradients),
+                                   mr_tensor_1d(MR_F32, BAGS, scales),
+                                   mr_tensor_1d(MR_F32, KEYS, weights)};
+    struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 5, tensors, 6);
+
+    assert_non_null(push);
+    assert_true(mrc_push_split(push, map, &table, shares));
+    whole = mrc_push_join(shares, CORES);
+    assert_non_null(whole);
+    assert_true(mrc_push_split(whole, map, &table, again));
+    for (uint32_t core = 0; core < CORES; core++) {
+        const struct mr_tensor *t = again[core]->tensors;
+        const uint32_t *offset = t[2].data;
+
+        assert_int_equal(again[core]->tensor_count, MRC_ROWS_TENSORS_MAX);
+        assert_int_equal(again[core]->bytes, shares[core]->bytes);
+        for (uint32_t i = 0; i < MRC_ROWS_TENSORS_MAX; i++)
+            assert_memory_equal(t[i].data, shares[core]->tensors[i].data, t[i].bytes);
+        assert_int_equal(((struct mr_push_head *)t[0].data)->flags, MR_BAG_WEIGHTS | MR_BAG_DIVISORS);
+        for (uint32_t j = 0; j < t[3].dims[0]; j++, bag_count++) {
+            uint32_t b = (uint32_t)((float *)t[4].data)[j];
+            float sum = 0;
+
+            for (uint32_t i = offsets[b]; i < offsets[b + 1]; i++)
+                sum += weights[i];
+            assert_true(((float *)t[6].data)[j] == sum);
+            assert_memory_equal((int8_t *)t[3].data + j * DIM, gradients + b * DIM, DIM);
+            for (uint32_t i = offset[j]; i < offset[j + 1]; i++)
+                assert_true(((float *)t[5].data)[i] == weights[((uint64_t *)t[1].data)[i] / 7919u]);
+        }
+    }
+    assert_true(bag_count > BAGS);
+    mrc_push_free(push);
+    mrc_push_free(whole);
+    for (uint32_t core = 0; core < CORES; core++) {
+        mrc_push_free(shares[core]);
+        mrc_push_free(again[core]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_rows, set_up),
         cmocka_unit_test_setup(test_bags, set_up),
+        cmocka_unit_test_setup(test_weighted_bags_of_a_table_that_averages, set_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
