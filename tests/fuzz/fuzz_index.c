@@ -45,7 +45,7 @@ static struct ps_place find(const struct ps_index *ix, const struct entry *e)
 {
     struct ps_place place = ps_index_find(ix, e->key, e->hash);
     FUZZ_ASSERT((place.bucket != NULL) == e->there);
-    if (e->there) {
+    if (place.bucket != NULL) {
         FUZZ_ASSERT(place.bucket->keys[place.slot] == e->key && place.bucket->rows[place.slot] == e->row);
         FUZZ_ASSERT((ps_bucket_pending(ix, place.bucket) >> place.slot & 1) == e->pending);
     }
