@@ -178,7 +178,7 @@ AVX512 static void i8_row_avx512(int8_t *out, float *scale, const float *in, siz
     }
     const __m512 factors = _mm512_set1_ps(factor);
     for (size_t i = 0; i < dim; i += 16) {
-        __mmask16 mask = i < whole ? (__mmask16)0xffff : REST16(dim);
+        __mmask16 mask = (__mmask16)(i < whole ? 0xffffu : REST16(dim));
         __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, in + i), factors);
         __m512i q = _mm512_cvt_roundps_epi32(x, NEAREST);
         _mm_mask_storeu_epi8(out + i, mask, _mm512_cvtepi32_epi8(q));
