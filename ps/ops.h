@@ -70,6 +70,8 @@ bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
 /* Likewise, and of `elements` elements. */
 bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t elements,
                      const char *name);
+/* There are no more tensors than these: what no flag tells of has no meaning. */
+bool ps_check_tensor_count(const struct ps_op *op, uint32_t count);
 struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id);
 /* A variable that lives on this core. */
 struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id);

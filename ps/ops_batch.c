@@ -325,6 +325,7 @@ static bool check_batch_lookup(const struct ps_op *op, struct batch_lookup *call
     struct ps_feature *f;
     if (!ps_check_vector(op, 0, MR_U64, 1, "batch id") || (f = ps_check_table(op, preamble->table)) == NULL ||
         !ps_check_flags(op, flags, 0) || !ps_check_reply_dtype(op, &call->dtype) ||
+        !ps_check_tensor_count(op, 1) ||
         (call->batch = ps_check_batch(op, ps_tensor_u64(&op->tensors[0], 0))) == NULL) {
         return false;
     }

@@ -103,6 +103,13 @@ bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
     return true;
 }
 
+bool ps_check_tensor_count(const struct ps_op *op, uint32_t count)
+{
+    return op->tensor_count <= count ||
+           ps_refuse(op, MR_WRONG_SHAPE, "the call has %u tensors, not %u: flags tell what comes with bags",
+                     op->tensor_count, count);
+}
+
 struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id)
 {
     struct ps_feature *f = ps_core_feature(op->core, id);

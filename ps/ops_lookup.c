@@ -79,7 +79,8 @@ static bool check_lookup(const struct ps_op *op, struct lookup *call)
            ps_check_flags(op, flags, MR_FEED_READ_ONLY | MR_BAG_WEIGHTS | MR_BAG_DIVISORS) &&
            ps_check_reply_dtype(op, &call->dtype) &&
            ps_check_key_tensors(op, 0, has_bags ? 1 : 0, &call->list) &&
-           ps_check_bag_tensors(op, flags & ~(uint32_t)MR_FEED_READ_ONLY, &at, &call->list);
+           ps_check_bag_tensors(op, flags & ~(uint32_t)MR_FEED_READ_ONLY, &at, &call->list) &&
+           ps_check_tensor_count(op, at);
 }
 
 /* Keys given with offsets are bags. */
