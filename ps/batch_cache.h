@@ -17,15 +17,15 @@
 
 /* One table's part of a batch. Bag (sample, slot) is keys[offsets[sample * slots + slot] ..]. */
 struct ps_batch_part {
-    uint32_t feature;
-    uint32_t samples, slots, dim;
-    uint32_t key_count;
-    bool looked_up, has_weights, has_divisors;
     uint64_t *keys;    /* [key_count] */
     uint32_t *offsets; /* [samples * slots + 1] */
     float *weights,
         *divisors; /* [key_count], [samples * slots]; NULL where there are none. See dataplane/wire/bag.h */
     float *values; /* [samples, slots, dim], as looked up when the batch was fed */
+    uint32_t feature;
+    uint32_t samples, slots, dim;
+    uint32_t key_count;
+    bool looked_up, has_weights, has_divisors;
 };
 
 struct ps_batch {
