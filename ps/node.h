@@ -24,8 +24,8 @@ struct ps_node {
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
     struct ps_control *control;
     struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
-    _Atomic uint32_t state;    /* enum mr_node_state; written by the control thread */
-    _Atomic uint32_t restores; /* restores by call since the start; written by the control thread */
+    _Atomic uint32_t state;       /* enum mr_node_state; written by the control thread */
+    _Atomic uint32_t restores;    /* restores by call since the start; written by the control thread */
 };
 
 /* Contiguous slices of the partitions, as even as they go. */
