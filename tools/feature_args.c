@@ -2,38 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "tools/feature_text.h"
 
 #define NAME_COUNT_MAX 32u /* values of an enum that are tried */
 #define MIB_MAX        (UINT64_MAX >> 20)
-
-static const char *pick(const char *const *names, size_t count, uint32_t value)
-{
-    return value < count ? names[value] : "?";
-}
-
-const char *tool_schedule_name(uint32_t schedule)
-{
-    static const char *const names[] = {"constant", "linear", "cosine", "exponential"};
-    return pick(names, sizeof names / sizeof *names, schedule);
-}
-
-const char *tool_pooling_name(uint32_t pooling)
-{
-    static const char *const names[] = {"sum", "mean", "sqrtn", "none"};
-    return pick(names, sizeof names / sizeof *names, pooling);
-}
-
-const char *tool_admission_name(uint32_t admission)
-{
-    static const char *const names[] = {"always", "probability", "sightings"};
-    return pick(names, sizeof names / sizeof *names, admission);
-}
-
-const char *tool_eviction_name(uint32_t eviction)
-{
-    static const char *const names[] = {"never", "age", "lru", "lfu", "norm", "steps"};
-    return pick(names, sizeof names / sizeof *names, eviction);
-}
 
 static const char *dtype_name(uint32_t dtype)
 {
@@ -195,7 +167,8 @@ static const char *wanted(const char *field, uint32_t optimizer)
         {"capacity_rows", "--capacity-rows belongs to tables"},
         {"memory_bytes", "--memory-mib belongs to tables"},
         {"filter_bytes", "--filter-mib belongs to --admission sightings, and is at most 8192"},
-        {"init_b", "--init-b must not be below --init-a (uniform), or 0 and more (normal)"},
+        {"init_b", "--init-b must not be below --init-a (uniform), or 0 and more (normal), and all values "
+                   "must be finite"},
     };
     if (strcmp(field, "optimizer_args") == 0)
         return wanted_args(optimizer);
@@ -274,14 +247,4 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
     }
     *out = f;
     return true;
-}
-
-void tool_feature_shape(const struct mr_feature *f, char *out, size_t out_bytes)
-{
-    size_t at = (size_t)snprintf(out, out_bytes, "%s %s[", f->kind == MR_TABLE ? "table" : "variable",
-                                 dtype_name(f->dtype));
-    for (uint32_t i = 0; i < f->rank && i < MR_RANK_MAX && at < out_bytes; i++)
-        at += (size_t)snprintf(out + at, out_bytes - at, "%s%u", i > 0 ? "," : "", f->dims[i]);
-    if (at < out_bytes)
-        (void)snprintf(out + at, out_bytes - at, "]");
 }

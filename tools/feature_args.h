@@ -1,4 +1,4 @@
-/* A feature's descriptor from a command line, and its words for people. Pure. */
+/* A feature's descriptor from a command line. Pure. */
 #ifndef TOOL_FEATURE_ARGS_H
 #define TOOL_FEATURE_ARGS_H
 
@@ -23,12 +23,5 @@ void tool_feature_args_init(struct tool_feature_args *args,
 /* kind: "table" or "variable". False with one line in `error` that names the option and what it takes. */
 bool tool_feature_args_finish(const struct tool_feature_args *args, const char *kind, const char *name,
                               struct mr_feature *out, char *error, size_t error_bytes);
-
-/* "table f32[16]", "variable f32[3,4]" */
-void tool_feature_shape(const struct mr_feature *f, char *out, size_t out_bytes);
-const char *tool_schedule_name(uint32_t schedule);
-const char *tool_pooling_name(uint32_t pooling);
-const char *tool_admission_name(uint32_t admission);
-const char *tool_eviction_name(uint32_t eviction);
 
 #endif

@@ -173,6 +173,14 @@ static const char *check_shape(const struct mr_feature *f)
     return elements > MR_VARIABLE_ELEMENTS_MAX ? "dims" : NULL;
 }
 
+/* Whether every first value is finite; no normal one lies beyond 7 standard deviations. */
+static bool initial_values_finite(const struct mr_feature *f)
+{
+    if (f->initializer == MR_INIT_UNIFORM)
+        return isfinite(f->init_b - f->init_a);
+    return f->initializer < MR_INIT_NORMAL || isfinite(fabsf(f->init_a) + 7 * f->init_b);
+}
+
 static const char *check_initializer(const struct mr_feature *f)
 {
     if (f->initializer < MR_INIT_CONSTANT || f->initializer > MR_INIT_TRUNCATED_NORMAL)
@@ -185,7 +193,7 @@ static const char *check_initializer(const struct mr_feature *f)
         return "init_b";
     if (f->initializer >= MR_INIT_NORMAL && f->init_b < 0.0f)
         return "init_b";
-    return NULL;
+    return initial_values_finite(f) ? NULL : "init_b";
 }
 
 /* [0, 1) */

@@ -114,6 +114,14 @@ static uint32_t only_feature(struct fixture *x, struct mr_feature *feature)
     "ctl create table user --dim 8 --optimizer adagrad --learning-rate 0.125 --optimizer-args 0.5,0.25 "     \
     "--init uniform --init-a -0.5 --init-b 0.5 --seed 9 --weight-decay 0.0625"
 
+#define CREATE_ADAM                                                                                          \
+    "ctl create table user --dim 8 --optimizer adam --learning-rate 0.125 --init uniform --init-a -0.5 "     \
+    "--init-b 0.5 --seed 9 --weight-decay 0.0625"
+/* As ctl list has them */
+#define OPTIONS                                                                                              \
+    "--init uniform --init-a -0.5 --init-b 0.5 --seed 9 --optimizer adagrad --optimizer-args 0.5,0.25 "      \
+    "--learning-rate 0.125 --weight-decay 0.0625"
+
 static void test_create(void **state)
 {
     struct fixture *x = *state;
@@ -163,8 +171,14 @@ static void test_list(void **state)
     assert_string_equal(text(user, "init"), "uniform");
     assert_int_equal(number(user, "rows"), KEYS);
     assert_int_equal(json_integer_value(json_array_get(json_object_get(user, "dims"), 0)), DIM);
+    assert_true(json_real_value(json_array_get(json_object_get(user, "optimizer_args"), 1)) == 0.25);
+    assert_true(json_real_value(json_object_get(user, "weight_decay")) == 0.0625);
+    assert_string_equal(text(user, "schedule"), "constant");
+    assert_string_equal(text(user, "eviction"), "never");
+    assert_string_equal(text(user, "options"), OPTIONS);
     json_decref(list);
-    expect_text(x, "ctl list", "user");
+    expect_text(x, "ctl list", "user ");
+    expect_text(x, "ctl list", "  " OPTIONS "\n");
 }
 
 /* ---- ctl freeze ---- */
@@ -216,6 +230,9 @@ static void test_checkpoints(void **state)
     assert_int_equal(number(status, "id"), 1);
     json_decref(status);
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS / 2);
+    /* A restored table is what the checkpoint says, its optimizer included. */
+    expect_text(x, CREATE, "user is table");
+    expect_refused(x, CREATE_ADAM, 1, "user exists with another optimizer");
     expect_text(x, "ctl restore", "restored checkpoint 2");
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS);
     status = run_json(x, "ctl status");

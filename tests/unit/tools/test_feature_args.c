@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/feature_args.h"
+#include "tools/feature_text.h"
 
 static char error[256];
 
@@ -159,6 +160,8 @@ static void test_mistakes_are_named(void **state)
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "?"), "--optimizer must be one of");
     expect(MAKE("table", "t", &f, "--dim", "4", "--init", "zeros"),
            "constant uniform normal truncated_normal");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--init", "uniform", "--init-a", "-3e38", "--init-b", "3e38"),
+           "--init-b must");
     expect(MAKE("table", "t", &f, "--dim", "4", "--pooling", "max"), "sum mean sqrtn none, not \"max\"");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "1,2,3,4,5,6,7"), "--optimizer-args");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "a"), "--optimizer-args");
@@ -195,6 +198,79 @@ static void test_shapes_for_people(void **state)
     assert_string_equal(little, "variabl");
 }
 
+/* A feature's options make it again, to the last bit. */
+static void expect_options(const struct mr_feature *f, const char *expected)
+{
+    char text[TOOL_FEATURE_OPTIONS_BYTES], copy[TOOL_FEATURE_OPTIONS_BYTES], *argv[64] = {"x", "--dim", "8"};
+    struct mr_feature again;
+    int argc = 3;
+    tool_feature_options(f, text, sizeof text);
+    if (expected != NULL)
+        assert_string_equal(text, expected);
+    memcpy(copy, text, sizeof copy);
+    char *rest = copy;
+    for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;)
+        argv[argc++] = word;
+    assert_true(make("table", "t", argc, argv, &again));
+    assert_null(mr_feature_diff(f, &again));
+}
+
+static void test_options_of_a_feature_make_it_again(void **state)
+{
+    (void)state;
+    struct mr_feature f = mr_feature_table("t", 8);
+    expect_options(&f, "");
+    mr_feature_set_optimizer(&f, MR_OPT_GROUP_FTRL);
+    expect_options(&f, "--optimizer group_ftrl");
+    f.optimizer_args[0] = 0.1f;
+    f.optimizer_args[2] = 1.0f / 3;
+    f.learning_rate = 0.05f;
+    expect_options(&f, "--optimizer group_ftrl --optimizer-args 0.1,1,0.33333334 --learning-rate 0.05");
+    f.eviction = MR_EVICT_LRU;
+    f.capacity_rows = 1000;
+    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission_arg = 3;
+    expect_options(&f, "--optimizer group_ftrl --optimizer-args 0.1,1,0.33333334 --learning-rate 0.05 "
+                       "--admission sightings --admission-arg 3 --eviction lru --capacity-rows 1000");
+}
+
+static void test_options_say_everything(void **state)
+{
+    (void)state;
+    struct mr_feature f = mr_feature_table("t", 8);
+    for (uint32_t optimizer = MR_OPT_SGD; optimizer <= MR_OPT_GROUP_FTRL; optimizer++) {
+        mr_feature_set_optimizer(&f, (enum mr_optimizer)optimizer);
+        f.optimizer_args[0] = 0.123456789f; /* in the range of all of them */
+        f.initializer = MR_INIT_UNIFORM;
+        f.init_a = -1.17549435e-38f;
+        f.init_b = 3.40282347e+38f;
+        f.seed = UINT64_MAX;
+        f.learning_rate = 0.7f;
+        f.schedule = MR_SCHEDULE_EXPONENTIAL;
+        f.schedule_steps = UINT32_MAX;
+        f.schedule_warmup_steps = 7;
+        f.learning_rate_end = 1e-45f;
+        f.weight_decay = 1e-5f;
+        f.clip_value = 2.5f;
+        f.clip_norm = 16777216.0f;
+        f.pooling = MR_POOL_SQRTN;
+        f.admission = MR_ADMIT_SIGHTINGS;
+        f.admission_arg = 255;
+        f.filter_bytes = UINT64_C(8) << 30;
+        f.eviction = MR_EVICT_STEPS;
+        f.eviction_arg = 1e6f;
+        f.capacity_rows = UINT64_MAX;
+        f.memory_bytes = UINT64_C(3) << 40;
+        assert_null(mr_feature_check(&f));
+        expect_options(&f, NULL);
+    }
+    char little[8], none[1] = {'x'};
+    tool_feature_options(&f, little, sizeof little);
+    assert_string_equal(little, "--init ");
+    tool_feature_options(&f, none, sizeof none);
+    assert_string_equal(none, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +281,8 @@ int main(void)
         cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_mistakes_are_named),
         cmocka_unit_test(test_shapes_for_people),
+        cmocka_unit_test(test_options_of_a_feature_make_it_again),
+        cmocka_unit_test(test_options_say_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,6 +104,13 @@ static void initializers_are_checked(void **state)
     REFUSED(table, (f.initializer = MR_INIT_UNIFORM, f.init_a = 1.0f, f.init_b = 0.5f), "init_b");
     REFUSED(table, (f.initializer = MR_INIT_NORMAL, f.init_b = -1.0f), "init_b");
     REFUSED(table, (f.initializer = MR_INIT_TRUNCATED_NORMAL, f.init_b = -1.0f), "init_b");
+    /* no first value may be NaN or Inf */
+    REFUSED(table, (f.initializer = MR_INIT_UNIFORM, f.init_a = -3e38f, f.init_b = 3e38f), "init_b");
+    REFUSED(table, (f.initializer = MR_INIT_NORMAL, f.init_b = 1e38f), "init_b");
+    REFUSED(table, (f.initializer = MR_INIT_TRUNCATED_NORMAL, f.init_a = -3e38f, f.init_b = 1e37f), "init_b");
+    TAKEN(table, (f.init_a = -3e38f, f.init_b = 3e38f));
+    TAKEN(table, (f.initializer = MR_INIT_UNIFORM, f.init_a = -1.5e38f, f.init_b = 1.5e38f));
+    TAKEN(table, (f.initializer = MR_INIT_NORMAL, f.init_b = 4e37f));
     TAKEN(table, (f.initializer = MR_INIT_UNIFORM, f.init_a = -0.1f, f.init_b = 0.1f));
     TAKEN(table, (f.initializer = MR_INIT_NORMAL, f.init_a = -5.0f, f.init_b = 0.0f));
 }
