@@ -76,7 +76,7 @@ INLINE void rowwise_adagrad_row(const struct ps_optimizer *o, float lr, float *r
     const struct transform t = transform_of(o, gradient, dim, transforms);
     double s = (double)*state + mean_square(t, gradient, w, dim);
     *state = s < (double)FLT_MAX ? (float)s : FLT_MAX;
-    const float rate = lr / (sqrtf(*state) + o->epsilon);
+    const float rate = at_most_max(lr / (sqrtf(*state) + o->epsilon)); /* Inf * 0 would be NaN */
     for (size_t i = 0; i < dim; i++)
         w[i] -= rate * transformed(t, gradient[i], w[i]);
 }

@@ -109,6 +109,24 @@ static void test_state_does_not_overflow(void **state)
     }
 }
 
+/* The step of a whole row may be too large for a float; a gradient of 0 changes nothing all the same. */
+static void test_a_zero_gradient_and_the_least_epsilon(void **state)
+{
+    const uint32_t kinds[] = {MR_OPT_ADAGRAD, MR_OPT_ROWWISE_ADAGRAD};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct mr_feature f = of_kind(kinds[i], 2);
+        f.optimizer_args[1] = FLT_TRUE_MIN;
+        struct ps_optimizer o = make(&f);
+        const float gradient[2] = {0, 0};
+        float row[4] = {1, -1};
+        float *rows[] = {row};
+        const float *gradients[] = {gradient};
+        ps_optimizer_state_init(&o, row, row + 2, 2);
+        assert_int_equal(apply(&o, rows, gradients, 1, 2), 1);
+        assert_true(row[0] == 1 && row[1] == -1);
+    }
+}
+
 /* A row's bias correction goes by the row's own updates: one that is touched later goes the way of one touched before. */
 static void test_adam_counts_per_row(void **state)
 {
@@ -257,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_state_sizes_and_first_values),
         cmocka_unit_test(test_a_bad_gradient_changes_nothing),
         cmocka_unit_test(test_state_does_not_overflow),
+        cmocka_unit_test(test_a_zero_gradient_and_the_least_epsilon),
         cmocka_unit_test(test_adam_counts_per_row),
         cmocka_unit_test(test_adam_after_very_many_updates),
         cmocka_unit_test(test_powers),
