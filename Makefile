@@ -17,7 +17,7 @@ test: ## Every test, also under the sanitizers
 bench: ## Benchmarks as ratios against raw limits; writes build/bench/results.json
 	@scripts/bench.sh
 
-lint: ## clang-format, shellcheck, cppcheck, clang-tidy
+lint: ## clang-format, shellcheck, duplicate names, cppcheck, clang-tidy
 	@scripts/lint.sh
 
 fuzz: ## Run every fuzzer under libFuzzer for SECONDS_EACH (default 60)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks formatting, shell scripts and C: clang-format, shellcheck, cppcheck and clang-tidy. Changes nothing.
+# Checks formatting, shell scripts and C: clang-format, shellcheck, names of functions, cppcheck and clang-tidy. Changes nothing
+# but build/.
 # usage: scripts/lint.sh [--fix]     --fix: let clang-format rewrite the files first
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +20,16 @@ echo "== shellcheck"
 shellcheck -x "${shell_files[@]}" || status=1
 
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
+
+# The linker takes the first of two functions of one name in our archives, and says nothing.
+echo "== names"
+ninja -C build ps/millraced tools/millrace trainer_client/hub/millrace-hub trainer_client/examples/fm >/dev/null || status=1
+find build/dataplane build/ps build/trainer_client build/tools -name '*.c.o' -print0 |
+    xargs -0 nm --defined-only --extern-only --print-file-name |
+    awk '{ sub(/:.*/, "", $1); sub(/.*\//, "", $1); if ($NF != "main") print $NF, $1 }' | sort -u |
+    awk '{ files[$1] = files[$1] " " $2; count[$1]++ }
+        END { for (name in count) if (count[name] > 1) { print name " is defined in" files[name]; twice = 1 } exit twice }' ||
+    status=1
 
 echo "== cppcheck"
 cppcheck --quiet --enable=warning,performance,portability --inline-suppr --std=c11 --error-exitcode=1 \
