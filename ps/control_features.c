@@ -61,7 +61,8 @@ static bool check_feature(const struct ps_control *c, struct ps_command *command
     }
     field = other != NULL ? mr_feature_diff(f, other) : NULL;
     if (field != NULL) {
-        ps_command_fail(command, MR_FEATURE_MISMATCH, "%.63s exists with another %s", f->name, field);
+        ps_command_fail(command, MR_FEATURE_MISMATCH,
+                        "%.63s exists with another %s; millrace ctl list tells its options", f->name, field);
         return false;
     }
     return true;

@@ -141,7 +141,8 @@ const struct ps_kernels *ps_kernels_at(uint32_t index)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         runs[count++] = &avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+    /* All processors with avx2 have f16c, which not every compiler can ask for. */
+    if (__builtin_cpu_supports("avx2"))
         runs[count++] = &avx2;
 #endif
     runs[count++] = &baseline;

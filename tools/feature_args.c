@@ -158,6 +158,9 @@ static const char *wanted(const char *field, uint32_t optimizer)
         {"learning_rate_end", "--learning-rate-end must be 0 or more, above 0 for ftrl and for --schedule "
                               "exponential, and only with --schedule"},
         {"weight_decay", "--weight-decay must be 0 or more"},
+        {"clip_value", "--clip-value must be 0 or more"},
+        {"clip_norm", "--clip-norm must be 0 or more"},
+        {"pooling", "--pooling belongs to tables"},
         {"admission", "--admission belongs to tables"},
         {"admission_arg",
          "--admission-arg must be above 0 and at most 1 (probability), or a whole number from 1 to 255 "
@@ -175,6 +178,18 @@ static const char *wanted(const char *field, uint32_t optimizer)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (strcmp(field, texts[i].field) == 0)
             return texts[i].text;
+    return NULL;
+}
+
+/* An option that would do nothing; NULL when there is none. */
+static const char *idle_option(const struct mr_feature *f)
+{
+    if (f->admission == MR_ADMIT_ALWAYS && f->admission_arg != 0.0f)
+        return "--admission-arg belongs to --admission probability and sightings";
+    bool takes_arg =
+        f->eviction == MR_EVICT_AGE || f->eviction == MR_EVICT_NORM || f->eviction == MR_EVICT_STEPS;
+    if (!takes_arg && f->eviction_arg != 0.0f)
+        return "--eviction-arg belongs to --eviction age, steps and norm";
     return NULL;
 }
 
@@ -235,6 +250,11 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
     if (args->memory_mib > MIB_MAX || args->filter_mib > MIB_MAX) {
         (void)snprintf(error, error_bytes, "--%s must be at most %llu",
                        args->memory_mib > MIB_MAX ? "memory-mib" : "filter-mib", (unsigned long long)MIB_MAX);
+        return false;
+    }
+    const char *idle = idle_option(&f);
+    if (idle) {
+        (void)snprintf(error, error_bytes, "%s", idle);
         return false;
     }
     f.memory_bytes = args->memory_mib << 20;

@@ -1,6 +1,7 @@
 #include "tools/feature_text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #define FLOAT_DIGITS_MAX 9 /* enough for any float */
+#define WHOLE_MAX        1e7f
 #define MIB              1048576.0
 
 static const char *pick(const char *const *names, size_t count, uint32_t value)
@@ -56,10 +58,14 @@ static __attribute__((format(printf, 2, 3))) void add(struct text *t, const char
     va_end(args);
 }
 
-/* The shortest decimal number that is this float. */
+/* The shortest decimal number that is this float; whole numbers in full. */
 static void add_float(struct text *t, float x)
 {
     char digits[32];
+    if (x == truncf(x) && fabsf(x) < WHOLE_MAX) {
+        add(t, "%.0f", (double)x);
+        return;
+    }
     for (int precision = 1; precision <= FLOAT_DIGITS_MAX; precision++) {
         (void)snprintf(digits, sizeof digits, "%.*g", precision, (double)x);
         if (strtof(digits, NULL) == x)

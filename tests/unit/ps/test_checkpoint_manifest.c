@@ -45,7 +45,7 @@ static void test_comes_back_as_it_was(void **state)
     (void)state;
     struct ps_manifest m = example(), back;
     features[0].init_a = -0.0f;
-    features[0].init_b = 3.4028234e38f;
+    features[0].init_b = 1.7014117e37f;
     features[0].weight_decay = 1e-45f;
     features[0].optimizer_args[1] = 0.1f;
     features[0].capacity_rows = UINT64_MAX;

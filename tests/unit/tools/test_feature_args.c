@@ -39,7 +39,7 @@ static void test_a_table_with_everything(void **state)
                      "0.5,1e-10", "--learning-rate", "0.1", "--init", "normal", "--init-a", "0", "--init-b",
                      "0.01", "--seed", "18446744073709551615", "--weight-decay", "0.05", "--clip-value", "3",
                      "--clip-norm", "4", "--pooling", "mean", "--admission", "sightings", "--admission-arg",
-                     "2", "--eviction", "lru", "--eviction-arg", "5", "--capacity-rows", "1000",
+                     "2", "--eviction", "steps", "--eviction-arg", "5", "--capacity-rows", "1000",
                      "--memory-mib", "300", "--filter-mib", "3"));
     struct mr_feature wanted = mr_feature_table("user.id", 16);
     mr_feature_set_optimizer(&wanted, MR_OPT_ADAGRAD);
@@ -55,7 +55,7 @@ static void test_a_table_with_everything(void **state)
     wanted.pooling = MR_POOL_MEAN;
     wanted.admission = MR_ADMIT_SIGHTINGS;
     wanted.admission_arg = 2.0f;
-    wanted.eviction = MR_EVICT_LRU;
+    wanted.eviction = MR_EVICT_STEPS;
     wanted.eviction_arg = 5.0f;
     wanted.capacity_rows = 1000;
     wanted.memory_bytes = UINT64_C(300) << 20;
@@ -74,6 +74,10 @@ static void test_limits_are_refused_with_what_they_take(void **state)
     assert_string_equal(error, "--eviction age, steps and norm need --eviction-arg, a number above 0");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--admission", "sightings", "--admission-arg", "2.5"));
     assert_non_null(strstr(error, "a whole number from 1 to 255"));
+    assert_false(MAKE("table", "t", &f, "--dim", "8", "--admission-arg", "5"));
+    assert_string_equal(error, "--admission-arg belongs to --admission probability and sightings");
+    assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "lfu", "--eviction-arg", "5"));
+    assert_string_equal(error, "--eviction-arg belongs to --eviction age, steps and norm");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--filter-mib", "5"));
     assert_non_null(strstr(error, "--filter-mib belongs to --admission sightings"));
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--memory-mib", "18446744073709551615"));
@@ -162,6 +166,9 @@ static void test_mistakes_are_named(void **state)
            "constant uniform normal truncated_normal");
     expect(MAKE("table", "t", &f, "--dim", "4", "--init", "uniform", "--init-a", "-3e38", "--init-b", "3e38"),
            "--init-b must");
+    expect(MAKE("variable", "v", &f, "--shape", "3", "--pooling", "mean"), "--pooling belongs to tables");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--clip-norm", "-1"), "--clip-norm must be 0 or more");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--clip-value", "-1"), "--clip-value must be 0 or more");
     expect(MAKE("table", "t", &f, "--dim", "4", "--pooling", "max"), "sum mean sqrtn none, not \"max\"");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "1,2,3,4,5,6,7"), "--optimizer-args");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "a"), "--optimizer-args");
@@ -226,12 +233,15 @@ static void test_options_of_a_feature_make_it_again(void **state)
     f.optimizer_args[2] = 1.0f / 3;
     f.learning_rate = 0.05f;
     expect_options(&f, "--optimizer group_ftrl --optimizer-args 0.1,1,0.33333334 --learning-rate 0.05");
-    f.eviction = MR_EVICT_LRU;
+    f.eviction = MR_EVICT_AGE;
+    f.eviction_arg = 86400;
     f.capacity_rows = 1000;
     f.admission = MR_ADMIT_SIGHTINGS;
     f.admission_arg = 3;
-    expect_options(&f, "--optimizer group_ftrl --optimizer-args 0.1,1,0.33333334 --learning-rate 0.05 "
-                       "--admission sightings --admission-arg 3 --eviction lru --capacity-rows 1000");
+    expect_options(
+        &f,
+        "--optimizer group_ftrl --optimizer-args 0.1,1,0.33333334 --learning-rate 0.05 "
+        "--admission sightings --admission-arg 3 --eviction age --eviction-arg 86400 --capacity-rows 1000");
 }
 
 static void test_options_say_everything(void **state)
