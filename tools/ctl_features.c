@@ -11,6 +11,7 @@
 #include "tools/options.h"
 
 #define CONNECTION_ROWS 4u
+#define INFO_PARTS      3u /* of a feature in JSON */
 
 int tool_ctl_create(int argc, char **argv)
 {
@@ -148,11 +149,11 @@ static json_t *info_json(const struct mr_feature_info *info)
 {
     char options[TOOL_FEATURE_OPTIONS_BYTES];
     const struct mr_feature *f = &info->feature;
-    json_t *parts[] = {shape_json(f), training_json(f), limits_json(f)};
+    json_t *parts[INFO_PARTS] = {shape_json(f), training_json(f), limits_json(f)};
     tool_feature_options(f, options, sizeof options);
     json_t *all = json_pack("{s:I, s:I, s:I, s:s}", "id", (json_int_t)info->id, "rows",
                             (json_int_t)info->rows, "bytes", (json_int_t)info->bytes, "options", options);
-    for (uint32_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (uint32_t i = 0; i < INFO_PARTS; i++) {
         (void)json_object_update(all, parts[i]);
         json_decref(parts[i]);
     }

@@ -48,6 +48,13 @@ struct text {
     size_t bytes, at;
 };
 
+static struct text text_in(char *out, size_t out_bytes)
+{
+    if (out_bytes > 0)
+        out[0] = '\0';
+    return (struct text){.out = out, .bytes = out_bytes};
+}
+
 static __attribute__((format(printf, 2, 3))) void add(struct text *t, const char *format, ...)
 {
     if (t->at >= t->bytes)
@@ -117,9 +124,7 @@ static void optimizer_args_option(struct text *t, const struct mr_feature *f)
 void tool_feature_options(const struct mr_feature *f, char *out, size_t out_bytes)
 {
     const struct mr_feature standard = mr_feature_table("", 1);
-    struct text t = {.out = out, .bytes = out_bytes};
-    if (out_bytes > 0)
-        out[0] = '\0';
+    struct text t = text_in(out, out_bytes);
     name_option(&t, "init", mr_initializer_name(f->initializer), f->initializer == standard.initializer);
     float_option(&t, "init-a", f->init_a, 0);
     float_option(&t, "init-b", f->init_b, 0);
@@ -146,7 +151,7 @@ void tool_feature_options(const struct mr_feature *f, char *out, size_t out_byte
 
 void tool_feature_shape(const struct mr_feature *f, char *out, size_t out_bytes)
 {
-    struct text t = {.out = out, .bytes = out_bytes};
+    struct text t = text_in(out, out_bytes);
     add(&t, "%s %s[", f->kind == MR_TABLE ? "table" : "variable", mr_dtype_name((enum mr_dtype)f->dtype));
     for (uint32_t i = 0; i < f->rank && i < MR_RANK_MAX; i++)
         add(&t, "%s%u", i > 0 ? "," : "", f->dims[i]);

@@ -187,7 +187,8 @@ static bool is_left_out(const struct model *m, const struct model_keys *k, uint6
 }
 
 uint32_t model_gather(const struct model *m, const struct model_keys *k, const float *gradients,
-                      struct model_gradient *out, float *sums)
+                      struct model_gradient *out,
+                      float *sums) /* NOLINT(readability-non-const-parameter): `out` leads into it */
 {
     uint32_t count = 0, bag = 0;
     for (uint32_t i = 0; i < k->count; i++) {

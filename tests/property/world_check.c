@@ -79,8 +79,10 @@ void world_check_floats(struct world *w, const float *got, const float *expected
     if (memcmp(got, expected, count * sizeof(float)) == 0)
         return;
     for (size_t i = 0; i < count; i++) {
-        bool same = memcmp(&got[i], &expected[i], sizeof(float)) == 0 ||
-                    (isnan(got[i]) && isnan(expected[i])) ||
+        uint32_t got_bits, expected_bits;
+        memcpy(&got_bits, &got[i], sizeof(got_bits));
+        memcpy(&expected_bits, &expected[i], sizeof(expected_bits));
+        bool same = got_bits == expected_bits || (isnan(got[i]) && isnan(expected[i])) ||
                     (fpclassify(got[i]) == FP_ZERO && fpclassify(expected[i]) == FP_ZERO);
         WORLD_CHECK(w, same, "%s: float %zu of %zu is %.9g, expected %.9g", what, i, count, (double)got[i],
                     (double)expected[i]);

@@ -142,7 +142,7 @@ static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
 
 static void check_lookups(struct replay_fixture *x, struct mr_future *futures[2])
 {
-    struct mr_reply *expected, *rows, *sums;
+    struct mr_reply *expected = NULL, *rows = NULL, *sums = NULL;
 
     if (mr_future_wait(futures[0], &rows) != MR_OK || mr_future_wait(futures[1], &sums) != MR_OK)
         fail_msg("%s", mr_last_error());
