@@ -200,7 +200,7 @@ bool ps_slabs_trim(struct ps_slabs *s)
 
 size_t ps_slabs_take_bytes(const struct ps_slabs *s)
 {
-    if (s->room_first != PS_SLAB_NONE)
+    if (s->room_first != PS_SLAB_NONE || s->leaving_count > 0)
         return 0;
     return slab_bytes(s->number_free != PS_SLAB_NONE ? s->number_free : s->slab_count);
 }

@@ -1,5 +1,4 @@
-/* A table's rows: fixed-size rows in slabs of the arena. A row stays where it is unless ps_slabs_move() moves it.  ps_slabs_move_begin() and the functions
- * behind it move it, so its address holds until then.
+/* A table's rows: fixed-size rows in slabs of the arena. A row stays where it is unless ps_slabs_move() moves it.
  *
  * Slabs grow from PS_SLAB_BYTES_MIN to PS_SLAB_BYTES_MAX with the table, so that the last one is a small share of it and a
  * large table lies on huge pages. Each slab lists its free places; slabs with room are in a list. Belongs to one thread. */
@@ -49,7 +48,7 @@ void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_byte
 void ps_slabs_clear(struct ps_slabs *s);
 /* A new row, zeroed. False when memory or row numbers are used up. */
 bool ps_slabs_take(struct ps_slabs *s, uint32_t *row);
-/* Bytes that the next take adds to `bytes`; 0 while there are free places. */
+/* Bytes that the next take adds to `bytes`; 0 while there are free places, also in slabs that leave. */
 size_t ps_slabs_take_bytes(const struct ps_slabs *s);
 /* The row's place is free for another. What it held is lost. */
 void ps_slabs_give(struct ps_slabs *s, uint32_t row);

@@ -183,9 +183,9 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
 
 /* ---- checkpoints: a cut while pushes go on ----
  * Between cut_begin and the last cut_step each row that existed at cut_begin is given to `emit` exactly once, as it was at
- * cut_begin: by the cursor, or, together with the others of its index bucket, just before its first change. Rows made
- * meanwhile are not part of the cut, and making them emits nothing. Neither the table nor its arena may be touched from
- * inside `emit`. */
+ * cut_begin, but for when and how often it was used, which lookups go on counting: by the cursor, or, together with the
+ * others of its index bucket, just before its first change. Rows made meanwhile are not part of the cut, and making them
+ * emits nothing. Neither the table nor its arena may be touched from inside `emit`. */
 #define PS_CUT_EMIT_ROWS_MAX                                                                                 \
     60u /* rows in one call of emit; a record of them fits PS_BLOCK_BYTES at any dim */
 

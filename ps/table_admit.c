@@ -1,6 +1,8 @@
 /* Which keys get a row. */
 #include "ps/table_internal.h"
 
+#define FILTER_MEMORY_SHARE 4u /* of the table's memory, at most */
+
 bool ps_table_admission_init(struct ps_table *t)
 {
     const struct mr_feature *f = &t->feature;
@@ -9,6 +11,9 @@ bool ps_table_admission_init(struct ps_table *t)
     if (f->admission != MR_ADMIT_SIGHTINGS)
         return true;
     uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_SIGHTINGS_BYTES_DEFAULT;
+    /* A filter that fills the table's memory would leave none for rows, ever. */
+    if (f->memory_bytes != 0 && bytes > f->memory_bytes / FILTER_MEMORY_SHARE)
+        bytes = f->memory_bytes / FILTER_MEMORY_SHARE;
     return ps_sightings_init(&t->sightings, t->arena, bytes, (uint32_t)f->admission_arg);
 }
 

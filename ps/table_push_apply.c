@@ -30,13 +30,13 @@ static inline void group_seek(const struct ps_table *t, struct apply *a, uint32_
 }
 
 static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct ps_place place,
-                            const struct ps_distinct *d)
+                            const struct ps_distinct *d, bool is_new)
 {
     if (__builtin_expect(t->cut_running, 0))
         ps_table_cut_before_change(t, place);
     float *row = ps_table_row(t, place);
     ps_row_prefetch(t, row, t->layout.bytes);
-    if (ps_table_stamps(t))
+    if (!is_new && ps_table_stamps(t)) /* a new row was stamped when it was made */
         ps_row_used(&t->use, (uint8_t *)row);
     out->values[out->count] = row;
     out->states[out->count] = ps_table_row_state(t, row);
@@ -49,7 +49,7 @@ static inline void row_take_new(struct ps_table *t, struct apply *a, struct ps_r
 {
     struct ps_place place = place_of_new_row(t, a, d);
     if (place.bucket != NULL)
-        row_take(t, out, place, d);
+        row_take(t, out, place, d, true);
 }
 
 static inline void group_find(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
@@ -66,7 +66,7 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
         struct ps_place place;
         enum ps_found found = ps_group_find(t, g, i, d->key, &place);
         if (__builtin_expect(found == PS_FOUND, 1))
-            row_take(t, out, place, d);
+            row_take(t, out, place, d, false);
         else if (found == PS_ABSENT && p->insert)
             row_take_new(t, a, out, d);
     }
@@ -82,7 +82,7 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
         const struct ps_distinct *d = &a->distinct[group * PS_GROUP_KEYS + late];
         struct ps_place place = ps_index_find_from(&t->index, g->homes[late], d->key, d->hash);
         if (place.bucket != NULL)
-            row_take(t, out, place, d);
+            row_take(t, out, place, d, false);
         else if (p->insert)
             row_take_new(t, a, out, d);
     }

@@ -95,8 +95,9 @@ struct mr_feature {
     uint64_t capacity_rows; /* of the node; 0 = bounded by memory only */
     uint64_t
         memory_bytes; /* of the node, index, rows and filter together; 0 = bounded by the node's limit only */
-    uint64_t filter_bytes; /* of the node, for counting sightings; 0 = 16 MiB */
-    uint32_t schedule;     /* enum mr_schedule */
+    uint64_t
+        filter_bytes; /* of the node, for counting sightings; 0 = 16 MiB; a quarter of memory_bytes at most */
+    uint32_t schedule; /* enum mr_schedule */
     uint32_t schedule_warmup_steps;
     uint32_t schedule_steps;
     float learning_rate_end;
