@@ -44,9 +44,10 @@ objects_of() {
 
 # link SUITE
 link() {
-    local objects
+    local objects wraps=()
     mapfile -t objects < <(objects_of "$1")
-    (cd "$work" && "${CC:-cc}" -o "$1" "${objects[@]}" "${libs[@]}")
+    [ "$1" = sim ] || wraps=(-Wl,--wrap=ps_table_row_remove)
+    (cd "$work" && "${CC:-cc}" -o "$1" "${objects[@]}" "${libs[@]}" "${wraps[@]}")
 }
 
 # run SUITE: false when a seed fails; what it printed is in $work/out.

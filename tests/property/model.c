@@ -8,7 +8,7 @@
 
 bool model_knows(const struct mr_feature *f)
 {
-    return f->admission == MR_ADMIT_ALWAYS && f->eviction == MR_EVICT_NEVER && f->memory_bytes == 0;
+    return f->kind == MR_TABLE;
 }
 
 void model_init(struct model *m, const struct mr_feature *feature)
@@ -112,9 +112,24 @@ static uint32_t values_bytes(const struct model *m) /* with the room up to a mul
     return model_is_half(m) ? (m->dim + 1) / 2 * 4 : m->dim * 4;
 }
 
+bool model_evicts_by_limit(const struct model *m)
+{
+    return m->feature.eviction == MR_EVICT_LRU || m->feature.eviction == MR_EVICT_LFU;
+}
+
+uint32_t model_use_offset(const struct model *m)
+{
+    return values_bytes(m) + (model_is_half(m) ? 4 : 0);
+}
+
+uint32_t model_use_bytes(const struct model *m)
+{
+    return m->feature.eviction == MR_EVICT_NEVER ? 0 : m->feature.eviction == MR_EVICT_LFU ? 8 : 4;
+}
+
 uint32_t model_stored_bytes(const struct model *m)
 {
-    return values_bytes(m) + (model_is_half(m) ? 4 : 0) + m->state_floats * 4;
+    return model_use_offset(m) + model_use_bytes(m) + m->state_floats * 4;
 }
 
 void model_store(const struct model *m, const struct model_row *row, uint8_t *stored)
@@ -126,6 +141,9 @@ void model_store(const struct model *m, const struct model_row *row, uint8_t *st
         memcpy(stored, &row->updates, 4);
         stored += 4;
     }
+    if (model_use_bytes(m) > 0)
+        memcpy(stored, &row->seen, 4);
+    stored += model_use_bytes(m);
     memcpy(stored, row->floats + m->dim, m->state_floats * sizeof(float));
 }
 
@@ -137,6 +155,9 @@ void model_restore(const struct model *m, struct model_row *row, const uint8_t *
         memcpy(&row->updates, stored, 4);
         stored += 4;
     }
+    if (model_use_bytes(m) > 0)
+        memcpy(&row->seen, stored, 4);
+    stored += model_use_bytes(m);
     memcpy(row->floats + m->dim, stored, m->state_floats * sizeof(float));
 }
 

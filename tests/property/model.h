@@ -18,6 +18,8 @@ struct model_row {
     uint64_t key;
     bool emitted;     /* of a snapshot: the cut has given it out */
     uint32_t updates; /* of rows of 16 bits: times it was changed */
+    uint32_t seen;    /* tables with eviction by age, steps or norm: second or step of the last use */
+    uint64_t clock;   /* by LRU or LFU: keys the table had used before the call that used it last */
     float floats[];   /* values, then the optimizer's state */
 };
 
@@ -43,7 +45,10 @@ void model_initial(const struct model *m, uint64_t key, float *values);
 struct model_row *model_add(struct model *m, uint64_t key);
 void model_remove(struct model *m, uint64_t key); /* the key has a row */
 uint32_t model_stored_bytes(const struct model *m);
-/* The row as a checkpoint holds it, and back. */
+uint32_t model_use_offset(const struct model *m); /* in a stored row: where it is kept when it was used ... */
+uint32_t model_use_bytes(const struct model *m);  /* ... and how often; 0: neither is */
+bool model_evicts_by_limit(const struct model *m); /* LRU, LFU */
+/* The row as a checkpoint holds it, and back. Stored are `seen`, and no uses. */
 void model_store(const struct model *m, const struct model_row *row, uint8_t *stored);
 void model_restore(const struct model *m, struct model_row *row, const uint8_t *stored);
 bool model_is_half(const struct model *m); /* rows of f16 or bf16 */

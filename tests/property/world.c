@@ -1,3 +1,4 @@
+#include "ps/table_internal.h"
 #include "world.h"
 
 #include <assert.h>
@@ -43,7 +44,12 @@ static void table_make(struct world *w, struct subject *s)
     if (status != MR_OK)
         s->table = NULL;
     memset(&s->expected, 0, sizeof(s->expected));
-    s->refused = 0;
+    s->loaded = false;
+    s->refused = s->evicted = s->not_made = 0;
+    s->now_s = 1000000;
+    s->step = 1000000;
+    if (s->table != NULL)
+        ps_table_set_now(s->table, s->now_s, s->step);
 }
 
 static void subject_begin(struct world *w, struct subject *s, bool memory_is_short)
@@ -66,6 +72,7 @@ void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernel
     w->verbose = verbose;
     w->seed = w->rng = seed;
     w->doing = "begin";
+    world_watch_rows(w);
     w->operations_max = OPERATIONS_MIN + random_below(&w->rng, OPERATIONS_MAX - OPERATIONS_MIN);
     uint32_t width = random_below(&w->rng, 3);
     if (kernels == NULL)
@@ -125,12 +132,14 @@ static void operation(struct world *w, struct subject *s)
         world_push_step(w, s);
     else if (n < 900)
         world_cut(w, s);
-    else if (n < 940)
+    else if (n < 930)
         world_load(w, s);
-    else if (n < 975)
+    else if (n < 955)
         world_remove(w, s);
-    else if (n < 990)
+    else if (n < 970)
         world_maintain(w, s);
+    else if (n < 990)
+        world_evict(w, s);
     else if (n < 997)
         world_prefetch(w);
     else if (n < 999)
@@ -148,6 +157,7 @@ uint64_t world_run(struct world *w)
         if (s->table == NULL)
             continue;
         s->emitted = 0;
+        s->clock = s->table->use.clock;
         operation(w, s);
         if (w->verbose)
             printf("%" PRIu64 ": %s, table %d\n", w->operation, w->doing, (int)(s - w->subjects));

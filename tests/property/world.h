@@ -44,6 +44,16 @@ struct subject {
     uint64_t refused;      /* rows_refused before the call */
     uint64_t rows_allowed; /* held before the call, and the one it loads: these may be beyond the capacity */
     uint64_t ambiguous;    /* keys of the call that either of two counters may take */
+    /* eviction */
+    uint32_t now_s;
+    uint64_t step;
+    uint64_t clock;               /* keys used before the call under way */
+    uint64_t evicted;             /* by the table itself */
+    uint64_t not_made;            /* keys that were not admitted, or refused a row */
+    uint64_t not_admitted_pushed; /* of these at most, by pushes of the call: not counted */
+    bool loading;
+    bool loaded;   /* rows were, whatever the limits say */
+    bool removing; /* the test takes a row out */
     /* the running cut */
     struct model snapshot;
     uint64_t cut_left; /* rows that it has still to give out */
@@ -105,6 +115,9 @@ bool world_has_row(const struct subject *s, uint64_t key);
 void world_check_call(struct world *w, struct subject *s);
 void world_check_floats(struct world *w, const float *got, const float *expected, size_t count,
                         const char *what);
+/* Of a cut: when and how often a row was used may be of later. */
+void world_check_stored(struct world *w, const struct model *m, const struct model_row *row,
+                        const uint8_t *got, bool of_cut);
 /* Each row of the model lies in the table, and the table has no others. */
 void world_check_rows(struct world *w, struct subject *s);
 
@@ -130,6 +143,11 @@ void world_push_step(struct world *w, struct subject *s);
 /* ---- world_upkeep.c ---- */
 void world_remove(struct world *w, struct subject *s);
 void world_maintain(struct world *w, struct subject *s);
+void world_evict(struct world *w, struct subject *s);
+/* The call under way uses the row. */
+void world_use(const struct subject *s, struct model_row *row);
+/* Tables of this world tell of rows that go; NULL: no world is there. */
+void world_watch_rows(struct world *w);
 
 /* ---- world_cut.c ---- */
 void world_cut(struct world *w, struct subject *s); /* begins, steps or aborts one */

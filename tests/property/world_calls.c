@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/convert.h"
+#include "ps/table_internal.h"
 #include "world.h"
 
 /* The model's row of a key; when there is none, what the table made of it. */
@@ -11,11 +12,17 @@ static struct model_row *row_of(struct subject *s, uint64_t key, bool insert)
     if (row != NULL || !insert)
         return row;
     if (!world_has_row(s, key)) {
-        s->expected.rows_refused++;
+        s->not_made++;
         return NULL;
     }
+    WORLD_CHECK(s->world,
+                s->model.feature.admission != MR_ADMIT_PROBABILITY || s->loading ||
+                    ps_table_admits_push(s->table, ps_key_hash(key, s->table->index.seed)),
+                "key %#llx got a row, and is not admitted", (unsigned long long)key);
     s->expected.rows_created++;
-    return model_add(&s->model, key);
+    row = model_add(&s->model, key);
+    world_use(s, row);
+    return row;
 }
 
 static void answer_key(struct subject *s, uint64_t key, bool insert, const float **values, float *initial)
@@ -24,6 +31,8 @@ static void answer_key(struct subject *s, uint64_t key, bool insert, const float
     if (row == NULL) {
         s->expected.keys_missing++;
         row = row_of(s, key, insert);
+    } else if (insert) {
+        world_use(s, model_find(&s->model, key));
     }
     if (row == NULL)
         model_initial(&s->model, key, initial);
@@ -144,9 +153,20 @@ void world_lookup(struct world *w, struct subject *s)
     world_check_answer(w, s, c, rows);
 }
 
+/* A key without a gradient worth adding is used or not, depending on what is found out first. */
+static void world_seen_follow(const struct subject *s, struct model_row *row)
+{
+    const struct ps_index *ix = &s->table->index;
+    struct ps_place place = ps_index_find(ix, row->key, ps_key_hash(row->key, ix->seed));
+    if (place.bucket != NULL && model_use_bytes(&s->model) > 0)
+        memcpy(&row->seen,
+               ps_slabs_row(&s->table->slabs, place.bucket->rows[place.slot]) + model_use_offset(&s->model),
+               sizeof(row->seen));
+}
+
 void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c)
 {
-    bool insert = c->insert;
+    bool insert = c->insert && s->model.feature.admission != MR_ADMIT_SIGHTINGS;
     float learning_rate = ps_optimizer_learning_rate(&s->model.optimizer, c->step, c->learning_rate);
     struct model_row *row = model_find(&s->model, g->key);
     if (row == NULL && insert && g->bad > 0 && !g->any && !world_has_row(s, g->key)) {
@@ -154,8 +174,10 @@ void model_apply(struct subject *s, const struct model_gradient *g, const struct
         s->ambiguous++;
         return;
     }
-    if (row == NULL)
+    if (row == NULL) {
         row = row_of(s, g->key, insert);
+        s->not_admitted_pushed += row == NULL && insert && s->model.feature.admission == MR_ADMIT_PROBABILITY;
+    }
     s->expected.gradients_skipped += g->bad;
     if (row == NULL) {
         if (g->any)
@@ -164,6 +186,10 @@ void model_apply(struct subject *s, const struct model_gradient *g, const struct
             s->ambiguous++;
         return;
     }
+    if (g->any)
+        world_use(s, row);
+    else
+        world_seen_follow(s, row);
     if (!g->any)
         return;
     if (model_step(&s->model, row, g->sum, learning_rate))
@@ -205,6 +231,7 @@ static void draw_stored(struct world *w, struct subject *s, uint64_t key, uint8_
     struct model_row *row = calloc(1, sizeof(*row) + (m->dim + m->state_floats) * sizeof(float));
     row->key = key;
     row->updates = random_below(&w->rng, 1000);
+    row->seen = model_evicts_by_limit(m) ? s->table->use.now : s->table->use.now - random_below(&w->rng, 10);
     for (uint32_t i = 0; i < m->dim + m->state_floats; i++)
         row->floats[i] = 1.0f + random_float(&w->rng);
     model_store(m, row, stored);
@@ -219,12 +246,17 @@ void world_load(struct world *w, struct subject *s)
     draw_stored(w, s, key, stored);
     enum mr_status status = ps_table_load(s->table, key, stored);
     s->rows_allowed++;
+    s->loaded = true;
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
+    s->loading = true;
     struct model_row *row = row_of(s, key, true);
+    s->loading = false;
     WORLD_CHECK(w, (status == MR_OK) == (row != NULL) && (row != NULL || status == MR_OUT_OF_MEMORY),
                 "status %d", (int)status);
-    if (row != NULL)
+    if (row != NULL) {
+        world_use(s, row);
         model_restore(&s->model, row, stored);
+    }
 }
 
 void world_prefetch(struct world *w)

@@ -30,11 +30,52 @@ bool world_has_row(const struct subject *s, uint64_t key)
 static void check_refused(struct world *w, struct subject *s, uint64_t refused)
 {
     const struct mr_feature *f = &s->model.feature;
-    bool full = f->capacity_rows != 0 && s->model.row_count >= f->capacity_rows;
+    bool full =
+        (f->capacity_rows != 0 && s->model.row_count >= f->capacity_rows) ||
+        (f->memory_bytes != 0 && ps_table_memory_bytes(s->table) + 2 * PS_ARENA_UNIT_BYTES > f->memory_bytes);
     bool no_memory = ps_arena_mapped_bytes(w->arena) + PS_ARENA_UNIT_BYTES > ps_arena_limit_bytes(w->arena);
     WORLD_CHECK(w, refused == 0 || full || no_memory,
                 "%" PRIu64 " rows were refused with %" PRIu64 " of %" PRIu64 " rows and %zu bytes in use",
                 refused, s->model.row_count, f->capacity_rows, ps_arena_mapped_bytes(w->arena));
+}
+
+/* Keys that got no row, and rows that went, are counted once, and where that may be; `expected` has them then. */
+static void check_limits(struct world *w, struct subject *s)
+{
+    const struct ps_table_counters *got = ps_table_counters(s->table);
+    struct ps_table_counters *expected = &s->expected;
+    uint32_t admission = s->model.feature.admission, eviction = s->model.feature.eviction;
+    uint64_t not_admitted = admission == MR_ADMIT_PROBABILITY ? got->keys_not_admitted_probability
+                            : admission == MR_ADMIT_SIGHTINGS ? got->keys_not_admitted_sightings
+                                                              : 0;
+    uint64_t not_made = got->rows_refused + not_admitted;
+    /* A push counts no keys that are not admitted. */
+    WORLD_CHECK(w, not_made <= s->not_made + s->ambiguous && not_made + s->not_admitted_pushed >= s->not_made,
+                "%" PRIu64 " keys got no row, expected %" PRIu64 " less %" PRIu64, not_made, s->not_made,
+                s->not_admitted_pushed);
+    s->not_made = not_made;
+    s->not_admitted_pushed = 0;
+    uint64_t evicted = eviction == MR_EVICT_AGE     ? got->rows_evicted_age
+                       : eviction == MR_EVICT_STEPS ? got->rows_evicted_steps
+                       : eviction == MR_EVICT_NORM  ? got->rows_evicted_norm
+                                                    : got->rows_evicted_capacity + got->rows_evicted_memory;
+    WORLD_CHECK(w, evicted == s->evicted, "%" PRIu64 " rows were evicted, expected %" PRIu64, evicted,
+                s->evicted);
+    WORLD_CHECK(w, got->sightings_not_counted <= got->keys_not_admitted_sightings, "sightings not counted");
+    expected->rows_refused = got->rows_refused;
+    if (admission == MR_ADMIT_PROBABILITY)
+        expected->keys_not_admitted_probability = not_admitted;
+    if (admission == MR_ADMIT_SIGHTINGS) {
+        expected->keys_not_admitted_sightings = not_admitted;
+        expected->sightings_not_counted = got->sightings_not_counted;
+    }
+#define EVICTED(name, is) expected->name = (is) ? got->name : 0
+    EVICTED(rows_evicted_age, eviction == MR_EVICT_AGE);
+    EVICTED(rows_evicted_steps, eviction == MR_EVICT_STEPS);
+    EVICTED(rows_evicted_norm, eviction == MR_EVICT_NORM);
+    EVICTED(rows_evicted_capacity, model_evicts_by_limit(&s->model));
+    EVICTED(rows_evicted_memory, model_evicts_by_limit(&s->model));
+#undef EVICTED
 }
 
 void world_check_call(struct world *w, struct subject *s)
@@ -56,19 +97,22 @@ void world_check_call(struct world *w, struct subject *s)
     uint64_t skipped = got->gradients_skipped, wanted = expected->gradients_skipped;
     WORLD_CHECK(w, skipped <= wanted && wanted - skipped <= s->ambiguous,
                 "gradients_skipped is %" PRIu64 ", expected %" PRIu64, skipped, wanted);
-    WORLD_CHECK(w, got->rows_refused - expected->rows_refused <= s->ambiguous,
-                "rows_refused is %" PRIu64 ", expected %" PRIu64, got->rows_refused, expected->rows_refused);
-    expected->rows_refused = got->rows_refused;
     expected->gradients_skipped = skipped;
     expected->gradients_without_row = got->gradients_without_row;
-    s->ambiguous = 0;
+    check_limits(w, s);
 #define CHECK_COUNTER(name, help)                                                                            \
     WORLD_CHECK(w, got->name == expected->name, #name " is %" PRIu64 ", expected %" PRIu64, got->name,       \
                 expected->name);
     PS_TABLE_COUNTER_LIST(CHECK_COUNTER)
 #undef CHECK_COUNTER
+    s->ambiguous = 0;
     WORLD_CHECK(w, ps_table_rows(s->table) == s->model.row_count, "%" PRIu64 " rows, expected %" PRIu64,
                 ps_table_rows(s->table), s->model.row_count);
+    WORLD_CHECK(w, s->table->slabs.rows == s->model.row_count,
+                "%" PRIu64 " places are taken by %" PRIu64 " rows", s->table->slabs.rows, s->model.row_count);
+    uint64_t memory = s->model.feature.memory_bytes;
+    WORLD_CHECK(w, memory == 0 || ps_table_memory_bytes(s->table) <= memory || s->loaded,
+                "%zu bytes of %" PRIu64, ps_table_memory_bytes(s->table), memory);
     WORLD_CHECK(w, ps_arena_mapped_bytes(w->arena) <= ps_arena_limit_bytes(w->arena), "the limit is passed");
 }
 
@@ -89,17 +133,24 @@ void world_check_floats(struct world *w, const float *got, const float *expected
     }
 }
 
+void world_check_stored(struct world *w, const struct model *m, const struct model_row *row,
+                        const uint8_t *got, bool of_cut)
+{
+    uint8_t expected[WORLD_STORED_BYTES];
+    model_store(m, row, expected);
+    if (of_cut || model_evicts_by_limit(m))
+        memcpy(expected + model_use_offset(m), got + model_use_offset(m), model_use_bytes(m));
+    world_check_floats(w, (const float *)(const void *)got, (const float *)(const void *)expected,
+                       model_stored_bytes(m) / sizeof(float), of_cut ? "row of a cut" : "stored row");
+}
+
 void world_check_rows(struct world *w, struct subject *s)
 {
-    uint32_t bytes = model_stored_bytes(&s->model);
-    uint8_t expected[WORLD_STORED_BYTES];
     for (uint32_t i = 0; i < MODEL_CHAINS; i++)
         for (const struct model_row *row = s->model.chains[i]; row != NULL; row = row->next) {
             const struct ps_index *ix = &s->table->index;
             struct ps_place place = ps_index_find(ix, row->key, ps_key_hash(row->key, ix->seed));
             WORLD_CHECK(w, place.bucket != NULL, "key %#" PRIx64 " has no row", row->key);
-            model_store(&s->model, row, expected);
-            world_check_floats(w, ps_table_row(s->table, place), (const float *)(const void *)expected,
-                               bytes / sizeof(float), "stored row");
+            world_check_stored(w, &s->model, row, ps_table_row(s->table, place), false);
         }
 }

@@ -8,7 +8,6 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
 {
     struct subject *s = self;
     struct world *w = s->world;
-    uint8_t expected[WORLD_STORED_BYTES];
     WORLD_CHECK(w, t == s->table && count >= 1 && count <= PS_CUT_EMIT_ROWS_MAX, "emit of %u rows", count);
     for (uint32_t i = 0; i < count; i++) {
         struct model_row *row = model_find(&s->snapshot, keys[i]);
@@ -16,17 +15,22 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
             world_fail(w, "key %#" PRIx64 " was not there when the cut began", keys[i]);
         WORLD_CHECK(w, !row->emitted, "key %#" PRIx64 " comes twice", keys[i]);
         row->emitted = true;
-        model_store(&s->snapshot, row, expected);
-        world_check_floats(w, (const float *)(const void *)rows[i], (const float *)(const void *)expected,
-                           model_stored_bytes(&s->snapshot) / sizeof(float), "row of a cut");
+        world_check_stored(w, &s->snapshot, row, rows[i], true);
     }
     s->emitted += count;
     s->cut_left -= count;
 }
 
+static bool has_room(void *self, const struct ps_table *t, uint32_t rows)
+{
+    struct subject *s = self;
+    WORLD_CHECK(s->world, t == s->table && rows >= 1, "room for %u rows", rows);
+    return random_one_in(&s->world->rng, 2);
+}
+
 static void cut_begin(struct world *w, struct subject *s)
 {
-    struct ps_cut cut = {.self = s, .emit = emit};
+    struct ps_cut cut = {.self = s, .emit = emit, .has_room = has_room};
     model_copy(&s->snapshot, &s->model);
     s->cut_left = s->model.row_count;
     ps_table_cut_begin(s->table, &cut);

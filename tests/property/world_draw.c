@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "dataplane/wire/convert.h"
+#include "ps/row_use.h"
 #include "world.h"
 
 static uint32_t draw_dim(struct world *w)
@@ -83,6 +84,25 @@ static void draw_optimizer(struct world *w, struct mr_feature *f)
         f->clip_norm = 0.7f;
 }
 
+static void draw_limits(struct world *w, struct mr_feature *f)
+{
+    if (random_one_in(&w->rng, 4))
+        f->admission = MR_ADMIT_PROBABILITY + random_below(&w->rng, 2);
+    if (f->admission == MR_ADMIT_PROBABILITY)
+        f->admission_arg = 0.05f + 0.45f * (1.0f + random_float(&w->rng));
+    if (f->admission == MR_ADMIT_SIGHTINGS)
+        f->admission_arg = (float)(1 + random_below(&w->rng, 3));
+    if (random_one_in(&w->rng, 8))
+        f->memory_bytes = MR_MEMORY_BYTES_MIN + random_below(&w->rng, 1 << 20);
+    if (random_one_in(&w->rng, 2))
+        return;
+    f->eviction = MR_EVICT_AGE + random_below(&w->rng, MR_EVICT_STEPS);
+    f->eviction_arg = f->eviction == MR_EVICT_NORM ? fabsf(random_float(&w->rng)) + 0.01f
+                                                   : (float)(1 + random_below(&w->rng, 40));
+    if ((f->eviction == MR_EVICT_LRU || f->eviction == MR_EVICT_LFU) && f->capacity_rows == 0)
+        f->capacity_rows = 1 + random_below(&w->rng, 500);
+}
+
 struct mr_feature draw_feature(struct world *w)
 {
     struct mr_feature f = mr_feature_table("table", draw_dim(w));
@@ -94,6 +114,7 @@ struct mr_feature draw_feature(struct world *w)
     f.pooling = random_below(&w->rng, 3); /* sum, mean, sqrtn */
     if (random_one_in(&w->rng, 6))
         f.capacity_rows = 1 + random_below(&w->rng, 500);
+    draw_limits(w, &f);
     assert(model_knows(&f));
     return f;
 }
@@ -165,10 +186,21 @@ static void draw_weights(struct world *w, const struct subject *s, struct call *
         c->divisors[i] = random_one_in(&w->rng, 20) ? 0.0f : 2 * random_float(&w->rng);
 }
 
+static bool has_repeated(const struct call *c)
+{
+    for (uint32_t i = 0; i < c->key_count; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (c->keys[i] == c->keys[j])
+                return true;
+    return false;
+}
+
 void draw_call(struct world *w, const struct subject *s, struct call *c)
 {
     uint32_t most = WORLD_CALL_FLOATS / s->model.dim;
     most = most < WORLD_CALL_KEYS ? most : WORLD_CALL_KEYS;
+    if (model_evicts_by_limit(&s->model)) /* what a call uses stays until it is over; see world_upkeep.c */
+        most = most < PS_USES_HELD ? most : PS_USES_HELD;
     c->key_count = draw_count(w, most);
     for (uint32_t i = 0; i < c->key_count; i++)
         c->keys[i] = draw_key(w);
@@ -176,6 +208,9 @@ void draw_call(struct world *w, const struct subject *s, struct call *c)
         for (uint32_t i = 1; i < c->key_count; i++)
             c->keys[i] = c->keys[0];
     c->insert = random_one_in(&w->rng, 2);
+    if (has_repeated(c) &&
+        (model_evicts_by_limit(&s->model) || s->model.feature.admission == MR_ADMIT_SIGHTINGS))
+        c->insert = false; /* which of them made the row would not be told */
     c->bags = random_one_in(&w->rng, 2);
     c->bag_count = c->key_count;
     c->weighted = c->divided = false;

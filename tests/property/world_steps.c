@@ -1,6 +1,7 @@
 /* Lookups and pushes in steps, with other calls in between. */
 #include <inttypes.h>
 #include <string.h>
+#include "ps/table_internal.h"
 #include "world.h"
 
 static void lookup_begin(struct world *w, struct subject *s)
@@ -56,6 +57,7 @@ void world_push_step(struct world *w, struct subject *s)
     if (w->pushing == NULL)
         push_begin(w, s);
     s = w->pushing;
+    s->clock = s->table->use.clock;
     struct call *c = w->push_call;
     s->emitted = 0;
     uint64_t budget_bytes = draw_budget(w), before = keys_applied(s),

@@ -13,9 +13,10 @@ static void remove_key(struct world *w, struct subject *s, uint64_t key)
     if (!known)
         return;
     uint64_t bound = s->emitted + world_cut_bound(s, 1);
+    s->removing = true;
     ps_table_row_remove(s->table, place, hash);
+    s->removing = false;
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
-    model_remove(&s->model, key);
 }
 
 /* One row, or most of those there are: then partitions get smaller. */
@@ -39,4 +40,86 @@ void world_maintain(struct world *w, struct subject *s)
     for (uint32_t turns = 1 + random_below(&w->rng, 100); turns > 0; turns--)
         if (!ps_table_maintain(s->table, budget_bytes))
             break;
+}
+
+/* Time goes on, and what is due goes. */
+void world_evict(struct world *w, struct subject *s)
+{
+    w->doing = "evict";
+    s->now_s += random_below(&w->rng, 40);
+    s->step += random_below(&w->rng, 40);
+    ps_table_set_now(s->table, s->now_s, s->step);
+    for (uint32_t turns = random_below(&w->rng, 100); turns > 0; turns--)
+        if (!ps_table_evict(s->table, draw_budget(w)))
+            break;
+}
+
+void world_use(const struct subject *s, struct model_row *row)
+{
+    if (!model_evicts_by_limit(&s->model))
+        row->seen = s->model.feature.eviction == MR_EVICT_STEPS ? (uint32_t)s->step : s->now_s;
+    row->clock = s->clock;
+}
+
+/* ---- rows that go: the linker puts this function around the tables' own (--wrap) ---- */
+
+static struct world *watching;
+
+void world_watch_rows(struct world *w)
+{
+    watching = w;
+}
+
+static bool norm_is_small(const struct model *m, const struct model_row *row)
+{
+    double sum = 0, limit = (double)m->feature.eviction_arg;
+    for (uint32_t i = 0; i < m->dim; i++)
+        sum += (double)row->floats[i] * (double)row->floats[i];
+    return sum < limit * limit;
+}
+
+static bool is_at_limit(const struct subject *s)
+{
+    const struct mr_feature *f = &s->model.feature;
+    const struct ps_arena *arena = s->world->arena;
+    return (f->capacity_rows != 0 && ps_table_rows(s->table) >= f->capacity_rows) || f->memory_bytes != 0 ||
+           ps_arena_mapped_bytes(arena) + PS_ARENA_UNIT_BYTES > ps_arena_limit_bytes(arena);
+}
+
+static bool may_go(const struct subject *s, const struct model_row *row)
+{
+    const struct model *m = &s->model;
+    switch (m->feature.eviction) {
+    case MR_EVICT_AGE:
+        return s->now_s - row->seen > (uint32_t)m->feature.eviction_arg;
+    case MR_EVICT_STEPS:
+        return (uint32_t)s->step - row->seen > (uint32_t)m->feature.eviction_arg;
+    case MR_EVICT_NORM:
+        return s->now_s - row->seen > PS_NORM_IDLE_S && norm_is_small(m, row);
+    case MR_EVICT_LRU:
+    case MR_EVICT_LFU:
+        return s->table->use.clock - row->clock > PS_USES_HELD && is_at_limit(s);
+    default:
+        return false;
+    }
+}
+
+void __real_ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
+void __wrap_ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
+
+/* Within a call a row goes before the call uses it, or not at all. So the model has it go before the call. */
+void __wrap_ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash)
+{
+    struct world *w = watching;
+    struct subject *s = &w->subjects[0];
+    while (s->table != t)
+        s++;
+    uint64_t key = place.bucket->keys[place.slot];
+    const struct model_row *row = model_find(&s->model, key);
+    WORLD_CHECK(w, row != NULL, "key %#llx goes, and has no row", (unsigned long long)key);
+    WORLD_CHECK(w, s->removing || may_go(s, row), "key %#llx goes too early: seen %u, clock %llu",
+                (unsigned long long)key, row->seen, (unsigned long long)row->clock);
+    s->evicted += !s->removing;
+    __real_ps_table_row_remove(t, place, hash);
+    model_remove(&s->model, key);
 }
