@@ -27,7 +27,9 @@ struct ps_evict_candidate {
 };
 
 struct ps_evictor {
-    uint32_t partition, bucket; /* the cursor's next */
+    uint32_t partition, bucket;      /* the cursor's next */
+    const struct ps_bucket *buckets; /* of that partition, when the cursor was there last */
+    uint32_t bucket_count;
     bool emits;           /* the eviction under way may take rows that a running cut has still to write */
     uint64_t buckets_due; /* still to be looked at in this time */
     uint32_t pool_count;

@@ -45,6 +45,17 @@ static uint32_t partition_end(const struct ps_table *t)
     return t->cut_running && !t->evictor.emits ? t->cut_partition : MR_PARTITION_COUNT;
 }
 
+/* A partition that was laid out anew under the cursor has rows elsewhere: it is gone through again. */
+static void cursor_follow(struct ps_evictor *e, const struct ps_partition *p)
+{
+    if (e->bucket > 0 && (e->buckets != p->buckets || e->bucket_count != p->bucket_count)) {
+        e->buckets_due += e->buckets_due > 0 ? e->bucket : 0;
+        e->bucket = 0;
+    }
+    e->buckets = p->buckets;
+    e->bucket_count = p->bucket_count;
+}
+
 /* The next bucket of a partition with rows, going round; NULL when there is none. */
 static struct ps_bucket *cursor_next(struct ps_table *t)
 {
@@ -57,6 +68,7 @@ static struct ps_bucket *cursor_next(struct ps_table *t)
                 return NULL;
         }
         const struct ps_partition *p = &t->index.partitions[e->partition];
+        cursor_follow(e, p);
         if (p->rows > 0 && e->bucket < p->bucket_count)
             return &p->buckets[e->bucket++];
         e->partition++;

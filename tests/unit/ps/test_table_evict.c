@@ -106,6 +106,27 @@ static void rows_unseen_for_too_many_steps_go(void **state)
     check_unseen(MR_EVICT_STEPS, "eviction by steps");
 }
 
+/* The index shrinks while the cursor is on its way: it still comes by every row, though the clock stands still from then on. */
+static void no_row_is_passed_over_while_the_index_shrinks(void **state)
+{
+    enum { ROWS = 60000 };
+    struct mr_feature f = feature_of(MR_EVICT_STEPS, 10);
+    struct ps_table *t = fixture_table(&f, arena);
+    ps_table_set_now(t, 1, 1);
+    for (uint64_t key = 0; key < ROWS; key++)
+        look_up(t, key);
+    ps_table_set_now(t, 1, 5);
+    for (uint64_t key = 0; key < ROWS; key += 4)
+        look_up(t, key);
+    ps_table_set_now(t, 1, 14);
+    for (bool more = true; more;) {
+        more = ps_table_evict(t, 2000);
+        more |= ps_table_maintain(t, 2000);
+    }
+    assert_int_equal(ps_table_rows(t), ROWS / 4);
+    ps_table_destroy(t);
+}
+
 static void a_read_only_lookup_does_not_keep_a_row(void **state)
 {
     struct mr_feature f = feature_of(MR_EVICT_AGE, 10);
@@ -413,6 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(rows_unseen_for_too_many_seconds_go),
         WITH_ARENA(rows_unseen_for_too_many_steps_go),
+        WITH_ARENA(no_row_is_passed_over_while_the_index_shrinks),
         WITH_ARENA(a_read_only_lookup_does_not_keep_a_row),
         WITH_ARENA(small_rows_go_once_they_are_idle),
         WITH_ARENA(rows_that_a_call_holds_stay),
