@@ -76,7 +76,7 @@ class Cable:
 
 @contextlib.contextmanager
 def serving(space, command, ready):
-    """A server process pinned to its CPU; yields the line with which it said that it serves."""
+    """A server process pinned to its CPU; yields the line with which it said that it serves, and its process id."""
     prefix = FIRST + (["ip", "netns", "exec", space] if space else [])
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(prefix + ["taskset", "-c", str(CPU_SERVER)] + command, stdout=subprocess.PIPE,
@@ -91,7 +91,7 @@ def serving(space, command, ready):
             else:
                 log.seek(0)
                 raise RuntimeError(f"{command[0]} ended: {log.read().strip()}")
-            yield line.strip()
+            yield line.strip(), process.pid  # each of the prefix's programs becomes the next
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -159,7 +159,7 @@ class Bench:
     def on_node(self, cable, directory, commands, environment=None, **settings):
         """Runs clients one after the other against a node with these settings; their lines together."""
         lines = {}
-        with serving(cable.server, self.node_arguments(directory, self.driver, "server0", **settings), "ready") as line:
+        with serving(cable.server, self.node_arguments(directory, self.driver, "server0", **settings), "ready") as (line, _):
             self.notes.setdefault("port", line)
             for program, *arguments in commands:
                 lines.update(client_lines(cable.client, [self.program(f"tests/bench/{program}"), "--server",
@@ -220,6 +220,19 @@ class Bench:
             return
         self.in_process("bench_table", "--optimizer", "sgd", "50000")
         self.in_process("bench_growth")
+
+    def table_through_wire(self, directory):
+        if available_bytes() < TABLE_LARGE_BYTES:
+            print("bench: not enough memory for a node with 50 M rows: left out", file=sys.stderr)
+            return
+        node = self.node_arguments(directory, self.driver, "server0", **{"memory.limit_mib": 12288})
+        with Cable(self.mtu) as cable, serving(cable.server, node, "ready") as (_, pid):
+            lines = client_lines(cable.client, [self.program("tests/bench/big_table"), "--server",
+                                                f"{SERVER_IP}:{PORT}", "--pid", str(pid)])
+        for name, line in lines.items():
+            if "target" in line:
+                self.rows[name] = (line["unit"], line["better"], line["target"], "ratio")
+                self.rounds.setdefault(name, []).append((line["value"], line["limit"]))
 
     def demo(self):
         done = subprocess.run(["scripts/demo.sh"], env=dict(os.environ, MILLRACE_BUILD=self.build), text=True,
@@ -316,6 +329,7 @@ def main():
                 bench.table_round()
         if "table" not in arguments.skip:
             bench.table_large()
+            bench.table_through_wire(directory)
         if "demo" not in arguments.skip:
             bench.demo()
     except (RuntimeError, subprocess.SubprocessError, OSError) as failure:
