@@ -46,7 +46,7 @@ objects_of() {
 link() {
     local objects wraps=()
     mapfile -t objects < <(objects_of "$1")
-    [ "$1" = sim ] || wraps=(-Wl,--wrap=ps_table_row_remove)
+    [ "$1" = sim ] || wraps=('-Wl,--wrap=ps_table_row_remove')
     (cd "$work" && "${CC:-cc}" -o "$1" "${objects[@]}" "${libs[@]}" "${wraps[@]}")
 }
 
