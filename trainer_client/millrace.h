@@ -185,7 +185,7 @@ MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct m
 MR_API enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,
                                              uint32_t table, const uint64_t *keys, const uint32_t *offsets,
                                              uint32_t bag_count, uint32_t dim, const float *gradients);
-
+/* The same with the weights that the lookup had. */
 MR_API enum mr_status mr_push_gradients_weighted_bags(struct mr_client *client,
                                                       const struct mr_options *options, uint32_t table,
                                                       const uint64_t *keys, const float *weights,
