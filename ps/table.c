@@ -5,6 +5,7 @@
 #include "ps/table_internal.h"
 
 #define TABLE_ALIGN 64u
+#define ROW_ALIGN   4u
 
 /* Descriptors carry everything that is planned; what this version cannot do is refused by name. */
 static const char *unsupported_option(const struct mr_feature *f)
@@ -66,7 +67,7 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     }
     t->expanded = t->half != NULL ? t->initial_rows + PS_INITIAL_ROWS_COUNT * t->dim : NULL;
     ps_slabs_init(&t->slabs, arena, t->layout.bytes);
-    t->rows_straddle = t->slabs.stride_bytes % 64 != 0;
+    t->straddle_bytes = t->slabs.stride_bytes % 64 != 0 ? 64 - ROW_ALIGN : 0;
     ps_index_init(&t->index, arena, feature->seed);
     ps_table_set_share(t, 0, 1);
     *out = t;

@@ -36,7 +36,7 @@ struct ps_table {
     const struct ps_kernels *kernels;
     ps_rows_kernel *copy_rows, *add_rows; /* of rows of the table's type, like the next */
     ps_weighted_rows_kernel *add_weighted_rows;
-    bool rows_straddle;                 /* not all rows begin with a cache line */
+    uint32_t straddle_bytes;            /* how far behind a cache line's start a row may begin */
     const struct ps_half_kernels *half; /* NULL: rows of f32 */
     uint32_t dim;
     struct ps_row_layout layout;
@@ -204,13 +204,10 @@ static inline uint32_t ps_budget_take(uint64_t *budget_bytes, uint64_t cost_byte
 
 static inline void ps_row_prefetch(const struct ps_table *t, const void *row, uint32_t bytes)
 {
-    uint32_t lines = (bytes + 63) / 64;
+    uint32_t lines = (bytes + t->straddle_bytes + 63) / 64;
     lines = lines < PS_GROUP_LINES_MAX ? lines : PS_GROUP_LINES_MAX;
     for (uint32_t line = 0; line < lines; line++)
         __builtin_prefetch((const char *)row + line * 64, 0, 3);
-    /* In one line more than that, perhaps. Which rows do is left open: a branch would be mispredicted. */
-    if (t->rows_straddle)
-        __builtin_prefetch((const char *)row + (bytes < lines * 64 ? bytes : lines * 64) - 1, 0, 3);
 }
 
 #endif
