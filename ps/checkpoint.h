@@ -3,9 +3,13 @@
  *
  *   DIR/ckpt-<id>/core-NNN.mrc   1 MiB blocks: header {magic, version, checkpoint id, core, block number, payload bytes,
  *                                XXH3-128 of header and payload}, then records
- *   DIR/ckpt-<id>/MANIFEST       JSON: version, id, features, per file its blocks and bytes, incarnation; written last
+ *   DIR/ckpt-<id>/MANIFEST       JSON: version, id, parent, features, per file its blocks and bytes, incarnation; written last
  * The whole is written as DIR/.tmp-ckpt-<id> and renamed once file, directory and parent are synced: the rename commits.
  * docs/checkpoint-format.md has every field.
+ *
+ * A checkpoint is full, or a delta on one that is published in the same directory, its parent: it has the rows changed or made
+ * since, and the keys that are gone. A full and the deltas up to one of them are the chain that this one is restored from.
+ * All else is whole in each link of a chain: of earlier links only rows and sightings count.
  *
  * Writer: cores fill 1 MiB buffers that are registered with io_uring and hand them over through a ring; one writer thread
  * submits them with O_DIRECT (plain writes where io_uring or O_DIRECT is refused, and says so in the log).
@@ -29,13 +33,19 @@ enum ps_record_kind {
     PS_RECORD_CLIENT = 4,   /* client uuid[16], u64 last push step */
     PS_RECORD_PUSHES =
         5, /* numbered pushes of one client and lane: struct ps_stored_pushes; since version 2 */
+    /* since version 3 */
+    PS_RECORD_GONE =
+        6, /* in deltas: feature, count; keys u64[count] whose rows in earlier links are no more */
+    PS_RECORD_SIGHTINGS =
+        7, /* feature, count = bytes, offset = partition: its share of an admission filter */
 };
+/* A key is in one PS_RECORD_ROWS or PS_RECORD_GONE of a link at most: the order of a link's records means nothing. */
 struct ps_record {
     uint32_t kind;
     uint32_t feature;
-    uint32_t count;     /* rows, or bytes of the value */
+    uint32_t count;     /* rows, keys, or bytes of the value */
     uint32_t row_bytes; /* PS_RECORD_ROWS */
-    uint64_t offset;    /* PS_RECORD_VARIABLE */
+    uint64_t offset;    /* PS_RECORD_VARIABLE, PS_RECORD_SIGHTINGS */
     uint64_t bytes;     /* of what follows, before padding to 8 */
 };
 
@@ -63,19 +73,26 @@ struct ps_writer_status {
     uint64_t id, bytes_written, duration_us;
 };
 
-/* Opens the temporary directory and files, starts the writer thread. `directory` is made when only its last part is
- * missing. 2..PS_WRITER_BUFFERS_MAX buffers are shared with each core. Features and ids (below 65536) are copied. On
- * failure `text` (256 bytes) says what and where, and nothing is left behind. Control thread. */
-enum mr_status ps_writer_start(const char *directory, uint64_t id, uint32_t core_count, uint32_t incarnation,
-                               const struct mr_feature *features, const uint32_t *feature_ids,
-                               uint32_t feature_count, uint32_t buffers_per_core, struct ps_writer **out,
-                               char *text);
-/* The same on another store, which must outlive the writer. */
-enum mr_status ps_writer_start_on(const struct ps_store *store, const char *directory, uint64_t id,
-                                  uint32_t core_count, uint32_t incarnation,
-                                  const struct mr_feature *features, const uint32_t *feature_ids,
-                                  uint32_t feature_count, uint32_t buffers_per_core, struct ps_writer **out,
-                                  char *text);
+/* What to write. Copied by ps_writer_start(). */
+struct ps_writer_options {
+    const char *directory;             /* is made when only its last part is missing */
+    const struct mr_feature *features; /* all that there are, whether the checkpoint is a delta or not */
+    const uint32_t *feature_ids;       /* below 65536 */
+    uint64_t id;
+    uint64_t parent_id;       /* published in the same directory, below `id`; 0: a full */
+    uint64_t step;            /* of the cut; 0: unknown */
+    uint64_t bytes_per_s_max; /* that are written; 0: no limit */
+    uint32_t feature_count;
+    uint32_t core_count, incarnation;
+    uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */
+    bool is_at_step;           /* all pushes up to `step` are in it, and none behind it */
+};
+
+/* Opens the temporary directory and files, starts the writer thread. `store` (NULL: the local files) must outlive the writer.
+ * On failure `text` (256 bytes) says what and where, and nothing is left behind. MR_CHECKPOINT_NOT_FOUND and
+ * MR_CHECKPOINT_CORRUPT: the parent is missing, or has no MANIFEST that verifies. Control thread. */
+enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,
+                               struct ps_writer **out, char *text);
 
 /* Core `core`'s side: called on that core's thread only, never blocks, never allocates. */
 

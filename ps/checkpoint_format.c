@@ -41,8 +41,30 @@ const char *ps_record_check(const struct ps_record *record)
             record->bytes > sizeof(struct ps_stored_pushes) + MR_PUSH_WINDOW / 8)
             return "a record of numbered pushes has a wrong length";
         return NULL;
+    case PS_RECORD_GONE:
+        if (record->count == 0 || record->bytes != (uint64_t)record->count * sizeof(uint64_t))
+            return "a record of keys that are gone has a wrong length";
+        return NULL;
+    case PS_RECORD_SIGHTINGS:
+        if (record->count == 0 || record->bytes != record->count || record->offset >= MR_PARTITION_COUNT)
+            return "a record of sightings has a wrong length";
+        return NULL;
     default:
         return "a record is of an unknown kind";
+    }
+}
+
+uint32_t ps_record_feature_kind(uint32_t record_kind)
+{
+    switch (record_kind) {
+    case PS_RECORD_ROWS:
+    case PS_RECORD_GONE:
+    case PS_RECORD_SIGHTINGS:
+        return MR_TABLE;
+    case PS_RECORD_VARIABLE:
+        return MR_VARIABLE;
+    default:
+        return 0;
     }
 }
 

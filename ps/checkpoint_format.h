@@ -12,8 +12,9 @@
 #include "ps/checkpoint.h"
 #include "ps/checkpoint_store.h"
 
-#define PS_FORMAT_VERSION    2u          /* of what is written */
-#define PS_FORMAT_VERSION_1  1u          /* the same without records of numbered pushes; is read as well */
+#define PS_FORMAT_VERSION    3u          /* of what is written */
+#define PS_FORMAT_VERSION_2  2u          /* without deltas and sightings; is read as well */
+#define PS_FORMAT_VERSION_1  1u          /* without numbered pushes either; is read as well */
 #define PS_BLOCK_MAGIC       0x4B43524Du /* "MRCK" */
 #define PS_BLOCKS_MAX        (1u << 24)  /* per file: 16 TiB */
 #define PS_CHECKPOINT_ID_MAX INT64_MAX   /* JSON integers are signed; 0 is no id */
@@ -50,6 +51,8 @@ static inline uint64_t ps_record_space(uint64_t bytes)
 }
 /* NULL when kind and sizes belong together, else what does not. */
 const char *ps_record_check(const struct ps_record *record);
+/* Of the feature that a record of this kind belongs to: MR_TABLE, MR_VARIABLE; 0 when it belongs to none. */
+uint32_t ps_record_feature_kind(uint32_t record_kind);
 
 /* Fill in the header's fixed fields and the hash; payload_bytes and record_count are there already. Zeroes the rest of the
  * block first. */

@@ -89,6 +89,16 @@ static json_t *file_json(const struct ps_manifest_file *file, uint32_t core)
                      "hash", hash_json(file->hash));
 }
 
+static int print_chain(json_t *root, const struct ps_manifest *m)
+{
+    int bad = json_object_set_new(root, "parent", json_integer((json_int_t)m->parent));
+    bad |= json_object_set_new(root, "step", json_sprintf("%" PRIu64, m->step));
+    bad |= json_object_set_new(root, "at_step", json_boolean(m->is_at_step));
+    if (m->parent != 0)
+        bad |= json_object_set_new(root, "parent_hash", hash_json(m->parent_hash));
+    return bad;
+}
+
 char *ps_manifest_print(const struct ps_manifest *m)
 {
     json_t *features = json_array(), *files = json_array();
@@ -100,6 +110,8 @@ char *ps_manifest_print(const struct ps_manifest *m)
     json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:o, s:o}", "format", FORMAT_NAME, "version",
                              (json_int_t)m->version, "id", (json_int_t)m->id, "incarnation",
                              (json_int_t)m->incarnation, "features", features, "files", files);
+    if (m->version > PS_FORMAT_VERSION_2)
+        bad |= print_chain(root, m);
     char *text = NULL;
     if (root && !bad) {
         char *canonical = json_dumps(root, CANONICAL);
@@ -169,11 +181,11 @@ static uint64_t parse_u64(struct parse *p, const json_t *o, const char *key)
     return n;
 }
 
-static struct ps_hash parse_hash(struct parse *p, const json_t *o)
+static struct ps_hash parse_hash(struct parse *p, const json_t *o, const char *key)
 {
-    const char *s = parse_string(p, o, "hash");
+    const char *s = parse_string(p, o, key);
     if (strlen(s) != HASH_DIGITS || strspn(s, "0123456789abcdef") != HASH_DIGITS) {
-        refuse(p, "\"hash\" must be 32 lower-case hexadecimal digits");
+        refuse(p, "\"%s\" must be 32 lower-case hexadecimal digits", key);
         return (struct ps_hash){0, 0};
     }
     char high[HASH_DIGITS / 2 + 1] = {0};
@@ -270,26 +282,39 @@ static void parse_files(struct parse *p, const json_t *root, struct ps_manifest 
         file->payload_bytes =
             parse_integer(p, o, "payload_bytes", 0, (uint64_t)file->blocks * PS_PAYLOAD_BYTES);
         file->records = parse_integer(p, o, "records", 0, file->payload_bytes / sizeof(struct ps_record));
-        file->hash = parse_hash(p, o);
+        file->hash = parse_hash(p, o, "hash");
     }
 }
 
 /* Takes "hash" out of `root`, so that what is left can be hashed as the writer hashed it. */
-static void parse_own_hash(struct parse *p, json_t *root)
+static struct ps_hash parse_own_hash(struct parse *p, json_t *root)
 {
-    struct ps_hash told = parse_hash(p, root);
+    struct ps_hash told = parse_hash(p, root, "hash");
     if (p->bad)
-        return;
+        return told;
     json_object_del(root, "hash");
     char *canonical = json_dumps(root, CANONICAL);
     if (!canonical) {
         refuse(p, "no memory to check its hash");
-        return;
+        return told;
     }
     struct ps_hash found = text_hash(canonical);
     free(canonical);
     if (found.low != told.low || found.high != told.high)
         refuse(p, "its hash does not match its content");
+    return told;
+}
+
+static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest *m)
+{
+    m->parent = parse_integer(p, root, "parent", 0, m->id - 1);
+    m->step = parse_u64(p, root, "step");
+    const json_t *at_step = json_object_get(root, "at_step");
+    if (!json_is_boolean(at_step))
+        refuse(p, "\"at_step\" must be true or false");
+    m->is_at_step = json_is_true(at_step);
+    if (m->parent != 0)
+        m->parent_hash = parse_hash(p, root, "parent_hash");
 }
 
 /* Two decimals can mean one double, and spaces mean nothing: only the bytes that were written are taken, so that no changed
@@ -320,12 +345,14 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
     if (strcmp(parse_string(&p, root, "format"), FORMAT_NAME) != 0)
         refuse(&p, "\"format\" must be \"%s\"", FORMAT_NAME);
     m.version = (uint32_t)parse_integer(&p, root, "version", PS_FORMAT_VERSION_1, PS_FORMAT_VERSION);
-    parse_own_hash(&p, root);
+    m.hash = parse_own_hash(&p, root);
     if (!p.bad) {
         m.id = parse_integer(&p, root, "id", 1, (uint64_t)PS_CHECKPOINT_ID_MAX);
         m.incarnation = (uint32_t)parse_integer(&p, root, "incarnation", 0, UINT32_MAX);
         parse_files(&p, root, &m);
         parse_features(&p, root, &m);
+        if (m.version > PS_FORMAT_VERSION_2)
+            parse_chain(&p, root, &m);
     }
     json_decref(root);
     parse_again(&p, &m, json, json_bytes);
@@ -334,35 +361,4 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
     else
         *out = m;
     return !p.bad;
-}
-
-void ps_manifest_clear(struct ps_manifest *m)
-{
-    free(m->features);
-    free(m->feature_ids);
-    *m = (struct ps_manifest){0};
-}
-
-uint32_t ps_manifest_feature_kind(const struct ps_manifest *m, uint32_t feature_id)
-{
-    for (uint32_t i = 0; i < m->feature_count; i++)
-        if (m->feature_ids[i] == feature_id)
-            return m->features[i].kind;
-    return 0;
-}
-
-const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block)
-{
-    const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
-    const uint8_t *at = block + sizeof *header;
-    for (uint32_t i = 0; i < header->record_count; i++) {
-        const struct ps_record *record = (const struct ps_record *)(const void *)at;
-        if (record->kind == PS_RECORD_ROWS && ps_manifest_feature_kind(manifest, record->feature) != MR_TABLE)
-            return "it holds rows of a table that the manifest does not name";
-        if (record->kind == PS_RECORD_VARIABLE &&
-            ps_manifest_feature_kind(manifest, record->feature) != MR_VARIABLE)
-            return "it holds a variable that the manifest does not name";
-        at += ps_record_space(record->bytes);
-    }
-    return NULL;
 }

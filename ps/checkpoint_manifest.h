@@ -23,8 +23,13 @@ struct ps_manifest_file {
 
 struct ps_manifest {
     uint32_t version; /* of the format */
-    uint64_t id;
     uint32_t incarnation;
+    uint64_t id;
+    uint64_t parent; /* id; 0: this is a full */
+    uint64_t step;
+    struct ps_hash parent_hash; /* of the parent's manifest; 0 of a full */
+    struct ps_hash hash;        /* of this one: ps_manifest_parse() fills it in */
+    bool is_at_step;
     uint32_t feature_count;
     struct mr_feature *features;
     uint32_t *feature_ids;

@@ -10,6 +10,7 @@
 #include "ps/checkpoint.h"
 #include "ps/checkpoint_error.h"
 #include "ps/checkpoint_manifest.h"
+#include "ps/manifest_file.h"
 
 #define CHECKPOINTS_MAX 4096u /* looked at when searching for the newest that verifies */
 #define VERIFY_BATCH    4u    /* blocks, when nobody waits for them */
@@ -61,39 +62,6 @@ static enum mr_status read_blocks(struct ps_reader *r, uint32_t batch, ps_visit_
     return read;
 }
 
-static enum mr_status parse_manifest(struct ps_reader *r, struct ps_store_file *file, uint64_t bytes,
-                                     const char *path, uint64_t id, char *text)
-{
-    if (bytes == 0 || bytes > PS_MANIFEST_BYTES_MAX)
-        return ps_checkpoint_corrupt(text, path,
-                                     bytes == 0 ? "it is empty" : "it is too long for a manifest");
-    char *json = malloc(bytes);
-    int error = json ? ps_store_read_all(r->store, file, json, bytes, 0) : -ENOMEM;
-    enum mr_status status = error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", path, error);
-    char why[PS_TEXT_BYTES];
-    if (status == MR_OK && !ps_manifest_parse(json, bytes, &r->manifest, why))
-        status = ps_checkpoint_corrupt(text, path, why);
-    if (status == MR_OK && r->manifest.id != id)
-        status = ps_checkpoint_corrupt(text, path, "it belongs to another checkpoint");
-    free(json);
-    return status;
-}
-
-static enum mr_status read_manifest(struct ps_reader *r, uint64_t id, char *text)
-{
-    char path[PS_PATH_BYTES];
-    if (!ps_path_join(r->path, PS_MANIFEST_NAME, path))
-        return ps_checkpoint_fail(text, "open", r->path, -ENAMETOOLONG);
-    struct ps_store_file *file = NULL;
-    uint64_t bytes = 0;
-    int error = r->store->open(r->store->self, path, &file, &bytes);
-    if (error != 0)
-        return ps_checkpoint_fail(text, "open", path, error);
-    enum mr_status status = parse_manifest(r, file, bytes, path, id, text);
-    (void)r->store->close(file);
-    return status;
-}
-
 static void ignore_name(void *arg, const char *name)
 {
     (void)arg;
@@ -111,12 +79,12 @@ static enum mr_status open_one(const struct ps_store *store, const char *directo
     enum mr_status status = MR_OK;
     if (!ps_path_published(directory, id, r->path))
         status = ps_checkpoint_fail(text, "open", directory, -ENAMETOOLONG);
-    else if (store->list(store->self, r->path, ignore_name, NULL) == -ENOENT) {
-        ps_text_path(text, r->path,
-                     "there is no such checkpoint; millrace ctl status names the last good one");
-        status = MR_CHECKPOINT_NOT_FOUND;
-    } else
-        status = read_manifest(r, id, text);
+    else
+        status = ps_manifest_read(store, directory, id, &r->manifest, text);
+    if (status == MR_OK && r->manifest.parent != 0) {
+        ps_text_path(text, r->path, "it is a delta: restore the checkpoint that it is based on");
+        status = MR_UNSUPPORTED;
+    }
     if (status == MR_OK && whole)
         status = read_blocks(r, VERIFY_BATCH, NULL, NULL, text);
     if (status == MR_OK)

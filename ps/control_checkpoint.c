@@ -81,9 +81,17 @@ static enum mr_status start_writer(struct ps_control *c, const char *directory, 
     uint64_t newest = 0;
     ps_checkpoint_list(directory, &newest, 1);
     *id = newest + 1;
-    return ps_writer_start(directory, *id, node->core_count, node->incarnation, c->catalog.features,
-                           c->catalog.ids, c->catalog.count,
-                           (uint32_t)node->config->checkpoint_buffers_per_core, writer, text);
+    const struct ps_writer_options options = {
+        .directory = directory,
+        .features = c->catalog.features,
+        .feature_ids = c->catalog.ids,
+        .feature_count = c->catalog.count,
+        .id = *id,
+        .core_count = node->core_count,
+        .incarnation = node->incarnation,
+        .buffers_per_core = (uint32_t)node->config->checkpoint_buffers_per_core,
+    };
+    return ps_writer_start(NULL, &options, writer, text);
 }
 
 enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint64_t *id, char *text)

@@ -72,7 +72,15 @@ enum mr_status fixture_start(const struct ps_store *store, const char *directory
     struct mr_feature features[2];
     uint32_t ids[2];
     fixture_features(features, ids);
-    return ps_writer_start_on(store, directory, id, FIXTURE_CORES, 5, features, ids, 2, 2, out, text);
+    const struct ps_writer_options options = {.directory = directory,
+                                              .id = id,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = FIXTURE_CORES,
+                                              .incarnation = 5,
+                                              .buffers_per_core = 2};
+    return ps_writer_start(store, &options, out, text);
 }
 
 static void pause_briefly(void)

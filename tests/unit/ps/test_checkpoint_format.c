@@ -155,6 +155,24 @@ static void test_record_sizes(void **state)
     assert_non_null(ps_record_check(&pushes));
     pushes.bytes = 24;
     assert_non_null(ps_record_check(&pushes));
+
+    struct ps_record gone = {.kind = PS_RECORD_GONE, .count = 3, .bytes = 24};
+    assert_null(ps_record_check(&gone));
+    gone.bytes = 32;
+    assert_non_null(ps_record_check(&gone));
+    gone = (struct ps_record){.kind = PS_RECORD_GONE};
+    assert_non_null(ps_record_check(&gone));
+
+    struct ps_record sightings = {
+        .kind = PS_RECORD_SIGHTINGS, .count = 64, .bytes = 64, .offset = MR_PARTITION_COUNT - 1};
+    assert_null(ps_record_check(&sightings));
+    sightings.bytes = 72;
+    assert_non_null(ps_record_check(&sightings));
+    sightings.bytes = 64;
+    sightings.offset = MR_PARTITION_COUNT;
+    assert_non_null(ps_record_check(&sightings));
+    sightings = (struct ps_record){.kind = PS_RECORD_SIGHTINGS};
+    assert_non_null(ps_record_check(&sightings));
 }
 
 static void test_names(void **state)

@@ -67,6 +67,49 @@ static void test_comes_back_as_it_was(void **state)
     free(text);
 }
 
+static void test_a_delta_names_its_parent(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    char why[PS_TEXT_BYTES];
+    m.parent = 11;
+    m.parent_hash = (struct ps_hash){.low = 5, .high = UINT64_MAX - 1};
+    m.step = UINT64_MAX;
+    m.is_at_step = true;
+    char *text = ps_manifest_print(&m);
+    assert_non_null(text);
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_int_equal(back.parent, 11);
+    assert_memory_equal(&back.parent_hash, &m.parent_hash, sizeof m.parent_hash);
+    assert_int_equal(back.step, UINT64_MAX);
+    assert_true(back.is_at_step);
+    /* The hash that children know it by is the one in the text. */
+    char digits[48];
+    (void)snprintf(digits, sizeof digits, "\"hash\": \"%016" PRIx64 "%016" PRIx64 "\"", back.hash.high,
+                   back.hash.low);
+    assert_non_null(strstr(text, digits));
+    ps_manifest_clear(&back);
+    free(text);
+}
+
+/* Version 2 has none of the fields of chains; a text of version 3 without them, or of version 2 with them, is none. */
+static void test_an_older_manifest_has_no_chain(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    char why[PS_TEXT_BYTES];
+    m.version = PS_FORMAT_VERSION_2;
+    char *text = ps_manifest_print(&m);
+    assert_non_null(text);
+    assert_null(strstr(text, "parent"));
+    assert_null(strstr(text, "step\""));
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_int_equal(back.version, PS_FORMAT_VERSION_2);
+    assert_int_equal(back.parent, 0);
+    ps_manifest_clear(&back);
+    free(text);
+}
+
 static void test_fields_that_came_later_are_there_when_they_are_not_0(void **state)
 {
     (void)state;
@@ -151,7 +194,7 @@ static void check_refused(const char *where, const char *key, json_t *value, con
     char *canonical = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     XXH128_hash_t hash = XXH3_128bits(canonical, strlen(canonical));
     json_object_set_new(root, "hash", json_sprintf("%016" PRIx64 "%016" PRIx64, hash.high64, hash.low64));
-    text = json_dumps(root, 0);
+    text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     struct ps_manifest m;
     assert_false(ps_manifest_parse(text, strlen(text), &m, why));
     if (!strstr(why, expected))
@@ -172,6 +215,14 @@ static void test_wrong_fields_are_named(void **state)
     check_refused("", "id", json_integer(-3), "id");
     check_refused("", "id", json_real(3.0), "id");
     check_refused("", "incarnation", json_integer(INT64_C(1) << 32), "incarnation");
+    check_refused("", "parent", NULL, "parent");
+    check_refused("", "parent", json_integer(12), "parent"); /* itself */
+    check_refused("", "parent", json_integer(-1), "parent");
+    check_refused("", "parent", json_integer(11), "parent_hash");
+    check_refused("", "parent_hash", json_string("0123456789abcdef0123456789abcdef"), "as it was written");
+    check_refused("", "step", json_integer(3), "step");
+    check_refused("", "at_step", json_integer(1), "at_step");
+    check_refused("", "version", json_integer(PS_FORMAT_VERSION_2), "as it was written");
     check_refused("", "features", json_object(), "features");
     check_refused("", "files", json_array(), "files");
     check_refused("files", "name", json_string("../../etc/passwd"), "core-000.mrc");
@@ -214,6 +265,36 @@ static void test_the_same_content_in_other_spaces_is_refused(void **state)
     free(text);
 }
 
+/* A block of one record, of which only the header counts here. */
+static const char *block_check(const struct ps_manifest *m, uint32_t kind, uint32_t feature)
+{
+    struct {
+        struct ps_block_header header;
+        struct ps_record record;
+        uint64_t key;
+    } block = {.header = {.record_count = 1}, .record = {.kind = kind, .feature = feature, .bytes = 8}};
+    return ps_manifest_block_check(m, (const uint8_t *)&block);
+}
+
+static void test_records_belong_to_features_of_the_manifest(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example();
+    static const uint32_t of_tables[] = {PS_RECORD_ROWS, PS_RECORD_GONE, PS_RECORD_SIGHTINGS};
+    m.parent = 11;
+    for (size_t i = 0; i < 3; i++) {
+        assert_null(block_check(&m, of_tables[i], FIXTURE_TABLE));
+        assert_non_null(block_check(&m, of_tables[i], FIXTURE_VARIABLE));
+        assert_non_null(block_check(&m, of_tables[i], 1));
+    }
+    assert_null(block_check(&m, PS_RECORD_VARIABLE, FIXTURE_VARIABLE));
+    assert_non_null(block_check(&m, PS_RECORD_VARIABLE, FIXTURE_TABLE));
+    assert_null(block_check(&m, PS_RECORD_CLIENT, 1));
+    m.parent = 0;
+    assert_non_null(strstr(block_check(&m, PS_RECORD_GONE, FIXTURE_TABLE), "no parent"));
+    assert_null(block_check(&m, PS_RECORD_SIGHTINGS, FIXTURE_TABLE));
+}
+
 static void test_not_even_json(void **state)
 {
     (void)state;
@@ -229,12 +310,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comes_back_as_it_was),
+        cmocka_unit_test(test_a_delta_names_its_parent),
+        cmocka_unit_test(test_an_older_manifest_has_no_chain),
         cmocka_unit_test(test_fields_that_came_later_are_there_when_they_are_not_0),
         cmocka_unit_test(test_what_json_cannot_hold_is_not_printed),
         cmocka_unit_test(test_each_changed_byte_is_found),
         cmocka_unit_test(test_each_shorter_text_is_refused),
         cmocka_unit_test(test_wrong_fields_are_named),
         cmocka_unit_test(test_the_same_content_in_other_spaces_is_refused),
+        cmocka_unit_test(test_records_belong_to_features_of_the_manifest),
         cmocka_unit_test(test_not_even_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

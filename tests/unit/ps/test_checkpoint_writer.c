@@ -11,6 +11,7 @@
 
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
+#include "ps/manifest_file.h"
 
 #define ROWS 200000u
 
@@ -219,9 +220,73 @@ static void test_what_the_manifest_cannot_hold_is_refused_at_once(void **state)
     char text[PS_TEXT_BYTES];
     fixture_features(features, ids);
     features[0].init_a = __builtin_nanf("");
-    assert_int_equal(ps_writer_start(*state, 1, 1, 1, features, ids, 2, 2, &w, text), MR_INVALID_ARGUMENT);
+    const struct ps_writer_options options = {.directory = *state,
+                                              .id = 1,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = 1,
+                                              .buffers_per_core = 2};
+    assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_INVALID_ARGUMENT);
     assert_null(w);
     assert_int_equal(fixture_count(*state, ""), 0);
+}
+
+static enum mr_status start_delta(const char *directory, uint64_t id, uint64_t parent_id,
+                                  struct ps_writer **out, char *text)
+{
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    fixture_features(features, ids);
+    const struct ps_writer_options options = {.directory = directory,
+                                              .id = id,
+                                              .parent_id = parent_id,
+                                              .step = 70,
+                                              .is_at_step = true,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = FIXTURE_CORES,
+                                              .buffers_per_core = 2};
+    return ps_writer_start(NULL, &options, out, text);
+}
+
+static void test_a_delta_is_tied_to_its_parent(void **state)
+{
+    const char *directory = *state;
+    struct ps_writer *w = NULL;
+    struct ps_manifest parent, m;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_save(ps_store_local(), directory, 1, 50).status, MR_OK);
+    assert_int_equal(start_delta(directory, 2, 1, &w, text), MR_OK);
+    const struct ps_record gone = {.kind = PS_RECORD_GONE, .feature = FIXTURE_TABLE, .count = 2, .bytes = 16};
+    assert_non_null(memset(ps_writer_append(w, 0, &gone), 1, 16));
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        ps_writer_core_done(w, core);
+    assert_int_equal(fixture_finish(w).status, MR_OK);
+    assert_int_equal(ps_manifest_read(ps_store_local(), directory, 1, &parent, text), MR_OK);
+    assert_int_equal(ps_manifest_read(ps_store_local(), directory, 2, &m, text), MR_OK);
+    assert_int_equal(m.parent, 1);
+    assert_memory_equal(&m.parent_hash, &parent.hash, sizeof m.parent_hash);
+    assert_int_equal(m.step, 70);
+    assert_true(m.is_at_step);
+    ps_manifest_clear(&parent);
+    ps_manifest_clear(&m);
+}
+
+static void test_a_delta_without_a_whole_parent_is_not_begun(void **state)
+{
+    const char *directory = *state;
+    struct ps_writer *w = NULL;
+    char text[PS_TEXT_BYTES];
+    assert_int_equal(fixture_save(ps_store_local(), directory, 2, 50).status, MR_OK);
+    assert_int_equal(start_delta(directory, 3, 1, &w, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_non_null(strstr(text, "a delta on checkpoint 1: "));
+    assert_int_equal(truncate(fixture_path(directory, 2, "MANIFEST"), 100), 0);
+    assert_int_equal(start_delta(directory, 3, 2, &w, text), MR_CHECKPOINT_CORRUPT);
+    assert_non_null(strstr(text, "a delta on checkpoint 2: "));
+    assert_null(w);
+    assert_int_equal(fixture_count(directory, ""), 1);
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
@@ -239,6 +304,8 @@ int main(void)
         CASE(test_a_live_writer_is_left_alone),
         CASE(test_wrong_directories_are_named),
         CASE(test_what_the_manifest_cannot_hold_is_refused_at_once),
+        CASE(test_a_delta_is_tied_to_its_parent),
+        CASE(test_a_delta_without_a_whole_parent_is_not_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

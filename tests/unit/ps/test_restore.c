@@ -229,8 +229,15 @@ static void a_variable_that_is_missing_is_found_out(void **state)
     char text[256];
     struct ps_writer *writer;
     struct ps_writer_status status = {0};
-    assert_int_equal(ps_writer_start(n->config.checkpoint_directory, 1, 1, 1, &f, &id, 1, 2, &writer, text),
-                     MR_OK);
+    const struct ps_writer_options options = {.directory = n->config.checkpoint_directory,
+                                              .id = 1,
+                                              .features = &f,
+                                              .feature_ids = &id,
+                                              .feature_count = 1,
+                                              .core_count = 1,
+                                              .incarnation = 1,
+                                              .buffers_per_core = 2};
+    assert_int_equal(ps_writer_start(NULL, &options, &writer, text), MR_OK);
     ps_writer_core_done(writer, 0);
     while (!status.done) {
         ps_writer_status(writer, &status);

@@ -1,4 +1,5 @@
-/* A checkpoint of format version 1, from before pushes were numbered, as it was written then. */
+/* Checkpoints of older format versions, as they were written then: 1, from before pushes were numbered, and 2, from before
+ * there were deltas. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +12,11 @@
 #define BLOCK_BYTES (1 << 20)
 
 /* The files are kept without the zeros at their end. */
-static void copy_old(const struct node_fixture *n, const char *name, bool is_blocks)
+static void copy_old(const struct node_fixture *n, const char *old, const char *name, bool is_blocks)
 {
     static char bytes[BLOCK_BYTES];
     char path[400];
-    snprintf(path, sizeof(path), CHECKPOINT_V1 "/%s", name);
+    snprintf(path, sizeof(path), "%s/%s", old, name);
     FILE *from = fopen(path, "rb");
     assert_non_null(from);
     memset(bytes, 0, sizeof(bytes));
@@ -29,33 +30,39 @@ static void copy_old(const struct node_fixture *n, const char *name, bool is_blo
     fclose(to);
 }
 
-/* Two cores wrote it: keys 1000..1007 of table emb from 100, batches 0 on both and 1 on core 0 only, bias 1, 2, 3. */
-static void restore_old(struct node_fixture *n, uint32_t cores)
+/* Two cores wrote it. */
+static void restore_old(struct node_fixture *n, const char *old, uint32_t cores)
 {
     char path[300];
     node_stop(n);
     snprintf(path, sizeof(path), "%s/ckpt-1", n->config.checkpoint_directory);
     assert_int_equal(mkdir(path, 0700), 0);
-    copy_old(n, "MANIFEST", false);
-    copy_old(n, "core-000.mrc", true);
-    copy_old(n, "core-001.mrc", true);
+    copy_old(n, old, "MANIFEST", false);
+    copy_old(n, old, "core-000.mrc", true);
+    copy_old(n, old, "core-001.mrc", true);
     node_start(n, cores);
 }
 
-static void check_old(struct node_fixture *n, uint32_t cores)
+static void check_bias(struct node_fixture *n, uint16_t variable)
 {
     uint64_t range[2] = {0, 0};
     struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
     const float bias[3] = {1, 2, 3};
-    restore_old(n, cores);
+    const struct node_reply *reply =
+        node_call(n, node_core_of_variable(n, "bias"), MR_OP_VARIABLE_PULL, variable, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_memory_equal(reply->tensors[0].data, bias, sizeof(bias));
+}
+
+/* Keys 1000..1007 of table emb from 100, batches 0 on both cores and 1 on core 0 only, bias 1, 2, 3. */
+static void check_old(struct node_fixture *n, uint32_t cores)
+{
+    restore_old(n, CHECKPOINT_V1, cores);
     uint32_t table = make_table(n);
     for (uint64_t key = 1000; key < 1008; key++) {
         assert_float_equal(node_value(n, table, key), core_of(2, key) == 0 ? 98 : 99, 0);
     }
-    const struct node_reply *reply =
-        node_call(n, node_core_of_variable(n, "bias"), MR_OP_VARIABLE_PULL, 2, &t, 1);
-    node_check(reply, MR_OK, NULL);
-    assert_memory_equal(reply->tensors[0].data, bias, sizeof(bias));
+    check_bias(n, 2);
     node_feed(n, BATCH(0), table, keys, 8);
     for (uint32_t core = 0; core < cores; core++) {
         assert_int_equal(node_push_batch(n, core, BATCH(0), table, 8, 1), 0);
@@ -78,12 +85,51 @@ static void an_older_checkpoint_is_read_on_3_cores(void **state)
     check_old(*state, 3);
 }
 
+/* As version 1, and: table half of bf16 with Adagrad and LRU, whose rows learnt batch 2 once; both cores applied push 1 to emb,
+ * and core 0 push 2. */
+static void check_version_2(struct node_fixture *n, uint32_t cores)
+{
+    restore_old(n, CHECKPOINT_V2, cores);
+    uint32_t table = make_table(n);
+    struct mr_feature half = node_table("half", 1.5f);
+    half.dtype = MR_BF16;
+    half.optimizer = MR_OPT_ADAGRAD;
+    half.learning_rate = 0.25f;
+    half.eviction = MR_EVICT_LRU;
+    half.capacity_rows = 1000;
+    assert_int_equal(node_create(n, &half), 2);
+    for (uint64_t key = 1000; key < 1008; key++) {
+        assert_float_equal(node_value(n, table, key), core_of(2, key) == 0 ? 96 : 98, 0);
+        assert_float_equal(node_value(n, 2, key), 1.25f, 0);
+    }
+    check_bias(n, 3);
+    /* What was applied is not applied again; push 2 was, to the keys of the old core 0. */
+    push_all(n, table, 2, 1);
+    push_all(n, table, 2, 2);
+    for (uint64_t key = 1000; key < 1008; key++) {
+        assert_float_equal(node_value(n, table, key), core_of(2, key) == 0 ? 96 : 97, 0);
+    }
+    assert_int_equal(node_save(n), 2);
+}
+
+static void version_2_is_read_on_as_many_cores(void **state)
+{
+    check_version_2(*state, 2);
+}
+
+static void version_2_is_read_on_3_cores(void **state)
+{
+    check_version_2(*state, 3);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
     const struct CMUnitTest tests[] = {
         TEST(an_older_checkpoint_is_read_on_as_many_cores),
         TEST(an_older_checkpoint_is_read_on_3_cores),
+        TEST(version_2_is_read_on_as_many_cores),
+        TEST(version_2_is_read_on_3_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,8 +66,15 @@ static void begin(struct fixture *f, uint32_t buffers)
     char text[256];
     uint64_t bytes;
     const uint32_t id = 1;
-    assert_int_equal(ps_writer_start(f->directory, 1, 1, 1, &f->feature, &id, 1, buffers, &f->writer, text),
-                     MR_OK);
+    const struct ps_writer_options options = {.directory = f->directory,
+                                              .id = 1,
+                                              .features = &f->feature,
+                                              .feature_ids = &id,
+                                              .feature_count = 1,
+                                              .core_count = 1,
+                                              .incarnation = 1,
+                                              .buffers_per_core = buffers};
+    assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
     assert_int_equal(ps_save_begin(f->core, f->writer, &bytes), MR_OK);
     assert_in_range(bytes, ROWS * DIM * sizeof(float), 2 * ROWS * DIM * sizeof(float));
 }

@@ -1,0 +1,50 @@
+/* A checkpoint being written: what the cores' side, the writer thread and the control thread share. Each field says whose it is;
+ * what two threads touch is in the rings and the atomics.
+ */
+#ifndef PS_CHECKPOINT_WRITER_INTERNAL_H
+#define PS_CHECKPOINT_WRITER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <xxhash.h>
+#include "ps/buffer_ring.h"
+#include "ps/checkpoint.h"
+#include "ps/checkpoint_attempt.h"
+#include "ps/uring_writer.h"
+
+static_assert(PS_WRITER_BUFFERS_MAX == PS_BUFFER_RING_CAPACITY, "a ring holds every buffer of its core");
+
+struct writer_core {
+    struct ps_buffer_ring full;  /* core -> writer */
+    struct ps_buffer_ring empty; /* writer -> core */
+    /* the core's own */
+    alignas(64) uint8_t *block; /* being filled, NULL = none */
+    uint32_t buffer, payload_bytes, record_count;
+    /* the writer's own, and what it polls */
+    alignas(64) XXH3_state_t *hash; /* over the hashes of the blocks so far */
+    _Atomic bool done;              /* set by the core after its last put */
+};
+
+struct ps_writer {
+    struct ps_attempt attempt;
+    struct ps_uring_writer *disk;
+    uint8_t *buffers;
+    size_t buffers_bytes;
+    uint32_t core_count, buffers_per_core;
+    uint8_t *feature_kind; /* by feature id: enum mr_feature_kind, 0 = not saved */
+    pthread_t thread;
+    uint64_t start_us;
+    char method[32];
+    _Atomic uint64_t bytes_written;
+    _Atomic bool abort, failed, done;
+    struct ps_writer_status outcome; /* the thread's until `done` */
+    struct writer_core cores[MR_CORE_MAX];
+};
+
+/* Monotonic. */
+uint64_t ps_writer_now_us(void);
+/* The thread: writes what the cores hand over, then publishes or removes. */
+void *ps_writer_thread(void *writer);
+
+#endif
