@@ -38,6 +38,15 @@ void ps_catalog_add(struct ps_catalog *c, uint32_t id, const struct mr_feature *
     c->features[c->count++] = *feature;
 }
 
+void ps_catalog_remove(struct ps_catalog *c, uint32_t id)
+{
+    uint32_t at = ps_catalog_find_id(c, id);
+    assert(at < c->count);
+    c->count--;
+    memmove(&c->ids[at], &c->ids[at + 1], (c->count - at) * sizeof(c->ids[0]));
+    memmove(&c->features[at], &c->features[at + 1], (c->count - at) * sizeof(c->features[0]));
+}
+
 void ps_catalog_pop(struct ps_catalog *c)
 {
     assert(c->count > 0);

@@ -18,6 +18,8 @@ uint32_t ps_catalog_find_id(const struct ps_catalog *c, uint32_t id);
 uint32_t ps_catalog_free_id(const struct ps_catalog *c);
 /* There must be room, and neither name nor number in use. */
 void ps_catalog_add(struct ps_catalog *c, uint32_t id, const struct mr_feature *feature);
+/* Take out the one of that number, which must be there; the others keep their order. */
+void ps_catalog_remove(struct ps_catalog *c, uint32_t id);
 /* Take back the newest. */
 void ps_catalog_pop(struct ps_catalog *c);
 

@@ -19,6 +19,7 @@ void ps_command_free(struct ps_command *command)
         free(command->tensors[i].data);
     }
     free(command->features);
+    free(command->names);
     free(command);
 }
 
@@ -78,7 +79,12 @@ static void execute_save(struct ps_control *c, struct ps_command *command)
 static void execute_restore(struct ps_control *c, struct ps_command *command)
 {
     uint64_t id;
-    command->status = ps_control_restore(c, command->directory, command->checkpoint_id, &id, command->text);
+    const struct ps_restore_request request = {.directory = command->directory,
+                                               .id = command->checkpoint_id,
+                                               .names = command->names,
+                                               .name_count = command->name_count,
+                                               .replace = command->replace};
+    command->status = ps_control_restore(c, &request, &id, command->text);
     if (command->status == MR_OK) {
         atomic_fetch_add(&c->node->restores, 1);
         ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &id);

@@ -12,6 +12,7 @@
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/mr_feature.h"
 #include "ps/node.h"
+#include "ps/restore_plan.h"
 
 #define PS_COMMANDS_MAX       64u /* handed over and not done */
 #define PS_DIRECTORY_BYTES    256
@@ -30,6 +31,9 @@ struct ps_command {
     struct mr_feature *features;
     uint32_t freeze; /* enum mr_freeze */
     uint64_t checkpoint_id;
+    uint32_t name_count; /* of features to restore; 0: all */
+    struct ps_restore_name *names;
+    bool replace; /* what has such a name already */
     char directory[PS_DIRECTORY_BYTES];
     /* answered; tensors' data are the command's */
     enum mr_status status;
@@ -69,9 +73,17 @@ void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
 
 /* Let data calls in (PS_GATE_OPEN), tell clients to try again (PS_GATE_BUSY), or refuse with status and text. */
 void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text);
-/* directory "" = the configured one; id 0 = the newest that verifies. On failure, the node holds what it held before or, if
- * `text` says so, refuses data calls. */
-enum mr_status ps_control_restore(struct ps_control *c, const char *directory, uint64_t id,
+struct ps_restore_request {
+    const char *directory; /* "": the configured one */
+    uint64_t id;           /* 0: the newest that verifies */
+    const struct ps_restore_name *names;
+    uint32_t name_count; /* 0: everything, in place of all that the node holds */
+    bool replace;        /* names: what has such a name already */
+};
+/* What is loaded lies beside what serves until all of it is there; on failure the node holds what it held before. One exception: when
+ * both do not fit into memory, the checkpoint is verified first and then takes the place of what was there; should it fail even
+ * so, `text` says that the node refuses data calls. Data calls must not be let in meanwhile, but with names they may be. */
+enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
                                   uint64_t *restored_id, char *text);
 /* What the last cut or restore holds is in a checkpoint that a start would load: clients may forget the pushes in it. */
 void ps_control_durable(struct ps_control *c);

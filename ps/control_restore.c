@@ -1,18 +1,63 @@
-/* Restore over all cores. */
+/* Restore over all cores: what is loaded lies beside what serves (ps/staged.h) until all of it is there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ps/control_internal.h"
 #include "ps/log.h"
 #include "ps/restore.h"
+#include "ps/restore_plan.h"
 
 #define IDS_MAX 4096u /* looked at when searching for the newest that is whole */
 
-struct add_order {
-    const struct ps_catalog *catalog;
+/* One restore, and the checkpoint that is being tried. */
+struct attempt {
+    struct ps_control *c;
+    const struct ps_restore_request *request;
+    const char *directory;
+    struct ps_checkpoint_view *view;
+    struct ps_catalog held; /* the checkpoint's */
+    struct ps_restore_plan plan;
+    bool is_damaged; /* the reason of its failure */
+    char *text;      /* of the caller */
+};
+
+/* ---- on the cores ---- */
+
+struct stage_order {
+    const struct ps_restore_plan *plan;
     enum mr_status status[DP_CORES_MAX];
     char text[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
 };
+
+static void stage_on_core(struct ps_core *core, void *arg)
+{
+    struct stage_order *order = arg;
+    char *text = order->text[core->index];
+    enum mr_status status = ps_staged_begin(core, order->plan->whole);
+    if (status != MR_OK) {
+        snprintf(text, PS_CORE_TEXT_BYTES,
+                 "core %u has no memory left for another record of batches and pushes", core->index);
+    }
+    for (uint32_t i = 0; i < order->plan->count && status == MR_OK; i++) {
+        const struct ps_restore_entry *e = &order->plan->entries[i];
+        status = ps_staged_add(core, e->checkpoint_id, e->id, &e->feature, text);
+    }
+    order->status[core->index] = status;
+}
+
+static void end_on_core(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_staged_end(core);
+}
+
+/* What was fed belongs to the tables that were there. */
+static void keep_on_core(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_batch_cache_clear(core->batches);
+    ps_staged_end(core);
+}
 
 static void clear_on_core(struct ps_core *core, void *arg)
 {
@@ -20,16 +65,24 @@ static void clear_on_core(struct ps_core *core, void *arg)
     ps_core_clear(core);
 }
 
-static void add_on_core(struct ps_core *core, void *arg)
+static void move_on_core(struct ps_core *core, void *arg)
 {
-    struct add_order *order = arg;
-    enum mr_status status = MR_OK;
-    for (uint32_t i = 0; i < order->catalog->count && status == MR_OK; i++) {
-        status = ps_core_add_feature(core, order->catalog->ids[i], &order->catalog->features[i],
-                                     order->text[core->index]);
+    const struct ps_restore_plan *plan = arg;
+    bool replaces = false;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        replaces |= plan->entries[i].replaced_id != 0;
+        ps_core_remove_feature(core, plan->entries[i].replaced_id);
     }
-    order->status[core->index] = status;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        ps_staged_move(core, plan->entries[i].checkpoint_id);
+    }
+    if (replaces) {
+        ps_batch_cache_clear(core->batches);
+    }
+    ps_staged_end(core);
 }
+
+/* ---- one checkpoint ---- */
 
 /* The checkpoint's features, checked as those of a Create are. */
 static enum mr_status read_catalog(const struct ps_reader *reader, struct ps_catalog *catalog, char *text)
@@ -52,152 +105,252 @@ static enum mr_status read_catalog(const struct ps_reader *reader, struct ps_cat
     return MR_OK;
 }
 
-/* Takes the node's state away and puts the checkpoint's in its place. From its first line on there is no way back. */
-static enum mr_status replace_state(struct ps_control *c, struct ps_reader *reader,
-                                    const struct ps_catalog *catalog, char *text)
+/* All of the plan's features on all cores, empty and out of sight. */
+static enum mr_status stage(struct attempt *a)
 {
-    struct add_order order = {.catalog = catalog};
-    c->catalog.count = 0;
-    ps_node_each_core(c->node, clear_on_core, NULL);
-    ps_node_each_core(c->node, add_on_core, &order);
-    for (uint32_t i = 0; i < c->node->core_count; i++) {
+    struct stage_order order = {.plan = &a->plan};
+    ps_node_each_core(a->c->node, stage_on_core, &order);
+    for (uint32_t i = 0; i < a->c->node->core_count; i++) {
         if (order.status[i] != MR_OK) {
-            snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", order.text[i]);
+            snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s", order.text[i]);
             return order.status[i];
         }
     }
-    enum mr_status status = ps_restore_load(c->node, reader, &c->load_progress, text);
+    return MR_OK;
+}
+
+/* On failure nothing is staged any more. */
+static enum mr_status load_staged(struct attempt *a, struct ps_reader *reader)
+{
+    atomic_store(&a->c->load_progress, 0);
+    enum mr_status status = stage(a);
     if (status == MR_OK) {
-        c->catalog = *catalog;
+        status = ps_restore_load(a->c->node, reader, a->plan.whole, &a->c->load_progress, a->text);
+    }
+    if (status != MR_OK) {
+        ps_node_each_core(a->c->node, end_on_core, NULL);
     }
     return status;
 }
 
-/* From busy to loaded. When the checkpoint turns out to be damaged and there was nothing to lose, the node is empty again;
- * otherwise a failure leaves it broken. */
-static enum mr_status load(struct ps_control *c, struct ps_reader *reader, bool is_empty, char *text)
+/* The old state has gone and the new one did not come. */
+static void break_node(struct attempt *a, enum mr_status status)
 {
-    struct ps_catalog *catalog = calloc(1, sizeof(*catalog));
-    if (catalog == NULL) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
-        return MR_NO_MEMORY;
+    char why[PS_CORE_TEXT_BYTES];
+    snprintf(why, sizeof(why), "restore of checkpoint %llu failed half way (%.120s): restore another",
+             (unsigned long long)a->view->id, a->text);
+    ps_control_gate(a->c, PS_GATE_BROKEN, status, why);
+    snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s; until then the node serves no data", why);
+}
+
+/* There is no memory for both: the checkpoint is verified before what is there makes room for it. */
+static enum mr_status load_instead(struct attempt *a)
+{
+    struct ps_reader *reader;
+    ps_log("restore: no memory for checkpoint %llu beside what is there: it is verified, and then takes its "
+           "place",
+           (unsigned long long)a->view->id);
+    enum mr_status status = ps_reader_open(a->directory, a->view->id, &reader, a->text);
+    if (status != MR_OK) {
+        a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
+        return status;
     }
-    enum mr_status status = read_catalog(reader, catalog, text);
-    if (status == MR_OK) {
-        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
-        status = replace_state(c, reader, catalog, text);
-        if (status != MR_OK && is_empty && ps_reader_is_damaged(reader)) {
-            ps_node_each_core(c->node, clear_on_core, NULL);
-        } else if (status != MR_OK) {
-            char why[PS_CORE_TEXT_BYTES];
-            snprintf(why, sizeof(why), "restore of checkpoint %llu failed half way (%.120s): restore another",
-                     (unsigned long long)ps_reader_id(reader), text);
-            ps_control_gate(c, PS_GATE_BROKEN, status, why);
-            snprintf(text, PS_CONTROL_TEXT_BYTES, "%s; until then the node serves no data", why);
+    ps_node_each_core(a->c->node, clear_on_core, NULL);
+    a->c->catalog.count = 0;
+    status = load_staged(a, reader);
+    ps_reader_close(reader);
+    if (status != MR_OK) {
+        break_node(a, status);
+    }
+    return status;
+}
+
+struct room {
+    uint64_t bytes[DP_CORES_MAX];
+};
+
+static void room_on_core(struct ps_core *core, void *arg)
+{
+    struct room *room = arg;
+    uint64_t limit = ps_arena_limit_bytes(core->arena), mapped = ps_arena_mapped_bytes(core->arena);
+    room->bytes[core->index] = limit > mapped ? limit - mapped : 0;
+}
+
+/* Whether there is room beside what is there for tables of as many bytes as the checkpoint has, their index and unused room. Tables
+ * that are short of memory may drop rows where others fail, so trying does not tell. */
+static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
+{
+    const struct ps_node *node = a->c->node;
+    struct room room;
+    uint64_t need = ps_reader_bytes(reader) / node->core_count * 5 / 4;
+    ps_node_each_core(a->c->node, room_on_core, &room);
+    for (uint32_t i = 0; i < node->core_count; i++) {
+        if (room.bytes[i] < need) {
+            return false;
         }
     }
-    free(catalog);
+    return true;
+}
+
+static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
+{
+    struct ps_control *c = a->c;
+    bool has_state = c->catalog.count > 0, was_broken = c->gate == PS_GATE_BROKEN;
+    enum mr_status status = MR_OUT_OF_MEMORY;
+    if (!was_broken) {
+        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+    }
+    if (!has_state || fits_beside(a, reader)) {
+        status = load_staged(a, reader);
+    }
+    if (status == MR_OUT_OF_MEMORY && has_state) {
+        status = load_instead(a);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    ps_node_each_core(c->node, keep_on_core, NULL);
+    if (was_broken) {
+        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+    }
+    return MR_OK;
+}
+
+/* Data calls go on; while features are replaced, for a moment, they are told to try again. */
+static enum mr_status load_named(struct attempt *a, struct ps_reader *reader)
+{
+    struct ps_control *c = a->c;
+    enum mr_status status = load_staged(a, reader);
+    if (status != MR_OK) {
+        return status;
+    }
+    enum ps_gate gate = c->gate;
+    if (gate == PS_GATE_OPEN && a->request->replace) {
+        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+    }
+    ps_node_each_core(c->node, move_on_core, &a->plan);
+    if (c->gate != gate) {
+        ps_control_gate(c, gate, MR_OK, "");
+    }
+    return MR_OK;
+}
+
+static enum mr_status load(struct attempt *a, struct ps_reader *reader)
+{
+    const struct ps_restore_request *request = a->request;
+    enum mr_status status = read_catalog(reader, &a->held, a->text);
+    if (status == MR_OK) {
+        status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
+                                      request->replace, &a->plan, a->text);
+    }
+    if (status == MR_OK) {
+        status = a->plan.whole ? load_whole(a, reader) : load_named(a, reader);
+    }
+    if (status == MR_OK) {
+        ps_restore_plan_apply(&a->plan, &a->c->catalog);
+    }
     return status;
 }
 
-static enum mr_status load_and_close(struct ps_control *c, struct ps_reader *reader, bool is_empty,
-                                     struct ps_checkpoint_view *view, bool *is_damaged, char *text)
+/* Each block is verified as it is loaded, and read once. */
+static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
-    view->id = ps_reader_id(reader);
-    view->bytes_total = ps_reader_bytes(reader);
-    atomic_store(&c->load_progress, 0);
-    ps_control_set_view(c, view);
-    enum mr_status status = load(c, reader, is_empty, text);
-    *is_damaged = ps_reader_is_damaged(reader);
+    struct ps_reader *reader;
+    enum mr_status status = ps_reader_open_unread(a->directory, id, &reader, a->text);
+    a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
+    if (status != MR_OK) {
+        return status;
+    }
+    a->view->id = ps_reader_id(reader);
+    a->view->bytes_total = ps_reader_bytes(reader);
+    ps_control_set_view(a->c, a->view);
+    status = load(a, reader);
+    a->is_damaged |= ps_reader_is_damaged(reader);
     ps_reader_close(reader);
     return status;
 }
 
-/* All of the checkpoint is verified before anything of the node's state goes. */
-static enum mr_status restore_verified(struct ps_control *c, const char *directory, uint64_t id,
-                                       struct ps_checkpoint_view *view, char *text)
-{
-    struct ps_reader *reader;
-    bool is_damaged;
-    enum mr_status status = ps_reader_open(directory, id, &reader, text);
-    if (status != MR_OK) {
-        return status;
-    }
-    if (text[0] != '\0') {
-        ps_log("restore: %s", text);
-    }
-    return load_and_close(c, reader, false, view, &is_damaged, text);
-}
-
-/* There is nothing to lose: each block is verified as it is loaded, and read once. */
-static enum mr_status restore_unread(struct ps_control *c, const char *directory, uint64_t id,
-                                     struct ps_checkpoint_view *view, bool *is_damaged, char *text)
-{
-    struct ps_reader *reader;
-    enum mr_status status = ps_reader_open_unread(directory, id, &reader, text);
-    *is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
-    return status == MR_OK ? load_and_close(c, reader, true, view, is_damaged, text) : status;
-}
-
 /* The newest that is whole. Only one that is damaged is passed over, as in ps_reader_open(). */
-static enum mr_status restore_newest_unread(struct ps_control *c, const char *directory,
-                                            struct ps_checkpoint_view *view, char *text)
+static enum mr_status restore_newest(struct attempt *a)
 {
     uint64_t ids[IDS_MAX];
-    uint32_t count = ps_checkpoint_list(directory, ids, IDS_MAX);
+    struct ps_reader *reader;
+    uint32_t count = ps_checkpoint_list(a->directory, ids, IDS_MAX);
     char passed_over[PS_CONTROL_TEXT_BYTES] = "";
     enum mr_status status = MR_CHECKPOINT_NOT_FOUND;
-    bool is_damaged = true;
+    a->is_damaged = true;
     if (count == 0) { /* says why */
-        return restore_verified(c, directory, 0, view, text);
+        return ps_reader_open(a->directory, 0, &reader, a->text);
     }
-    for (uint32_t i = 0; i < count && i < IDS_MAX && status != MR_OK && is_damaged; i++) {
-        status = restore_unread(c, directory, ids[i], view, &is_damaged, text);
+    for (uint32_t i = 0; i < count && i < IDS_MAX && status != MR_OK && a->is_damaged; i++) {
+        status = restore_one(a, ids[i]);
         if (status != MR_OK && passed_over[0] == '\0') {
-            memcpy(passed_over, text, sizeof(passed_over));
+            memcpy(passed_over, a->text, sizeof(passed_over));
         }
     }
     if (status == MR_OK && passed_over[0] != '\0') {
         ps_log("restore: %s", passed_over);
-    } else if (status != MR_OK && is_damaged) {
-        memcpy(text, passed_over, sizeof(passed_over));
+    } else if (status != MR_OK && a->is_damaged) {
+        memcpy(a->text, passed_over, sizeof(passed_over));
     }
     return status;
 }
 
-static enum mr_status restore_any(struct ps_control *c, const char *directory, uint64_t id,
-                                  struct ps_checkpoint_view *view, char *text)
+/* ---- the call ---- */
+
+static enum mr_status restore_to_view(struct ps_control *c, const struct ps_restore_request *request,
+                                      const char *directory, struct ps_checkpoint_view *view, char *text)
 {
-    bool is_damaged;
-    if (c->catalog.count > 0 || c->gate == PS_GATE_BROKEN) {
-        return restore_verified(c, directory, id, view, text);
+    struct attempt *a = calloc(1, sizeof(*a));
+    if (a == NULL) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
+        return MR_NO_MEMORY;
     }
-    return id == 0 ? restore_newest_unread(c, directory, view, text)
-                   : restore_unread(c, directory, id, view, &is_damaged, text);
+    a->c = c;
+    a->request = request;
+    a->directory = directory;
+    a->view = view;
+    a->text = text;
+    enum mr_status status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
+    free(a);
+    return status;
 }
 
-enum mr_status ps_control_restore(struct ps_control *c, const char *directory, uint64_t id,
+static enum mr_status check_possible(const struct ps_control *c, const struct ps_restore_request *request,
+                                     char *text)
+{
+    if (c->gate == PS_GATE_BROKEN && request->name_count > 0) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES,
+                 "the node holds half a checkpoint: restore a whole one before single tables");
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    return ps_control_check_idle(c, text);
+}
+
+enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
                                   uint64_t *restored_id, char *text)
 {
     struct ps_checkpoint_view view = c->view;
     uint32_t state_before = atomic_load(&c->node->state);
-    enum mr_status status = ps_control_check_idle(c, text);
+    enum mr_status status = check_possible(c, request, text);
     if (status != MR_OK) {
         return status;
     }
-    directory = ps_control_directory(c, directory, text);
+    const char *directory = ps_control_directory(c, request->directory, text);
     if (directory == NULL) {
         return MR_INVALID_ARGUMENT;
     }
     view.state = PS_VIEW_LOADING;
-    view.id = id;
+    view.id = request->id;
     view.bytes_done = view.bytes_total = 0;
     atomic_store(&c->load_progress, 0);
     ps_control_set_view(c, &view);
-    atomic_store(&c->node->state, MR_NODE_RESTORING);
+    if (request->name_count == 0) {
+        atomic_store(&c->node->state, MR_NODE_RESTORING);
+    }
     uint64_t start_us = dp_now_us();
     text[0] = '\0';
-    status = restore_any(c, directory, id, &view, text);
+    status = restore_to_view(c, request, directory, &view, text);
     view.state = PS_VIEW_IDLE;
     view.bytes_done = atomic_load(&c->load_progress);
     view.duration_us = dp_now_us() - start_us;
@@ -208,9 +361,9 @@ enum mr_status ps_control_restore(struct ps_control *c, const char *directory, u
     atomic_store(&c->node->state, c->gate == PS_GATE_BROKEN ? MR_NODE_RESTORING : state_before);
     if (status == MR_OK) {
         *restored_id = view.id;
-        ps_log("restored checkpoint %llu from %s: %llu MiB in %llu ms", (unsigned long long)view.id,
-               directory, (unsigned long long)(view.bytes_total >> 20),
-               (unsigned long long)(view.duration_us / 1000));
+        ps_log("restored %scheckpoint %llu from %s: %llu MiB in %llu ms",
+               request->name_count > 0 ? "tables of " : "", (unsigned long long)view.id, directory,
+               (unsigned long long)(view.bytes_total >> 20), (unsigned long long)(view.duration_us / 1000));
     } else {
         ps_log("restore failed: %s", text);
     }

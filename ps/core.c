@@ -16,10 +16,9 @@ struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
 
 /* ---- features ---- */
 
-enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
-                                   char *text)
+enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                 struct ps_feature **out, char *text)
 {
-    assert(id >= 1 && id <= MR_FEATURE_MAX && core->features[id] == NULL);
     const char *what = "";
     struct ps_feature *f = calloc(1, sizeof(*f));
     if (f == NULL) {
@@ -48,18 +47,12 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
                  status == MR_UNSUPPORTED ? ": " : "", status == MR_UNSUPPORTED ? what : "");
         return status;
     }
-    core->features[id] = f;
-    core->feature_id_max = id > core->feature_id_max ? id : core->feature_id_max;
-    core->counters.features++;
+    *out = f;
     return MR_OK;
 }
 
-void ps_core_remove_feature(struct ps_core *core, uint32_t id)
+void ps_feature_destroy(struct ps_feature *f)
 {
-    struct ps_feature *f = ps_core_feature(core, id);
-    if (f == NULL) {
-        return;
-    }
     assert(!f->in_cut);
     if (f->table != NULL) {
         ps_table_destroy(f->table);
@@ -69,8 +62,35 @@ void ps_core_remove_feature(struct ps_core *core, uint32_t id)
     }
     free(f->loading);
     free(f);
-    core->features[id] = NULL;
-    core->counters.features--;
+}
+
+void ps_core_put_feature(struct ps_core *core, struct ps_feature *f)
+{
+    assert(f->id >= 1 && f->id <= MR_FEATURE_MAX && core->features[f->id] == NULL);
+    core->features[f->id] = f;
+    core->feature_id_max = f->id > core->feature_id_max ? f->id : core->feature_id_max;
+    core->counters.features++;
+}
+
+enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                   char *text)
+{
+    struct ps_feature *f;
+    enum mr_status status = ps_feature_create(core, id, feature, &f, text);
+    if (status == MR_OK) {
+        ps_core_put_feature(core, f);
+    }
+    return status;
+}
+
+void ps_core_remove_feature(struct ps_core *core, uint32_t id)
+{
+    struct ps_feature *f = ps_core_feature(core, id);
+    if (f != NULL) {
+        ps_feature_destroy(f);
+        core->features[id] = NULL;
+        core->counters.features--;
+    }
 }
 
 void ps_core_clear(struct ps_core *core)
@@ -192,6 +212,7 @@ void ps_core_destroy(struct ps_core *core)
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         ps_core_remove_feature(core, id);
     }
+    ps_staged_end(core);
     ps_long_calls_free(&core->long_calls);
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);

@@ -17,6 +17,7 @@
 #include "ps/partial.h"
 #include "ps/pushes.h"
 #include "ps/save.h"
+#include "ps/staged.h"
 #include "ps/table.h"
 #include "ps/variable.h"
 
@@ -103,6 +104,7 @@ struct ps_core {
     enum mr_status gate_status;
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
+    struct ps_staged *staged; /* of the restore under way; NULL: none */
     struct ps_long_calls long_calls;
     struct ps_command *answers; /* core 0: answers of the control thread that wait for memory */
     uint64_t next_gauge_us;
@@ -124,6 +126,13 @@ uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid);
 struct ps_core *ps_core_create(struct ps_node *node, uint32_t index);
 void ps_core_destroy(struct ps_core *core);
 
+/* A feature by itself, which nobody sees yet: table or variable `id`, empty. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text`
+ * (PS_CORE_TEXT_BYTES) says what. */
+enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                 struct ps_feature **out, char *text);
+void ps_feature_destroy(struct ps_feature *f);
+/* The core has it from now on; its number is free. */
+void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
 /* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text);

@@ -310,6 +310,11 @@ enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *pi
     return status;
 }
 
+void ps_pushes_succeed(struct ps_pushes *p, const struct ps_pushes *older)
+{
+    p->forgotten = older->forgotten;
+}
+
 uint64_t ps_pushes_forgotten(const struct ps_pushes *p)
 {
     return p->forgotten;

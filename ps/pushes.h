@@ -57,6 +57,8 @@ uint64_t ps_pushes_forgotten(const struct ps_pushes *p);
 /* NULL when the arena has no room. */
 struct ps_pushes *ps_pushes_create(struct ps_arena *arena);
 void ps_pushes_destroy(struct ps_pushes *p);
+/* Takes the place of an older record, whose count of lanes forgotten goes on here. */
+void ps_pushes_succeed(struct ps_pushes *p, const struct ps_pushes *older);
 /* Forgets everything, also what is being applied. */
 void ps_pushes_clear(struct ps_pushes *p);
 

@@ -13,6 +13,7 @@
 
 struct loader {
     struct ps_node *node;
+    bool named_only; /* not all of the checkpoint's features are staged, and no records */
     _Atomic uint64_t *progress;
     const uint8_t *const *blocks; /* being loaded */
     uint32_t block_count;
@@ -80,6 +81,7 @@ static enum mr_status load_variable(struct ps_feature *f, const struct ps_record
 
 struct core_load {
     struct ps_core *core;
+    bool named_only;
     char *text;
 };
 
@@ -90,7 +92,10 @@ static enum mr_status load_record(void *arg, const struct ps_record *record, con
     if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_VARIABLE) {
         return MR_OK; /* the control thread's */
     }
-    struct ps_feature *f = ps_core_feature(core, record->feature);
+    struct ps_feature *f = ps_staged_feature(core, record->feature);
+    if (f == NULL && ((struct core_load *)arg)->named_only) {
+        return MR_OK; /* of one that was not asked for */
+    }
     bool is_known = f != NULL && (record->kind == PS_RECORD_ROWS) == (f->table != NULL);
     if (!is_known) {
         snprintf(text, PS_RESTORE_TEXT_BYTES, "a record belongs to feature %u, which is not in the manifest",
@@ -106,7 +111,7 @@ static enum mr_status load_record(void *arg, const struct ps_record *record, con
 static void load_blocks(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    struct core_load load = {core, l->core_text[core->index]};
+    struct core_load load = {core, l->named_only, l->core_text[core->index]};
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < l->block_count && status == MR_OK; i++) {
         status = ps_block_each(l->blocks[i], load_record, &load);
@@ -118,8 +123,8 @@ static void load_blocks(struct ps_core *core, void *arg)
 static void check_whole(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        const struct ps_feature *f = core->features[id];
+    for (uint32_t id = 1; id <= ps_staged_id_max(core); id++) {
+        const struct ps_feature *f = ps_staged_feature(core, id);
         if (f != NULL && f->variable != NULL && f->loaded_bytes != ps_variable_stored_bytes(f->variable)) {
             snprintf(l->core_text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
                      f->feature.name);
@@ -128,14 +133,22 @@ static void check_whole(struct ps_core *core, void *arg)
     }
 }
 
-static void load_records(struct ps_core *core, void *arg)
+/* Into the records that were staged: they are the core's from here on. */
+static void take_over(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
+    ps_staged_swap(core);
     char *text = l->core_text[core->index];
     uint64_t forgotten = ps_pushes_forgotten(core->pushes);
     enum mr_status status = ps_learnt_merge_load(l->learnt, core, text);
     l->status[core->index] = status == MR_OK ? ps_push_merge_load(l->pushes, core, text) : status;
     l->lanes_forgotten[core->index] = ps_pushes_forgotten(core->pushes) - forgotten;
+}
+
+static void give_back(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_staged_swap(core);
 }
 
 /* ---- on the control thread ---- */
@@ -173,6 +186,9 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     struct loader *l = arg;
     uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
     atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
+    if (l->named_only) {
+        return MR_OK;
+    }
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
         return ps_learnt_merge_add(l->learnt, record, bytes, l->text);
     }
@@ -197,8 +213,27 @@ static uint32_t blocks_at_a_time(const struct ps_node *node)
     return wanted < BLOCKS_MIN ? BLOCKS_MIN : wanted < BLOCKS_MAX ? wanted : BLOCKS_MAX;
 }
 
-enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _Atomic uint64_t *progress,
-                               char *text)
+/* What was staged serves on all cores, or on none. */
+static enum mr_status take_over_everywhere(struct loader *l, char *text)
+{
+    enum mr_status status = ps_learnt_merge_finish(l->learnt, text);
+    if (status == MR_OK) {
+        status = ps_push_merge_finish(l->pushes, text);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    status = run(l, take_over, text);
+    if (status != MR_OK) {
+        ps_node_each_core(l->node, give_back, NULL);
+        return status;
+    }
+    tell_forgotten(l);
+    return MR_OK;
+}
+
+enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole,
+                               _Atomic uint64_t *progress, char *text)
 {
     enum mr_status status = MR_NO_MEMORY;
     struct loader *l = calloc(1, sizeof(*l));
@@ -207,6 +242,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _
         return status;
     }
     l->node = node;
+    l->named_only = !whole;
     l->progress = progress;
     l->text = text;
     l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);
@@ -215,19 +251,12 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, _
         goto out;
     }
     text[0] = '\0';
-    status = ps_reader_blocks(reader, blocks_at_a_time(node), visit_blocks, l, text);
+    status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, visit_blocks, l, text);
     if (status == MR_OK) {
         status = run(l, check_whole, text);
     }
-    if (status == MR_OK) {
-        status = ps_learnt_merge_finish(l->learnt, text);
-    }
-    if (status == MR_OK) {
-        status = ps_push_merge_finish(l->pushes, text);
-    }
-    if (status == MR_OK) {
-        status = run(l, load_records, text);
-        tell_forgotten(l);
+    if (status == MR_OK && whole) {
+        status = take_over_everywhere(l, text);
     }
 out:
     ps_push_merge_destroy(l->pushes);

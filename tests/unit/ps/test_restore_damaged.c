@@ -119,11 +119,11 @@ static void an_empty_node_stays_empty_after_a_damaged_one(void **state)
     check_values(n, table, 99);
 }
 
-/* A node with less memory than its checkpoint needs, after the restore that failed half way; a call that wants data. */
-static const struct node_reply *load_half(struct node_fixture *n)
+/* A checkpoint of 120 MB, and a node that may not have that much. */
+static void start_too_small(struct node_fixture *n)
 {
     static uint64_t many[60000];
-    struct mr_feature f = node_table("emb", 0);
+    struct mr_feature f = node_table("wide", 0);
     f.dims[0] = 512;
     uint32_t table = node_create(n, &f);
     for (uint32_t i = 0; i < 60000; i++) {
@@ -140,8 +140,56 @@ static const struct node_reply *load_half(struct node_fixture *n)
     n->config.batches_memory_mib = 10;
     snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
     node_start(n, 1);
+}
+
+static void too_little_memory_leaves_an_empty_node_as_it_was(void **state)
+{
+    struct node_fixture *n = *state;
+    start_too_small(n);
+    node_check(node_restore(n, 0), MR_OUT_OF_MEMORY, "raise memory.limit_mib");
+    assert_int_equal(node_counter(n, 0, "ps.features"), 0);
+    assert_int_equal(learn(n, make_table(n), BATCH(0)), 1);
+    check_values(n, 1, 99);
+}
+
+/* A node that gave up what it had for a checkpoint, and has not the memory for that; a call that wants data. */
+static const struct node_reply *load_half(struct node_fixture *n)
+{
+    static uint64_t key = 1;
+    struct mr_tensor lookup = mr_tensor_1d(MR_U64, 1, &key);
+    start_too_small(n);
+    uint32_t table = make_table(n);
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
     node_check(node_restore(n, 0), MR_OUT_OF_MEMORY, "serves no data");
-    return node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2);
+    return node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &lookup, 1);
+}
+
+/* Both do not fit, but the checkpoint does once the old tables have gone. */
+static void a_node_without_room_for_both_makes_room(void **state)
+{
+    struct node_fixture *n = *state;
+    static uint64_t many[30000];
+    struct mr_feature f = node_table("wide", 7);
+    f.dims[0] = 512;
+    uint32_t table = node_create(n, &f), offsets[2] = {0, 30000};
+    for (uint32_t i = 0; i < 30000; i++) {
+        many[i] = i;
+    }
+    struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 30000, many), mr_tensor_1d(MR_U32, 2, offsets)};
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
+    uint64_t good = node_save(n);
+    uint64_t bad = node_save(n);
+    n->config.memory_limit_mib = 120;
+    n->config.batches_memory_mib = 10;
+    node_restart(n, 1); /* 61 MB, of 94 MiB for tables */
+    uint32_t learnt = make_table(n);
+    assert_int_equal(learn(n, learnt, BATCH(0)), 1);
+    damage_at(n, bad, 20 * (off_t)PS_BLOCK_BYTES + 1000);
+    node_check(node_restore(n, bad), MR_CHECKPOINT_CORRUPT, "core-000.mrc: block 20");
+    check_values(n, learnt, 99); /* it was verified before they went */
+    node_check(node_restore(n, good), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "ps.features"), 1);
+    assert_true(node_value(n, table, 29999) == 7);
 }
 
 static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
@@ -149,6 +197,8 @@ static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
     struct node_fixture *n = *state;
     node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
     struct mr_tensor t = mr_tensor_1d(MR_U8, 0, NULL);
+    node_check(node_restore(n, 0), MR_OUT_OF_MEMORY, "raise memory.limit_mib"); /* and it still refuses */
+    node_check(node_call(n, 0, MR_OP_LOOKUP, 1, NULL, 0), MR_OUT_OF_MEMORY, "half way");
     node_check(node_call(n, 0, MR_OP_SAVE, 0, &t, 1), MR_CHECKPOINT_CORRUPT, "half a checkpoint");
     node_check(node_call(n, 0, MR_OP_ECHO, 0, &t, 1), MR_OK, NULL);
 }
@@ -175,6 +225,8 @@ int main(void)
         TEST(a_start_with_a_damaged_one_fails_when_it_was_asked_for),
         TEST(a_start_drops_what_it_has_of_a_damaged_one),
         TEST(an_empty_node_stays_empty_after_a_damaged_one),
+        TEST(too_little_memory_leaves_an_empty_node_as_it_was),
+        TEST(a_node_without_room_for_both_makes_room),
         TEST(too_little_memory_leaves_a_node_that_refuses_data),
         TEST(half_a_checkpoint_is_not_saved_on_stop),
     };
