@@ -22,7 +22,9 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
     ix->grow_next = 0;
     ix->grow_count = 2;
     ix->bytes = 0;
-    ix->generation = 0;
+    ix->generation = ix->generations_old = 0;
+    ix->marked_only = false;
+    ix->marks = 0;
     ix->untidy_count = 0;
     memset(ix->untidy, 0, sizeof(ix->untidy));
     for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
@@ -108,9 +110,10 @@ static uint32_t rows_max(const struct ps_partition *p)
     return p->buckets == &empty_bucket ? 0 : rows_max_of(p->bucket_count);
 }
 
-/* Put a key into the first free place from its home on; there is one. `pending`: the running cut has still to emit it. */
+/* Put a key into the first free place from its home on; there is one. `pending`: the running cut has still to emit it; `mark`:
+ * its row has changed. 0 or 1. */
 static void place(const struct ps_index *ix, const struct ps_partition *p, uint64_t key, uint64_t hash,
-                  uint32_t row, bool pending)
+                  uint32_t row, uint32_t pending, uint32_t mark)
 {
     struct ps_bucket *b = ps_index_home(ix, hash);
     while ((b->flags & PS_BUCKET_ALL) == PS_BUCKET_ALL) {
@@ -118,11 +121,11 @@ static void place(const struct ps_index *ix, const struct ps_partition *p, uint6
         b = b + 1 == p->buckets + p->bucket_count ? p->buckets : b + 1;
     }
     uint32_t slot = (uint32_t)__builtin_ctz(~b->flags & PS_BUCKET_ALL);
-    uint32_t still = ps_bucket_pending(ix, b);
+    uint32_t still = ps_bucket_pending(ix, b), marks = ps_bucket_marks(ix, b);
     b->keys[slot] = key;
     b->rows[slot] = row;
     b->flags |= 1u << slot;
-    ps_bucket_set_pending(ix, b, still | (uint32_t)pending << slot);
+    ps_bucket_set(ix, b, still | pending << slot, marks | mark << slot);
 }
 
 static void untidy_set(struct ps_index *ix, uint32_t number, bool untidy)
@@ -148,11 +151,11 @@ static __attribute__((cold, noinline)) bool partition_rewrite(struct ps_index *i
     p->bucket_count = bucket_count == 0 ? 1 : bucket_count;
     for (uint32_t i = 0; i < old.bucket_count && old.rows > 0; i++) {
         const struct ps_bucket *b = &old.buckets[i];
-        uint32_t pending = ps_bucket_pending(ix, b);
+        uint32_t pending = ps_bucket_pending(ix, b), marks = ps_bucket_marks(ix, b);
         for (uint32_t slot = 0; slot < PS_BUCKET_KEYS; slot++)
             if ((b->flags >> slot & 1) != 0)
                 place(ix, p, b->keys[slot], ps_key_hash(b->keys[slot], ix->seed), b->rows[slot],
-                      (pending >> slot & 1) != 0);
+                      pending >> slot & 1, marks >> slot & 1);
     }
     buckets_free(ix, &old);
     ix->bytes += bytes;
@@ -212,7 +215,7 @@ static __attribute__((cold, noinline)) void grow_in_turn(struct ps_index *ix)
     }
 }
 
-bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row)
+bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row, bool marked)
 {
     struct ps_partition *p = &ix->partitions[mr_partition_of(hash)];
     if (p->rows >= rows_max(p)) {
@@ -221,9 +224,10 @@ bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t 
     } else if (__builtin_expect(dirt_is_over(ix, p, PS_DIRT_INSERT_SHARE), 0)) {
         (void)partition_rewrite(ix, p, p->bucket_count); /* without memory for it, probes stay long */
     }
-    place(ix, p, key, hash, row, false);
+    place(ix, p, key, hash, row, 0, marked);
     p->rows++;
     ix->rows++;
+    ix->marks += marked;
     if (__builtin_expect(ix->rows * PS_INDEX_LOAD_DEN > ix->places * PS_INDEX_LOAD_NUM, 0))
         grow_in_turn(ix);
     return true;
@@ -253,9 +257,10 @@ void ps_index_remove(struct ps_index *ix, struct ps_place place, uint64_t hash)
     uint32_t number = mr_partition_of(hash), taken = 1u << place.slot;
     struct ps_partition *p = &ix->partitions[number];
     assert((place.bucket->flags & taken) != 0);
-    uint32_t pending = ps_bucket_pending(ix, place.bucket) & ~taken;
+    uint32_t pending = ps_bucket_pending(ix, place.bucket), marks = ps_bucket_marks(ix, place.bucket);
     place.bucket->flags &= ~taken;
-    ps_bucket_set_pending(ix, place.bucket, pending);
+    ps_bucket_set(ix, place.bucket, pending & ~taken, marks & ~taken);
+    ix->marks -= (marks & taken) != 0;
     p->rows--;
     ix->rows--;
     bool others_passed = (place.bucket->flags & PS_BUCKET_OVERFLOW) != 0;
@@ -290,20 +295,34 @@ bool ps_index_maintain(struct ps_index *ix, uint64_t *budget_bytes)
 
 /* ---- cuts ---- */
 
-/* Generations have run out: put every bucket back to generation 0. Once in two million cuts. */
+/* Generations have run out: every bucket is of one before the first. A bucket of the last generation may have marks, which stay; so do
+ * those of older ones, which have none but after a cut that was not whole. */
 static __attribute__((cold)) void generations_restart(struct ps_index *ix)
 {
-    ix->generation = 0;
+    ix->generation = ix->generations_old = 0;
     for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
         struct ps_partition *p = &ix->partitions[i];
         for (uint32_t j = 0; p->buckets != &empty_bucket && j < p->bucket_count; j++)
-            ps_bucket_set_pending(ix, &p->buckets[j], 0);
+            p->buckets[j].flags &= (1u << PS_GENERATION_SHIFT) - 1;
     }
 }
 
-void ps_index_cut_begin(struct ps_index *ix)
+uint64_t ps_index_cut_begin(struct ps_index *ix, bool marked_only)
 {
-    if (ix->generation == PS_GENERATION_MAX)
+    /* They go round. As cuts of all keys leave no bucket with keys behind, only so many others in a row need a restart; a
+     * bucket without keys has no bits to be misread. */
+    if (ix->generations_old == PS_GENERATION_MAX - 1)
         generations_restart(ix);
-    ix->generation++;
+    uint64_t keys = marked_only ? ix->marks : ix->rows;
+    ix->generation = ix->generation == PS_GENERATION_MAX ? 0 : ix->generation + 1;
+    ix->generations_old++;
+    ix->marked_only = marked_only;
+    ix->marks = 0;
+    return keys;
+}
+
+void ps_index_cut_is_whole(struct ps_index *ix)
+{
+    if (!ix->marked_only)
+        ix->generations_old = 0;
 }

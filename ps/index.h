@@ -16,8 +16,13 @@
  * enough. (Flags instead of tombstones: a place is free again at once.)
  *
  * Cut (see ps/table.h): every bucket carries the generation of the last cut that looked at it and a bit per key that is still
- * to be emitted. In a bucket of an older generation all keys are. So a cut begins by counting the generation up, and growing
- * carries the bits over instead of emitting a whole partition.
+ * to be emitted. In a bucket of an older generation all keys are, or, in a cut of changes, those with a mark. So a cut begins
+ * by counting the generation up, and growing carries the bits over instead of emitting a whole partition.
+ *
+ * Marks: a bit per key whose row has changed since the last cut began. Whatever looks at a bucket of an older generation to change its
+ * bits first turns its marks into what is still to be emitted, so marks of this generation are for the next cut.
+ * That holds as long as each cut emits all that it has to; after one that did not, marks say nothing before the next cut of all
+ * keys. Who keeps no marks, sets none.
  *
  * Belongs to one thread.
  */
@@ -39,7 +44,8 @@
 #define PS_BUCKET_KEYS      5u
 #define PS_BUCKET_ALL       ((1u << PS_BUCKET_KEYS) - 1)
 #define PS_BUCKET_OVERFLOW  (1u << 10)
-#define PS_GENERATION_SHIFT 11u
+#define PS_MARK_SHIFT       11u
+#define PS_GENERATION_SHIFT 16u
 #define PS_GENERATION_MAX   ((1u << (32 - PS_GENERATION_SHIFT)) - 1)
 #define PS_INDEX_LOAD_NUM   13u /* of all places of the index, this share is used on average when it is large */
 #define PS_INDEX_LOAD_DEN   16u
@@ -47,7 +53,8 @@
 struct ps_bucket {
     uint64_t keys[PS_BUCKET_KEYS];
     uint32_t rows[PS_BUCKET_KEYS];
-    uint32_t flags; /* bits 0-4 place taken, 5-9 still to be emitted, 10 overflow, 11-31 generation */
+    uint32_t
+        flags; /* bits 0-4 place taken, 5-9 still to be emitted, 10 overflow, 11-15 marks, 16-31 generation */
 };
 static_assert(sizeof(struct ps_bucket) == 64, "a bucket is a cache line");
 
@@ -74,6 +81,9 @@ struct ps_index {
     uint32_t grow_count;      /* to this many buckets */
     uint32_t partitions_used; /* that have buckets */
     uint32_t generation;      /* of the last cut begun */
+    uint32_t generations_old; /* that buckets with keys may still have: 0 when all have this one */
+    bool marked_only;         /* the last cut begun is of keys with marks */
+    uint64_t marks;           /* keys marked since it began */
     uint64_t
         rewrites; /* partitions written anew so far: when it changes, buckets and places may be elsewhere */
     struct ps_partition partitions[MR_PARTITION_COUNT];
@@ -93,9 +103,9 @@ struct ps_place {
 void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed);
 /* Frees all buckets; usable again. No cut may be running. */
 void ps_index_clear(struct ps_index *ix);
-/* Puts in a key that is not there (the caller has looked). Keys added while a cut runs are not part of it. False when
- * memory is used up; nothing is changed then. */
-bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row);
+/* Puts in a key that is not there (the caller has looked), with a mark or without. Keys added while a cut runs are not part of it.
+ * False when memory is used up; nothing is changed then. */
+bool ps_index_insert(struct ps_index *ix, uint64_t key, uint64_t hash, uint32_t row, bool marked);
 /* Bytes that putting in a key of this hash allocates; 0 while its partition has free places. */
 size_t ps_index_insert_bytes(const struct ps_index *ix, uint64_t hash);
 /* Takes out the key at `place`, whose hash this is and whose row number is the caller's again. Emits nothing: see ps_table_row_remove(). Other
@@ -105,8 +115,11 @@ void ps_index_remove(struct ps_index *ix, struct ps_place place, uint64_t hash);
  * budget; takes it off. True when there is more to do. Buckets move; a running cut goes on. A partition for which there is no
  * memory stays as it is until the next removal from it. */
 bool ps_index_maintain(struct ps_index *ix, uint64_t *budget_bytes);
-/* All keys there are now are to be emitted. */
-void ps_index_cut_begin(struct ps_index *ix);
+/* All keys there are now are to be emitted, or those with a mark (the last cut was whole then: all it had to emit was). Takes
+ * all marks away. Returns how many keys it is. */
+uint64_t ps_index_cut_begin(struct ps_index *ix, bool marked_only);
+/* A cut of all keys has emitted them all: no bucket with keys is of an older generation. */
+void ps_index_cut_is_whole(struct ps_index *ix);
 
 /* The bucket in which a probe for `hash` starts. */
 static inline struct ps_bucket *ps_index_home(const struct ps_index *ix, uint64_t hash)
@@ -158,19 +171,51 @@ static inline struct ps_place ps_index_find(const struct ps_index *ix, uint64_t 
     return ps_index_find_from(ix, ps_index_home(ix, hash), key, hash);
 }
 
+static inline bool ps_bucket_is_turned(const struct ps_index *ix, const struct ps_bucket *b)
+{
+    return b->flags >> PS_GENERATION_SHIFT == ix->generation;
+}
+
 /* Bits of the keys in `b` that the running cut has still to emit. */
 static inline uint32_t ps_bucket_pending(const struct ps_index *ix, const struct ps_bucket *b)
 {
-    if (b->flags >> PS_GENERATION_SHIFT != ix->generation)
-        return b->flags & PS_BUCKET_ALL;
-    return b->flags >> PS_BUCKET_KEYS & PS_BUCKET_ALL;
+    if (ps_bucket_is_turned(ix, b))
+        return b->flags >> PS_BUCKET_KEYS & PS_BUCKET_ALL;
+    return (ix->marked_only ? b->flags >> PS_MARK_SHIFT : b->flags) & PS_BUCKET_ALL;
+}
+
+/* Bits of the keys in `b` whose rows have changed since the last cut began. */
+static inline uint32_t ps_bucket_marks(const struct ps_index *ix, const struct ps_bucket *b)
+{
+    return ps_bucket_is_turned(ix, b) ? b->flags >> PS_MARK_SHIFT & PS_BUCKET_ALL : 0;
+}
+
+/* Both. */
+static inline void ps_bucket_set(const struct ps_index *ix, struct ps_bucket *b, uint32_t pending,
+                                 uint32_t marks)
+{
+    b->flags = ix->generation << PS_GENERATION_SHIFT | marks << PS_MARK_SHIFT |
+               (b->flags & (PS_BUCKET_OVERFLOW | PS_BUCKET_ALL)) | pending << PS_BUCKET_KEYS;
 }
 
 /* Say which keys in `b` are still to be emitted. */
 static inline void ps_bucket_set_pending(const struct ps_index *ix, struct ps_bucket *b, uint32_t pending)
 {
-    b->flags = ix->generation << PS_GENERATION_SHIFT | (b->flags & (PS_BUCKET_OVERFLOW | PS_BUCKET_ALL)) |
-               pending << PS_BUCKET_KEYS;
+    ps_bucket_set(ix, b, pending, ps_bucket_marks(ix, b));
+}
+
+/* The row of this key has changed: after the running cut was given it as it was. A bucket is written only with its first
+ * mark of each key. */
+static inline void ps_index_mark(struct ps_index *ix, struct ps_place place)
+{
+    struct ps_bucket *b = place.bucket;
+    uint32_t mark = 1u << place.slot;
+    if (!ps_bucket_is_turned(ix, b))
+        ps_bucket_set(ix, b, ps_bucket_pending(ix, b), 0);
+    if ((b->flags >> PS_MARK_SHIFT & mark) == 0) {
+        b->flags |= mark << PS_MARK_SHIFT;
+        ix->marks++;
+    }
 }
 
 #endif

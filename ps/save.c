@@ -241,7 +241,7 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, uin
         f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
         f->in_cut = true;
         *bytes += ps_table_rows(f->table) * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table));
-        ps_table_cut_begin(f->table, &f->cut);
+        ps_table_cut_begin(f->table, &f->cut, PS_SAVE_FULL);
     }
     return MR_OK;
 }

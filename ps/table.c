@@ -113,14 +113,15 @@ void ps_table_clear(struct ps_table *t)
     ps_sightings_clear(&t->sightings);
     t->evictor = (struct ps_evictor){0};
     t->counters.rows = 0;
+    t->marks_hold = false;
 }
 
 /* False when memory is used up. */
-static bool row_place(struct ps_table *t, uint64_t key, uint64_t hash, uint32_t *row)
+static bool row_place(struct ps_table *t, uint64_t key, uint64_t hash, bool marked, uint32_t *row)
 {
     if (!ps_slabs_take(&t->slabs, row))
         return false;
-    if (ps_index_insert(&t->index, key, hash, *row))
+    if (ps_index_insert(&t->index, key, hash, *row, marked))
         return true;
     ps_slabs_give(&t->slabs, *row);
     return false;
@@ -133,7 +134,7 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
     uint32_t row;
     for (uint32_t evicted = 0;; evicted++) {
         enum ps_limit limit = was_stored ? PS_LIMIT_NONE : ps_table_limit_met(t, hash);
-        if (limit == PS_LIMIT_NONE && row_place(t, key, hash, &row))
+        if (limit == PS_LIMIT_NONE && row_place(t, key, hash, t->keeps_marks && !was_stored, &row))
             break;
         limit = limit == PS_LIMIT_NONE ? PS_LIMIT_MEMORY : limit;
         if (evicted == PS_EVICT_PER_INSERT_MAX || !ps_table_evict_for(t, hash, limit)) {

@@ -182,8 +182,8 @@ uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count);
 bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *budget_bytes);
 
 /* ---- checkpoints: a cut while pushes go on ----
- * Between cut_begin and the last cut_step each row that existed at cut_begin is given to `emit` exactly once, as it was at
- * cut_begin, but for when and how often it was used, which lookups go on counting: by the cursor, or, together with the
+ * Between cut_begin and the last cut_step each row that existed at cut_begin (and has changed since the cut before, in a cut of
+ * changes) is given to `emit` exactly once, as it was at cut_begin, but for when and how often it was used, which lookups go on counting: by the cursor, or, together with the
  * others of its index bucket, just before its first change. Rows made meanwhile are not part of the cut, and making them
  * emits nothing. Neither the table nor its arena may be touched from inside `emit`. */
 #define PS_CUT_EMIT_ROWS_MAX                                                                                 \
@@ -199,14 +199,25 @@ struct ps_cut {
      * eviction that would make it write. NULL: never. */
     bool (*has_room)(void *self, const struct ps_table *t, uint32_t rows);
 };
+enum ps_save_kind {
+    PS_SAVE_FULL, /* every row */
+    PS_SAVE_DELTA, /* rows changed since the last cut: made, pushed to, used (where uses are kept). Not those loaded */
+};
+/* From now on the table marks the rows that change, so that cuts of them can be taken. Before the first row. */
+void ps_table_keep_marks(struct ps_table *t);
+/* All rows were loaded since the table was made or cleared: they count as given out by the last cut. */
+void ps_table_is_as_saved(struct ps_table *t);
+/* A cut of what has changed since the last cut can be begun: marks are kept, and the last cut gave out all it had to. */
+bool ps_table_delta_possible(const struct ps_table *t);
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then optimizer state */
-/* No cut may be running. `cut` is copied. */
-void ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut);
+/* No cut may be running, and one of changes must be possible. `cut` is copied. Rows that change from now on are marked for the next.
+ * Returns how many rows it has. */
+uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind);
 /* Look at up to `bucket_budget` further buckets, of at most PS_CUT_BUCKET_ROWS_MAX rows each, and emit what is left in them;
  * true when the cut is complete (and over). */
 #define PS_CUT_BUCKET_ROWS_MAX 5u
 bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
-/* Emits nothing more. Fine when none is running. */
+/* Emits nothing more; the next cut must be of every row. Fine when none is running. */
 void ps_table_cut_abort(struct ps_table *t);
 bool ps_table_cut_running(const struct ps_table *t);
 /* Most rows that one push (or load) of key_count keys can make `emit` write: what must be free before it may run. 0 when no
@@ -221,10 +232,10 @@ uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
  * next. Answers of lookups, and the rows of a running cut, stay the same. */
 bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
 
-/* Restore: put a stored row in its place (replaces), also beyond the table's own limits; then LRU and LFU bring the table back
+/* Restore: put a stored row in its place (replaces), not as a change, also beyond the table's own limits; then LRU and LFU bring the table back
  * to them little by little. MR_OUT_OF_MEMORY: the node's limit is reached, and no row goes for this one. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
-/* Drop all rows. No cut may be running. */
+/* Drop all rows. No cut may be running; the next one must be of every row. */
 void ps_table_clear(struct ps_table *t);
 
 #endif

@@ -44,15 +44,33 @@ void ps_table_cut_before_change(struct ps_table *t, struct ps_place place)
     batch_emit(t, &batch);
 }
 
-void ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut)
+void ps_table_keep_marks(struct ps_table *t)
 {
-    assert(!t->cut_running);
+    assert(t->index.rows == 0);
+    t->keeps_marks = t->marks_hold = true;
+}
+
+void ps_table_is_as_saved(struct ps_table *t)
+{
+    assert(t->index.marks == 0);
+    t->marks_hold = true;
+}
+
+bool ps_table_delta_possible(const struct ps_table *t)
+{
+    return t->keeps_marks && t->marks_hold && !t->cut_running;
+}
+
+uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind)
+{
+    assert(!t->cut_running && (kind == PS_SAVE_FULL || ps_table_delta_possible(t)));
     t->cut_running = true;
+    t->marks_hold = true;
     t->cut = *cut;
     t->cut_partition = t->cut_bucket = 0;
     t->cut_rewrites = t->index.upkeep[0].rewrites;
-    t->cut_rows_left = t->index.rows;
-    ps_index_cut_begin(&t->index);
+    t->cut_rows_left = ps_index_cut_begin(&t->index, kind == PS_SAVE_DELTA);
+    return t->cut_rows_left;
 }
 
 /* The cursor's next bucket; NULL behind the last. */
@@ -89,13 +107,17 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
             batch_emit(t, &batch);
     }
     batch_emit(t, &batch);
-    if (t->cut_rows_left == 0)
+    if (t->cut_rows_left == 0) {
         t->cut_running = false;
+        ps_index_cut_is_whole(&t->index);
+    }
     return !t->cut_running;
 }
 
 void ps_table_cut_abort(struct ps_table *t)
 {
+    if (t->cut_running)
+        t->marks_hold = false;
     t->cut_running = false;
     t->cut_rows_left = 0;
 }

@@ -53,6 +53,8 @@ struct ps_table {
     struct ps_slabs slabs;
     struct ps_table_counters counters;
 
+    bool keeps_marks; /* rows that change are marked */
+    bool marks_hold;  /* and all that have changed since the last cut are */
     bool cut_running;
     bool may_emit; /* the call under way is none that was promised room: evictions may ask for it */
     struct ps_cut cut;
@@ -82,6 +84,12 @@ bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit);
 void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
 /* Before a row is changed while a cut runs: emit its bucket unless that has been done. */
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
+/* A row has been, or is about to be, changed: the next cut of changes has it. Behind the former. */
+static inline void ps_table_mark(struct ps_table *t, struct ps_place place)
+{
+    if (t->keeps_marks)
+        ps_index_mark(&t->index, place);
+}
 
 /* A row's first values, in the table's type. */
 void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row);

@@ -60,8 +60,10 @@ static inline void group_seek(const struct ps_table *t, struct lookup *l, uint32
 static inline const void *row_take(struct ps_table *t, const struct lookup *l, struct ps_place place)
 {
     void *row = ps_table_row(t, place);
-    if (l->stamps)
+    if (l->stamps) {
+        ps_table_mark(t, place);
         ps_row_used(&t->use, row);
+    }
     return row;
 }
 
@@ -254,8 +256,10 @@ static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink
     struct ps_place place = ps_index_find(&t->index, key, hash);
     if (l->insert && ps_table_stamps(t)) {
         ps_row_use_advance(&t->use, 1);
-        if (place.bucket != NULL)
+        if (place.bucket != NULL) {
+            ps_table_mark(t, place);
             ps_row_used(&t->use, ps_table_row(t, place));
+        }
     }
     const void *row = __builtin_expect(place.bucket != NULL, 1)
                           ? ps_table_row(t, place)

@@ -34,6 +34,7 @@ static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct
 {
     if (__builtin_expect(t->cut_running, 0))
         ps_table_cut_before_change(t, place);
+    ps_table_mark(t, place);
     float *row = ps_table_row(t, place);
     ps_row_prefetch(t, row, t->layout.bytes);
     if (!is_new && ps_table_stamps(t)) /* a new row was stamped when it was made */

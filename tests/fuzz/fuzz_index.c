@@ -1,4 +1,4 @@
-/* Any bytes as operations on an index: keys that come, go and are looked for, cuts, upkeep; beside a plain list of what is
+/* Any bytes as operations on an index: keys that come, go, are looked for and marked, cuts of all and of the marked, upkeep; beside a plain list of what is
  * there. The keys lie in two partitions, so that these grow, overflow, wrap and shrink again.
  *
  * An input is one byte of settings, then pairs: what to do, and with which key. */
@@ -14,7 +14,7 @@
 
 struct entry {
     uint64_t key, hash;
-    bool there, pending;
+    bool there, pending, marked;
     uint32_t row;
 };
 
@@ -48,6 +48,7 @@ static struct ps_place find(const struct ps_index *ix, const struct entry *e)
     if (place.bucket != NULL) {
         FUZZ_ASSERT(place.bucket->keys[place.slot] == e->key && place.bucket->rows[place.slot] == e->row);
         FUZZ_ASSERT((ps_bucket_pending(ix, place.bucket) >> place.slot & 1) == e->pending);
+        FUZZ_ASSERT((ps_bucket_marks(ix, place.bucket) >> place.slot & 1) == e->marked);
     }
     return place;
 }
@@ -56,9 +57,10 @@ static void insert(struct ps_index *ix, struct list *list, struct entry *e, uint
 {
     if (e->there)
         return;
-    FUZZ_ASSERT(ps_index_insert(ix, e->key, e->hash, row));
+    FUZZ_ASSERT(ps_index_insert(ix, e->key, e->hash, row, row % 2 != 0));
     e->there = true;
     e->pending = false;
+    e->marked = row % 2 != 0;
     e->row = row;
     list->count++;
 }
@@ -69,7 +71,7 @@ static void remove_key(struct ps_index *ix, struct list *list, struct entry *e)
     if (place.bucket == NULL)
         return;
     ps_index_remove(ix, place, e->hash);
-    e->there = false;
+    e->there = e->pending = e->marked = false;
     list->count--;
 }
 
@@ -93,18 +95,47 @@ static void emit_bucket(struct ps_index *ix, struct list *list, const struct ent
     ps_bucket_set_pending(ix, b, 0);
 }
 
-static void cut_begin(struct ps_index *ix, struct list *list)
+static void mark(struct ps_index *ix, struct list *list, const struct entry *e)
 {
-    ps_index_cut_begin(ix);
+    struct ps_place place = find(ix, e);
+    if (place.bucket == NULL)
+        return;
+    ps_index_mark(ix, place);
+    entry_of(list, e->key)->marked = true;
+}
+
+static uint32_t count_pending(const struct list *list)
+{
+    uint32_t count = 0;
     for (uint32_t i = 0; i < KEYS; i++)
-        list->entries[i].pending = list->entries[i].there;
+        count += list->entries[i].pending;
+    return count;
+}
+
+/* Of the marked, if the last cut is through. */
+static void cut_begin(struct ps_index *ix, struct list *list, bool marked_only)
+{
+    if (count_pending(list) == 0)
+        ps_index_cut_is_whole(ix);
+    else
+        marked_only = false;
+    uint64_t keys = ps_index_cut_begin(ix, marked_only);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        struct entry *e = &list->entries[i];
+        e->pending = e->there && (!marked_only || e->marked);
+        e->marked = false;
+    }
+    FUZZ_ASSERT(keys == count_pending(list));
 }
 
 static void check_keys(const struct ps_index *ix, const struct list *list)
 {
     for (uint32_t i = 0; i < KEYS; i++)
         (void)find(ix, &list->entries[i]);
-    FUZZ_ASSERT(ix->rows == list->count);
+    uint32_t marks = 0;
+    for (uint32_t i = 0; i < KEYS; i++)
+        marks += list->entries[i].marked;
+    FUZZ_ASSERT(ix->rows == list->count && ix->marks == marks);
 }
 
 static void check_all(const struct ps_index *ix, const struct list *list)
@@ -139,11 +170,13 @@ static void operation(struct ps_index *ix, struct list *list, uint8_t what, uint
             remove_key(ix, list, &list->entries[(which + i) % KEYS]);
         break;
     case 2:
-        cut_begin(ix, list);
+        cut_begin(ix, list, which % 2 != 0);
         break;
     case 3:
     case 4:
         emit_bucket(ix, list, e);
+        if (what % 16 == 4)
+            mark(ix, list, e);
         break;
     case 5:
     case 6:
@@ -151,8 +184,10 @@ static void operation(struct ps_index *ix, struct list *list, uint8_t what, uint
         break;
     case 7:
     case 8:
-    case 9:
         (void)find(ix, e);
+        break;
+    case 9:
+        mark(ix, list, e);
         break;
     case 10:
         check_keys(ix, list);
@@ -177,7 +212,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     choose_keys(&list);
     ps_index_init(&ix, arena, SEED);
     if (bytes > 0 && data[0] % 2 != 0) /* the cut's generations run out soon */
-        ix.generation = PS_GENERATION_MAX - data[0] / 2u % 8;
+        ix.generation = ix.generations_old = PS_GENERATION_MAX - data[0] / 2u % 8;
+    if (bytes > 0 && data[0] % 4 == 2) /* or go round */
+        ix.generation = PS_GENERATION_MAX - data[0] / 4u % 8;
     for (size_t i = 1; i + 1 < bytes; i += 2)
         operation(&ix, &list, data[i], data[i + 1]);
     check_all(&ix, &list);

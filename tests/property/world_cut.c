@@ -33,7 +33,7 @@ static void cut_begin(struct world *w, struct subject *s)
     struct ps_cut cut = {.self = s, .emit = emit, .has_room = has_room};
     model_copy(&s->snapshot, &s->model);
     s->cut_left = s->model.row_count;
-    ps_table_cut_begin(s->table, &cut);
+    ps_table_cut_begin(s->table, &cut, PS_SAVE_FULL);
 }
 
 void world_cut_end(struct subject *s)

@@ -211,7 +211,7 @@ void model_check(const struct model *m, struct ps_table *t)
     struct check check = {.model = m};
     struct ps_cut cut = {.self = &check, .emit = check_row};
     assert_int_equal(ps_table_rows(t), m->row_count);
-    ps_table_cut_begin(t, &cut);
+    ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
     while (!ps_table_cut_step(t, 1000)) {
     }
     assert_int_equal(check.rows, m->row_count);

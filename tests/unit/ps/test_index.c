@@ -33,7 +33,7 @@ static int tear_down(void **state)
 
 static bool insert(struct ps_index *ix, uint64_t key, uint32_t row)
 {
-    return ps_index_insert(ix, key, ps_key_hash(key, ix->seed), row);
+    return ps_index_insert(ix, key, ps_key_hash(key, ix->seed), row, false);
 }
 
 /* The key's row number, UINT32_MAX when it is not there. */
@@ -182,7 +182,7 @@ static void test_a_cut_holds_the_keys_there_are_through_growth(void **state)
     uint64_t pending;
     for (uint32_t i = 0; i < 20000; i++)
         assert_true(insert(&f->ix, i, i));
-    ps_index_cut_begin(&f->ix);
+    ps_index_cut_begin(&f->ix, false);
     for (uint32_t i = 20000; i < 90000; i++)
         assert_true(insert(&f->ix, i, i));
     count_pending(&f->ix, &pending);
@@ -191,7 +191,7 @@ static void test_a_cut_holds_the_keys_there_are_through_growth(void **state)
         struct ps_place place = ps_index_find(&f->ix, i, ps_key_hash(i, f->ix.seed));
         assert_int_equal(ps_bucket_pending(&f->ix, place.bucket) >> place.slot & 1, i < 20000);
     }
-    ps_index_cut_begin(&f->ix);
+    ps_index_cut_begin(&f->ix, false);
     count_pending(&f->ix, &pending);
     assert_int_equal(pending, 90000);
 }
@@ -311,7 +311,7 @@ static void test_a_cut_goes_on_through_removals_and_upkeep(void **state)
     uint64_t pending;
     for (uint32_t i = 0; i < COUNT; i++)
         assert_true(insert(&f->ix, i, i));
-    ps_index_cut_begin(&f->ix);
+    ps_index_cut_begin(&f->ix, false);
     for (uint32_t i = 0; i < COUNT; i += 2)
         remove_key(&f->ix, i);
     for (uint32_t i = COUNT; i < COUNT + 100; i++)
@@ -329,19 +329,128 @@ static void test_a_cut_goes_on_through_removals_and_upkeep(void **state)
     }
 }
 
+static struct ps_place place_of(struct ps_index *ix, uint64_t key)
+{
+    return ps_index_find(ix, key, ps_key_hash(key, ix->seed));
+}
+
+static bool is_pending(struct ps_index *ix, uint64_t key)
+{
+    struct ps_place place = place_of(ix, key);
+    return (ps_bucket_pending(ix, place.bucket) >> place.slot & 1) != 0;
+}
+
+static bool is_marked(struct ps_index *ix, uint64_t key)
+{
+    struct ps_place place = place_of(ix, key);
+    return (ps_bucket_marks(ix, place.bucket) >> place.slot & 1) != 0;
+}
+
+/* All that there is to emit is. */
+static void emit_all(struct ps_index *ix)
+{
+    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++)
+        for (uint32_t j = 0; ix->partitions[i].rows > 0 && j < ix->partitions[i].bucket_count; j++)
+            ps_bucket_set_pending(ix, &ix->partitions[i].buckets[j], 0);
+    ps_index_cut_is_whole(ix);
+}
+
+/* Rows that change while a cut of marks runs are of the next one; marks and what is pending go with keys that move. */
+static void test_marks_go_through_cuts_growth_and_removals(void **state)
+{
+    enum { COUNT = 20000, MORE = 60000 };
+    struct fixture *f = *state;
+    struct ps_index *ix = &f->ix;
+    uint64_t pending;
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_true(ps_index_insert(ix, i, ps_key_hash(i, ix->seed), i, i % 2 == 0));
+    assert_int_equal(ix->marks, COUNT / 2);
+    ps_index_mark(ix, place_of(ix, 1));
+    ps_index_mark(ix, place_of(ix, 1));
+    assert_int_equal(ix->marks, COUNT / 2 + 1);
+    remove_key(ix, 1);
+    assert_int_equal(ps_index_cut_begin(ix, true), COUNT / 2);
+    assert_int_equal(ix->marks, 0);
+    for (uint32_t i = 0; i < COUNT; i += 7)
+        if (i != 1)
+            ps_index_mark(ix, place_of(ix, i));
+    for (uint32_t i = COUNT; i < MORE; i++) /* partitions grow */
+        assert_true(ps_index_insert(ix, i, ps_key_hash(i, ix->seed), i, true));
+    for (uint32_t i = 0; i < COUNT; i += 3)
+        if (i != 1)
+            remove_key(ix, i);
+    maintain_to_the_end(ix);
+    uint64_t marks = 0, left = 0;
+    for (uint32_t i = 0; i < MORE; i++) {
+        if (i == 1 || (i < COUNT && i % 3 == 0))
+            continue;
+        assert_int_equal(is_pending(ix, i), i < COUNT && i % 2 == 0);
+        assert_int_equal(is_marked(ix, i), i >= COUNT || i % 7 == 0);
+        marks += i >= COUNT || i % 7 == 0;
+        left += i < COUNT && i % 2 == 0;
+    }
+    count_pending(ix, &pending);
+    assert_int_equal(pending, left);
+    assert_int_equal(ix->marks, marks);
+    emit_all(ix);
+    assert_int_equal(ps_index_cut_begin(ix, true), marks);
+    count_pending(ix, &pending);
+    assert_int_equal(pending, marks);
+}
+
+/* A cut of all keys takes the marks, also those of buckets that it has not come to. */
+static void test_a_cut_of_all_takes_the_marks(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_index *ix = &f->ix;
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_true(ps_index_insert(ix, i, ps_key_hash(i, ix->seed), i, true));
+    assert_int_equal(ps_index_cut_begin(ix, false), 1000);
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_true(is_pending(ix, i) && !is_marked(ix, i));
+    ps_index_mark(ix, place_of(ix, 5));
+    assert_true(is_pending(ix, 5) && is_marked(ix, 5));
+    emit_all(ix);
+    assert_int_equal(ps_index_cut_begin(ix, true), 1);
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_int_equal(is_pending(ix, i), i == 5);
+}
+
+/* Buckets of a cut of all keys stay as they are through as many cuts of marks as there are generations. */
+static void test_generations_go_round(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_index *ix = &f->ix;
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_true(insert(ix, i, i));
+    (void)ps_index_cut_begin(ix, false);
+    emit_all(ix);
+    for (uint32_t cut = 0; cut < 3 * PS_GENERATION_MAX; cut++) {
+        ps_index_mark(ix, place_of(ix, cut % 500));
+        assert_int_equal(ps_index_cut_begin(ix, true), 1);
+        assert_true(is_pending(ix, cut % 500) && !is_pending(ix, (cut + 1) % 500) && !is_pending(ix, 700));
+        ps_bucket_set_pending(ix, place_of(ix, cut % 500).bucket, 0);
+        ps_index_cut_is_whole(ix);
+    }
+    ps_index_mark(ix, place_of(ix, 800));
+    (void)ps_index_cut_begin(ix, true);
+    uint64_t pending;
+    count_pending(ix, &pending);
+    assert_int_equal(pending, 1);
+}
+
 static void test_generations_start_again(void **state)
 {
     struct fixture *f = *state;
     uint64_t pending;
     for (uint32_t i = 0; i < 1000; i++)
         assert_true(insert(&f->ix, i, i));
-    ps_index_cut_begin(&f->ix);
-    for (uint32_t i = 0; i < 500; i++) {
-        struct ps_place place = ps_index_find(&f->ix, i, ps_key_hash(i, f->ix.seed));
-        ps_bucket_set_pending(&f->ix, place.bucket, 0);
-    }
-    f->ix.generation = PS_GENERATION_MAX; /* as after two million cuts */
-    ps_index_cut_begin(&f->ix);
+    ps_index_cut_begin(&f->ix, false);
+    for (uint32_t i = 0; i < 500; i++)
+        ps_bucket_set_pending(&f->ix, place_of(&f->ix, i).bucket, 0);
+    f->ix.generation = 17;
+    f->ix.generations_old = PS_GENERATION_MAX - 1; /* as after so many cuts that were not whole */
+    ps_index_cut_begin(&f->ix, false);
     assert_int_equal(f->ix.generation, 1);
     count_pending(&f->ix, &pending);
     assert_int_equal(pending, 1000);
@@ -364,6 +473,9 @@ int main(void)
         WITH_INDEX(test_removing_most_keys_gives_the_memory_back),
         WITH_INDEX(test_flags_of_no_use_are_cleared),
         WITH_INDEX(test_a_cut_goes_on_through_removals_and_upkeep),
+        WITH_INDEX(test_marks_go_through_cuts_growth_and_removals),
+        WITH_INDEX(test_a_cut_of_all_takes_the_marks),
+        WITH_INDEX(test_generations_go_round),
         WITH_INDEX(test_generations_start_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -183,7 +183,7 @@ static void a_push_that_makes_a_row_is_one_use(void **state)
     struct ps_row_layout layout = ps_row_layout_of(&f, DIM);
     for (uint32_t pushes = 1; pushes <= 3; pushes++) {
         push_inserting(t, 7);
-        ps_table_cut_begin(t, &(struct ps_cut){.self = &layout, .emit = check_uses});
+        ps_table_cut_begin(t, &(struct ps_cut){.self = &layout, .emit = check_uses}, PS_SAVE_FULL);
         expect_value(check_uses, uses, pushes * PS_LFU_USE);
         assert_true(ps_table_cut_step(t, UINT32_MAX));
     }

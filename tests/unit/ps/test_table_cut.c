@@ -113,7 +113,7 @@ static void cut_start(struct fixture *f)
     f->emitted = calloc(f->snapshot.row_count + 1, sizeof(bool));
     assert_non_null(f->emitted);
     f->emitted_count = 0;
-    ps_table_cut_begin(f->table, &cut);
+    ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL);
     assert_true(ps_table_cut_running(f->table));
 }
 

@@ -373,7 +373,7 @@ static void check_cut(bool room)
     struct ps_table *t = fixture_table(&f, arena);
     for (uint64_t key = 0; key < KEYS; key++)
         look_up(t, key);
-    ps_table_cut_begin(t, &cut);
+    ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
     look_up(t, 777777); /* no row has been written yet */
     assert_int_equal(ps_table_counters(t)->rows_refused, !room);
     assert_int_equal(check->count > 0, room);
@@ -411,7 +411,7 @@ static void rows_over_age_wait_for_the_cut(void **state)
     ps_table_set_now(t, 100, 0);
     for (uint64_t key = 0; key < KEYS; key++)
         look_up(t, key);
-    ps_table_cut_begin(t, &cut);
+    ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
     for (uint32_t now = 101; !ps_table_cut_step(t, 50); now++) {
         ps_table_set_now(t, now, 0);
         evict_all_due(t);

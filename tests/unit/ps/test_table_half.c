@@ -138,7 +138,7 @@ static void check_row(void *self, struct ps_table *t, const uint64_t *keys, cons
 static void check_rows(struct half_model *m, struct ps_table *t)
 {
     struct ps_cut cut = {.self = m, .emit = check_row};
-    ps_table_cut_begin(t, &cut);
+    ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
     while (!ps_table_cut_step(t, 1000)) {
     }
 }
@@ -326,7 +326,7 @@ static void loaded_rows_go_on_as_before(void **state)
         if (turn == 2) {
             struct copy copy = {.to = other};
             struct ps_cut cut = {.self = &copy, .emit = load_rows};
-            ps_table_cut_begin(t, &cut);
+            ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
             while (!ps_table_cut_step(t, 1000)) {
             }
         }

@@ -152,7 +152,7 @@ static void test_rows_go_as_by_hand_also_through_a_checkpoint(void **state)
         struct ps_table *restored = fixture_table(&w.feature, arena);
         struct copy copy = {.world = &w, .to = restored};
         struct ps_cut cut = {.self = &copy, .emit = copy_rows};
-        ps_table_cut_begin(w.table, &cut);
+        ps_table_cut_begin(w.table, &cut, PS_SAVE_FULL);
         while (!ps_table_cut_step(w.table, 64)) {
         }
         assert_int_equal(copy.count, KEYS);

@@ -1,0 +1,294 @@
+/* Cuts of what has changed, one on the other: what they gave out together is the table as it was at the last of them. */
+#include <stdlib.h>
+#include <string.h>
+#include "ps/table_internal.h"
+#include "table_fixture.h"
+
+#define DIM      3u
+#define UNIVERSE 1500u
+#define CALL_MAX 100u
+
+struct fixture {
+    struct ps_arena *arena;
+    struct ps_table *table;
+    struct model model;
+    uint64_t rng;
+    struct model snapshot; /* at the last cut's begin */
+    struct model image;    /* of what cuts gave out */
+    uint64_t emitted;
+};
+
+static void open_table(struct fixture *f, const struct mr_feature *feature)
+{
+    f->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    assert_non_null(f->arena);
+    f->table = fixture_table(feature, f->arena);
+    ps_table_keep_marks(f->table);
+    model_init(&f->model, feature);
+    model_init(&f->snapshot, feature);
+    model_init(&f->image, feature);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct mr_feature feature = fixture_adagrad(DIM);
+    assert_non_null(f);
+    open_table(f, &feature);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    ps_table_destroy(f->table);
+    ps_arena_destroy(f->arena);
+    model_free(&f->model);
+    model_free(&f->snapshot);
+    model_free(&f->image);
+    free(f);
+    return 0;
+}
+
+static uint64_t random_key(struct fixture *f)
+{
+    static const uint64_t extremes[] = {0, UINT64_MAX, UINT64_MAX - 1, 1};
+    uint32_t n = random_below(&f->rng, UNIVERSE);
+    return n < 4 ? extremes[n] : n * 0x9e3779b97f4a7c15u;
+}
+
+static void lookup(struct fixture *f, uint32_t count, bool insert)
+{
+    uint64_t keys[CALL_MAX] = {0};
+    float out[CALL_MAX * DIM], expected[DIM];
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = random_key(f);
+    ps_table_lookup(f->table, keys, count, insert, out);
+    for (uint32_t i = 0; i < count; i++) {
+        model_lookup(&f->model, keys[i], insert, expected);
+        assert_memory_equal(out + i * DIM, expected, sizeof(expected));
+    }
+}
+
+static void push(struct fixture *f, uint32_t count)
+{
+    uint64_t keys[CALL_MAX] = {0};
+    float gradients[CALL_MAX * DIM];
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = random_key(f);
+    for (uint32_t i = 0; i < count * DIM; i++)
+        gradients[i] = random_float(&f->rng);
+    ps_table_push(f->table, keys, count, gradients);
+    (void)model_push(&f->model, keys, count, gradients);
+}
+
+static void anything(struct fixture *f)
+{
+    switch (random_below(&f->rng, 5)) {
+    case 0:
+        lookup(f, 1 + random_below(&f->rng, 20), true);
+        break;
+    case 1:
+        lookup(f, 1 + random_below(&f->rng, CALL_MAX - 1), false);
+        break;
+    case 2:
+        ps_table_maintain(f->table, random_below(&f->rng, 3000));
+        break;
+    default:
+        push(f, 1 + random_below(&f->rng, 10));
+    }
+}
+
+static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                 uint32_t count)
+{
+    struct fixture *f = self;
+    float ignored[DIM];
+    for (uint32_t i = 0; i < count; i++) {
+        const float *as_it_was = model_find(&f->snapshot, keys[i]);
+        assert_non_null(as_it_was);
+        assert_memory_equal(rows[i], as_it_was, ps_table_stored_row_bytes(t));
+        model_lookup(&f->image, keys[i], true, ignored);
+        memcpy(model_find(&f->image, keys[i]), rows[i], ps_table_stored_row_bytes(t));
+    }
+    f->emitted += count;
+}
+
+static uint64_t cut_begin(struct fixture *f, enum ps_save_kind kind)
+{
+    struct ps_cut cut = {.self = f, .emit = emit};
+    model_free(&f->snapshot);
+    model_copy(&f->snapshot, &f->model);
+    if (kind == PS_SAVE_FULL) {
+        struct mr_feature feature = *ps_table_feature(f->table);
+        model_free(&f->image);
+        model_init(&f->image, &feature);
+    }
+    f->emitted = 0;
+    return ps_table_cut_begin(f->table, &cut, kind);
+}
+
+/* The image is the snapshot. */
+static void check_image(struct fixture *f)
+{
+    assert_int_equal(f->image.row_count, f->snapshot.row_count);
+    for (uint32_t i = 0; i < f->snapshot.row_count; i++) {
+        const float *row = model_find(&f->image, f->snapshot.rows[i].key);
+        assert_non_null(row);
+        assert_memory_equal(row, f->snapshot.rows[i].stored, ps_table_stored_row_bytes(f->table));
+    }
+}
+
+static void cut_to_the_end(struct fixture *f)
+{
+    while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 400)))
+        if (random_below(&f->rng, 3) == 0)
+            anything(f);
+}
+
+static void test_a_chain_is_the_table(void **state)
+{
+    struct fixture *f = *state;
+    f->rng = fixture_seed("chain");
+    for (uint32_t cut = 0; cut < 60; cut++) {
+        for (uint32_t i = random_below(&f->rng, 12); i > 0; i--)
+            anything(f);
+        bool full = !ps_table_delta_possible(f->table) || random_below(&f->rng, 10) == 0;
+        uint64_t rows = cut_begin(f, full ? PS_SAVE_FULL : PS_SAVE_DELTA);
+        if (random_below(&f->rng, 8) == 0) {
+            (void)ps_table_cut_step(f->table, 1 + random_below(&f->rng, 2000));
+            anything(f);
+            bool whole = !ps_table_cut_running(f->table);
+            ps_table_cut_abort(f->table);
+            assert_int_equal(ps_table_delta_possible(f->table), whole);
+            continue;
+        }
+        cut_to_the_end(f);
+        assert_int_equal(f->emitted, rows);
+        check_image(f);
+    }
+    model_check(&f->model, f->table);
+}
+
+/* What was not touched does not come again; what changes while a cut runs is in the next one, whether it was given out or not. */
+static void test_a_delta_has_what_changed(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t keys[3] = {5, 6, 7};
+    float out[3 * DIM], gradients[3 * DIM] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    f->rng = 1;
+    assert_true(ps_table_delta_possible(f->table)); /* nothing has been lost yet */
+    for (uint32_t i = 0; i < 30; i++)
+        lookup(f, CALL_MAX, true);
+    ps_table_lookup(f->table, keys, 3, true, out);
+    for (uint32_t i = 0; i < 3; i++)
+        model_lookup(&f->model, keys[i], true, out);
+    assert_int_equal(cut_begin(f, PS_SAVE_DELTA), f->model.row_count);
+    while (!ps_table_cut_step(f->table, 100)) {
+    }
+    assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 0);
+    assert_true(ps_table_cut_step(f->table, 1));
+    assert_int_equal(f->emitted, 0);
+
+    ps_table_push(f->table, keys, 2, gradients);
+    (void)model_push(&f->model, keys, 2, gradients);
+    ps_table_lookup(f->table, keys, 3, true, out); /* this table keeps no uses: nothing changes */
+    assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 2);
+    ps_table_push(f->table, keys + 1, 2, gradients); /* one of the cut, and one that is not */
+    assert_in_range(f->emitted, 1, 2);
+    (void)model_push(&f->model, keys + 1, 2, gradients);
+    while (!ps_table_cut_step(f->table, 100)) {
+    }
+    assert_int_equal(f->emitted, 2);
+    assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 2);
+    while (!ps_table_cut_step(f->table, 100)) {
+    }
+    check_image(f);
+}
+
+static void emit_nothing(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                         uint32_t count)
+{
+    struct fixture *f = self;
+    f->emitted += count;
+}
+
+static uint64_t rows_of_delta(struct fixture *f)
+{
+    struct ps_cut cut = {.self = f, .emit = emit_nothing};
+    f->emitted = 0;
+    uint64_t rows = ps_table_cut_begin(f->table, &cut, PS_SAVE_DELTA);
+    while (!ps_table_cut_step(f->table, 100)) {
+    }
+    assert_int_equal(f->emitted, rows);
+    return rows;
+}
+
+static void test_uses_are_changes_where_they_are_kept(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_feature feature = fixture_adagrad(DIM);
+    tear_down(state);
+    feature.eviction = MR_EVICT_LRU;
+    *state = f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    open_table(f, &feature);
+    uint64_t keys[CALL_MAX], one = 42;
+    float out[CALL_MAX * DIM];
+    for (uint32_t i = 0; i < CALL_MAX; i++)
+        keys[i] = i;
+    ps_table_lookup(f->table, keys, CALL_MAX, true, out);
+    assert_int_equal(rows_of_delta(f), CALL_MAX);
+    ps_table_lookup(f->table, &one, 1, true, out);
+    assert_int_equal(rows_of_delta(f), 1);
+    ps_table_lookup(f->table, keys, CALL_MAX, false, out); /* read only */
+    assert_int_equal(rows_of_delta(f), 0);
+    ps_table_lookup(f->table, keys, CALL_MAX, true, out);
+    assert_int_equal(rows_of_delta(f), CALL_MAX);
+}
+
+static void test_loaded_rows_are_as_saved(void **state)
+{
+    struct fixture *f = *state;
+    float stored[2 * DIM] = {1, 2, 3, 4, 5, 6}, out[DIM];
+    uint64_t key = 9;
+    ps_table_clear(f->table);
+    assert_false(ps_table_delta_possible(f->table));
+    assert_int_equal(ps_table_load(f->table, 8, (const uint8_t *)stored), MR_OK);
+    assert_int_equal(ps_table_load(f->table, 8, (const uint8_t *)stored), MR_OK);
+    ps_table_is_as_saved(f->table);
+    assert_true(ps_table_delta_possible(f->table));
+    ps_table_lookup(f->table, &key, 1, true, out);
+    model_lookup(&f->model, key, true, out);
+    assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 1);
+    assert_true(ps_table_cut_step(f->table, UINT32_MAX));
+    check_image(f);
+}
+
+static void test_without_marks_there_is_no_delta(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_feature feature = fixture_adagrad(DIM);
+    struct ps_table *t = fixture_table(&feature, f->arena);
+    uint64_t key = 9;
+    float out[DIM];
+    ps_table_lookup(t, &key, 1, true, out);
+    ps_table_push(t, &key, 1, out);
+    assert_int_equal(t->index.marks, 0);
+    assert_false(ps_table_delta_possible(t));
+    ps_table_destroy(t);
+}
+
+int main(void)
+{
+#define WITH_TABLE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_TABLE(test_a_chain_is_the_table),
+        WITH_TABLE(test_a_delta_has_what_changed),
+        WITH_TABLE(test_uses_are_changes_where_they_are_kept),
+        WITH_TABLE(test_loaded_rows_are_as_saved),
+        WITH_TABLE(test_without_marks_there_is_no_delta),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
