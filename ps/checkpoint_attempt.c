@@ -34,13 +34,15 @@ static int make_base(const struct ps_attempt *a, char text[PS_TEXT_BYTES])
 {
     const struct ps_store *s = a->store;
     int error = s->make_directory(s->self, a->directory);
-    if (error == -EEXIST)
-        return 0;
-    if (error != 0)
+    const bool existed = error == -EEXIST;
+    if (error != 0 && !existed)
         return fail(text, "make directory", a->directory, error);
+    /* Also when it was there: whoever made it may have died, or failed, before its name was on disk. */
     char parent[PS_PATH_BYTES];
     parent_of(a->directory, parent);
     error = s->sync_directory(s->self, parent);
+    if (error == -EACCES && existed)
+        return 0;
     return error != 0 ? fail(text, "fsync of", parent, error) : 0;
 }
 
@@ -183,6 +185,17 @@ int ps_attempt_publish(struct ps_attempt *a, char text[PS_TEXT_BYTES])
     return error != 0 ? fail(text, "fsync of", a->directory, error) : 0;
 }
 
+/* Out of sight first, and on disk so: what a power failure leaves of it must not look like a damaged checkpoint. The MANIFEST goes
+ * before all else: without it what remains is no checkpoint, should removing stop half-way. */
+static void remove_failed(const struct ps_attempt *a)
+{
+    const struct ps_store *s = a->store;
+    bool hidden = !a->renamed || s->rename(s->self, a->published, a->temporary) == 0;
+    if (a->renamed && hidden)
+        (void)s->sync_directory(s->self, a->directory);
+    (void)ps_store_remove_tree(s, hidden ? a->temporary : a->published, PS_MANIFEST_NAME);
+}
+
 void ps_attempt_end(struct ps_attempt *a, bool published)
 {
     for (uint32_t core = 0; core < MR_CORE_MAX; core++) {
@@ -190,9 +203,8 @@ void ps_attempt_end(struct ps_attempt *a, bool published)
             (void)a->store->close(a->files[core]);
         a->files[core] = NULL;
     }
-    /* The MANIFEST goes first: without it what remains is no checkpoint, should removing stop half-way. */
     if (a->made && !published)
-        (void)ps_store_remove_tree(a->store, a->renamed ? a->published : a->temporary, PS_MANIFEST_NAME);
+        remove_failed(a);
     a->made = false;
     if (a->claimed)
         a->store->release(a->store->self, a->claim);

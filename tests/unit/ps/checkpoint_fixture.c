@@ -204,9 +204,10 @@ static enum mr_status check_record(void *arg, const struct ps_record *record, co
         memcpy(&key, bytes + r * 8, 8);
         assert_true(key < seen->rows);
         seen->times[key]++;
+        uint8_t row[FIXTURE_ROW_BYTES];
         for (uint32_t i = 0; i < FIXTURE_ROW_BYTES; i++)
-            assert_int_equal(bytes[record->count * 8 + r * FIXTURE_ROW_BYTES + i],
-                             row_byte(seen->id, key, i));
+            row[i] = row_byte(seen->id, key, i);
+        assert_memory_equal(bytes + record->count * 8 + r * FIXTURE_ROW_BYTES, row, sizeof row);
     }
     return MR_OK;
 }
@@ -246,9 +247,14 @@ static void count_name(void *arg, const char *name)
     counting->count += strncmp(name, counting->prefix, strlen(counting->prefix)) == 0;
 }
 
-uint32_t fixture_count(const char *directory, const char *prefix)
+uint32_t fixture_count_on(const struct ps_store *store, const char *directory, const char *prefix)
 {
     struct counting counting = {.prefix = prefix};
-    assert_int_equal(ps_store_local()->list(NULL, directory, count_name, &counting), 0);
+    assert_int_equal(store->list(store->self, directory, count_name, &counting), 0);
     return counting.count;
+}
+
+uint32_t fixture_count(const char *directory, const char *prefix)
+{
+    return fixture_count_on(ps_store_local(), directory, prefix);
 }

@@ -36,5 +36,6 @@ void fixture_check(struct ps_reader *r, uint64_t id, uint32_t rows);
 const char *fixture_path(const char *directory, uint64_t id, const char *file);
 /* Names in the directory that begin with `prefix`. */
 uint32_t fixture_count(const char *directory, const char *prefix);
+uint32_t fixture_count_on(const struct ps_store *store, const char *directory, const char *prefix);
 
 #endif

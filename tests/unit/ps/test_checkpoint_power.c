@@ -1,0 +1,212 @@
+/* The power fails at each change that saves make, and between any two. What a machine finds then is restored: it must be the
+ * newest checkpoint that was reported as published or the one being written, whole, and the next save must succeed.
+ *
+ * MILLRACE_POWER_SEEDS: fates drawn for each change (8 unless set). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint_fixture.h"
+#include "fault_store.h"
+#include "power_store.h"
+
+#define DIRECTORY      "/checkpoints"
+#define SEEDS_DEFAULT  8u
+#define SAVES_MAX      16u
+#define GOES_ON_EVERY  4u /* moment, the next save is made, too */
+#define KEEP           2u
+#define SMALL_ROWS     500u
+#define TWO_BLOCK_ROWS 56000u /* on each of two cores a block and a bit */
+
+struct save {
+    uint64_t id;
+    uint32_t rows;
+    uint32_t begun, ended; /* as numbers of changes; ended = UINT32_MAX: it failed */
+};
+
+/* What was done with a store, so that each moment of it can be judged. */
+struct story {
+    struct power_store *power;
+    struct save saves[SAVES_MAX];
+    uint32_t save_count;
+};
+
+static uint64_t seed_count(void)
+{
+    const char *given = getenv("MILLRACE_POWER_SEEDS");
+    return given ? strtoull(given, NULL, 10) : SEEDS_DEFAULT;
+}
+
+static void tell_save(struct story *s, const struct ps_store *store, uint64_t id, uint32_t rows)
+{
+    struct save *save = &s->saves[s->save_count++];
+    assert_true(s->save_count <= SAVES_MAX);
+    *save = (struct save){.id = id, .rows = rows, .begun = power_store_changes(s->power)};
+    enum mr_status status = fixture_save(store, DIRECTORY, id, rows).status;
+    save->ended = status == MR_OK ? power_store_changes(s->power) : UINT32_MAX;
+}
+
+static const struct save *save_of(const struct story *s, uint64_t id)
+{
+    const struct save *found = NULL;
+    for (uint32_t i = 0; i < s->save_count; i++)
+        if (s->saves[i].id == id)
+            found = &s->saves[i];
+    return found;
+}
+
+/* The newest checkpoint that was reported published by then, or NULL; and the newest one begun. */
+static const struct save *newest_published(const struct story *s, uint32_t changes, uint64_t *begun)
+{
+    const struct save *newest = NULL;
+    *begun = 0;
+    for (uint32_t i = 0; i < s->save_count && s->saves[i].begun <= changes; i++) {
+        *begun = s->saves[i].id;
+        if (s->saves[i].ended <= changes)
+            newest = &s->saves[i];
+    }
+    return newest;
+}
+
+static void name_moment(const struct story *s, uint32_t changes, uint64_t seed)
+{
+    print_error("power fails after change %u of %u (%s), seed %llu\n", (unsigned)changes,
+                (unsigned)power_store_changes(s->power),
+                changes > 0 ? power_store_change(s->power, changes - 1) : "none", (unsigned long long)seed);
+}
+
+/* The save after the failure, and what it leaves. */
+static bool goes_on(struct power_store *after, uint64_t newest)
+{
+    const struct ps_store *store = power_store_calls(after);
+    char text[PS_TEXT_BYTES];
+    struct ps_reader *r = NULL;
+    struct ps_writer_status status = fixture_save(store, DIRECTORY, newest + 1, SMALL_ROWS);
+    if (status.status != MR_OK) {
+        print_error("the next save fails: %s\n", status.text);
+        return false;
+    }
+    ps_checkpoint_retain_on(store, DIRECTORY, 1);
+    if (ps_reader_open_on(store, DIRECTORY, 0, &r, text) != MR_OK) {
+        print_error("the next save cannot be read: %s\n", text);
+        return false;
+    }
+    bool ok = ps_reader_id(r) == newest + 1;
+    ps_reader_close(r);
+    uint32_t names = fixture_count_on(store, DIRECTORY, "");
+    if (!ok || names != 1)
+        print_error("the next save leaves %u names\n", (unsigned)names);
+    return ok && names == 1;
+}
+
+static bool is_whole(const struct story *s, struct ps_reader *r, uint32_t changes)
+{
+    uint64_t begun;
+    const struct save *published = newest_published(s, changes, &begun);
+    const uint64_t id = ps_reader_id(r);
+    if (published && id < published->id) {
+        print_error("checkpoint %llu was published, %llu is found\n", (unsigned long long)published->id,
+                    (unsigned long long)id);
+        return false;
+    }
+    if (id != begun && (!published || id != published->id)) {
+        print_error("checkpoint %llu is neither the old one nor the new one\n", (unsigned long long)id);
+        return false;
+    }
+    fixture_check(r, id, save_of(s, id)->rows);
+    return true;
+}
+
+static bool restores(const struct story *s, struct power_store *after, uint32_t changes, uint64_t seed)
+{
+    const struct ps_store *store = power_store_calls(after);
+    char text[PS_TEXT_BYTES];
+    struct ps_reader *r = NULL;
+    uint64_t begun, id = 0;
+    bool ok;
+    enum mr_status status = ps_reader_open_on(store, DIRECTORY, 0, &r, text);
+    if (status == MR_OK) {
+        id = ps_reader_id(r);
+        ok = is_whole(s, r, changes);
+        ps_reader_close(r);
+    } else {
+        ok = status == MR_CHECKPOINT_NOT_FOUND && !newest_published(s, changes, &begun);
+        if (!ok)
+            print_error("nothing can be restored: %s\n", text);
+    }
+    return ok && ((changes + seed) % GOES_ON_EVERY != 0 || goes_on(after, id));
+}
+
+/* For each change and each seed. */
+static void judge(const struct story *s, uint64_t seeds)
+{
+    uint64_t begun;
+    for (uint32_t changes = 0; changes <= power_store_changes(s->power); changes++) {
+        for (uint64_t seed = 0; seed < seeds; seed++) {
+            struct power_store *after = power_store_after_failure(s->power, changes, seed);
+            bool ok = restores(s, after, changes, seed);
+            power_store_destroy(after);
+            if (!ok)
+                name_moment(s, changes, seed);
+            assert_true(ok);
+        }
+    }
+    assert_non_null(newest_published(s, power_store_changes(s->power), &begun));
+}
+
+static void test_first_save(void **state)
+{
+    (void)state;
+    struct story s = {.power = power_store_create()};
+    tell_save(&s, power_store_calls(s.power), 1, TWO_BLOCK_ROWS);
+    judge(&s, seed_count());
+    power_store_destroy(s.power);
+}
+
+static void test_saves_and_retention(void **state)
+{
+    (void)state;
+    struct story s = {.power = power_store_create()};
+    const struct ps_store *store = power_store_calls(s.power);
+    for (uint64_t id = 1; id <= 4; id++) {
+        tell_save(&s, store, id, id == 3 ? TWO_BLOCK_ROWS : SMALL_ROWS);
+        ps_checkpoint_retain_on(store, DIRECTORY, KEEP);
+    }
+    judge(&s, seed_count());
+    power_store_destroy(s.power);
+}
+
+/* A call of the second save fails, each in turn; the third one is made by whoever comes next. */
+static void test_failure_and_next_save(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1, reached = 1; reached; n++) {
+        struct story s = {.power = power_store_create()};
+        struct fault_store f;
+        fault_store_init(&f);
+        f.below = power_store_calls(s.power);
+        f.fail_at = n;
+        tell_save(&s, &f.store, 1, SMALL_ROWS);
+        f.fail_at = 0;
+        const uint64_t id = s.saves[0].ended == UINT32_MAX ? 1 : 2;
+        tell_save(&s, &f.store, id, SMALL_ROWS); /* of one id, either is right */
+        judge(&s, seed_count() / 2);
+        power_store_destroy(s.power);
+        reached = f.triggered;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_save),
+        cmocka_unit_test(test_saves_and_retention),
+        cmocka_unit_test(test_failure_and_next_save),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
