@@ -56,6 +56,11 @@ bool ps_control_submit(struct ps_control *c, struct ps_command *command)
     return true;
 }
 
+void ps_control_wake(struct ps_control *c)
+{
+    sem_post(&c->wake);
+}
+
 static struct ps_command *take_command(struct ps_control *c)
 {
     uint32_t taken = atomic_load_explicit(&c->taken, memory_order_relaxed);

@@ -66,6 +66,8 @@ void ps_control_stop(struct ps_control *c, bool finish_save);
 /* Hand a command over, which it owns from then on; false when there are too many. Core 0's thread. */
 bool ps_control_submit(struct ps_control *c, struct ps_command *command);
 void ps_command_free(struct ps_command *command);
+/* Has the thread look after saves soon. Any thread. */
+void ps_control_wake(struct ps_control *c);
 /* Any thread. */
 void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
 

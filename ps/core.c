@@ -106,6 +106,14 @@ void ps_core_clear(struct ps_core *core)
     }
     core->feature_id_max = 0;
     core->counters.batches_learnt = 0;
+    ps_core_set_step(core, 0);
+}
+
+void ps_core_set_step(struct ps_core *core, uint64_t step)
+{
+    ps_step_clock_set(&core->step_clock, step);
+    core->counters.step = step;
+    atomic_store_explicit(&core->step, step, memory_order_relaxed);
 }
 
 /* ---- gauges ---- */

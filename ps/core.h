@@ -3,6 +3,7 @@
 #ifndef PS_CORE_H
 #define PS_CORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
@@ -18,6 +19,8 @@
 #include "ps/pushes.h"
 #include "ps/save.h"
 #include "ps/staged.h"
+#include "ps/step_clock.h"
+#include "ps/step_gate.h"
 #include "ps/table.h"
 #include "ps/variable.h"
 
@@ -49,6 +52,7 @@
     X(feeds_refused_full, "feeds refused because the batch cache was full")                                  \
     X(requests_refused, "requests answered with an error")                                                   \
     X(requests_held_back, "requests told to try again during a restore or a stop")                           \
+    X(calls_held_at_step, "calls told to try again because a checkpoint is cut at a step before theirs")     \
     X(calls_in_slices, "long calls whose turn came: done in slices")                                         \
     X(slices, "slices done of them")                                                                         \
     X(calls_between_slices, "small data calls done between two slices of a long one")                        \
@@ -57,7 +61,8 @@
     X(batch_bytes, "bytes of them")                                                                          \
     X(memory_bytes, "bytes of memory held for tables, variables and batches")                                \
     X(features, "tables and variables on this core")                                                         \
-    X(last_step, "highest training step pushed")
+    X(last_step, "highest training step pushed")                                                             \
+    X(step, "training step that calls have come to, wild ones left out")
 
 struct ps_core_counters {
 #define PS_CORE_COUNTER_FIELD(name, help) uint64_t name;
@@ -105,6 +110,10 @@ struct ps_core {
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
     struct ps_staged *staged; /* of the restore under way; NULL: none */
+    struct ps_step_clock step_clock;
+    struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
+    _Atomic uint64_t step;          /* of the clock, for other threads */
+    _Atomic uint32_t clients_held;  /* noted by the gate */
     struct ps_long_calls long_calls;
     struct ps_command *answers; /* core 0: answers of the control thread that wait for memory */
     uint64_t next_gauge_us;
@@ -137,6 +146,8 @@ void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text);
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
+/* Training is known to have come to this step. */
+void ps_core_set_step(struct ps_core *core, uint64_t step);
 /* Drop all features, batches, learnt streams and clients. */
 void ps_core_clear(struct ps_core *core);
 /* Sends the answers that wait; true when some still do. (ps/ops_control.c) */

@@ -118,10 +118,13 @@ bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensor
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
 /* A checkpoint under way has room for what this call makes it write. */
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
+/* The call may go on: no checkpoint waits for its client at a step before the call's. Lets the core's step clock see the
+ * call's step. `changes`: it may change what a checkpoint holds; others do not wait. (ps/ops_step.c) */
+bool ps_check_step(const struct ps_op *op, bool changes);
 /* The node is not frozen against updates. */
 bool ps_check_not_frozen(const struct ps_op *op);
 
-/* Before rows of the table are looked up or changed: the time, and the call's step. */
+/* Before rows of the table are looked up or changed: the time, and the step that training has come to. */
 void ps_tell_now(const struct ps_op *op, struct ps_table *table);
 /* Records an applied push: counters, the client's last step. */
 void ps_note_push(const struct ps_op *op);

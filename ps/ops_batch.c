@@ -248,7 +248,8 @@ void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_r
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct feed feed;
     memset(&feed, 0, offsetof(struct feed, tables));
-    if (ps_check_open(&op) && check_feed(&op, &feed) && !ps_defer(&op, feed_cost_bytes(&op, &feed))) {
+    if (ps_check_open(&op) && check_feed(&op, &feed) && ps_check_step(&op, !feed.read_only) &&
+        !ps_defer(&op, feed_cost_bytes(&op, &feed))) {
         ps_run(&op, &feed_job, &feed);
     }
 }

@@ -267,7 +267,7 @@ bool ps_check_not_frozen(const struct ps_op *op)
 
 void ps_tell_now(const struct ps_op *op, struct ps_table *table)
 {
-    ps_table_set_now(table, op->core->now_s, op->request->message->preamble.step);
+    ps_table_set_now(table, op->core->now_s, op->core->step_clock.step);
 }
 
 void ps_note_push(const struct ps_op *op)

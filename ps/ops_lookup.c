@@ -89,8 +89,9 @@ void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_reques
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct lookup call;
     struct mr_tensor reply[MR_ROWS_TENSORS_MAX];
+    bool read_only = (request->message->preamble.flags & MR_FEED_READ_ONLY) != 0;
     memset(&call, 0, offsetof(struct lookup, sum));
-    if (!ps_check_open(&op) || !check_lookup(&op, &call) ||
+    if (!ps_check_open(&op) || !ps_check_step(&op, !read_only) || !check_lookup(&op, &call) ||
         !ps_check_reply_bytes(&op, reply, reply_of(&call, reply)) ||
         ps_defer(&op, ps_table_lookup_cost_bytes(call.list.table->table, call.list.key_count,
                                                  call.list.bag_count))) {

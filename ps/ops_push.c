@@ -299,8 +299,8 @@ void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_req
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_push push;
     ps_push_init(&push);
-    if (ps_check_open(&op) && ps_check_push(&op, &push.partly) && ps_check_not_frozen(&op) &&
-        check_push(&op, &push) && !ps_defer(&op, ps_push_cost_bytes(&push))) {
+    if (ps_check_open(&op) && ps_check_push(&op, &push.partly) && ps_check_step(&op, true) &&
+        ps_check_not_frozen(&op) && check_push(&op, &push) && !ps_defer(&op, ps_push_cost_bytes(&push))) {
         ps_run(&op, &push_job, &push);
     }
 }

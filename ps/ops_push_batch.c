@@ -169,8 +169,9 @@ void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct 
         answer_learnt(&op, batch_id);
         return;
     }
-    if (ps_check_not_frozen(&op) && (push.batch = ps_check_batch(&op, batch_id)) != NULL &&
-        check_batch_parts(&op, &push, push.batch) && !ps_defer(&op, ps_push_cost_bytes(&push))) {
+    if (ps_check_step(&op, true) && ps_check_not_frozen(&op) &&
+        (push.batch = ps_check_batch(&op, batch_id)) != NULL && check_batch_parts(&op, &push, push.batch) &&
+        !ps_defer(&op, ps_push_cost_bytes(&push))) {
         ps_run(&op, &batch_job, &push);
     }
 }

@@ -6,8 +6,8 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_feature *f;
     bool partly;
-    if (!ps_check_open(&op) || !ps_check_push(&op, &partly) || !ps_check_not_frozen(&op) ||
-        (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
+    if (!ps_check_open(&op) || !ps_check_push(&op, &partly) || !ps_check_step(&op, true) ||
+        !ps_check_not_frozen(&op) || (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
         !ps_check_vector(&op, 0, MR_U64, 1, "first element") ||
         !ps_check_tensor(&op, 1, MR_F32, 1, "values")) {
         return;
@@ -55,7 +55,8 @@ void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_feature *f;
-    if (!ps_check_open(&op) || (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
+    if (!ps_check_open(&op) || !ps_check_step(&op, false) ||
+        (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
         !ps_check_vector(&op, 0, MR_U64, 2, "range")) {
         return;
     }

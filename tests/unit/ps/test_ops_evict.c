@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 #include "node_fixture.h"
+#include "ps/step_clock.h"
 
 static void look_up(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)
 {
@@ -71,6 +72,24 @@ static void steps_are_those_of_the_calls(void **state)
     push(n, table, 1, 19, 0); /* evicted: left out */
     assert_float_equal(node_value(n, table, 1), 100, 0);
     assert_int_equal(node_counter(n, 0, "table.gradients_without_row"), 1);
+}
+
+static void a_wild_step_evicts_nothing(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, MR_EVICT_STEPS, 5);
+    look_up(n, table, 1, 10);
+    for (uint32_t i = 0; i < 2 * PS_STEPS_AHEAD; i++) {
+        look_up(n, table, 2, UINT64_C(1) << 40);
+        look_up(n, table, 2, 11);
+        assert_int_equal(node_counter(n, 0, "table.rows"), 2);
+    }
+    assert_int_equal(node_counter(n, 0, "ps.step"), 11);
+    for (uint32_t i = 0; i < PS_STEPS_AHEAD; i++) {
+        look_up(n, table, 2, 5000 + i); /* all that come say so */
+    }
+    assert_int_equal(node_counter(n, 0, "ps.step"), 5000);
+    wait_for(n, "table.rows_evicted_steps", 1);
 }
 
 static void seconds_go_by_without_calls_for_the_table(void **state)
@@ -217,9 +236,13 @@ int main(void)
 #define TEST(name)         cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
 #define TEST_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(steps_are_those_of_the_calls),       TEST(seconds_go_by_without_calls_for_the_table),
-        TEST(a_frozen_node_evicts_nothing),       TEST_3_CORES(capacity_is_the_nodes),
-        TEST(admission_does_not_depend_on_cores), TEST(numbered_pushes_admit_no_key),
+        TEST(steps_are_those_of_the_calls),
+        TEST(a_wild_step_evicts_nothing),
+        TEST(seconds_go_by_without_calls_for_the_table),
+        TEST(a_frozen_node_evicts_nothing),
+        TEST_3_CORES(capacity_is_the_nodes),
+        TEST(admission_does_not_depend_on_cores),
+        TEST(numbered_pushes_admit_no_key),
         TEST(a_full_table_is_saved_and_restored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,40 @@
+/* The saves of a node since its start: those that wait, the one being written, and how the last ones ended. Each has a number
+ * of its own (1, 2, 3, ...), as checkpoint ids are of a directory and are given at the cut. Pure; the caller locks.
+ */
+#ifndef PS_SAVE_LOG_H
+#define PS_SAVE_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_status.h"
+
+#define PS_SAVE_LOG_MAX    32u /* more than may be unfinished at a time */
+#define PS_SAVE_TEXT_BYTES 256
+
+/* Numbers of the wire: enum mr_save_state of millrace.h. */
+enum ps_save_state { PS_SAVE_ENDED = 0, PS_SAVE_WRITING = 1, PS_SAVE_WAITS_FOR_STEP = 3, PS_SAVE_QUEUED = 4 };
+
+struct ps_save_entry {
+    uint64_t number;
+    enum ps_save_state state;
+    uint64_t id; /* of the checkpoint; 0 until the cut */
+    bool is_delta, is_at_step, is_automatic;
+    uint64_t parent_id; /* of a delta */
+    uint64_t step;      /* of the cut; until then what was asked for */
+    uint64_t bytes, duration_us;
+    enum mr_status status; /* of one that has ended */
+    int error_number;
+    char text[PS_SAVE_TEXT_BYTES]; /* what went wrong */
+};
+
+struct ps_save_log {
+    uint64_t last_number;
+    struct ps_save_entry entries[PS_SAVE_LOG_MAX]; /* by number */
+};
+
+/* A new one; takes the place of an old one. */
+struct ps_save_entry *ps_save_log_add(struct ps_save_log *log);
+/* NULL when it never was, or was long ago. */
+struct ps_save_entry *ps_save_log_find(struct ps_save_log *log, uint64_t number);
+
+#endif

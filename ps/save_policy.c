@@ -1,0 +1,56 @@
+#include "ps/save_policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chain_limits *limits,
+                              const char *directory, bool parent_is_there, bool marks_are_kept)
+{
+    if (limits->deltas_max == 0) {
+        return "checkpoint.deltas is 0: this node does not keep track of what has changed";
+    }
+    if (!chain->is_open) {
+        return "there is no checkpoint yet that it could follow: save a full one first";
+    }
+    if (strcmp(chain->directory, directory) != 0) {
+        return "the last checkpoint is in another directory";
+    }
+    if (!parent_is_there) {
+        return "the last checkpoint is no longer in the directory";
+    }
+    return marks_are_kept ? NULL : "more rows went since the last checkpoint than were kept track of";
+}
+
+bool ps_chain_is_long(const struct ps_chain *chain, const struct ps_chain_limits *limits)
+{
+    return chain->deltas >= limits->deltas_max ||
+           (double)chain->delta_bytes * 100 > (double)chain->full_bytes * limits->delta_share_percent;
+}
+
+void ps_chain_published(struct ps_chain *chain, const char *directory, uint64_t id, bool is_delta,
+                        uint64_t bytes)
+{
+    if (!is_delta) {
+        ps_chain_restored(chain, directory, id, 0, bytes, 0);
+        return;
+    }
+    chain->last_id = id;
+    chain->deltas++;
+    chain->delta_bytes += bytes;
+}
+
+void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
+                       uint64_t full_bytes, uint64_t delta_bytes)
+{
+    chain->is_open = true;
+    snprintf(chain->directory, sizeof(chain->directory), "%s", directory);
+    chain->last_id = id;
+    chain->deltas = deltas;
+    chain->full_bytes = full_bytes;
+    chain->delta_bytes = delta_bytes;
+}
+
+void ps_chain_break(struct ps_chain *chain)
+{
+    chain->is_open = false;
+}
