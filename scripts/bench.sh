@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/setup.sh test
+scripts/setup.sh bench
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
 ninja -C build --quiet
 sudo=()

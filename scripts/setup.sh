@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
-# usage: scripts/setup.sh [build|test|lint|fuzz|all]...    default: test
+# usage: scripts/setup.sh [build|test|lint|fuzz|bench|all]...    default: test
 set -euo pipefail
 
 build_packages=(gcc libc6-dev meson ninja-build pkg-config
@@ -9,6 +9,7 @@ build_packages=(gcc libc6-dev meson ninja-build pkg-config
 test_packages=(libcmocka-dev iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils)
 lint_packages=(clang-format clang-tidy cppcheck shellcheck)
 fuzz_packages=(clang libclang-rt-14-dev)
+bench_packages=(fio)
 
 usage() {
     sed -n '2,3s/^# //p' "$0"
@@ -22,9 +23,13 @@ for group in "$@"; do
     test) wanted+=("${build_packages[@]}" "${test_packages[@]}") ;;
     lint) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}") ;;
     fuzz) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}") ;;
-    all) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}" "${fuzz_packages[@]}") ;;
+    bench) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${bench_packages[@]}") ;;
+    all)
+        wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}" "${fuzz_packages[@]}"
+            "${bench_packages[@]}")
+        ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown group '$group': build, test, lint, fuzz or all" >&2; exit 2 ;;
+    *) echo "setup: unknown group '$group': build, test, lint, fuzz, bench or all" >&2; exit 2 ;;
     esac
 done
 

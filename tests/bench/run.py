@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+import checkpoint
+
 CPU_SERVER, CPU_CLIENT = 1, 0
 SERVER_IP, CLIENT_IP, PORT = "10.99.0.1", "10.99.0.2", 7700
 BULK_BYTES = 13312 * 16 * 4
@@ -45,6 +47,7 @@ ROWS = {
     "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
     "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
     "demo_samples": ("samples/s", "higher", 5 * 134e3, "value"),
+    **checkpoint.ROWS,
 }  # and those of bench_table, bench_growth and bench_skew, which name their targets themselves
 
 
@@ -75,11 +78,11 @@ class Cable:
 
 
 @contextlib.contextmanager
-def serving(space, command, ready):
-    """A server process pinned to its CPU; yields the line with which it said that it serves, and its process id."""
-    prefix = FIRST + (["ip", "netns", "exec", space] if space else [])
+def serving(space, command, ready, cpus=str(CPU_SERVER), first=tuple(FIRST)):
+    """A server process pinned to its CPUs; yields the line with which it said that it serves, and its process id."""
+    prefix = [*first] + (["ip", "netns", "exec", space] if space else [])
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(prefix + ["taskset", "-c", str(CPU_SERVER)] + command, stdout=subprocess.PIPE,
+        process = subprocess.Popen(prefix + ["taskset", "-c", cpus] + command, stdout=subprocess.PIPE,
                                    stderr=log, text=True)
         try:
             limit = time.monotonic() + READY_SECONDS
@@ -101,9 +104,9 @@ def serving(space, command, ready):
                 process.wait()
 
 
-def client_lines(space, command, environment=None):
+def client_lines(space, command, environment=None, first=tuple(FIRST)):
     """Runs a client pinned to its CPU; its JSON lines by name."""
-    prefix = FIRST + (["ip", "netns", "exec", space] if space else [])
+    prefix = [*first] + (["ip", "netns", "exec", space] if space else [])
     done = subprocess.run(prefix + ["taskset", "-c", str(CPU_CLIENT)] + command, text=True, capture_output=True,
                           check=False, timeout=900, env=dict(os.environ, **(environment or {})))
     if done.returncode != 0:
@@ -117,6 +120,7 @@ class Bench:
         self.build = os.path.abspath(arguments.build)
         self.driver, self.mtu, self.runs = arguments.driver, arguments.mtu, arguments.runs
         self.garbage = arguments.garbage
+        self.checkpoint_bytes = int(arguments.checkpoint_gb * 1e9)
         self.rows = dict(ROWS)
         self.rounds = {name: [] for name in ROWS}  # (value, limit) per round
         self.notes = {}
@@ -234,6 +238,13 @@ class Bench:
                 self.rows[name] = (line["unit"], line["better"], line["target"], "ratio")
                 self.rounds.setdefault(name, []).append((line["value"], line["limit"]))
 
+    def checkpoints(self):
+        reason = checkpoint.why_not(self.build, self.checkpoint_bytes, available_bytes())
+        if reason:
+            print(f"bench: checkpoints left out: {reason}", file=sys.stderr)
+            return
+        checkpoint.Checkpoints(self, sys.modules[__name__], self.checkpoint_bytes).round()
+
     def demo(self):
         done = subprocess.run(["scripts/demo.sh"], env=dict(os.environ, MILLRACE_BUILD=self.build), text=True,
                               capture_output=True, check=False, timeout=300)
@@ -306,7 +317,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="rounds; ratios are medians over them (default 3)")
     parser.add_argument("--runs", type=int, default=500, help="repetitions of each bulk call (default 500)")
     parser.add_argument("--garbage", type=int, default=10_000_000, help="packets of it (default 10,000,000)")
-    parser.add_argument("--skip", action="append", default=[], choices=["veth", "memif", "table", "demo"],
+    parser.add_argument("--checkpoint-gb", type=float, default=4.0, help="rows of a checkpoint (default 4 GB)")
+    parser.add_argument("--skip", action="append", default=[], choices=["veth", "memif", "table", "checkpoint", "demo"],
                         help="leave a part out")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -327,6 +339,8 @@ def main():
                 bench.memif_round(directory)
             if "table" not in arguments.skip:
                 bench.table_round()
+            if "checkpoint" not in arguments.skip:
+                bench.checkpoints()
         if "table" not in arguments.skip:
             bench.table_large()
             bench.table_through_wire(directory)

@@ -1,0 +1,214 @@
+/* One thing at a time with a table of 16 floats a row and Adagrad's state, on a running node; tests/bench/checkpoint.py puts
+ * them together. One JSON object per line, as bench_calls.
+ *
+ *   bench_checkpoint --server ADDRESS:PORT --pid PID --rows N DO...
+ *
+ *   fill     makes the table and all of its rows, with values of their own
+ *   save     a full save, waited for; bytes, and seconds from the call until it is published
+ *   load     lookups and pushes without and with a save by turns; --seconds of each, --saves times
+ *   restore  the newest checkpoint
+ *   check    as many rows as `fill` made */
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "tests/bench/bench_keys.h"
+#include "tests/bench/bench_util.h"
+#include "tests/bench/checkpoint_load.h"
+
+#define UNDER_WAY     4u
+#define LEARNING_RATE 0.1f
+#define LOOK_EACH_NS  2000000
+#define WAIT_MS       600000u
+#define CALL_MS       60000u
+
+__attribute__((noreturn)) static void give_up(const char *what)
+{
+    fprintf(stderr, "bench_checkpoint: %s\n", what);
+    exit(1);
+}
+
+double checkpoint_resident_bytes(const struct checkpoint_bench *b)
+{
+    char path[64], line[256];
+    double kib = 0;
+    snprintf(path, sizeof(path), "/proc/%lu/status", b->pid);
+    FILE *status = fopen(path, "r");
+    if (status == NULL)
+        give_up("the server's process is not there");
+    while (fgets(line, sizeof(line), status) != NULL)
+        if (strncmp(line, "VmRSS:", 6) == 0)
+            kib = strtod(line + 6, NULL);
+    fclose(status);
+    return kib * 1024;
+}
+
+bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status)
+{
+    bench_check(mr_checkpoint_status(b->client, NULL, status), "status");
+    if (status->state != MR_CHECKPOINT_IDLE)
+        return false;
+    if (status->last_status != MR_OK)
+        give_up(status->last_error);
+    return true;
+}
+
+void checkpoint_begin(struct checkpoint_bench *b)
+{
+    bench_check(mr_save(b->client, NULL, NULL, NULL), "save");
+}
+
+/* ---- rows ---- */
+
+static struct mr_feature table_of_bench(void)
+{
+    struct mr_feature feature = mr_feature_table("checkpoint", CHECKPOINT_DIM);
+    feature.optimizer = MR_OPT_ADAGRAD;
+    feature.learning_rate = LEARNING_RATE;
+    feature.initializer = MR_INIT_UNIFORM;
+    feature.init_a = -0.01f;
+    feature.init_b = 0.01f;
+    return feature;
+}
+
+static void find_table(struct checkpoint_bench *b)
+{
+    struct mr_feature feature = table_of_bench();
+    bench_check(mr_create(b->client, NULL, &feature, 1, &b->table), "create");
+}
+
+static uint64_t rows_held(const struct checkpoint_bench *b)
+{
+    struct mr_feature_info *infos = NULL;
+    uint32_t count = 0;
+    uint64_t rows = 0;
+    bench_check(mr_list(b->client, NULL, &infos, &count), "list");
+    for (uint32_t i = 0; i < count; i++)
+        rows += infos[i].id == b->table ? infos[i].rows : 0;
+    free(infos);
+    return rows;
+}
+
+static void finish(struct mr_future **slot)
+{
+    struct mr_reply *reply = NULL;
+    if (*slot == NULL)
+        return;
+    bench_check(mr_future_wait(*slot, &reply), "call");
+    mr_reply_free(reply);
+    mr_future_destroy(*slot);
+    *slot = NULL;
+}
+
+static void fill(struct checkpoint_bench *b)
+{
+    struct mr_future *futures[UNDER_WAY] = {NULL};
+    uint64_t keys[CHECKPOINT_CALL_KEYS], calls = 0;
+    for (uint64_t at = 0; at < b->rows; at += CHECKPOINT_CALL_KEYS, calls++) {
+        struct mr_future **slot = &futures[calls % UNDER_WAY];
+        struct mr_options options = {.future = slot};
+        uint32_t n = (uint32_t)(b->rows - at < CHECKPOINT_CALL_KEYS ? b->rows - at : CHECKPOINT_CALL_KEYS);
+        finish(slot);
+        for (uint32_t i = 0; i < n; i++)
+            keys[i] = bench_key_at(at + i);
+        bench_check(mr_lookup(b->client, &options, b->table, keys, n, NULL), "lookup");
+    }
+    for (uint32_t i = 0; i < UNDER_WAY; i++)
+        finish(&futures[i]);
+    if (rows_held(b) != b->rows)
+        give_up("not all rows were made");
+}
+
+static void check(struct checkpoint_bench *b)
+{
+    if (rows_held(b) != b->rows)
+        give_up("other rows than were saved");
+}
+
+/* ---- checkpoints ---- */
+
+static void print_save(const char *name, const struct mr_checkpoint_status *status, double us)
+{
+    printf("{\"name\": \"%s\", \"value\": %.6f, \"unit\": \"s\", \"bytes\": %" PRIu64 ", \"own_us\": %" PRIu64
+           "}\n",
+           name, us / 1e6, status->bytes_done, status->duration_us);
+    fflush(stdout);
+}
+
+static void save(struct checkpoint_bench *b)
+{
+    struct mr_checkpoint_status status;
+    double start = bench_now_us();
+    checkpoint_begin(b);
+    while (!checkpoint_is_over(b, &status))
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_EACH_NS}, NULL);
+    print_save("save", &status, bench_now_us() - start);
+}
+
+static void restore(struct checkpoint_bench *b)
+{
+    struct mr_options options = {.deadline_ms = WAIT_MS};
+    struct mr_checkpoint_status status;
+    double start = bench_now_us();
+    bench_check(mr_restore(b->client, &options, NULL, 0, NULL), "restore");
+    double took = bench_now_us() - start;
+    (void)checkpoint_is_over(b, &status);
+    print_save("restore", &status, took);
+}
+
+static const struct work {
+    const char *name;
+    void (*run)(struct checkpoint_bench *b);
+} works[] = {
+    {"fill", fill}, {"save", save}, {"load", checkpoint_load}, {"restore", restore}, {"check", check}};
+
+static void run(struct checkpoint_bench *b, const char *name)
+{
+    for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
+        if (strcmp(works[i].name, name) == 0) {
+            if (works[i].run != restore)
+                find_table(b);
+            works[i].run(b);
+            return;
+        }
+    }
+    give_up("no such thing to do");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option long_options[] = {
+        {"server", required_argument, NULL, 's'}, {"pid", required_argument, NULL, 'p'},
+        {"rows", required_argument, NULL, 'r'},   {"seconds", required_argument, NULL, 't'},
+        {"saves", required_argument, NULL, 'n'},  {NULL, 0, NULL, 0}};
+    static struct checkpoint_bench b = {.seconds = 3, .saves = 3};
+    struct mr_client_options options = {.deadline_ms = CALL_MS};
+    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        if (c == 's')
+            options.server = optarg;
+        else if (c == 'p')
+            b.pid = strtoul(optarg, NULL, 10);
+        else if (c == 'r')
+            b.rows = strtoull(optarg, NULL, 10);
+        else if (c == 't')
+            b.seconds = strtod(optarg, NULL);
+        else if (c == 'n')
+            b.saves = (uint32_t)strtoul(optarg, NULL, 10);
+    }
+    if (options.server == NULL || b.pid == 0 || b.rows == 0 || b.saves == 0 || optind == argc) {
+        fprintf(stderr,
+                "usage: bench_checkpoint --server ADDRESS:PORT --pid PID --rows N [--seconds S] [--saves N] "
+                "fill|save|load|restore|check...\n");
+        return 2;
+    }
+    for (uint32_t i = 0; i < CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM; i++)
+        b.gradients[i] = 1.0f;
+    b.client = bench_connect(&options);
+    for (; optind < argc; optind++)
+        run(&b, argv[optind]);
+    mr_client_destroy(b.client);
+    return 0;
+}

@@ -1,0 +1,31 @@
+/* A checkpoint as a trainer sees it, for bench_checkpoint: saves that are waited for, and lookups and pushes while one runs. */
+#ifndef CHECKPOINT_LOAD_H
+#define CHECKPOINT_LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "millrace.h"
+
+#define CHECKPOINT_DIM       16u
+#define CHECKPOINT_CALL_KEYS 13312u /* in a call at most */
+
+struct checkpoint_bench {
+    struct mr_client *client;
+    uint32_t table;
+    uint64_t rows;
+    unsigned long pid; /* of the server */
+    double seconds;    /* of lookups and pushes without a save, each time */
+    uint32_t saves;    /* with and without by turns */
+    float gradients[CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM];
+};
+
+/* Of the server's process, as the kernel tells it. */
+double checkpoint_resident_bytes(const struct checkpoint_bench *b);
+/* How the save or restore stands; ends the program when it failed. True: it is over. */
+bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status);
+void checkpoint_begin(struct checkpoint_bench *b);
+
+/* Prints checkpoint_keys and checkpoint_p99 (without, and with a save), and checkpoint_memory. */
+void checkpoint_load(struct checkpoint_bench *b);
+
+#endif
