@@ -4,6 +4,7 @@
 
 int tool_ctl(int argc, char **argv);
 int tool_top(int argc, char **argv);
+int tool_ckpt(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 
 #endif

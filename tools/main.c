@@ -12,6 +12,7 @@ static const struct {
 } commands[] = {
     {"ctl", tool_ctl, "make features, save, restore, freeze, look at one server"},
     {"top", tool_top, "what each core does, live"},
+    {"ckpt", tool_ckpt, "checkpoints on disk: list, verify, compare, dump, export, import"},
     {"doctor", tool_doctor, "what of this machine is in the way, and the command that mends it"},
 };
 

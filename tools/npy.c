@@ -196,8 +196,9 @@ static bool check_length(const struct parse *p, uint64_t file_bytes, struct tool
     return true;
 }
 
-bool tool_npy_parse(const uint8_t *head, size_t head_bytes, uint64_t file_bytes, struct tool_npy *out,
-                    char error[TOOL_NPY_ERROR_BYTES])
+bool tool_npy_parse(
+    const uint8_t *head, size_t head_bytes, uint64_t file_bytes, struct tool_npy *out,
+    char error[TOOL_NPY_ERROR_BYTES]) /* NOLINT(readability-non-const-parameter): p writes it */
 {
     struct parse p = {.error = error};
     if (head_bytes < MAGIC_BYTES + 2 || memcmp(head, MAGIC, MAGIC_BYTES) != 0)

@@ -47,8 +47,9 @@ static json_t *tensor_json(const struct tool_safetensor *t, uint64_t bytes)
     json_array_append_new(shape, json_integer((json_int_t)t->rows));
     if (t->columns > 0)
         json_array_append_new(shape, json_integer((json_int_t)t->columns));
+    const uint64_t end = t->offset + bytes;
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_text(t->dtype), "shape", shape, "data_offsets",
-                     (json_int_t)t->offset, (json_int_t)(t->offset + bytes));
+                     (json_int_t)t->offset, (json_int_t)end);
 }
 
 static char *print(const struct tool_safetensor *tensors, const uint64_t *sizes, uint32_t count,
@@ -80,8 +81,8 @@ char *tool_safetensors_header(struct tool_safetensor *tensors, uint32_t tensor_c
     char *out = malloc(LENGTH_BYTES + padded);
     if (out) {
         memcpy(out, &padded, LENGTH_BYTES);
-        memcpy(out + LENGTH_BYTES, json, json_bytes);
-        memset(out + LENGTH_BYTES + json_bytes, ' ', padded - json_bytes);
+        memset(out + LENGTH_BYTES, ' ', padded);
+        memcpy(out + LENGTH_BYTES, json, json_bytes); /* NOLINT(bugprone-not-null-terminated-result) */
         *header_bytes = LENGTH_BYTES + padded;
         for (uint32_t i = 0; i < tensor_count; i++)
             tensors[i].offset += *header_bytes;

@@ -17,10 +17,10 @@
 
 struct tool_safetensor {
     const char *name;
-    enum mr_dtype dtype;
     uint64_t rows;
+    uint64_t offset; /* out: of its first byte in the file */
+    enum mr_dtype dtype;
     uint32_t columns; /* 0: the shape is [rows], else [rows, columns] */
-    uint64_t offset;  /* out: of its first byte in the file */
 };
 
 /* The file's beginning, length and all, to be freed with free(), and where each tensor goes. `metadata` is an object of strings

@@ -1,0 +1,272 @@
+/* Live rows of chains, against a model of what each link wrote. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/tools/ckpt_fixture.h"
+#include "tools/ckpt_chain.h"
+
+enum { KEYS = 6000, LINKS = 4, TABLES = 2, RECORD = 250 };
+
+/* Of each key: the link its row is of, or 0. */
+static uint32_t model[TABLES + 1][KEYS];
+static uint64_t random_state;
+
+static uint32_t draw(uint32_t n)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((random_state >> 33) % n);
+}
+
+/* Scattered, zero among them. */
+static uint64_t key_of(uint32_t i)
+{
+    return i * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static void features_of(struct mr_feature features[3])
+{
+    features[0] = mr_feature_table("a", 2);
+    features[1] = mr_feature_table("b", 5);
+    features[2] = mr_feature_variable("v", 0, NULL);
+    mr_feature_set_optimizer(&features[1], MR_OPT_ROWWISE_ADAGRAD);
+}
+
+static uint32_t row_floats(uint32_t table)
+{
+    return table == 1 ? 2 : 6;
+}
+
+static void write_table(struct ckpt_fixture_writer *w, uint32_t table, uint32_t link, bool first)
+{
+    static uint64_t keys[KEYS], gone[KEYS];
+    static float rows[KEYS * 6];
+    uint32_t count = 0, gone_count = 0;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const uint32_t what = draw(10);
+        if (first ? what < 7 : what < 3) {
+            for (uint32_t f = 0; f < row_floats(table); f++)
+                rows[count * row_floats(table) + f] = (float)(i + 10000 * link);
+            keys[count++] = key_of(i);
+            model[table][i] = link;
+        } else if (!first && what == 3 && model[table][i] != 0) {
+            gone[gone_count++] = key_of(i);
+            model[table][i] = 0;
+        }
+    }
+    for (uint32_t i = 0; i < count; i += RECORD)
+        ckpt_fixture_rows(w, i / RECORD % 2, table, keys + i, rows + (size_t)i * row_floats(table),
+                          row_floats(table) * 4, count - i < RECORD ? count - i : RECORD);
+    if (gone_count > 0)
+        ckpt_fixture_gone(w, 1, table, gone, gone_count);
+}
+
+static void write_small(struct ckpt_fixture_writer *w, uint32_t link)
+{
+    const float value = (float)link;
+    const struct ps_record variable = {.kind = PS_RECORD_VARIABLE, .feature = 3, .count = 4, .bytes = 4};
+    ckpt_fixture_record(w, 0, &variable, &value);
+    /* Partition 7 in every link, partition 8 in the first two. */
+    const uint64_t sightings = link;
+    struct ps_record partition = {
+        .kind = PS_RECORD_SIGHTINGS, .feature = 1, .count = 8, .offset = 7, .bytes = 8};
+    ckpt_fixture_record(w, 1, &partition, &sightings);
+    partition.offset = 8;
+    if (link <= 2)
+        ckpt_fixture_record(w, 1, &partition, &sightings);
+}
+
+static void write_chain(const char *directory, uint32_t links)
+{
+    struct mr_feature features[3];
+    features_of(features);
+    memset(model, 0, sizeof model);
+    random_state = 11;
+    for (uint32_t link = 1; link <= links; link++) {
+        struct ckpt_fixture_writer w;
+        ckpt_fixture_start(&w, directory, 10 + link, link == 1 ? 0 : 9 + link, features, 3, 2);
+        for (uint32_t table = 1; table <= TABLES; table++)
+            write_table(&w, table, link, link == 1);
+        write_small(&w, link);
+        ckpt_fixture_publish(&w, 2);
+    }
+}
+
+struct found {
+    uint32_t link[TABLES + 1][KEYS];
+    uint64_t rows, variables, sightings;
+    float variable;
+    uint64_t partition[2];
+};
+
+static enum mr_status see_rows(void *arg, const struct ckpt_rows *rows)
+{
+    struct found *found = arg;
+    assert_true(rows->count > 0 && rows->row_bytes == row_floats(rows->feature) * 4);
+    for (uint32_t i = 0; i < rows->count; i++) {
+        float value[6];
+        memcpy(value, rows->rows + (size_t)i * rows->row_bytes, rows->row_bytes);
+        const uint32_t key = (uint32_t)value[0] % 10000, link = (uint32_t)value[0] / 10000;
+        assert_true(key < KEYS && rows->keys[i] == key_of(key));
+        for (uint32_t f = 1; f < row_floats(rows->feature); f++)
+            assert_true(value[f] == value[0]);
+        assert_int_equal(found->link[rows->feature][key], 0); /* each once */
+        found->link[rows->feature][key] = link;
+        found->rows++;
+    }
+    return MR_OK;
+}
+
+static enum mr_status see_small(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct found *found = arg;
+    if (record->kind == PS_RECORD_SIGHTINGS) {
+        memcpy(&found->partition[record->offset - 7], bytes, 8);
+        found->sightings++;
+        return MR_OK;
+    }
+    assert_int_equal(record->kind, PS_RECORD_VARIABLE);
+    memcpy(&found->variable, bytes, 4);
+    found->variables++;
+    return MR_OK;
+}
+
+static void check(const char *directory, uint32_t links, uint32_t feature, uint64_t memory_bytes,
+                  bool many_passes)
+{
+    static struct found found;
+    struct ckpt_chain chain;
+    struct ckpt_live live;
+    struct ckpt_range range = {0, CKPT_PLACES};
+    char text[PS_TEXT_BYTES] = "";
+    memset(&found, 0, sizeof found);
+    if (ckpt_chain_open(directory, 0, &chain, text) != MR_OK)
+        fail_msg("%s", text);
+    assert_int_equal(chain.link_count, links);
+    assert_int_equal(ckpt_chain_last(&chain)->manifest.step, 10 * (10 + links));
+    assert_int_equal(ckpt_live_open(&live, &chain, feature, memory_bytes, NULL, text), MR_OK);
+    assert_int_equal(ckpt_live_index(&live, &range, text), MR_OK);
+    assert_true((range.end < CKPT_PLACES) == many_passes);
+    assert_int_equal(ckpt_live_all(&live, see_rows, see_small, &found, text), MR_OK);
+    for (uint32_t table = 1; table <= TABLES; table++)
+        for (uint32_t i = 0; i < KEYS; i++)
+            assert_int_equal(found.link[table][i], feature == 0 || feature == table ? model[table][i] : 0);
+    assert_true(found.rows > 3000);
+    assert_int_equal(found.variables, 1);
+    assert_true(found.variable == (float)links);
+    const bool has_filter = feature != 2; /* table 1 has one */
+    assert_int_equal(found.sightings, has_filter ? 2 : 0);
+    assert_int_equal(found.partition[0], has_filter ? links : 0);
+    assert_int_equal(found.partition[1], !has_filter ? 0 : links < 2 ? links : 2);
+    ckpt_live_close(&live);
+    ckpt_chain_close(&chain);
+}
+
+static void test_a_full(void **state)
+{
+    write_chain(*state, 1);
+    check(*state, 1, 0, 0, false);
+    check(*state, 1, 2, 0, false);
+}
+
+static void test_a_chain(void **state)
+{
+    write_chain(*state, LINKS);
+    check(*state, LINKS, 0, 16 << 20, false);
+    check(*state, LINKS, 1, 16 << 20, false);
+    check(*state, LINKS, 2, 16 << 20, false);
+}
+
+static void test_a_chain_in_little_memory(void **state)
+{
+    write_chain(*state, LINKS);
+    check(*state, LINKS, 0, 0, true);
+    check(*state, LINKS, 1, 0, true);
+}
+
+static void expect_refused(const char *directory, uint64_t id, enum mr_status expected, const char *says)
+{
+    struct ckpt_chain chain = {0};
+    char text[PS_TEXT_BYTES] = "";
+    assert_int_equal(ckpt_chain_open(directory, id, &chain, text), expected);
+    if (!strstr(text, says))
+        fail_msg("\"%s\" does not say \"%s\"", text, says);
+    assert_null(chain.links);
+}
+
+static void test_broken_chains_are_named(void **state)
+{
+    const char *directory = *state;
+    char from[512], to[512];
+    struct mr_feature features[3];
+    struct ckpt_fixture_writer w;
+    write_chain(directory, 3);
+    expect_refused(directory, 99, MR_CHECKPOINT_NOT_FOUND, "no ckpt-99");
+    (void)snprintf(from, sizeof from, "%s/ckpt-12", directory);
+    (void)snprintf(to, sizeof to, "%s/aside", directory);
+    assert_int_equal(rename(from, to), 0);
+    expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "ckpt-13 needs ckpt-12");
+    /* Another one in its place. */
+    features_of(features);
+    ckpt_fixture_start(&w, directory, 12, 11, features, 3, 2);
+    write_small(&w, 2);
+    ckpt_fixture_publish(&w, 2);
+    expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT,
+                   "not the checkpoint that the next link was built upon");
+    ckpt_fixture_damage(directory, 12, "MANIFEST", 40);
+    expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "ckpt-13 needs ckpt-12: ");
+}
+
+static void test_damaged_blocks_are_named(void **state)
+{
+    const char *directory = *state;
+    struct ckpt_chain chain;
+    char text[PS_TEXT_BYTES] = "";
+    write_chain(directory, 2);
+    ckpt_fixture_damage(directory, 11, "core-001.mrc", 777);
+    assert_int_equal(ckpt_chain_open(directory, 12, &chain, text), MR_OK);
+    assert_int_equal(ckpt_link_each(&chain.links[1], NULL, NULL, NULL, text), MR_OK);
+    assert_int_equal(ckpt_link_each(&chain.links[0], NULL, NULL, NULL, text), MR_CHECKPOINT_CORRUPT);
+    assert_non_null(strstr(text, "ckpt-11/core-001.mrc: block 0"));
+    ckpt_chain_close(&chain);
+}
+
+static void test_paths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *directory;
+        uint64_t id;
+    } cases[] = {
+        {"/a/b/ckpt-7", "/a/b", 7},    {"/a/b/ckpt-7//", "/a/b", 7}, {"ckpt-7", ".", 7},
+        {"/ckpt-7", "/", 7},           {"/a/b/", "/a/b", 0},         {"/", "/", 0},
+        {"a/ckpt-07", "a/ckpt-07", 0}, {"ckpt-", "ckpt-", 0},
+    };
+    char directory[PS_PATH_BYTES];
+    uint64_t id;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_true(ckpt_path_split(cases[i].path, directory, &id));
+        assert_string_equal(directory, cases[i].directory);
+        assert_int_equal(id, cases[i].id);
+    }
+    assert_false(ckpt_path_split("", directory, &id));
+}
+
+#define CKPT_TEST(name) cmocka_unit_test_setup_teardown(name, ckpt_fixture_setup, ckpt_fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CKPT_TEST(test_a_full),
+        CKPT_TEST(test_a_chain),
+        CKPT_TEST(test_a_chain_in_little_memory),
+        CKPT_TEST(test_broken_chains_are_named),
+        CKPT_TEST(test_damaged_blocks_are_named),
+        cmocka_unit_test(test_paths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,42 @@
+/* What a stored row of a table is made of (ps/row_layout.h), part by part and by name. Pure, any thread. */
+#ifndef TOOL_CKPT_ROW_H
+#define TOOL_CKPT_ROW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+
+#define CKPT_PARTS_MAX 8u
+
+struct ckpt_part {
+    const char *name; /* "values", "m", "seen", ..; docs/checkpoints.md has them all */
+    enum mr_dtype dtype;
+    uint32_t columns; /* 0: a single element */
+    uint32_t offset;  /* in the stored row; a multiple of 4 */
+};
+
+struct ckpt_row {
+    struct ckpt_part parts[CKPT_PARTS_MAX]; /* the first one is the values */
+    uint32_t part_count;
+    uint32_t state_offset; /* of the optimizer's state */
+    uint32_t bytes;
+};
+
+static inline uint32_t ckpt_part_elements(const struct ckpt_part *part)
+{
+    return part->columns > 0 ? part->columns : 1;
+}
+static inline uint32_t ckpt_part_bytes(const struct ckpt_part *part)
+{
+    return ckpt_part_elements(part) * mr_dtype_bytes(part->dtype);
+}
+
+/* `table` has passed mr_feature_check(). NULL, or the name of what is not known: the optimizer of a newer version. */
+const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out);
+
+/* A row with these values as a table makes it when nothing has trained it yet: state at its initial values, used now.
+ * `values` are columns of parts[0].dtype; `out` has row->bytes, 4-byte aligned. */
+void ckpt_row_start(const struct mr_feature *table, const struct ckpt_row *row, const void *values,
+                    uint32_t now_s, uint8_t *out);
+
+#endif
