@@ -62,7 +62,7 @@ static void end_on_core(struct ps_core *core, void *arg)
 static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *writer, uint64_t *bytes_total)
 {
     struct begin_order order = {.writer = writer};
-    ps_node_each_core(c->node, begin_on_core, &order);
+    ps_node_each_core_at_once(c->node, begin_on_core, &order);
     *bytes_total = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++) {
         if (order.status[i] != MR_OK) {

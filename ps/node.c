@@ -1,6 +1,7 @@
 #include "ps/node.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stddef.h>
 #include <time.h>
@@ -21,24 +22,39 @@ struct core_task {
     void (*run)(struct ps_core *core, void *arg);
     void *arg;
     sem_t *done;
+    _Atomic uint32_t *missing; /* cores that have not come yet; NULL: each by itself */
 };
+
+/* There may be more cores than processors: the last one must get to run. */
+static void wait_for_all(_Atomic uint32_t *missing)
+{
+    atomic_fetch_sub_explicit(missing, 1, memory_order_acq_rel);
+    while (atomic_load_explicit(missing, memory_order_acquire) > 0) {
+        sched_yield();
+    }
+}
 
 static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *core)
 {
     (void)core;
     struct core_task *t = (struct core_task *)(void *)((char *)task - offsetof(struct core_task, task));
     ps_long_calls_settle(core_app); /* what it does must not fall into the middle of a call */
+    if (t->missing != NULL) {
+        wait_for_all(t->missing);
+    }
     t->run(core_app, t->arg);
     sem_post(t->done);
 }
 
-void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg)
+static void each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg,
+                      _Atomic uint32_t *missing)
 {
     struct core_task tasks[DP_CORES_MAX];
     sem_t done;
     sem_init(&done, 0, 0);
     for (uint32_t i = 0; i < node->core_count; i++) {
-        tasks[i] = (struct core_task){.task.run = run_core_task, .run = run, .arg = arg, .done = &done};
+        tasks[i] = (struct core_task){
+            .task.run = run_core_task, .run = run, .arg = arg, .done = &done, .missing = missing};
         while (!dp_post(node->dp, i, &tasks[i].task)) {
             nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
         }
@@ -48,4 +64,15 @@ void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, v
         }
     }
     sem_destroy(&done);
+}
+
+void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg)
+{
+    each_core(node, run, arg, NULL);
+}
+
+void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg)
+{
+    _Atomic uint32_t missing = node->core_count;
+    each_core(node, run, arg, &missing);
 }

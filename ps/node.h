@@ -33,5 +33,9 @@ void ps_node_map_partitions(struct ps_node *node, uint32_t core_count);
 
 /* Runs run(core, arg) on every core's own thread, all at the same time, and waits for the last. Any thread but a core's. */
 void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
+/* The same at one instant: no core begins before all have come to it, and a core that has come does nothing else meanwhile. So what
+ * a client does after an answer, on whatever core, lies on the same side of that instant or behind it. Cores wait for the one
+ * that comes last, which ends the long call it is at: run() and what precedes it must be short. By the control thread, or while there is none. */
+void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
 
 #endif
