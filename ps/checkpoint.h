@@ -90,7 +90,8 @@ struct ps_writer_options {
 
 /* Opens the temporary directory and files, starts the writer thread. `store` (NULL: the local files) must outlive the writer.
  * On failure `text` (256 bytes) says what and where, and nothing is left behind. MR_CHECKPOINT_NOT_FOUND and
- * MR_CHECKPOINT_CORRUPT: the parent is missing, or has no MANIFEST that verifies. Control thread. */
+ * MR_CHECKPOINT_CORRUPT: the parent is missing, or has no MANIFEST that verifies; MR_INVALID_ARGUMENT: it has a feature that is
+ * missing or another one now, so only a full can be written. Control thread. */
 enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,
                                struct ps_writer **out, char *text);
 
@@ -119,26 +120,39 @@ void ps_writer_abort(struct ps_writer *w);
 void ps_writer_finish(struct ps_writer *w);
 
 /* ---- reading ---- */
-struct ps_reader;
+struct ps_reader; /* of a chain: link 0 is its full, the last link the checkpoint that was asked for */
+struct ps_manifest;
 
-/* Open checkpoint `id` (0 = the newest that verifies) in `directory`: reads the MANIFEST and verifies every block of every
- * file before it returns. MR_CHECKPOINT_NOT_FOUND, MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes)
- * names file and block. On MR_OK it is empty, or tells which newer checkpoint was passed over and why. */
+#define PS_CHAIN_LINKS_MAX 1024u
+
+/* Open checkpoint `id` (0 = the newest that verifies) in `directory` with all that it is based on: reads the MANIFESTs and verifies
+ * every block of every file before it returns. MR_CHECKPOINT_NOT_FOUND, MR_CHECKPOINT_CORRUPT (also for a parent that is missing or
+ * another one), MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes) names checkpoint, file and block. On MR_OK it is empty, or tells
+ * which newer checkpoint was passed over and why. Until it is closed no retention removes the chain, where the store has claims. */
 enum mr_status ps_reader_open(const char *directory, uint64_t id, struct ps_reader **out, char *text);
 enum mr_status ps_reader_open_on(const struct ps_store *store, const char *directory, uint64_t id,
                                  struct ps_reader **out, char *text);
+/* Opens one checkpoint (id is not 0) by its chain's MANIFESTs alone: for whoever can drop all that it reads if a block turns out
+ * to be bad. */
+enum mr_status ps_reader_open_unread(const char *directory, uint64_t id, struct ps_reader **out, char *text);
+enum mr_status ps_reader_open_unread_on(const struct ps_store *store, const char *directory, uint64_t id,
+                                        struct ps_reader **out, char *text);
+uint32_t ps_reader_link_count(const struct ps_reader *r); /* at least 1 */
+const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r, uint32_t link);
+/* Of the last link: */
 uint64_t ps_reader_id(const struct ps_reader *r);
 uint32_t ps_reader_feature_count(const struct ps_reader *r);
 const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t index, uint32_t *feature_id);
-uint64_t ps_reader_bytes(const struct ps_reader *r);       /* of all blocks' payload */
 uint32_t ps_reader_incarnation(const struct ps_reader *r); /* of the node that wrote it */
 uint32_t ps_reader_core_count(const struct ps_reader *r);  /* cores that wrote it */
-/* Opens one checkpoint by its MANIFEST alone: for whoever can drop all that it reads if a block turns out to be bad. */
-enum mr_status ps_reader_open_unread(const char *directory, uint64_t id, struct ps_reader **out, char *text);
+/* Of all blocks' payload, in all links. */
+uint64_t ps_reader_bytes(const struct ps_reader *r);
 /* Visit all blocks, `batch` (1..32) at a time, each verified as it is read; others are read ahead meanwhile, on other threads.
- * The first blocks of all files come before their second ones. Stops at the first status that is not MR_OK and returns it; `text`
- * is then the visitor's to fill. */
-typedef enum mr_status (*ps_visit_blocks)(void *arg, const uint8_t *const *blocks, uint32_t count);
+ * Link by link: those of one come when all of the link before have been visited, and a batch has blocks of one link only. Within
+ * a link the first blocks of all files come before their second ones. Stops at the first status that is not MR_OK and returns it;
+ * `text` is then the visitor's to fill. Which of the records count: ps_record_counts(). */
+typedef enum mr_status (*ps_visit_blocks)(void *arg, uint32_t link, const uint8_t *const *blocks,
+                                          uint32_t count);
 enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, ps_visit_blocks visit, void *arg,
                                 char *text);
 /* Reading its blocks failed: not the visitor. */
@@ -148,21 +162,35 @@ enum mr_status ps_block_each(const uint8_t *block,
                              enum mr_status (*visit)(void *arg, const struct ps_record *record,
                                                      const uint8_t *bytes),
                              void *arg);
-/* Visit every record, each block verified once more. `bytes` points at its content, 8-byte aligned, valid during the call. Stops at the first status that is
- * not MR_OK and returns it; `text` is then the visitor's to fill. */
+/* Whether a record means anything to who restores: all of the last link's, of earlier ones what is changed by later links. */
+static inline bool ps_record_counts(uint32_t kind, bool is_last_link)
+{
+    return is_last_link || kind == PS_RECORD_ROWS || kind == PS_RECORD_GONE || kind == PS_RECORD_SIGHTINGS;
+}
+/* Visit every record that counts, link by link, each block verified once more. `bytes` points at its content, 8-byte aligned,
+ * valid during the call. Stops at the first status that is not MR_OK and returns it; `text` is then the visitor's to fill. */
 enum mr_status ps_reader_each(struct ps_reader *r,
                               enum mr_status (*visit)(void *arg, const struct ps_record *record,
                                                       const uint8_t *bytes),
                               void *arg, char *text);
 void ps_reader_close(struct ps_reader *r);
 
+/* Tries the checkpoints of a directory, newest first, until one succeeds. A failure goes on to the next only if *is_damaged is set:
+ * an older checkpoint loses training that a newer one holds. On MR_OK `text` (256 bytes) is empty, or has the text of the first
+ * that was passed over; on failure that of the failure, or of the first that was passed over. MR_CHECKPOINT_NOT_FOUND: there is none;
+ * MR_IO_ERROR. */
+typedef enum mr_status (*ps_try_checkpoint)(void *arg, uint64_t id, bool *is_damaged, char *text);
+enum mr_status ps_checkpoint_newest(const struct ps_store *store /* NULL: local */, const char *directory,
+                                    ps_try_checkpoint attempt, void *arg, char *text);
+
 /* Ids of the checkpoints in `directory` (published ones, verified or not), newest first, at most ids_max of them; returns
  * how many there are. 0 when the directory cannot be read. */
 uint32_t ps_checkpoint_list(const char *directory, uint64_t *ids, uint32_t ids_max);
 uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
                                uint32_t ids_max);
-/* Remove published checkpoints beyond the newest `keep` (at least 1), and temporary directories of dead writers. What
- * cannot be removed stays until the next time. */
+/* Remove chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary directories of dead writers.
+ * A chain is a full with all deltas on it, and as new as its newest link. What is broken does not count as one, and goes when it is
+ * older than all that stays. What cannot be removed, or is being read, stays until the next time. */
 void ps_checkpoint_retain(const char *directory, uint32_t keep);
 void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory, uint32_t keep);
 

@@ -51,11 +51,11 @@ static int clear_leftover(const struct ps_attempt *a, char text[PS_TEXT_BYTES])
 {
     const struct ps_store *s = a->store;
     int claim;
-    int error = s->claim(s->self, a->temporary, &claim);
+    int error = ps_store_claim(s, a->temporary, false, &claim);
     if (error != 0)
         return fail(text, "lock", a->temporary, error);
     error = ps_store_remove_tree(s, a->temporary, NULL);
-    s->release(s->self, claim);
+    ps_store_release(s, claim);
     return error != 0 ? fail(text, "remove", a->temporary, error) : 0;
 }
 
@@ -72,7 +72,7 @@ static int make_temporary(struct ps_attempt *a, char text[PS_TEXT_BYTES])
     if (error != 0)
         return fail(text, "make directory", a->temporary, error);
     a->made = true;
-    error = s->claim(s->self, a->temporary, &a->claim);
+    error = ps_store_claim(s, a->temporary, false, &a->claim);
     if (error != 0)
         return fail(text, "lock", a->temporary, error);
     a->claimed = true;
@@ -207,6 +207,6 @@ void ps_attempt_end(struct ps_attempt *a, bool published)
         remove_failed(a);
     a->made = false;
     if (a->claimed)
-        a->store->release(a->store->self, a->claim);
+        ps_store_release(a->store, a->claim);
     a->claimed = false;
 }

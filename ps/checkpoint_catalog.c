@@ -1,10 +1,13 @@
-/* Which checkpoints a directory holds, and removing those no longer wanted. */
+/* Which checkpoints a directory holds. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/checkpoint.h"
-#include "ps/checkpoint_manifest.h"
+#include "ps/checkpoint_error.h"
+#include "ps/checkpoint_format.h"
+
+#define CHECKPOINTS_MAX 4096u /* looked at when searching for the newest that is whole */
 
 /* The `limit` largest ids seen, in descending order. */
 struct id_list {
@@ -46,49 +49,62 @@ uint32_t ps_checkpoint_list(const char *directory, uint64_t *ids, uint32_t ids_m
     return ps_checkpoint_list_on(ps_store_local(), directory, ids, ids_max);
 }
 
-/* Nobody holds a dead writer's directory. */
-static void remove_temporary(const struct ps_store *store, const char *directory, uint64_t id)
+static void ignore_name(void *arg, const char *name)
 {
-    char path[PS_PATH_BYTES];
-    int claim;
-    if (!ps_path_temporary(directory, id, path) || store->claim(store->self, path, &claim) != 0)
-        return;
-    (void)ps_store_remove_tree(store, path, PS_MANIFEST_NAME);
-    store->release(store->self, claim);
+    (void)arg;
+    (void)name;
 }
 
-/* Out of sight in one step first, so that no half of it is ever seen. */
-static void remove_published(const struct ps_store *store, const char *directory, uint64_t id)
+/* MR_OK when the directory is one that can be listed, or is not there. */
+static enum mr_status look_at(const struct ps_store *store, const char *directory, char *text)
 {
-    char from[PS_PATH_BYTES], to[PS_PATH_BYTES];
-    if (ps_path_published(directory, id, from) && ps_path_temporary(directory, id, to) &&
-        store->rename(store->self, from, to) == 0)
-        remove_temporary(store, directory, id);
+    int error = store->list(store->self, directory, ignore_name, NULL);
+    if (error == 0 || error == -ENOENT)
+        return MR_OK;
+    ps_text_io(text, "open", directory, -error);
+    return MR_IO_ERROR;
 }
 
-static void collect_at_most(const struct ps_store *store, const char *directory, struct id_list *list)
+static enum mr_status try_all(const uint64_t *ids, uint32_t count, ps_try_checkpoint attempt, void *arg,
+                              char *text)
 {
-    list->ids = calloc(PS_STORE_ENTRIES_MAX, sizeof *list->ids);
-    list->limit = list->ids ? PS_STORE_ENTRIES_MAX : 0;
-    (void)store->list(store->self, directory, collect, list);
+    char why[PS_TEXT_BYTES], passed_over[PS_TEXT_BYTES] = "";
+    enum mr_status status = MR_CHECKPOINT_NOT_FOUND;
+    for (uint32_t i = 0; i < count; i++) {
+        bool is_damaged = false;
+        why[0] = '\0';
+        status = attempt(arg, ids[i], &is_damaged, why);
+        if (status == MR_OK)
+            break;
+        /* Only a checkpoint that is broken may be passed over: an older one loses training that a newer one holds. */
+        if (!is_damaged) {
+            memcpy(passed_over, why, sizeof why);
+            break;
+        }
+        if (passed_over[0] == '\0')
+            memcpy(passed_over, why, sizeof why);
+    }
+    memcpy(text, passed_over, sizeof passed_over);
+    return status;
 }
 
-void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory, uint32_t keep)
+enum mr_status ps_checkpoint_newest(const struct ps_store *store, const char *directory,
+                                    ps_try_checkpoint attempt, void *arg, char *text)
 {
-    struct id_list old = {.id_of = ps_name_temporary};
-    collect_at_most(store, directory, &old);
-    for (uint32_t i = 0; i < old.kept; i++)
-        remove_temporary(store, directory, old.ids[i]);
-    free(old.ids);
-
-    struct id_list published = {.id_of = ps_name_published};
-    collect_at_most(store, directory, &published);
-    for (uint32_t i = published.kept; i > (keep > 0 ? keep : 1); i--)
-        remove_published(store, directory, published.ids[i - 1]);
-    free(published.ids);
-}
-
-void ps_checkpoint_retain(const char *directory, uint32_t keep)
-{
-    ps_checkpoint_retain_on(ps_store_local(), directory, keep);
+    store = store ? store : ps_store_local();
+    enum mr_status status = look_at(store, directory, text);
+    if (status != MR_OK)
+        return status;
+    uint64_t *ids = calloc(CHECKPOINTS_MAX, sizeof *ids);
+    if (!ids)
+        return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
+    uint32_t count = ps_checkpoint_list_on(store, directory, ids, CHECKPOINTS_MAX);
+    if (count == 0) {
+        ps_text_path(text, directory, "there is no checkpoint in this directory");
+        status = MR_CHECKPOINT_NOT_FOUND;
+    } else {
+        status = try_all(ids, count < CHECKPOINTS_MAX ? count : CHECKPOINTS_MAX, attempt, arg, text);
+    }
+    free(ids);
+    return status;
 }

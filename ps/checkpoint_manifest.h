@@ -42,8 +42,13 @@ char *ps_manifest_print(const struct ps_manifest *manifest);
 /* Fills `*out` (ps_manifest_clear it). False: `*out` untouched and `text` (256 bytes) says what is wrong. */
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
 void ps_manifest_clear(struct ps_manifest *manifest);
+/* Payload of all its blocks. */
+uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);
 /* 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
 uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
+/* Whether a delta may have this parent: each of the parent's features is in it, as it was. If not, `wrong` (PS_TEXT_BYTES) names
+ * one and its field. */
+bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong);
 /* NULL when every record of a checked block belongs to a feature of the manifest, else what does not. */
 const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block);
 

@@ -173,13 +173,13 @@ static int local_remove(void *self, const char *path)
     return remove(path) == 0 ? 0 : -errno;
 }
 
-static int local_claim(void *self, const char *path, int *claim)
+static int local_claim(void *self, const char *path, bool shared, int *claim)
 {
     (void)self;
     int fd = local_open_directory(path);
     if (fd < 0)
         return fd;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
         int error = errno == EWOULDBLOCK ? EBUSY : errno;
         close(fd);
         return -error;
@@ -215,6 +215,18 @@ const struct ps_store *ps_store_local(void)
         .release = local_release,
     };
     return &store;
+}
+
+int ps_store_claim(const struct ps_store *store, const char *path, bool shared, int *claim)
+{
+    *claim = -1;
+    return store->claim ? store->claim(store->self, path, shared, claim) : 0;
+}
+
+void ps_store_release(const struct ps_store *store, int claim)
+{
+    if (store->release)
+        store->release(store->self, claim);
 }
 
 int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,

@@ -40,14 +40,18 @@ struct ps_store {
     int (*list)(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg);
     /* A file or an empty directory. */
     int (*remove)(void *self, const char *path);
-    /* Hold a directory against other processes until release or the process's end. -EBUSY when another holds it. */
-    int (*claim)(void *self, const char *path, int *claim);
+    /* Hold a directory until release or the process's end: `shared` against those that want it alone, else against all.
+     * -EBUSY when another holds it so; who renames it takes the claim along. NULL: the store has no claims. */
+    int (*claim)(void *self, const char *path, bool shared, int *claim);
     void (*release)(void *self, int claim);
 };
 
 /* The local file system. Needs no creating. */
 const struct ps_store *ps_store_local(void);
 
+/* claim and release, which do nothing where the store has no claims: then nobody else is told off. */
+int ps_store_claim(const struct ps_store *store, const char *path, bool shared, int *claim);
+void ps_store_release(const struct ps_store *store, int claim);
 /* All of `bytes`, however short the single writes or reads are. -EIO when nothing moves, -ENODATA at an early end. */
 int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
                        size_t bytes, uint64_t offset);

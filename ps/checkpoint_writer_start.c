@@ -108,21 +108,31 @@ static int start_thread(struct ps_writer *w)
 }
 
 /* The MANIFEST has what makes the parent the very one. */
+static enum mr_status take_parent(struct ps_writer *w, const struct ps_manifest *parent, char *why)
+{
+    char wrong[PS_TEXT_BYTES];
+    if (!ps_manifest_follows(parent, &w->attempt.manifest, wrong)) {
+        (void)snprintf(why, PS_TEXT_BYTES, "%.190s: save a full", wrong);
+        return MR_INVALID_ARGUMENT;
+    }
+    w->attempt.manifest.parent_hash = parent->hash;
+    return MR_OK;
+}
+
 static enum mr_status read_parent(struct ps_writer *w, const struct ps_writer_options *options, char *text)
 {
-    struct ps_manifest parent;
+    struct ps_manifest parent = {0};
     char why[PS_TEXT_BYTES];
     if (options->parent_id == 0)
         return MR_OK;
     enum mr_status status =
         ps_manifest_read(w->attempt.store, options->directory, options->parent_id, &parent, why);
-    if (status == MR_OK) {
-        w->attempt.manifest.parent_hash = parent.hash;
-        ps_manifest_clear(&parent);
-    } else {
+    if (status == MR_OK)
+        status = take_parent(w, &parent, why);
+    if (status != MR_OK)
         (void)snprintf(text, PS_TEXT_BYTES, "a delta on checkpoint %" PRIu64 ": %.190s", options->parent_id,
                        why);
-    }
+    ps_manifest_clear(&parent);
     return status;
 }
 

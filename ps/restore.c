@@ -7,6 +7,7 @@
 #include "ps/learnt_merge.h"
 #include "ps/log.h"
 #include "ps/push_merge.h"
+#include "ps/restore_records.h"
 
 #define BLOCKS_MIN 4u /* that the cores look through at a time */
 #define BLOCKS_MAX 32u
@@ -17,6 +18,8 @@ struct loader {
     _Atomic uint64_t *progress;
     const uint8_t *const *blocks; /* being loaded */
     uint32_t block_count;
+    uint32_t last_link;
+    bool is_last_link; /* these blocks are of it */
     struct ps_learnt_merge *learnt;
     struct ps_push_merge *pushes;
     char *text; /* of the caller */
@@ -28,90 +31,25 @@ struct loader {
 
 /* ---- on a core ---- */
 
-static enum mr_status load_rows(struct ps_core *core, const struct ps_feature *f,
-                                const struct ps_record *record, const uint8_t *bytes, char *text)
-{
-    const struct ps_node *node = core->node;
-    uint32_t row_bytes = ps_table_stored_row_bytes(f->table);
-    if (record->row_bytes != row_bytes) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "table %s: rows of %u bytes, not %u", f->feature.name,
-                 record->row_bytes, row_bytes);
-        return MR_CHECKPOINT_CORRUPT;
-    }
-    const uint64_t *keys = (const uint64_t *)(const void *)bytes;
-    const uint8_t *rows = bytes + record->count * sizeof(uint64_t);
-    for (uint32_t i = 0; i < record->count; i++) {
-        uint32_t partition = mr_partition_of(mr_key_hash(keys[i], f->feature.seed));
-        if (node->partition_core[partition] != core->index) {
-            continue;
-        }
-        enum mr_status status = ps_table_load(f->table, keys[i], rows + (size_t)i * row_bytes);
-        if (status != MR_OK) {
-            snprintf(text, PS_RESTORE_TEXT_BYTES, "table %s: %s: raise memory.limit_mib", f->feature.name,
-                     mr_status_text(status));
-            return status;
-        }
-    }
-    return MR_OK;
-}
-
-/* Pieces of a variable come in any order; the last one completes it. */
-static enum mr_status load_variable(struct ps_feature *f, const struct ps_record *record,
-                                    const uint8_t *bytes, char *text)
-{
-    uint64_t total = ps_variable_stored_bytes(f->variable);
-    if (record->bytes > total - f->loaded_bytes || record->offset > total - record->bytes) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: a piece reaches beyond its end, or comes twice",
-                 f->feature.name);
-        return MR_CHECKPOINT_CORRUPT;
-    }
-    if (f->loading == NULL && (f->loading = calloc(1, total)) == NULL) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: no memory left", f->feature.name);
-        return MR_OUT_OF_MEMORY;
-    }
-    memcpy(f->loading + record->offset, bytes, record->bytes);
-    f->loaded_bytes += record->bytes;
-    if (f->loaded_bytes == total) {
-        ps_variable_load(f->variable, f->loading);
-        free(f->loading);
-        f->loading = NULL;
-    }
-    return MR_OK;
-}
-
 struct core_load {
     struct ps_core *core;
-    bool named_only;
+    bool named_only, is_last_link;
     char *text;
 };
 
 static enum mr_status load_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
-    struct ps_core *core = ((struct core_load *)arg)->core;
-    char *text = ((struct core_load *)arg)->text;
-    if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_VARIABLE) {
-        return MR_OK; /* the control thread's */
+    const struct core_load *load = arg;
+    if (!ps_record_counts(record->kind, load->is_last_link)) {
+        return MR_OK;
     }
-    struct ps_feature *f = ps_staged_feature(core, record->feature);
-    if (f == NULL && ((struct core_load *)arg)->named_only) {
-        return MR_OK; /* of one that was not asked for */
-    }
-    bool is_known = f != NULL && (record->kind == PS_RECORD_ROWS) == (f->table != NULL);
-    if (!is_known) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "a record belongs to feature %u, which is not in the manifest",
-                 record->feature);
-        return MR_CHECKPOINT_CORRUPT;
-    }
-    if (record->kind == PS_RECORD_ROWS) {
-        return load_rows(core, f, record, bytes, text);
-    }
-    return f->variable != NULL ? load_variable(f, record, bytes, text) : MR_OK;
+    return ps_restore_record(load->core, load->named_only, record, bytes, load->text);
 }
 
 static void load_blocks(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    struct core_load load = {core, l->named_only, l->core_text[core->index]};
+    struct core_load load = {core, l->named_only, l->is_last_link, l->core_text[core->index]};
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < l->block_count && status == MR_OK; i++) {
         status = ps_block_each(l->blocks[i], load_record, &load);
@@ -186,7 +124,7 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     struct loader *l = arg;
     uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
     atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
-    if (l->named_only) {
+    if (l->named_only || !l->is_last_link) {
         return MR_OK;
     }
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
@@ -195,9 +133,10 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
 }
 
-static enum mr_status visit_blocks(void *arg, const uint8_t *const *blocks, uint32_t count)
+static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
 {
     struct loader *l = arg;
+    l->is_last_link = link == l->last_link;
     l->blocks = blocks;
     l->block_count = count;
     enum mr_status status = run(l, load_blocks, l->text);
@@ -243,6 +182,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     }
     l->node = node;
     l->named_only = !whole;
+    l->last_link = ps_reader_link_count(reader) - 1;
     l->progress = progress;
     l->text = text;
     l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);

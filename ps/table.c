@@ -178,6 +178,14 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
     return MR_OK;
 }
 
+void ps_table_load_gone(struct ps_table *t, uint64_t key)
+{
+    uint64_t hash = ps_key_hash(key, t->index.seed);
+    struct ps_place place = ps_index_find(&t->index, key, hash);
+    if (place.bucket != NULL)
+        ps_table_row_remove(t, place, hash);
+}
+
 const struct mr_feature *ps_table_feature(const struct ps_table *t)
 {
     return &t->feature;

@@ -235,6 +235,8 @@ bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
 /* Restore: put a stored row in its place (replaces), not as a change, also beyond the table's own limits; then LRU and LFU bring the table back
  * to them little by little. MR_OUT_OF_MEMORY: the node's limit is reached, and no row goes for this one. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
+/* Restore: the key's row goes, if there is one, not as a change. No eviction is counted. */
+void ps_table_load_gone(struct ps_table *t, uint64_t key);
 /* Drop all rows. No cut may be running; the next one must be of every row. */
 void ps_table_clear(struct ps_table *t);
 

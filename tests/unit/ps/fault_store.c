@@ -140,11 +140,11 @@ static int fault_remove(void *self, const char *path)
     return error != 0 ? error : f->below->remove(f->below->self, path);
 }
 
-static int fault_claim(void *self, const char *path, int *claim)
+static int fault_claim(void *self, const char *path, bool shared, int *claim)
 {
     struct fault_store *f = self;
     int error = strike(f, FAULT_CLAIM);
-    return error != 0 ? error : f->below->claim(f->below->self, path, claim);
+    return error != 0 ? error : f->below->claim(f->below->self, path, shared, claim);
 }
 
 /* Releasing cannot fail: the system does it when a process ends. */

@@ -36,8 +36,11 @@ struct power_entry {
     uint32_t node;
 };
 
+#define POWER_CLAIMED_ALONE (-1)
+
 struct power_node {
-    bool is_directory, is_claimed;
+    bool is_directory;
+    int claims; /* how many share it, or POWER_CLAIMED_ALONE */
     struct power_entry *entries;
     uint32_t entry_count;
     uint64_t bytes;

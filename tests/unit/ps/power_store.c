@@ -248,16 +248,17 @@ static int power_remove(void *self, const char *path)
     return error;
 }
 
-static int power_claim(void *self, const char *path, int *claim)
+static int power_claim(void *self, const char *path, bool shared, int *claim)
 {
     struct power_store *p = self;
     struct power_place at;
     pthread_mutex_lock(&p->lock);
     int error = existing_directory(p, path, &at);
-    if (error == 0 && p->now.nodes[at.node].is_claimed)
+    int *claims = error == 0 ? &p->now.nodes[at.node].claims : NULL;
+    if (error == 0 && (*claims == POWER_CLAIMED_ALONE || (*claims > 0 && !shared)))
         error = -EBUSY;
     if (error == 0) {
-        p->now.nodes[at.node].is_claimed = true;
+        *claims = shared ? *claims + 1 : POWER_CLAIMED_ALONE;
         *claim = (int)at.node;
     }
     pthread_mutex_unlock(&p->lock);
@@ -268,7 +269,8 @@ static void power_release(void *self, int claim)
 {
     struct power_store *p = self;
     pthread_mutex_lock(&p->lock);
-    p->now.nodes[claim].is_claimed = false;
+    int *claims = &p->now.nodes[claim].claims;
+    *claims = *claims == POWER_CLAIMED_ALONE ? 0 : *claims - 1;
     pthread_mutex_unlock(&p->lock);
 }
 

@@ -20,9 +20,10 @@ struct seen {
     uint32_t stop_at; /* the visitor has enough with this block */
 };
 
-static enum mr_status look(void *arg, const uint8_t *const *blocks, uint32_t count)
+static enum mr_status look(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
 {
     struct seen *seen = arg;
+    assert_int_equal(link, 0);
     assert_in_range(count, 1, seen->batch);
     assert_true(seen->last_count == 0 || seen->last_count == seen->batch); /* only the last are fewer */
     seen->last_count = count;

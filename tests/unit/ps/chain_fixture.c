@@ -1,0 +1,155 @@
+#include "chain_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+#define FILTER_BYTES 64u
+
+static void append_keys(struct ps_writer *w, uint32_t core, uint32_t kind, const uint64_t *keys,
+                        const uint8_t *values, uint32_t count)
+{
+    struct ps_record record = {.kind = kind, .feature = FIXTURE_TABLE, .count = count, .bytes = 8ull * count};
+    if (count == 0)
+        return;
+    if (kind == PS_RECORD_ROWS) {
+        record.row_bytes = FIXTURE_ROW_BYTES;
+        record.bytes += (uint64_t)count * FIXTURE_ROW_BYTES;
+    }
+    uint8_t *at = ps_writer_append(w, core, &record);
+    assert_non_null(at);
+    memcpy(at, keys, 8ull * count);
+    for (uint32_t i = 0; i < count && kind == PS_RECORD_ROWS; i++)
+        memset(at + 8ull * count + (size_t)i * FIXTURE_ROW_BYTES, values[i], FIXTURE_ROW_BYTES);
+}
+
+static void fill_rows(struct ps_writer *w, uint32_t core, const uint8_t changes[CHAIN_KEYS])
+{
+    uint64_t rows[CHAIN_KEYS], gone[CHAIN_KEYS];
+    uint8_t values[CHAIN_KEYS];
+    uint32_t row_count = 0, gone_count = 0;
+    for (uint32_t key = core; key < CHAIN_KEYS; key += FIXTURE_CORES) {
+        if (changes[key] == CHAIN_GONE) {
+            gone[gone_count++] = key;
+        } else if (changes[key] != CHAIN_NOTHING) {
+            values[row_count] = changes[key];
+            rows[row_count++] = key;
+        }
+    }
+    append_keys(w, core, PS_RECORD_ROWS, rows, values, row_count);
+    append_keys(w, core, PS_RECORD_GONE, gone, NULL, gone_count);
+}
+
+static void fill_small(struct ps_writer *w, uint32_t core, uint64_t id)
+{
+    const struct ps_record client = {.kind = PS_RECORD_CLIENT, .feature = core, .bytes = 24};
+    const struct ps_record variable = {
+        .kind = PS_RECORD_VARIABLE, .feature = FIXTURE_VARIABLE, .count = 20, .bytes = 20};
+    const struct ps_record sightings = {.kind = PS_RECORD_SIGHTINGS,
+                                        .feature = FIXTURE_TABLE,
+                                        .count = FILTER_BYTES,
+                                        .bytes = FILTER_BYTES,
+                                        .offset = core};
+    memset(ps_writer_append(w, core, &client), (int)id, client.bytes);
+    memset(ps_writer_append(w, core, &sightings), (int)id, sightings.bytes);
+    if (core == 0)
+        memset(ps_writer_append(w, core, &variable), (int)id, variable.bytes);
+}
+
+void chain_save(const struct ps_store *store, const char *directory, uint64_t id, uint64_t parent,
+                const uint8_t changes[CHAIN_KEYS])
+{
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    char text[PS_TEXT_BYTES] = "";
+    struct ps_writer *w;
+    fixture_features(features, ids);
+    const struct ps_writer_options options = {.directory = directory,
+                                              .id = id,
+                                              .parent_id = parent,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = FIXTURE_CORES,
+                                              .buffers_per_core = 2};
+    if (ps_writer_start(store, &options, &w, text) != MR_OK)
+        fail_msg("%s", text);
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+        fill_rows(w, core, changes);
+        fill_small(w, core, id);
+        ps_writer_core_done(w, core);
+    }
+    assert_int_equal(fixture_finish(w).status, MR_OK);
+}
+
+void chain_save_key(const char *directory, uint64_t id, uint64_t parent, uint32_t key, uint8_t change)
+{
+    uint8_t changes[CHAIN_KEYS] = {0};
+    assert_true(key < CHAIN_KEYS);
+    changes[key] = change;
+    chain_save(NULL, directory, id, parent, changes);
+}
+
+struct seen {
+    uint64_t id;
+    uint8_t *values;
+    uint8_t filters[FIXTURE_CORES];
+    uint32_t clients, variables;
+};
+
+static enum mr_status see(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct seen *seen = arg;
+    const uint64_t *keys = (const uint64_t *)(const void *)bytes;
+    switch (record->kind) {
+    case PS_RECORD_ROWS:
+        for (uint32_t i = 0; i < record->count; i++)
+            seen->values[keys[i]] = bytes[8ull * record->count + (size_t)i * record->row_bytes];
+        break;
+    case PS_RECORD_GONE:
+        for (uint32_t i = 0; i < record->count; i++)
+            seen->values[keys[i]] = 0;
+        break;
+    case PS_RECORD_SIGHTINGS:
+        seen->filters[record->offset] = bytes[0];
+        break;
+    default:
+        seen->clients += record->kind == PS_RECORD_CLIENT;
+        seen->variables += record->kind == PS_RECORD_VARIABLE;
+        assert_int_equal(bytes[0], seen->id);
+    }
+    return MR_OK;
+}
+
+void chain_read(struct ps_reader *r, uint64_t id, uint8_t values[CHAIN_KEYS])
+{
+    struct seen seen = {.id = id, .values = values};
+    char text[PS_TEXT_BYTES] = "";
+    memset(values, 0, CHAIN_KEYS);
+    assert_int_equal(ps_reader_id(r), id);
+    assert_int_equal(ps_reader_each(r, see, &seen, text), MR_OK);
+    assert_int_equal(seen.clients, FIXTURE_CORES);
+    assert_int_equal(seen.variables, 1);
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        assert_int_equal(seen.filters[core], id);
+}
+
+void chain_check(const char *directory, uint64_t asked_id, uint64_t id, uint32_t link_count,
+                 const uint8_t *const *changes)
+{
+    uint8_t expected[CHAIN_KEYS] = {0}, values[CHAIN_KEYS];
+    char text[PS_TEXT_BYTES] = "";
+    struct ps_reader *r = NULL;
+    for (uint32_t link = 0; link < link_count; link++)
+        for (uint32_t key = 0; key < CHAIN_KEYS; key++)
+            if (changes[link][key] != CHAIN_NOTHING)
+                expected[key] = changes[link][key] == CHAIN_GONE ? 0 : changes[link][key];
+    if (ps_reader_open(directory, asked_id, &r, text) != MR_OK)
+        fail_msg("%s", text);
+    assert_int_equal(ps_reader_link_count(r), link_count);
+    chain_read(r, id, values);
+    assert_memory_equal(values, expected, CHAIN_KEYS);
+    ps_reader_close(r);
+}

@@ -1,0 +1,316 @@
+/* Chains: links in order, what counts of each, and every way in which a parent is not the one it should be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "chain_fixture.h"
+#include "ps/block_stream.h"
+#include "ps/manifest_file.h"
+
+/* Keys 0..9 change in every way that there is. */
+static const uint8_t full[CHAIN_KEYS] = {1, 1, 1, 1, 1, 1, [20] = 1, [21] = 1, [62] = 1, [63] = 1};
+static const uint8_t delta_2[CHAIN_KEYS] = {
+    2, CHAIN_GONE, 2, CHAIN_GONE, [6] = 2, [7] = 2, [20] = CHAIN_GONE};
+static const uint8_t delta_3[CHAIN_KEYS] = {3, 3, CHAIN_GONE, [6] = CHAIN_GONE, [9] = CHAIN_GONE, [63] = 3};
+static const uint8_t *const links[] = {full, delta_2, delta_3};
+
+/* 1, 2 and 3 are a chain. */
+static void save_chain(const char *directory)
+{
+    chain_save(NULL, directory, 1, 0, full);
+    chain_save(NULL, directory, 2, 1, delta_2);
+    chain_save(NULL, directory, 3, 2, delta_3);
+}
+
+static void check_refused(const char *directory, uint64_t id, const char *expected)
+{
+    struct ps_reader *r = NULL;
+    char text[PS_TEXT_BYTES] = "";
+    assert_int_equal(ps_reader_open(directory, id, &r, text), MR_CHECKPOINT_CORRUPT);
+    assert_null(r);
+    if (!strstr(text, expected))
+        fail_msg("\"%s\" does not say \"%s\"", text, expected);
+}
+
+static void rename_checkpoint(const char *directory, uint64_t id, const char *name)
+{
+    char from[PS_PATH_BYTES], to[PS_PATH_BYTES];
+    assert_true(ps_path_published(directory, id, from) && ps_path_join(directory, name, to));
+    assert_int_equal(rename(from, to), 0);
+}
+
+static void flip_byte(const char *path, off_t at)
+{
+    uint8_t byte;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x40;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void test_links_are_applied_in_order(void **state)
+{
+    save_chain(*state);
+    chain_check(*state, 0, 3, 3, links);
+    chain_check(*state, 3, 3, 3, links);
+    chain_check(*state, 2, 2, 2, links);
+    chain_check(*state, 1, 1, 1, links);
+}
+
+static void test_a_chain_may_leave_checkpoints_out(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory);
+    /* As after a restore of 2: 4 is based on it, not on 3. */
+    const uint8_t delta_4[CHAIN_KEYS] = {[2] = 4, [30] = 4};
+    const uint8_t *const others[] = {full, delta_2, delta_4};
+    chain_save(NULL, directory, 4, 2, delta_4);
+    chain_check(directory, 0, 4, 3, others);
+    chain_check(directory, 3, 3, 3, links);
+}
+
+static void test_bytes_and_manifests_are_those_of_all_links(void **state)
+{
+    struct ps_reader *r;
+    char text[PS_TEXT_BYTES];
+    uint64_t bytes = 0;
+    save_chain(*state);
+    assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
+    assert_string_equal(text, "");
+    assert_int_equal(ps_reader_link_count(r), 3);
+    for (uint32_t link = 0; link < 3; link++) {
+        const struct ps_manifest *m = ps_reader_manifest(r, link);
+        assert_int_equal(m->id, link + 1);
+        assert_int_equal(m->parent, link);
+        for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+            bytes += m->files[core].payload_bytes;
+    }
+    assert_int_equal(ps_reader_bytes(r), bytes);
+    ps_reader_close(r);
+}
+
+struct looked {
+    uint32_t link, blocks[3];
+};
+
+static enum mr_status look(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
+{
+    struct looked *looked = arg;
+    assert_true(link == looked->link || link == looked->link + 1);
+    looked->link = link;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ps_block_header *header = (const struct ps_block_header *)(const void *)blocks[i];
+        assert_int_equal(header->checkpoint_id, link + 1);
+        looked->blocks[link]++;
+    }
+    return MR_OK;
+}
+
+static void test_blocks_come_link_by_link_whatever_the_batch(void **state)
+{
+    static const uint32_t batches[] = {1, 2, 3, PS_STREAM_BATCH_MAX};
+    struct ps_reader *r;
+    char text[PS_TEXT_BYTES];
+    save_chain(*state);
+    assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        struct looked looked = {0};
+        assert_int_equal(ps_reader_blocks(r, batches[i], look, &looked, text), MR_OK);
+        for (uint32_t link = 0; link < 3; link++)
+            assert_int_equal(looked.blocks[link], FIXTURE_CORES);
+    }
+    ps_reader_close(r);
+}
+
+static void test_a_missing_parent_is_named(void **state)
+{
+    const char *directory = *state;
+    const uint8_t *const first[] = {full};
+    save_chain(directory);
+    rename_checkpoint(directory, 2, "away");
+    check_refused(directory, 3, "checkpoint 3 is a delta on 2, which is missing");
+    chain_check(directory, 0, 1, 1, first); /* the newest that has all its parents */
+    rename_checkpoint(directory, 1, "away-too");
+    check_refused(directory, 0, "checkpoint 3 is a delta on 2, which is missing");
+}
+
+static void test_a_missing_full_is_named(void **state)
+{
+    save_chain(*state);
+    rename_checkpoint(*state, 1, "away");
+    check_refused(*state, 3, "checkpoint 2 is a delta on 1, which is missing");
+    check_refused(*state, 2, "checkpoint 2 is a delta on 1, which is missing");
+}
+
+static void test_another_parent_is_refused(void **state)
+{
+    const char *directory = *state;
+    const uint8_t *const first[] = {full};
+    save_chain(directory);
+    rename_checkpoint(directory, 2, "away");
+    chain_save_key(directory, 2, 1, 5, 77); /* a whole checkpoint, under the number of the other */
+    check_refused(directory, 3, "checkpoint 3 is a delta on 2, which is not the one that it was written on");
+    rename_checkpoint(directory, 2, "away-too");
+    chain_check(directory, 0, 1, 1, first);
+}
+
+static void test_a_bad_block_of_a_parent_is_named(void **state)
+{
+    const char *directory = *state;
+    const uint8_t *const first[] = {full};
+    save_chain(directory);
+    flip_byte(fixture_path(directory, 2, "core-001.mrc"), 300);
+    check_refused(directory, 3, "checkpoint 3 is based on 2: ");
+    check_refused(directory, 3, "core-001.mrc: block 0: its hash");
+    chain_check(directory, 0, 1, 1, first);
+    flip_byte(fixture_path(directory, 2, "core-001.mrc"), 300);
+    chain_check(directory, 0, 3, 3, links);
+}
+
+static void test_a_bad_manifest_of_a_parent_is_named(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory);
+    flip_byte(fixture_path(directory, 1, PS_MANIFEST_NAME), 50);
+    check_refused(directory, 3, "checkpoint 2 is a delta on 1: ");
+    check_refused(directory, 3, "MANIFEST: ");
+    assert_int_equal(unlink(fixture_path(directory, 1, PS_MANIFEST_NAME)), 0);
+    check_refused(directory, 3, "ckpt-1/MANIFEST: it is missing");
+}
+
+static void test_damage_shows_while_an_unread_chain_is_read(void **state)
+{
+    struct ps_reader *r;
+    char text[PS_TEXT_BYTES];
+    save_chain(*state);
+    assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
+    flip_byte(fixture_path(*state, 2, "core-000.mrc"), 300);
+    struct looked looked = {0};
+    assert_int_equal(ps_reader_blocks(r, 1, look, &looked, text), MR_CHECKPOINT_CORRUPT);
+    assert_true(ps_reader_is_damaged(r));
+    assert_int_equal(looked.blocks[0], FIXTURE_CORES); /* what came before it was whole */
+    assert_int_equal(looked.blocks[2], 0);
+    ps_reader_close(r);
+}
+
+/* A delta must have all features of its parent, as they were. */
+static void test_features_of_a_parent_stay(void **state)
+{
+    struct mr_feature was[2], is[2];
+    uint32_t ids[2], other_ids[2] = {FIXTURE_TABLE, FIXTURE_VARIABLE + 1};
+    char wrong[PS_TEXT_BYTES];
+    (void)state;
+    fixture_features(was, ids);
+    fixture_features(is, ids);
+    struct ps_manifest parent = {.feature_count = 1, .features = was, .feature_ids = ids};
+    struct ps_manifest delta = {.feature_count = 2, .features = is, .feature_ids = ids};
+    assert_true(ps_manifest_follows(&parent, &delta, wrong)); /* one more */
+    parent.feature_count = 2;
+    assert_true(ps_manifest_follows(&parent, &delta, wrong));
+    delta.feature_ids = other_ids;
+    assert_false(ps_manifest_follows(&parent, &delta, wrong));
+    assert_string_equal(wrong, "where it lacks bias");
+    delta.feature_ids = ids;
+    is[0].dims[0]++;
+    assert_false(ps_manifest_follows(&parent, &delta, wrong));
+    assert_string_equal(wrong, "where embedding has another dim");
+}
+
+static void test_a_delta_of_other_features_is_not_begun(void **state)
+{
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    char text[PS_TEXT_BYTES];
+    struct ps_writer *w = NULL;
+    chain_save(NULL, *state, 1, 0, full);
+    fixture_features(features, ids);
+    features[0].optimizer = MR_OPT_SGD;
+    const struct ps_writer_options options = {.directory = *state,
+                                              .id = 2,
+                                              .parent_id = 1,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = 1,
+                                              .buffers_per_core = 2};
+    assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_INVALID_ARGUMENT);
+    assert_string_equal(text, "a delta on checkpoint 1: where embedding has another optimizer: save a full");
+    assert_null(w);
+    assert_int_equal(fixture_count(*state, ""), 1);
+}
+
+static void copy_file(const char *from, const char *to, size_t bytes_min)
+{
+    static uint8_t bytes[PS_BLOCK_BYTES];
+    memset(bytes, 0, sizeof bytes);
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    assert_true(in && out);
+    size_t n = fread(bytes, 1, sizeof bytes, in);
+    n = n > bytes_min ? n : bytes_min;
+    assert_int_equal(fwrite(bytes, 1, n, out), n);
+    fclose(in);
+    fclose(out);
+}
+
+/* The first delta after a server was brought up to date. */
+static void test_a_delta_on_a_full_of_version_2(void **state)
+{
+    const char *directory = *state;
+    struct ps_manifest old;
+    struct ps_reader *r;
+    struct ps_writer *w;
+    char text[PS_TEXT_BYTES], path[PS_PATH_BYTES];
+    assert_true(ps_path_published(directory, 1, path));
+    assert_int_equal(mkdir(path, 0755), 0);
+    copy_file(CHECKPOINT_V2 "/MANIFEST", fixture_path(directory, 1, PS_MANIFEST_NAME), 0);
+    copy_file(CHECKPOINT_V2 "/core-000.mrc", fixture_path(directory, 1, "core-000.mrc"), PS_BLOCK_BYTES);
+    copy_file(CHECKPOINT_V2 "/core-001.mrc", fixture_path(directory, 1, "core-001.mrc"), PS_BLOCK_BYTES);
+    assert_int_equal(ps_manifest_read(ps_store_local(), directory, 1, &old, text), MR_OK);
+    const struct ps_writer_options options = {.directory = directory,
+                                              .id = 2,
+                                              .parent_id = 1,
+                                              .features = old.features,
+                                              .feature_ids = old.feature_ids,
+                                              .feature_count = old.feature_count,
+                                              .core_count = 1,
+                                              .buffers_per_core = 2};
+    assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
+    ps_manifest_clear(&old);
+    ps_writer_core_done(w, 0);
+    assert_int_equal(fixture_finish(w).status, MR_OK);
+    assert_int_equal(ps_reader_open(directory, 2, &r, text), MR_OK);
+    assert_int_equal(ps_reader_link_count(r), 2);
+    assert_int_equal(ps_reader_manifest(r, 0)->version, PS_FORMAT_VERSION_2);
+    assert_int_equal(ps_reader_manifest(r, 1)->version, PS_FORMAT_VERSION);
+    ps_reader_close(r);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_links_are_applied_in_order),
+        CASE(test_a_chain_may_leave_checkpoints_out),
+        CASE(test_bytes_and_manifests_are_those_of_all_links),
+        CASE(test_blocks_come_link_by_link_whatever_the_batch),
+        CASE(test_a_missing_parent_is_named),
+        CASE(test_a_missing_full_is_named),
+        CASE(test_another_parent_is_refused),
+        CASE(test_a_bad_block_of_a_parent_is_named),
+        CASE(test_a_bad_manifest_of_a_parent_is_named),
+        CASE(test_damage_shows_while_an_unread_chain_is_read),
+        cmocka_unit_test(test_features_of_a_parent_stay),
+        CASE(test_a_delta_of_other_features_is_not_begun),
+        CASE(test_a_delta_on_a_full_of_version_2),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

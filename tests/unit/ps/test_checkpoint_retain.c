@@ -1,0 +1,191 @@
+/* Retention: chains go as a whole, and at whatever call it stops, each checkpoint that is left has its parents. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "chain_fixture.h"
+#include "fault_store.h"
+
+/* A full and its deltas: first, first + 1, .. last. */
+static void save_chain(const char *directory, uint64_t first, uint64_t last)
+{
+    chain_save_key(directory, first, 0, 1, (uint8_t)first);
+    for (uint64_t id = first + 1; id <= last; id++)
+        chain_save_key(directory, id, id - 1, (uint32_t)id % CHAIN_KEYS, (uint8_t)(id % 100 + 1));
+}
+
+static void check_ids(const char *directory, const uint64_t *expected, uint32_t count)
+{
+    uint64_t ids[16];
+    assert_int_equal(ps_checkpoint_list(directory, ids, 16), count);
+    assert_memory_equal(ids, expected, count * sizeof *ids);
+    assert_int_equal(fixture_count(directory, ".tmp-"), 0);
+}
+
+static void test_the_newest_chains_stay_whole(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory, 1, 3);
+    save_chain(directory, 4, 4);
+    save_chain(directory, 5, 6);
+    ps_checkpoint_retain(directory, 3);
+    check_ids(directory, (const uint64_t[]){6, 5, 4, 3, 2, 1}, 6);
+    ps_checkpoint_retain(directory, 2);
+    check_ids(directory, (const uint64_t[]){6, 5, 4}, 3);
+    ps_checkpoint_retain(directory, 0); /* never all of them */
+    check_ids(directory, (const uint64_t[]){6, 5}, 2);
+}
+
+/* As new as its newest link, not as its full. */
+static void test_a_chain_that_goes_on_is_new(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory, 1, 2);
+    save_chain(directory, 3, 3);
+    chain_save_key(directory, 4, 2, 1, 9);
+    ps_checkpoint_retain(directory, 1);
+    check_ids(directory, (const uint64_t[]){4, 2, 1}, 3);
+}
+
+static void test_a_branch_belongs_to_its_chain(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory, 1, 3);
+    chain_save_key(directory, 4, 2, 1, 9);
+    save_chain(directory, 5, 5);
+    ps_checkpoint_retain(directory, 2);
+    check_ids(directory, (const uint64_t[]){5, 4, 3, 2, 1}, 5);
+    ps_checkpoint_retain(directory, 1);
+    check_ids(directory, (const uint64_t[]){5}, 1);
+}
+
+/* Nothing broken takes the place of something whole. */
+static void test_what_is_broken_does_not_count(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory, 1, 2);
+    save_chain(directory, 3, 4);
+    save_chain(directory, 5, 6);
+    assert_int_equal(unlink(fixture_path(directory, 3, PS_MANIFEST_NAME)), 0); /* 4 is lost with it */
+    ps_checkpoint_retain(directory, 2);
+    check_ids(directory, (const uint64_t[]){6, 5, 4, 3, 2, 1}, 6);
+    save_chain(directory, 7, 7);
+    ps_checkpoint_retain(directory, 2); /* older than all that stays: it goes */
+    check_ids(directory, (const uint64_t[]){7, 6, 5}, 3);
+}
+
+static void test_nothing_goes_when_nothing_is_whole(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory, 1, 2);
+    assert_int_equal(unlink(fixture_path(directory, 1, PS_MANIFEST_NAME)), 0);
+    ps_checkpoint_retain(directory, 1);
+    check_ids(directory, (const uint64_t[]){2, 1}, 2);
+}
+
+static void test_what_is_being_read_stays(void **state)
+{
+    const char *directory = *state;
+    struct ps_reader *r;
+    char text[PS_TEXT_BYTES];
+    uint8_t values[CHAIN_KEYS];
+    save_chain(directory, 1, 3);
+    save_chain(directory, 4, 5);
+    save_chain(directory, 6, 6);
+    assert_int_equal(ps_reader_open_unread(directory, 3, &r, text), MR_OK);
+    ps_checkpoint_retain(directory, 1);
+    check_ids(directory, (const uint64_t[]){6, 3, 2, 1}, 4);
+    chain_read(r, 3, values);
+    assert_int_equal(values[3], 4);
+    ps_reader_close(r);
+    ps_checkpoint_retain(directory, 1);
+    check_ids(directory, (const uint64_t[]){6}, 1);
+}
+
+/* All that is left can be restored. */
+static uint32_t check_all_whole(const char *directory)
+{
+    uint64_t ids[16];
+    uint32_t count = ps_checkpoint_list(directory, ids, 16);
+    for (uint32_t i = 0; i < count; i++) {
+        struct ps_reader *r;
+        char text[PS_TEXT_BYTES];
+        if (ps_reader_open_unread(directory, ids[i], &r, text) != MR_OK)
+            fail_msg("%s", text);
+        ps_reader_close(r);
+    }
+    return count;
+}
+
+/* The process dies in the middle of retention, at each of its calls; then it is done again. */
+static void test_no_delta_lacks_its_parent_wherever_it_stops(void **state)
+{
+    const char *directory = *state;
+    struct fault_store f;
+    bool reached = true;
+    for (uint32_t n = 1; reached; n++) {
+        const uint64_t first = 10ull * n;
+        save_chain(directory, first, first + 2);
+        save_chain(directory, first + 3, first + 3);
+        fault_store_init(&f);
+        f.mode = FAULT_FOR_EVER;
+        f.fail_at = n;
+        ps_checkpoint_retain_on(&f.store, directory, 1);
+        reached = f.triggered;
+        assert_in_range(check_all_whole(directory), 1, 5);
+        fault_store_init(&f);
+        ps_checkpoint_retain_on(&f.store, directory, 1);
+        check_ids(directory, (const uint64_t[]){first + 3}, 1);
+        assert_true(n < 1000);
+    }
+}
+
+/* A single call fails: no chain that should stay goes for it. */
+static void test_a_failing_disk_loses_nothing_that_should_stay(void **state)
+{
+    const char *directory = *state;
+    static const int errors[] = {EIO, EMFILE};
+    struct fault_store f;
+    for (size_t i = 0; i < 2; i++) {
+        bool reached = true;
+        for (uint32_t n = 1; reached; n++) {
+            const uint64_t first = 100000ull * (i + 1) + 10ull * n;
+            save_chain(directory, first, first + 1);
+            save_chain(directory, first + 2, first + 2);
+            fault_store_init(&f);
+            f.mode = FAULT_ONCE;
+            f.error = errors[i];
+            f.fail_at = n;
+            ps_checkpoint_retain_on(&f.store, directory, 1);
+            reached = f.triggered;
+            check_all_whole(directory);
+            struct ps_reader *r;
+            char text[PS_TEXT_BYTES];
+            assert_int_equal(ps_reader_open_unread(directory, first + 2, &r, text), MR_OK);
+            assert_int_equal(ps_reader_id(r), first + 2);
+            ps_reader_close(r);
+            ps_checkpoint_retain(directory, 1);
+        }
+    }
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_the_newest_chains_stay_whole),
+        CASE(test_a_chain_that_goes_on_is_new),
+        CASE(test_a_branch_belongs_to_its_chain),
+        CASE(test_what_is_broken_does_not_count),
+        CASE(test_nothing_goes_when_nothing_is_whole),
+        CASE(test_what_is_being_read_stays),
+        CASE(test_no_delta_lacks_its_parent_wherever_it_stops),
+        CASE(test_a_failing_disk_loses_nothing_that_should_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
