@@ -47,7 +47,7 @@ struct begin_order {
 static void begin_on_core(struct ps_core *core, void *arg)
 {
     struct begin_order *order = arg;
-    order->status[core->index] = ps_save_begin(core, order->writer, &order->bytes[core->index]);
+    order->status[core->index] = ps_save_begin(core, order->writer, PS_SAVE_FULL, &order->bytes[core->index]);
 }
 
 static void end_on_core(struct ps_core *core, void *arg)
@@ -119,7 +119,7 @@ enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint
     if (status != MR_OK) {
         ps_writer_abort(writer);
         ps_writer_finish(writer);
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory for a copy of the variables");
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory for a copy of what was learnt, and of clients");
         return status;
     }
     c->writer = writer;

@@ -35,6 +35,9 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
             ps_table_set_share(f->table, core->index, core->node->core_count);
             ps_table_set_now(f->table, core->now_s, 0);
         }
+        if (status == MR_OK && core->gone_arena != NULL) {
+            ps_table_keep_marks(f->table, core->gone_arena);
+        }
     } else {
         f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];
         if (f->owner_core == core->index) {
@@ -107,6 +110,7 @@ void ps_core_clear(struct ps_core *core)
     core->feature_id_max = 0;
     core->counters.batches_learnt = 0;
     ps_core_set_step(core, 0);
+    ps_save_marks_lost(core);
 }
 
 void ps_core_set_step(struct ps_core *core, uint64_t step)
@@ -131,7 +135,8 @@ uint64_t ps_core_rows(const struct ps_core *core)
 
 uint64_t ps_core_memory_bytes(const struct ps_core *core)
 {
-    return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena);
+    uint64_t gone_bytes = core->gone_arena != NULL ? ps_arena_mapped_bytes(core->gone_arena) : 0;
+    return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena) + gone_bytes;
 }
 
 void ps_core_refresh_gauges(struct ps_core *core)
@@ -185,9 +190,16 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     uint64_t batch_bytes = config->batches_memory_mib * MIB / node->core_count;
     uint64_t record_bytes = PS_RECORD_MIB * MIB;
     core->batch_arena = ps_arena_create(batch_bytes + record_bytes);
-    core->arena =
-        ps_arena_create(config->memory_limit_mib * MIB / node->core_count - batch_bytes - record_bytes);
-    if (core->arena == NULL || core->batch_arena == NULL) {
+    uint64_t table_bytes = config->memory_limit_mib * MIB / node->core_count - batch_bytes - record_bytes;
+    if (config->checkpoint_deltas > 0) {
+        uint64_t gone_bytes = table_bytes / PS_GONE_SHARE;
+        gone_bytes = gone_bytes > PS_ARENA_LIMIT_BYTES_MIN ? gone_bytes : PS_ARENA_LIMIT_BYTES_MIN;
+        core->gone_arena = ps_arena_create(gone_bytes);
+        table_bytes -= gone_bytes < table_bytes ? gone_bytes : table_bytes;
+    }
+    core->arena = ps_arena_create(table_bytes);
+    if (core->arena == NULL || core->batch_arena == NULL ||
+        (config->checkpoint_deltas > 0 && core->gone_arena == NULL)) {
         goto fail;
     }
     if (node->prefault != NULL) {
@@ -233,6 +245,7 @@ void ps_core_destroy(struct ps_core *core)
     if (core->arena != NULL) {
         ps_arena_destroy(core->arena);
     }
+    ps_arena_destroy(core->gone_arena);
     free(core);
 }
 

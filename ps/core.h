@@ -27,6 +27,7 @@
 #define PS_CORE_TEXT_BYTES 256
 #define PS_RECORD_MIB                                                                                        \
     16 /* of memory.limit_mib per core: learnt batches, clients and their pushes, entries of the batch cache */
+#define PS_GONE_SHARE          64u    /* of the memory for tables: keys of rows that went, for deltas */
 #define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
 #define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per turn, so that a turn stays short */
 
@@ -84,9 +85,12 @@ struct ps_feature {
     struct mr_feature feature;
     struct ps_table *table;       /* this core's share; NULL for variables */
     struct ps_variable *variable; /* NULL on other cores than its owner */
-    bool in_cut;                  /* table: the cut under way is not through with it */
-    struct ps_cut cut;            /* who takes the rows then */
-    uint8_t *loading;             /* restore: a variable's stored bytes, as far as they have come */
+    bool in_cut;                  /* the cut under way is not through with it */
+    struct ps_cut cut;            /* table: who takes the rows then */
+    uint64_t cut_bytes;           /* variable: stored bytes that the cut has */
+    uint8_t *cut_copy;            /* the last cut_copy_bytes as they were at the cut; NULL: they still are */
+    uint64_t cut_copy_bytes;
+    uint8_t *loading; /* restore: a variable's stored bytes, as far as they have come */
     uint64_t loaded_bytes;
 };
 
@@ -98,6 +102,8 @@ struct ps_core {
     uint32_t feature_id_max;
     struct ps_arena *arena;       /* tables and variables */
     struct ps_arena *batch_arena; /* batches and the record: full tables must not stop training */
+    struct ps_arena *gone_arena;  /* keys of rows that went, for deltas; NULL: there are to be none */
+    bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
     struct ps_feature *features[MR_FEATURE_MAX + 1]; /* by id, from 1 */
     struct ps_batch_cache *batches;
     struct ps_learnt *learnt;

@@ -121,6 +121,8 @@ bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
 /* The call may go on: no checkpoint waits for its client at a step before the call's. Lets the core's step clock see the
  * call's step. `changes`: it may change what a checkpoint holds; others do not wait. (ps/ops_step.c) */
 bool ps_check_step(const struct ps_op *op, bool changes);
+/* A checkpoint under way does not stand against a change of the variable. */
+bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);
 /* The node is not frozen against updates. */
 bool ps_check_not_frozen(const struct ps_op *op);
 

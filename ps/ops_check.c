@@ -260,6 +260,15 @@ bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes)
     return false;
 }
 
+bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable)
+{
+    if (ps_save_variable_ready(op->core, variable)) {
+        return true;
+    }
+    ps_hold_back(op, &op->core->counters.pushes_held_back);
+    return false;
+}
+
 bool ps_check_not_frozen(const struct ps_op *op)
 {
     return op->core->freeze != MR_FREEZE_ALL || ps_refuse(op, MR_FROZEN, "the node is frozen (level all)");

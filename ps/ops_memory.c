@@ -22,7 +22,7 @@ static void core_words(const struct ps_core *core, uint64_t words[MR_MEMORY_CORE
         ps_batch_cache_bytes(core->batches),
         variable_bytes,
         ps_arena_scratch_bytes(core->arena) + ps_arena_scratch_bytes(core->batch_arena),
-        core->save.writer != NULL ? core->save.capacity_bytes : 0,
+        core->save.capacity_bytes + core->save.copy_bytes + core->save.variable_copy_bytes,
         0,
     };
     memcpy(words, all, sizeof(all));

@@ -126,9 +126,11 @@ bool ps_push_check_room(const struct ps_op *op, struct ps_push *push)
 {
     push->room_bytes = 0;
     for (uint32_t i = 0; i < push->part_count; i++) {
-        if (push->parts[i].feature->table != NULL) {
-            push->room_bytes +=
-                ps_save_need_bytes(op->core, push->parts[i].feature, push->parts[i].list.key_count);
+        struct ps_feature *f = push->parts[i].feature;
+        if (f->table != NULL) {
+            push->room_bytes += ps_save_need_bytes(op->core, f, push->parts[i].list.key_count);
+        } else if (!ps_check_variable_ready(op, f)) {
+            return false;
         }
     }
     return ps_check_save_room(op, push->room_bytes);

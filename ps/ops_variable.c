@@ -22,7 +22,7 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
         return;
     }
     /* Of a large one also a small part waits its turn: a pull in slices is to see it whole or not at all. */
-    if (ps_defer(&op, ps_variable_stored_bytes(f->variable))) {
+    if (ps_defer(&op, ps_variable_stored_bytes(f->variable)) || !ps_check_variable_ready(&op, f)) {
         return;
     }
     if (!mr_reply_begin(ep, request->ref, MR_OK, NULL, 0)) {

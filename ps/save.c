@@ -3,161 +3,9 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/core.h"
+#include "ps/save_internal.h"
 
-#define VARIABLE_PIECE_BYTES                                                                                 \
-    (64u << 10)              /* of a variable per record: small against a block, so little is wasted */
-#define STREAM_HEAD_WORDS 2u /* stream, watermark */
-
-static size_t padded(uint64_t bytes)
-{
-    return (size_t)((bytes + 7) & ~UINT64_C(7));
-}
-
-/* ---- the copy: everything small, as records ---- */
-
-/* Writes a record's header and returns the place of its bytes; with out == NULL only counts. */
-static uint8_t *add_record(uint8_t *out, size_t *at, const struct ps_record *record)
-{
-    uint8_t *bytes = NULL;
-    if (out != NULL) {
-        memcpy(out + *at, record, sizeof(*record));
-        bytes = out + *at + sizeof(*record);
-        memset(bytes + record->bytes, 0, padded(record->bytes) - record->bytes);
-    }
-    *at += sizeof(*record) + padded(record->bytes);
-    return bytes;
-}
-
-/* False when memory is short. */
-static bool copy_variable(const struct ps_feature *f, uint8_t *out, size_t *at)
-{
-    uint64_t total = ps_variable_stored_bytes(f->variable);
-    uint8_t *stored = NULL;
-    if (out != NULL) {
-        stored = malloc(total);
-        if (stored == NULL) {
-            return false;
-        }
-        ps_variable_store(f->variable, stored);
-    }
-    for (uint64_t offset = 0; offset < total; offset += VARIABLE_PIECE_BYTES) {
-        uint64_t bytes = total - offset < VARIABLE_PIECE_BYTES ? total - offset : VARIABLE_PIECE_BYTES;
-        struct ps_record record = {.kind = PS_RECORD_VARIABLE,
-                                   .feature = f->id,
-                                   .count = (uint32_t)bytes,
-                                   .offset = offset,
-                                   .bytes = bytes};
-        uint8_t *to = add_record(out, at, &record);
-        if (to != NULL) {
-            memcpy(to, stored + offset, bytes);
-        }
-    }
-    free(stored);
-    return true;
-}
-
-static void copy_stream(const struct ps_core *core, uint32_t stream, uint8_t *out, size_t *at)
-{
-    uint32_t words = ps_learnt_bitmap_words(core->learnt, stream);
-    struct ps_record record = {.kind = PS_RECORD_STREAM,
-                               .feature = core->index,
-                               .count = core->node->core_count,
-                               .offset = ps_learnt_added(core->learnt, stream),
-                               .bytes = (STREAM_HEAD_WORDS + (uint64_t)words) * sizeof(uint64_t)};
-    uint64_t *to = (uint64_t *)(void *)add_record(out, at, &record);
-    if (to != NULL) {
-        to[0] = stream;
-        to[1] = ps_learnt_watermark(core->learnt, stream);
-        ps_learnt_bitmap(core->learnt, stream, to + STREAM_HEAD_WORDS);
-    }
-}
-
-static void copy_partial(const struct ps_core *core, const struct ps_partial *partial, uint8_t *out,
-                         size_t *at)
-{
-    struct ps_record record = {.kind = PS_RECORD_STREAM,
-                               .feature = core->index,
-                               .count = core->node->core_count,
-                               .row_bytes = PS_STREAM_PARTIAL,
-                               .bytes = sizeof(*partial)};
-    uint8_t *to = add_record(out, at, &record);
-    if (to != NULL) {
-        memcpy(to, partial, sizeof(*partial));
-    }
-}
-
-static void copy_client(const struct ps_core *core, const struct ps_client *client, uint8_t *out, size_t *at)
-{
-    struct ps_record record = {.kind = PS_RECORD_CLIENT,
-                               .feature = core->index,
-                               .count = core->node->core_count,
-                               .bytes = MR_UUID_BYTES + sizeof(uint64_t)};
-    uint8_t *to = add_record(out, at, &record);
-    if (to != NULL) {
-        memcpy(to, client->uuid, MR_UUID_BYTES);
-        memcpy(to + MR_UUID_BYTES, &client->last_step, sizeof(uint64_t));
-    }
-}
-
-static void copy_pushes(const struct ps_core *core, const struct ps_push_lane *piece, uint8_t *out,
-                        size_t *at)
-{
-    struct ps_stored_pushes stored = {.lane = piece->lane,
-                                      .partition = piece->partition,
-                                      .partition_end = piece->partition_end,
-                                      .floor = piece->window.floor};
-    uint64_t words[PS_PUSH_WINDOW_WORDS];
-    uint32_t word_count = ps_push_window_store(&piece->window, words);
-    struct ps_record record = {.kind = PS_RECORD_PUSHES,
-                               .feature = core->index,
-                               .count = core->node->core_count,
-                               .offset = piece->used,
-                               .bytes = sizeof(stored) + word_count * sizeof(*words)};
-    uint8_t *to = add_record(out, at, &record);
-    if (to != NULL) {
-        memcpy(stored.uuid, piece->uuid, MR_UUID_BYTES);
-        memcpy(to, &stored, sizeof(stored));
-        memcpy(to + sizeof(stored), words, word_count * sizeof(*words));
-    }
-}
-
-static void copy_clients(const struct ps_core *core, uint8_t *out, size_t *at)
-{
-    for (uint32_t i = 0; i < PS_CLIENTS_MAX; i++) {
-        if (ps_clients_at(core->clients, i)->used != 0) {
-            copy_client(core, ps_clients_at(core->clients, i), out, at);
-        }
-    }
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        for (const struct ps_push_lane *piece = ps_pushes_at(core->pushes, i); piece != NULL;
-             piece = piece->next) {
-            copy_pushes(core, piece, out, at);
-        }
-    }
-}
-
-/* Bytes of the copy; writes it when `out` is given. False when memory is short. */
-static bool copy_small(const struct ps_core *core, uint8_t *out, size_t *copy_bytes)
-{
-    size_t at = 0;
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        const struct ps_feature *f = core->features[id];
-        if (f != NULL && f->variable != NULL && !copy_variable(f, out, &at)) {
-            return false;
-        }
-    }
-    for (uint32_t s = ps_learnt_next_stream(core->learnt, 0); s < PS_STREAMS_MAX;
-         s = ps_learnt_next_stream(core->learnt, s + 1)) {
-        copy_stream(core, s, out, &at);
-    }
-    for (uint32_t i = 0; i < core->partials.count; i++) {
-        copy_partial(core, &core->partials.entries[i], out, &at);
-    }
-    copy_clients(core, out, &at);
-    *copy_bytes = at;
-    return true;
-}
+#define GONE_RECORD_KEYS 1024u /* at most */
 
 /* ---- rows ---- */
 
@@ -196,7 +44,7 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
  * up to a record at its end. */
 static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
 {
-    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + padded(row_bytes) + 8;
+    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + ps_save_padded(row_bytes) + 8;
     uint64_t record_max =
         sizeof(struct ps_record) + PS_SAVE_RECORD_ROWS * (sizeof(uint64_t) + (uint64_t)row_bytes) + 8;
     uint64_t bytes = rows * per_row;
@@ -215,49 +63,88 @@ static bool has_room(void *self, const struct ps_table *t, uint32_t rows)
            save->reserved_bytes + wanted_bytes + need_bytes;
 }
 
-enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, uint64_t *bytes)
+/* ---- begin and end ---- */
+
+/* Its bytes, about. */
+static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
+{
+    f->in_cut = f->table != NULL || f->variable != NULL;
+    f->cut_bytes = 0;
+    if (f->table == NULL) {
+        return f->variable != NULL ? ps_variable_stored_bytes(f->variable) : 0;
+    }
+    f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
+    uint64_t rows = ps_table_cut_begin(f->table, &f->cut, kind);
+    return rows * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table)) +
+           ps_table_cut_gone_left(f->table) * sizeof(uint64_t);
+}
+
+enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enum ps_save_kind kind,
+                             uint64_t *bytes)
 {
     struct ps_save *save = &core->save;
     assert(save->writer == NULL && core->long_calls.running == NULL);
-    size_t copy_bytes = 0;
-    copy_small(core, NULL, &copy_bytes);
-    uint8_t *copy = malloc(copy_bytes + 1);
-    if (copy == NULL || !copy_small(core, copy, &copy_bytes)) {
-        free(copy);
+    assert(kind == PS_SAVE_FULL || ps_save_delta_possible(core));
+    struct ps_save begun = {
+        .writer = writer, .next_feature = 1, .capacity_bytes = ps_writer_free_bytes(writer, core->index)};
+    if (!ps_save_copy_begin(core, &begun)) {
         return MR_OUT_OF_MEMORY;
     }
-    *save = (struct ps_save){.writer = writer,
-                             .copy = copy,
-                             .copy_bytes = copy_bytes,
-                             .next_feature = 1,
-                             .capacity_bytes = ps_writer_free_bytes(writer, core->index)};
+    *save = begun;
     ps_pushes_cut(core->pushes);
-    *bytes = copy_bytes;
+    *bytes = save->copy_bytes;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        struct ps_feature *f = core->features[id];
-        if (f == NULL || f->table == NULL) {
-            continue;
+        if (core->features[id] != NULL) {
+            *bytes += feature_begin(core->features[id], kind);
         }
-        f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
-        f->in_cut = true;
-        *bytes += ps_table_rows(f->table) * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table));
-        ps_table_cut_begin(f->table, &f->cut, PS_SAVE_FULL);
     }
+    core->marks_hold = true;
     return MR_OK;
 }
 
 void ps_save_end(struct ps_core *core)
 {
-    struct ps_save *save = &core->save;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         struct ps_feature *f = core->features[id];
-        if (f != NULL && f->in_cut) {
+        if (f == NULL || !f->in_cut) {
+            continue;
+        }
+        core->marks_hold = false; /* not all is written */
+        if (f->table != NULL) {
             ps_table_cut_abort(f->table);
             f->in_cut = false;
+        } else {
+            ps_save_variable_end(core, f);
         }
     }
-    free(save->copy);
-    *save = (struct ps_save){0};
+    free(core->save.copy);
+    core->save = (struct ps_save){0};
+}
+
+/* ---- marks of what changed ---- */
+
+bool ps_save_delta_possible(const struct ps_core *core)
+{
+    if (core->gone_arena == NULL || !core->marks_hold || core->save.writer != NULL) {
+        return false;
+    }
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        const struct ps_feature *f = core->features[id];
+        if (f != NULL && f->table != NULL && !ps_table_delta_possible(f->table)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void ps_save_marks_lost(struct ps_core *core)
+{
+    core->marks_hold = false;
+}
+
+void ps_save_is_as_saved(struct ps_core *core)
+{
+    core->marks_hold = true;
 }
 
 /* ---- room in the writer's buffers ---- */
@@ -297,63 +184,98 @@ static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uin
     return ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + wanted + need_bytes;
 }
 
-/* One record of the copy; false when there is no room. */
-static bool write_copy_record(struct ps_core *core, uint64_t now_us)
+uint8_t *ps_save_append(struct ps_core *core, const struct ps_record *record, uint64_t now_us)
 {
-    struct ps_save *save = &core->save;
-    struct ps_record record;
-    memcpy(&record, save->copy + save->copied_out_bytes, sizeof(record));
-    if (!cursor_has_room(core, sizeof(record) + padded(record.bytes), now_us)) {
-        return false;
+    if (!cursor_has_room(core, sizeof(*record) + ps_save_padded(record->bytes), now_us)) {
+        return NULL;
     }
-    uint8_t *to = ps_writer_append(save->writer, core->index, &record);
+    return ps_writer_append(core->save.writer, core->index, record);
+}
+
+static enum ps_save_went gone_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+{
+    uint64_t left = ps_table_cut_gone_left(f->table);
+    uint32_t count = left < GONE_RECORD_KEYS ? (uint32_t)left : GONE_RECORD_KEYS;
+    if (count == 0) {
+        return PS_SAVE_THROUGH;
+    }
+    struct ps_record record = {
+        .kind = PS_RECORD_GONE, .feature = f->id, .count = count, .bytes = count * sizeof(uint64_t)};
+    uint64_t *to = (uint64_t *)(void *)ps_save_append(core, &record, now_us);
     if (to == NULL) {
-        return false;
+        return PS_SAVE_NO_ROOM;
     }
-    memcpy(to, save->copy + save->copied_out_bytes + sizeof(record), record.bytes);
-    save->copied_out_bytes += sizeof(record) + padded(record.bytes);
-    return true;
+    uint32_t taken = 0;
+    while (taken < count) {
+        taken += ps_table_cut_take_gone(f->table, to + taken, count - taken);
+    }
+    return PS_SAVE_WENT_ON;
 }
 
-/* The next table that the cut is not through with, or NULL. */
-static struct ps_feature *cursor_table(struct ps_core *core)
-{
-    for (; core->save.next_feature <= core->feature_id_max; core->save.next_feature++) {
-        struct ps_feature *f = core->features[core->save.next_feature];
-        if (f != NULL && f->in_cut) {
-            return f;
-        }
-    }
-    return NULL;
-}
-
-static bool write_buckets(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+static enum ps_save_went rows_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
     uint32_t buckets = PS_SAVE_STEP_BUCKETS;
     if (!cursor_has_room(core, ps_save_need_bytes(core, f, buckets), now_us)) {
         buckets = 1;
         if (!cursor_has_room(core, ps_save_need_bytes(core, f, buckets), now_us)) {
-            return false;
+            return PS_SAVE_NO_ROOM;
         }
     }
-    f->in_cut = !ps_table_cut_step(f->table, buckets);
-    return true;
+    if (!ps_table_cut_step(f->table, buckets)) {
+        return PS_SAVE_WENT_ON;
+    }
+    f->in_cut = false;
+    return PS_SAVE_THROUGH;
+}
+
+/* What the cursor goes through the features for, one after the other: what may be held up by a change or takes memory first. */
+enum pass { PASS_VARIABLES, PASS_GONE, PASS_ROWS, PASS_COUNT };
+
+static enum ps_save_went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+{
+    if (f == NULL || !f->in_cut || (f->table == NULL) != (core->save.pass == PASS_VARIABLES)) {
+        return PS_SAVE_THROUGH;
+    }
+    switch ((enum pass)core->save.pass) {
+    case PASS_VARIABLES:
+        return ps_save_variable_step(core, f, now_us);
+    case PASS_GONE:
+        return gone_step(core, f, now_us);
+    default:
+        return rows_step(core, f, now_us);
+    }
+}
+
+/* PS_SAVE_THROUGH: with everything. */
+static enum ps_save_went cursor_step(struct ps_core *core, uint64_t now_us)
+{
+    struct ps_save *save = &core->save;
+    enum ps_save_went went = ps_save_copy_step(core, now_us);
+    while (went == PS_SAVE_THROUGH && save->pass < PASS_COUNT) {
+        for (; went == PS_SAVE_THROUGH && save->next_feature <= core->feature_id_max;
+             save->next_feature += went == PS_SAVE_THROUGH) {
+            went = feature_step(core, core->features[save->next_feature], now_us);
+        }
+        if (went == PS_SAVE_THROUGH) {
+            save->next_feature = 1;
+            save->pass++;
+        }
+    }
+    return went;
 }
 
 bool ps_save_step(struct ps_core *core, uint64_t now_us)
 {
-    struct ps_save *save = &core->save;
-    struct ps_writer *writer = save->writer;
+    struct ps_writer *writer = core->save.writer;
     uint64_t end_us = dp_now_us() + PS_SAVE_STEP_US;
     do {
-        struct ps_feature *f = NULL;
-        bool is_copying = save->copied_out_bytes < save->copy_bytes;
-        if (ps_writer_failed(writer) || (!is_copying && (f = cursor_table(core)) == NULL)) {
+        enum ps_save_went went = ps_writer_failed(writer) ? PS_SAVE_THROUGH : cursor_step(core, now_us);
+        if (went == PS_SAVE_THROUGH) {
             ps_save_end(core);
             ps_writer_core_done(writer, core->index);
             return false;
         }
-        if (!(is_copying ? write_copy_record(core, now_us) : write_buckets(core, f, now_us))) {
+        if (went == PS_SAVE_NO_ROOM) {
             return false;
         }
     } while (dp_now_us() < end_us);

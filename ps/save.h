@@ -1,9 +1,13 @@
 /* One core's part of a checkpoint: what goes into it, and at which pace.
  *
- * At the cut the core copies what is small (variables, learnt streams, clients and their pushes) and begins a cut of every table, all in
- * one task on its own thread: a push is either in the cut with its learnt record, or neither is. Afterwards a cursor
- * writes out the copy and the tables a little per turn of the poll loop, while pushes go on; each hands over the old rows of
- * the buckets it is about to change, for which there must be room in the writer's buffers first.
+ * At the cut the core copies what is small (learnt streams, clients and their pushes: at most what PS_RECORD_MIB holds) and begins a cut of
+ * every table, all in one task on its own thread: a push is either in the cut with its learnt record, or neither is. Afterwards a cursor
+ * writes out the copy, variables and tables a little per turn of the poll loop, while pushes go on; each hands over the old rows of
+ * the buckets it is about to change, for which there must be room in the writer's buffers first. A variable is written where it is;
+ * before a change what is left of it is copied, PS_SAVE_VARIABLES_BYTES of all variables at most, else the push waits for the cursor.
+ *
+ * A full has every row. A delta has the rows that changed since the cut before it, and the keys that went (PS_RECORD_GONE); all
+ * else is whole. It stands on that cut, so it is possible only while it is known what changed since.
  *
  * Records: rows and variables as ps/checkpoint.h has them. PS_RECORD_STREAM, PS_RECORD_CLIENT and PS_RECORD_PUSHES name the
  * core they come from: `feature` = core, `count` = cores of the node. A stream's `row_bytes` is an enum ps_stream_record, `offset` how many
@@ -19,10 +23,11 @@
 #include "ps/checkpoint.h"
 #include "ps/table.h"
 
-#define PS_SAVE_STEP_US        20    /* of writing out per turn of the poll loop */
-#define PS_SAVE_STEP_BUCKETS   8u    /* between two looks at the clock */
-#define PS_SAVE_RECORD_ROWS    16u   /* rows per record at most */
-#define PS_SAVE_HOLD_CURSOR_US 20000 /* how long the cursor leaves room for a push that was held back */
+#define PS_SAVE_STEP_US         20         /* of writing out per turn of the poll loop */
+#define PS_SAVE_STEP_BUCKETS    8u         /* between two looks at the clock */
+#define PS_SAVE_RECORD_ROWS     16u        /* rows per record at most */
+#define PS_SAVE_VARIABLES_BYTES (2u << 20) /* copies of variables that change under the cursor */
+#define PS_SAVE_HOLD_CURSOR_US  20000      /* how long the cursor leaves room for a push that was held back */
 
 enum ps_stream_record {
     PS_STREAM_LEARNT = 0,  /* u64 stream, watermark, bitmap words */
@@ -36,15 +41,25 @@ struct ps_save {
     struct ps_writer *writer; /* NULL: no cut on this core */
     uint8_t *copy;            /* records with their bytes, as of the cut */
     size_t copy_bytes, copied_out_bytes;
-    uint32_t next_feature;   /* the cursor's place */
+    uint32_t pass, next_feature; /* the cursor's place */
+    uint64_t variable_copy_bytes;
     uint64_t capacity_bytes; /* free bytes with all buffers empty */
     uint64_t wanted_bytes;   /* room that a push held back waits for */
     uint64_t wanted_until_us;
     uint64_t reserved_bytes; /* room kept for a push that is done in slices */
 };
 
-/* The cut. MR_OUT_OF_MEMORY: nothing was begun. *bytes = what the core will write, about. */
-enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, uint64_t *bytes);
+/* The cut. A delta must be possible; its writer has the last cut's checkpoint as parent. MR_OUT_OF_MEMORY: nothing was begun.
+ * *bytes = what the core will write, about. */
+enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enum ps_save_kind kind,
+                             uint64_t *bytes);
+/* A delta on the last cut is possible: marks are kept (checkpoint.deltas > 0), that cut was written to its end, or restored, and what
+ * changed since is known: not too many rows went. False while a save runs. */
+bool ps_save_delta_possible(const struct ps_core *core);
+/* The last cut was not published, or what serves is another state than it and what changed since: the next one must be full. */
+void ps_save_marks_lost(struct ps_core *core);
+/* What serves is what was loaded just now, whole, of a checkpoint that the next save may be a delta on. */
+void ps_save_is_as_saved(struct ps_core *core);
 /* A little writing. True when there is more to do right now. */
 bool ps_save_step(struct ps_core *core, uint64_t now_us);
 /* Ends the cut whether complete or not; the writer is not touched afterwards. */
@@ -54,5 +69,8 @@ void ps_save_end(struct ps_core *core);
 uint64_t ps_save_need_bytes(const struct ps_core *core, const struct ps_feature *feature, uint32_t key_count);
 /* Whether they are free. If not, the cursor makes room; try again later. */
 bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us);
+
+/* Before a variable changes: false when a running cut has still to have it, and there is no memory for a copy; try again later. */
+bool ps_save_variable_ready(struct ps_core *core, struct ps_feature *variable);
 
 #endif

@@ -84,6 +84,7 @@ void ps_staged_swap(struct ps_core *core)
     EXCHANGE(s->clients, core->clients);
     EXCHANGE(s->pushes, core->pushes);
     EXCHANGE(s->partials, core->partials);
+    ps_save_marks_lost(core); /* until it is known what was loaded */
 }
 
 void ps_staged_move(struct ps_core *core, uint32_t checkpoint_id)
@@ -93,6 +94,7 @@ void ps_staged_move(struct ps_core *core, uint32_t checkpoint_id)
     s->features[checkpoint_id] = NULL;
     s->feature_count--;
     ps_core_put_feature(core, f);
+    ps_save_marks_lost(core);
 }
 
 void ps_staged_end(struct ps_core *core)

@@ -114,6 +114,8 @@ void ps_table_clear(struct ps_table *t)
     t->evictor = (struct ps_evictor){0};
     t->counters.rows = 0;
     t->marks_hold = false;
+    ps_gone_clear(&t->gone);
+    ps_gone_clear(&t->leaving);
 }
 
 /* False when memory is used up. */
@@ -142,6 +144,7 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
             return NULL;
         }
     }
+    ps_table_note_made(t, key, hash);
     t->counters.rows = t->index.rows;
     t->counters.rows_created++;
     return ps_slabs_row(&t->slabs, row);
@@ -182,8 +185,10 @@ void ps_table_load_gone(struct ps_table *t, uint64_t key)
 {
     uint64_t hash = ps_key_hash(key, t->index.seed);
     struct ps_place place = ps_index_find(&t->index, key, hash);
-    if (place.bucket != NULL)
-        ps_table_row_remove(t, place, hash);
+    if (place.bucket == NULL)
+        return;
+    ps_table_row_remove(t, place, hash);
+    ps_gone_remove(&t->gone, key, hash);
 }
 
 const struct mr_feature *ps_table_feature(const struct ps_table *t)

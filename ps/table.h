@@ -203,8 +203,12 @@ enum ps_save_kind {
     PS_SAVE_FULL, /* every row */
     PS_SAVE_DELTA, /* rows changed since the last cut: made, pushed to, used (where uses are kept). Not those loaded */
 };
-/* From now on the table marks the rows that change, so that cuts of them can be taken. Before the first row. */
-void ps_table_keep_marks(struct ps_table *t);
+/* From now on the table marks the rows that change, and keeps the keys whose rows go, so that cuts of changes can be taken. These keys
+ * take memory of `gone_arena`: when that is short, or they are more than PS_TABLE_GONE_MIN and a PS_TABLE_GONE_SHARE-th of the
+ * rows, they are forgotten, and the next cut must be of every row. Before the first row. */
+#define PS_TABLE_GONE_SHARE 4u
+#define PS_TABLE_GONE_MIN   1024u
+void ps_table_keep_marks(struct ps_table *t, struct ps_arena *gone_arena);
 /* All rows were loaded since the table was made or cleared: they count as given out by the last cut. */
 void ps_table_is_as_saved(struct ps_table *t);
 /* A cut of what has changed since the last cut can be begun: marks are kept, and the last cut gave out all it had to. */
@@ -217,6 +221,10 @@ uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum p
  * true when the cut is complete (and over). */
 #define PS_CUT_BUCKET_ROWS_MAX 5u
 bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
+/* Up to keys_max keys that had a row at the cut before this one, or were made since, and had none when this one, of changes, began: each
+ * comes once. Any time until the next cut begins. Returns how many; 0: there are none left. */
+uint32_t ps_table_cut_take_gone(struct ps_table *t, uint64_t *keys, uint32_t keys_max);
+uint64_t ps_table_cut_gone_left(const struct ps_table *t);
 /* Emits nothing more; the next cut must be of every row. Fine when none is running. */
 void ps_table_cut_abort(struct ps_table *t);
 bool ps_table_cut_running(const struct ps_table *t);

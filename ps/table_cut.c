@@ -44,10 +44,19 @@ void ps_table_cut_before_change(struct ps_table *t, struct ps_place place)
     batch_emit(t, &batch);
 }
 
-void ps_table_keep_marks(struct ps_table *t)
+void ps_table_keep_marks(struct ps_table *t, struct ps_arena *gone_arena)
 {
     assert(t->index.rows == 0);
     t->keeps_marks = t->marks_hold = true;
+    ps_gone_init(&t->gone, gone_arena, t->index.seed);
+    ps_gone_init(&t->leaving, gone_arena, t->index.seed);
+}
+
+void ps_table_note_gone(struct ps_table *t, uint64_t key, uint64_t hash)
+{
+    if (t->keeps_marks && t->marks_hold)
+        t->marks_hold =
+            ps_gone_add(&t->gone, key, hash, PS_TABLE_GONE_MIN + t->index.rows / PS_TABLE_GONE_SHARE);
 }
 
 void ps_table_is_as_saved(struct ps_table *t)
@@ -58,14 +67,39 @@ void ps_table_is_as_saved(struct ps_table *t)
 
 bool ps_table_delta_possible(const struct ps_table *t)
 {
-    return t->keeps_marks && t->marks_hold && !t->cut_running;
+    return t->keeps_marks && t->marks_hold && !t->cut_running && t->leaving.count == 0;
+}
+
+/* What went so far is this cut's, if it is one of changes; what goes from now on the next one's. */
+static void gone_turn(struct ps_table *t, enum ps_save_kind kind)
+{
+    if (!t->keeps_marks)
+        return;
+    ps_gone_clear(&t->leaving);
+    if (kind == PS_SAVE_FULL) {
+        ps_gone_clear(&t->gone);
+        return;
+    }
+    struct ps_gone nothing = t->leaving;
+    t->leaving = t->gone;
+    t->gone = nothing;
+}
+
+uint32_t ps_table_cut_take_gone(struct ps_table *t, uint64_t *keys, uint32_t keys_max)
+{
+    return t->leaving.count > 0 ? ps_gone_take(&t->leaving, keys, keys_max) : 0;
+}
+
+uint64_t ps_table_cut_gone_left(const struct ps_table *t)
+{
+    return t->leaving.count;
 }
 
 uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind)
 {
     assert(!t->cut_running && (kind == PS_SAVE_FULL || ps_table_delta_possible(t)));
-    t->cut_running = true;
-    t->marks_hold = true;
+    gone_turn(t, kind);
+    t->cut_running = t->marks_hold = true;
     t->cut = *cut;
     t->cut_partition = t->cut_bucket = 0;
     t->cut_rewrites = t->index.upkeep[0].rewrites;
@@ -116,8 +150,11 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
 
 void ps_table_cut_abort(struct ps_table *t)
 {
-    if (t->cut_running)
+    if (t->cut_running || t->leaving.count > 0) {
         t->marks_hold = false;
+        ps_gone_clear(&t->leaving);
+        ps_gone_clear(&t->gone);
+    }
     t->cut_running = false;
     t->cut_rows_left = 0;
 }

@@ -4,6 +4,7 @@
 
 #include "dataplane/wire/bag.h"
 #include "ps/evictor.h"
+#include "ps/gone.h"
 #include "ps/index.h"
 #include "ps/initializer.h"
 #include "ps/kernels.h"
@@ -53,8 +54,10 @@ struct ps_table {
     struct ps_slabs slabs;
     struct ps_table_counters counters;
 
-    bool keeps_marks; /* rows that change are marked */
-    bool marks_hold;  /* and all that have changed since the last cut are */
+    bool keeps_marks;       /* rows that change are marked */
+    bool marks_hold;        /* and all that have changed since the last cut are, as are the keys that went */
+    struct ps_gone gone;    /* keys that went since the last cut began */
+    struct ps_gone leaving; /* before it, since the one before: still to be taken */
     bool cut_running;
     bool may_emit; /* the call under way is none that was promised room: evictions may ask for it */
     struct ps_cut cut;
@@ -84,6 +87,13 @@ bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit);
 void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
 /* Before a row is changed while a cut runs: emit its bucket unless that has been done. */
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
+/* A key's row goes, or is made. */
+void ps_table_note_gone(struct ps_table *t, uint64_t key, uint64_t hash);
+static inline void ps_table_note_made(struct ps_table *t, uint64_t key, uint64_t hash)
+{
+    if (t->gone.count > 0)
+        ps_gone_remove(&t->gone, key, hash);
+}
 /* A row has been, or is about to be, changed: the next cut of changes has it. Behind the former. */
 static inline void ps_table_mark(struct ps_table *t, struct ps_place place)
 {

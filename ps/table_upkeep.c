@@ -8,6 +8,7 @@ void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t has
 {
     ps_table_cut_before_change(t, place);
     uint32_t row = place.bucket->rows[place.slot];
+    ps_table_note_gone(t, place.bucket->keys[place.slot], hash);
     ps_index_remove(&t->index, place, hash);
     ps_slabs_give(&t->slabs, row);
     t->counters.rows = t->index.rows;

@@ -104,9 +104,9 @@ uint64_t ps_variable_stored_bytes(const struct ps_variable *v)
     return v->stored_bytes;
 }
 
-void ps_variable_store(const struct ps_variable *v, uint8_t *out)
+void ps_variable_store(const struct ps_variable *v, uint64_t first_byte, uint64_t bytes, uint8_t *out)
 {
-    memcpy(out, v->values, v->stored_bytes);
+    memcpy(out, (const uint8_t *)v->values + first_byte, bytes);
 }
 
 void ps_variable_load(struct ps_variable *v, const uint8_t *stored)

@@ -21,9 +21,9 @@ enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const floa
 /* Runs the optimizer once over the whole tensor. NaN or Inf anywhere: nothing is changed, false is returned (counted by
  * the caller). step, learning_rate: as in struct ps_table_push. `gradient` has ps_variable_elements() floats. */
 bool ps_variable_push(struct ps_variable *v, uint64_t step, float learning_rate, const float *gradient);
-/* Values, then optimizer state: for checkpoints. */
+/* Values, then optimizer state: for checkpoints, piece by piece. */
 uint64_t ps_variable_stored_bytes(const struct ps_variable *v);
-void ps_variable_store(const struct ps_variable *v, uint8_t *out);
+void ps_variable_store(const struct ps_variable *v, uint64_t first_byte, uint64_t bytes, uint8_t *out);
 void ps_variable_load(struct ps_variable *v, const uint8_t *stored);
 
 #endif

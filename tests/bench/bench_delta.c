@@ -78,7 +78,7 @@ static void bench_open(struct bench *b, enum mr_eviction eviction, bool keeps_ma
         exit(1);
     }
     if (keeps_marks)
-        ps_table_keep_marks(b->table);
+        ps_table_keep_marks(b->table, b->arena);
     b->keys = allocate(KEYS * sizeof(uint64_t));
     b->out = allocate(CALL_KEYS * DIM * sizeof(float));
     b->gradients = allocate(CALL_KEYS * DIM * sizeof(float));

@@ -75,7 +75,7 @@ static void begin(struct fixture *f, uint32_t buffers)
                                               .incarnation = 1,
                                               .buffers_per_core = buffers};
     assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
-    assert_int_equal(ps_save_begin(f->core, f->writer, &bytes), MR_OK);
+    assert_int_equal(ps_save_begin(f->core, f->writer, PS_SAVE_FULL, &bytes), MR_OK);
     assert_in_range(bytes, ROWS * DIM * sizeof(float), 2 * ROWS * DIM * sizeof(float));
 }
 

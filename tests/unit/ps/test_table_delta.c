@@ -23,7 +23,7 @@ static void open_table(struct fixture *f, const struct mr_feature *feature)
     f->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
     assert_non_null(f->arena);
     f->table = fixture_table(feature, f->arena);
-    ps_table_keep_marks(f->table);
+    ps_table_keep_marks(f->table, f->arena);
     model_init(&f->model, feature);
     model_init(&f->snapshot, feature);
     model_init(&f->image, feature);
@@ -83,9 +83,24 @@ static void push(struct fixture *f, uint32_t count)
     (void)model_push(&f->model, keys, count, gradients);
 }
 
+static void remove_some(struct fixture *f, uint32_t count)
+{
+    for (; count > 0; count--) {
+        uint64_t key = random_key(f), hash = mr_key_hash(key, ps_table_feature(f->table)->seed);
+        struct ps_place place = ps_index_find(&f->table->index, key, hash);
+        if (place.bucket == NULL)
+            continue;
+        ps_table_row_remove(f->table, place, hash);
+        model_remove(&f->model, key);
+    }
+}
+
 static void anything(struct fixture *f)
 {
-    switch (random_below(&f->rng, 5)) {
+    switch (random_below(&f->rng, 6)) {
+    case 3:
+        remove_some(f, random_below(&f->rng, 30));
+        break;
     case 0:
         lookup(f, 1 + random_below(&f->rng, 20), true);
         break;
@@ -129,6 +144,27 @@ static uint64_t cut_begin(struct fixture *f, enum ps_save_kind kind)
     return ps_table_cut_begin(f->table, &cut, kind);
 }
 
+/* None of them had a row when the cut began, so none is among those that it gives out. */
+static void take_gone(struct fixture *f)
+{
+    uint64_t keys[20];
+    uint32_t most = 1 + random_below(&f->rng, 20), count;
+    uint64_t left = ps_table_cut_gone_left(f->table);
+    while ((count = ps_table_cut_take_gone(f->table, keys, most)) > 0) {
+        assert_true(count <= most && count <= left);
+        for (uint32_t i = 0; i < count; i++) {
+            assert_null(model_find(&f->snapshot, keys[i]));
+            if (model_find(&f->image, keys[i]) != NULL)
+                model_remove(&f->image, keys[i]);
+        }
+        left -= count;
+        assert_int_equal(ps_table_cut_gone_left(f->table), left);
+        if (random_below(&f->rng, 3) == 0)
+            anything(f);
+    }
+    assert_int_equal(left, 0);
+}
+
 /* The image is the snapshot. */
 static void check_image(struct fixture *f)
 {
@@ -142,6 +178,7 @@ static void check_image(struct fixture *f)
 
 static void cut_to_the_end(struct fixture *f)
 {
+    take_gone(f);
     while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 400)))
         if (random_below(&f->rng, 3) == 0)
             anything(f);
@@ -159,7 +196,7 @@ static void test_a_chain_is_the_table(void **state)
         if (random_below(&f->rng, 8) == 0) {
             (void)ps_table_cut_step(f->table, 1 + random_below(&f->rng, 2000));
             anything(f);
-            bool whole = !ps_table_cut_running(f->table);
+            bool whole = !ps_table_cut_running(f->table) && ps_table_delta_possible(f->table);
             ps_table_cut_abort(f->table);
             assert_int_equal(ps_table_delta_possible(f->table), whole);
             continue;
@@ -266,6 +303,37 @@ static void test_loaded_rows_are_as_saved(void **state)
     check_image(f);
 }
 
+/* More keys go than are kept: the next cut must be of every row, and keeps what goes from then on. */
+static void test_too_many_that_go_are_forgotten(void **state)
+{
+    enum { COUNT = 8000 };
+    struct fixture *f = *state;
+    uint64_t keys[COUNT], taken[8];
+    float out[DIM];
+    for (uint32_t i = 0; i < COUNT; i++) {
+        keys[i] = i;
+        ps_table_lookup(f->table, &keys[i], 1, true, out);
+    }
+    assert_int_equal(rows_of_delta(f), COUNT);
+    size_t bytes = ps_arena_allocated_bytes(f->arena);
+    uint32_t gone = 0;
+    for (; ps_table_delta_possible(f->table); gone++) {
+        uint64_t hash = mr_key_hash(keys[gone], ps_table_feature(f->table)->seed);
+        ps_table_row_remove(f->table, ps_index_find(&f->table->index, keys[gone], hash), hash);
+    }
+    assert_in_range(gone, PS_TABLE_GONE_MIN, PS_TABLE_GONE_MIN + COUNT / PS_TABLE_GONE_SHARE);
+    assert_true(ps_arena_allocated_bytes(f->arena) <= bytes);
+    struct ps_cut cut = {.self = f, .emit = emit_nothing};
+    assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), COUNT - gone);
+    while (!ps_table_cut_step(f->table, 100)) {
+    }
+    assert_true(ps_table_delta_possible(f->table));
+    ps_table_load_gone(f->table, keys[COUNT - 1]);
+    assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_DELTA), 0);
+    assert_int_equal(ps_table_cut_take_gone(f->table, taken, 8), 0);
+    ps_table_cut_abort(f->table);
+}
+
 static void test_without_marks_there_is_no_delta(void **state)
 {
     struct fixture *f = *state;
@@ -288,6 +356,7 @@ int main(void)
         WITH_TABLE(test_a_delta_has_what_changed),
         WITH_TABLE(test_uses_are_changes_where_they_are_kept),
         WITH_TABLE(test_loaded_rows_are_as_saved),
+        WITH_TABLE(test_too_many_that_go_are_forgotten),
         WITH_TABLE(test_without_marks_there_is_no_delta),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,9 +99,9 @@ static void test_a_bad_gradient_changes_nothing(void **state)
     float gradient[15] = {1}, before[30], after[30];
     gradient[14] = INFINITY;
     assert_int_equal(ps_variable_stored_bytes(f->v), sizeof(before));
-    ps_variable_store(f->v, (uint8_t *)before);
+    ps_variable_store(f->v, 0, ps_variable_stored_bytes(f->v), (uint8_t *)before);
     assert_false(ps_variable_push(f->v, 0, 0, gradient));
-    ps_variable_store(f->v, (uint8_t *)after);
+    ps_variable_store(f->v, 0, ps_variable_stored_bytes(f->v), (uint8_t *)after);
     assert_memory_equal(before, after, sizeof(before));
 }
 
@@ -117,11 +117,11 @@ static void test_what_is_stored_goes_on_as_before(void **state)
     descriptor.seed = 99;
     assert_int_equal(ps_variable_create(&descriptor, f->arena, &other, &what), MR_OK);
     assert_true(ps_variable_push(f->v, 0, 0, gradient));
-    ps_variable_store(f->v, (uint8_t *)stored);
+    ps_variable_store(f->v, 0, ps_variable_stored_bytes(f->v), (uint8_t *)stored);
     ps_variable_load(other, (const uint8_t *)stored);
     assert_true(ps_variable_push(f->v, 0, 0, gradient) && ps_variable_push(other, 0, 0, gradient));
-    ps_variable_store(f->v, (uint8_t *)stored);
-    ps_variable_store(other, (uint8_t *)again);
+    ps_variable_store(f->v, 0, ps_variable_stored_bytes(f->v), (uint8_t *)stored);
+    ps_variable_store(other, 0, ps_variable_stored_bytes(other), (uint8_t *)again);
     assert_memory_equal(stored, again, sizeof(stored));
     ps_variable_destroy(other);
 }

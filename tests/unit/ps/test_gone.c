@@ -1,0 +1,131 @@
+/* The set of keys that are gone, beside a plain list of flags. */
+#include <stdlib.h>
+#include <string.h>
+#include "ps/gone.h"
+#include "ps/key_hash.h"
+#include "table_fixture.h"
+
+#define SEED        11u
+#define UNIVERSE    5000u
+#define LIMIT_BYTES ((size_t)64 << 20)
+
+struct fixture {
+    struct ps_arena *arena;
+    struct ps_gone gone;
+    size_t bytes_before;
+};
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    f->arena = ps_arena_create(LIMIT_BYTES);
+    assert_non_null(f->arena);
+    ps_gone_init(&f->gone, f->arena, SEED);
+    f->bytes_before = ps_arena_allocated_bytes(f->arena);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    ps_gone_clear(&f->gone);
+    assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
+    ps_arena_destroy(f->arena);
+    free(f);
+    return 0;
+}
+
+/* 0 and all ones among them. */
+static uint64_t key_at(uint32_t i)
+{
+    return i == 0 ? 0 : i == 1 ? UINT64_MAX : i * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static bool add(struct fixture *f, uint64_t key)
+{
+    return ps_gone_add(&f->gone, key, ps_key_hash(key, SEED), UINT64_MAX);
+}
+
+static void remove_key(struct fixture *f, uint64_t key)
+{
+    ps_gone_remove(&f->gone, key, ps_key_hash(key, SEED));
+}
+
+/* Each key of the list comes once, and no other. */
+static void take_all(struct fixture *f, bool *is_in, uint32_t most)
+{
+    uint64_t keys[64];
+    uint32_t count, number = 0;
+    while ((count = ps_gone_take(&f->gone, keys, most)) > 0) {
+        assert_true(count <= most);
+        for (uint32_t i = 0; i < count; i++) {
+            for (number = 0; key_at(number) != keys[i]; number++)
+                assert_true(number < UNIVERSE);
+            assert_true(is_in[number]);
+            is_in[number] = false;
+        }
+    }
+    for (number = 0; number < UNIVERSE; number++)
+        assert_false(is_in[number]);
+    assert_int_equal(f->gone.count, 0);
+    assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
+}
+
+static void test_random_keys_come_and_go(void **state)
+{
+    struct fixture *f = *state;
+    static bool is_in[UNIVERSE];
+    uint64_t rng = fixture_seed("gone");
+    for (uint32_t round = 0; round < 20; round++) {
+        uint64_t count = 0;
+        uint32_t universe = 1 + random_below(&rng, UNIVERSE);
+        for (uint32_t i = 0; i < 20000; i++) {
+            uint32_t number = random_below(&rng, universe);
+            bool adds = random_below(&rng, 3) != 0;
+            count += (uint64_t)(adds && !is_in[number]) - (uint64_t)(!adds && is_in[number]);
+            is_in[number] = adds;
+            if (adds)
+                assert_true(add(f, key_at(number)));
+            else
+                remove_key(f, key_at(number));
+            assert_int_equal(f->gone.count, count);
+        }
+        take_all(f, is_in, 1 + random_below(&rng, 64));
+    }
+}
+
+static void test_a_full_set_says_so_and_is_empty(void **state)
+{
+    struct fixture *f = *state;
+    for (uint32_t i = 0; i < 100; i++)
+        assert_true(ps_gone_add(&f->gone, key_at(i), ps_key_hash(key_at(i), SEED), 100));
+    assert_false(ps_gone_add(&f->gone, key_at(100), ps_key_hash(key_at(100), SEED), 100));
+    assert_int_equal(f->gone.count, 0);
+    assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
+}
+
+static void test_without_memory_it_says_so_and_is_empty(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t key = 1;
+    while (add(f, key))
+        key++;
+    assert_int_equal(f->gone.count, 0);
+    assert_in_range(key, LIMIT_BYTES / 24, LIMIT_BYTES / 8); /* bytes a key, growing segments counted twice */
+    assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
+    assert_true(add(f, key));
+    remove_key(f, key);
+}
+
+int main(void)
+{
+#define WITH_SET(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_SET(test_random_keys_come_and_go),
+        WITH_SET(test_a_full_set_says_so_and_is_empty),
+        WITH_SET(test_without_memory_it_says_so_and_is_empty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

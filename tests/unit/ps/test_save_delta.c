@@ -1,0 +1,343 @@
+/* One core's saves of what has changed: a full and the deltas on it, read back, are the core as it was at the last of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ps/core.h"
+#include "ps/key_hash.h"
+#include "ps/table_internal.h"
+
+#define ROWS     6000u
+#define DIM      4u
+#define TABLE    1u
+#define VARIABLE 2u
+#define ELEMENTS (96u << 10) /* of the variable: its stored bytes are six pieces */
+
+/* What the checkpoints say. */
+struct image {
+    bool there[ROWS];
+    float rows[ROWS][DIM]; /* by key */
+    float variable[ELEMENTS];
+    uint64_t rows_read, gone_read;
+};
+
+struct fixture {
+    struct ps_config config;
+    struct ps_node node;
+    struct ps_core *core;
+    struct ps_table *table;
+    struct ps_writer *writer;
+    char directory[64];
+    struct mr_feature features[2];
+    struct image image, at_cut;
+    float out[ROWS * DIM];
+    uint64_t keys[ROWS];
+};
+
+static int make(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    char text[PS_CORE_TEXT_BYTES];
+    const uint32_t elements = ELEMENTS;
+    assert_non_null(f);
+    ps_config_default(&f->config);
+    f->config.memory_limit_mib = 256;
+    f->config.batches_memory_mib = 16;
+    f->config.checkpoint_deltas = 8;
+    f->node.config = &f->config;
+    ps_node_map_partitions(&f->node, 1);
+    f->core = ps_core_create(&f->node, 0);
+    assert_non_null(f->core);
+    f->features[0] = mr_feature_table("emb", DIM);
+    f->features[0].learning_rate = 1;
+    f->features[1] = mr_feature_variable("dense", 1, &elements);
+    for (uint32_t id = 1; id <= 2; id++) {
+        assert_int_equal(ps_core_add_feature(f->core, id, &f->features[id - 1], text), MR_OK);
+    }
+    f->table = f->core->features[TABLE]->table;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        f->keys[i] = i;
+    }
+    snprintf(f->directory, sizeof(f->directory), "/tmp/millrace-save-XXXXXX");
+    assert_non_null(mkdtemp(f->directory));
+    *state = f;
+    return 0;
+}
+
+static int destroy(void **state)
+{
+    struct fixture *f = *state;
+    char command[128];
+    ps_core_destroy(f->core);
+    snprintf(command, sizeof(command), "rm -rf %s", f->directory);
+    int status = system(command);
+    free(f);
+    return status;
+}
+
+/* ---- what the core holds ---- */
+
+static void push(struct fixture *f, uint32_t first, uint32_t count, float gradient)
+{
+    for (uint32_t i = 0; i < count * DIM; i++) {
+        f->out[i] = gradient;
+    }
+    ps_table_push(f->table, f->keys + first, count, f->out);
+}
+
+static void make_rows(struct fixture *f, uint32_t first, uint32_t count)
+{
+    ps_table_lookup(f->table, f->keys + first, count, true, f->out);
+}
+
+static bool has_row(const struct fixture *f, uint64_t key)
+{
+    return ps_index_find(&f->table->index, key, ps_key_hash(key, f->table->index.seed)).bucket != NULL;
+}
+
+static void remove_rows(struct fixture *f, uint32_t first, uint32_t count)
+{
+    for (uint64_t key = first; key < first + count; key++) {
+        uint64_t hash = ps_key_hash(key, f->table->index.seed);
+        ps_table_row_remove(f->table, ps_index_find(&f->table->index, key, hash), hash);
+    }
+}
+
+static void note_state(struct fixture *f)
+{
+    memset(&f->at_cut, 0, sizeof(f->at_cut));
+    for (uint64_t key = 0; key < ROWS; key++) {
+        f->at_cut.there[key] = has_row(f, key);
+        if (f->at_cut.there[key]) {
+            ps_table_lookup(f->table, &key, 1, false, f->at_cut.rows[key]);
+        }
+    }
+    memcpy(f->at_cut.variable, ps_variable_values(f->core->features[VARIABLE]->variable),
+           sizeof(f->at_cut.variable));
+}
+
+/* ---- saving ---- */
+
+static void begin(struct fixture *f, uint64_t id, uint64_t parent)
+{
+    char text[256];
+    uint64_t bytes;
+    const uint32_t ids[] = {TABLE, VARIABLE};
+    const struct ps_writer_options options = {.directory = f->directory,
+                                              .id = id,
+                                              .parent_id = parent,
+                                              .features = f->features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = 1,
+                                              .incarnation = 1,
+                                              .buffers_per_core = 64};
+    note_state(f);
+    assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
+    assert_int_equal(ps_save_begin(f->core, f->writer, parent == 0 ? PS_SAVE_FULL : PS_SAVE_DELTA, &bytes),
+                     MR_OK);
+    assert_false(ps_save_delta_possible(f->core));
+}
+
+static void finish(struct fixture *f)
+{
+    struct ps_writer_status status;
+    while (f->core->save.writer != NULL) {
+        ps_save_step(f->core, dp_now_us());
+    }
+    do {
+        ps_writer_status(f->writer, &status);
+    } while (!status.done);
+    assert_int_equal(status.status, MR_OK);
+    ps_writer_finish(f->writer);
+}
+
+static enum mr_status see(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct image *image = arg;
+    const uint64_t *keys = (const uint64_t *)(const void *)bytes;
+    if (record->kind == PS_RECORD_ROWS) {
+        for (uint32_t i = 0; i < record->count; i++) {
+            memcpy(image->rows[keys[i]], bytes + record->count * sizeof(*keys) + i * record->row_bytes,
+                   sizeof(image->rows[0]));
+            image->there[keys[i]] = true;
+        }
+        image->rows_read += record->count;
+    } else if (record->kind == PS_RECORD_GONE) {
+        for (uint32_t i = 0; i < record->count; i++) {
+            image->there[keys[i]] = false;
+        }
+        image->gone_read += record->count;
+    } else if (record->kind == PS_RECORD_VARIABLE && record->offset < sizeof(image->variable)) {
+        memcpy((uint8_t *)image->variable + record->offset, bytes, record->bytes);
+    }
+    return MR_OK;
+}
+
+/* The links up to `id`, one on the other, are what there was at the last cut. */
+static void check_chain(struct fixture *f, uint64_t id)
+{
+    char text[256];
+    struct ps_reader *reader;
+    f->image = (struct image){.rows_read = 0};
+    for (uint64_t link = 1; link <= id; link++) {
+        f->image.rows_read = f->image.gone_read = 0;
+        assert_int_equal(ps_reader_open(f->directory, link, &reader, text), MR_OK);
+        assert_int_equal(ps_reader_each(reader, see, &f->image, text), MR_OK);
+        ps_reader_close(reader);
+    }
+    for (uint32_t key = 0; key < ROWS; key++) {
+        assert_int_equal(f->image.there[key], f->at_cut.there[key]);
+        if (f->at_cut.there[key]) {
+            assert_memory_equal(f->image.rows[key], f->at_cut.rows[key], sizeof(f->image.rows[key]));
+        }
+    }
+    assert_memory_equal(f->image.variable, f->at_cut.variable, sizeof(f->image.variable));
+}
+
+static void a_chain_is_the_core_as_it_was(void **state)
+{
+    struct fixture *f = *state;
+    assert_false(ps_save_delta_possible(f->core)); /* there is nothing for it to stand on */
+    make_rows(f, 0, 4000);
+    begin(f, 1, 0);
+    push(f, 0, 100, 1); /* is of the next */
+    remove_rows(f, 100, 50);
+    finish(f);
+    check_chain(f, 1);
+    assert_int_equal(f->image.rows_read, 4000);
+
+    assert_true(ps_save_delta_possible(f->core));
+    push(f, 50, 40, 2);
+    make_rows(f, 120, 10);   /* went, and is there again */
+    make_rows(f, 4000, 500); /* new */
+    remove_rows(f, 4400, 20);
+    begin(f, 2, 1);
+    make_rows(f, 100, 10); /* went, so it is in the cut as gone, and in the next as a row */
+    remove_rows(f, 0, 10);
+    remove_rows(f, 3000, 10);
+    push(f, 50, 100, 3);
+    finish(f);
+    check_chain(f, 2);
+
+    assert_true(ps_save_delta_possible(f->core));
+    begin(f, 3, 2);
+    finish(f);
+    check_chain(f, 3);
+    begin(f, 4, 3); /* nothing has changed */
+    finish(f);
+    check_chain(f, 4);
+}
+
+static void a_delta_needs_a_cut_to_stand_on(void **state)
+{
+    struct fixture *f = *state;
+    make_rows(f, 0, 1000);
+    begin(f, 1, 0);
+    finish(f);
+    assert_true(ps_save_delta_possible(f->core));
+    ps_save_marks_lost(f->core); /* it was not published */
+    assert_false(ps_save_delta_possible(f->core));
+    begin(f, 2, 0);
+    finish(f);
+    assert_true(ps_save_delta_possible(f->core));
+    begin(f, 3, 0);
+    ps_save_end(f->core); /* before its end */
+    ps_writer_abort(f->writer);
+    ps_writer_finish(f->writer);
+    assert_false(ps_save_delta_possible(f->core));
+    begin(f, 4, 0);
+    finish(f);
+    make_rows(f, 1000, 4000);
+    remove_rows(f, 0, 4000); /* more than are kept */
+    assert_false(ps_save_delta_possible(f->core));
+    begin(f, 5, 0);
+    finish(f);
+    assert_true(ps_save_delta_possible(f->core));
+    ps_core_clear(f->core);
+    assert_false(ps_save_delta_possible(f->core));
+    ps_save_is_as_saved(f->core);
+    assert_true(ps_save_delta_possible(f->core));
+}
+
+static void without_the_setting_there_are_no_deltas(void **state)
+{
+    struct fixture *f = *state;
+    char text[PS_CORE_TEXT_BYTES];
+    f->config.checkpoint_deltas = 0;
+    struct ps_core *core = ps_core_create(&f->node, 0);
+    assert_non_null(core);
+    assert_int_equal(ps_core_add_feature(core, TABLE, &f->features[0], text), MR_OK);
+    ps_save_is_as_saved(core);
+    assert_false(ps_save_delta_possible(core));
+    ps_core_destroy(core);
+}
+
+/* The variable changes under the cursor: what is left of it is copied first. */
+static void a_variable_is_as_it_was_at_the_cut(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_feature *v = f->core->features[VARIABLE];
+    static float gradient[ELEMENTS];
+    for (uint32_t i = 0; i < ELEMENTS; i++) {
+        gradient[i] = 1;
+    }
+    for (uint64_t id = 1; id <= 3; id++) { /* at its start, within, behind its end */
+        begin(f, id, 0);
+        for (uint32_t i = 1; i < id; i++) {
+            while (v->in_cut && v->cut_bytes < i * ELEMENTS) {
+                /* a step of no time: one record */
+                ps_save_step(f->core, dp_now_us());
+            }
+        }
+        assert_true(ps_save_variable_ready(f->core, v));
+        assert_int_equal(f->core->save.variable_copy_bytes,
+                         v->in_cut ? ps_variable_stored_bytes(v->variable) - v->cut_bytes : 0);
+        assert_true(ps_save_variable_ready(f->core, v));
+        assert_true(ps_variable_push(v->variable, 0, 0, gradient));
+        finish(f);
+        assert_int_equal(f->core->save.variable_copy_bytes, 0);
+        check_chain(f, id);
+    }
+    begin(f, 4, 0);
+    assert_true(ps_save_variable_ready(f->core, v));
+    ps_save_end(f->core);
+    ps_writer_abort(f->writer);
+    ps_writer_finish(f->writer);
+    assert_false(v->in_cut);
+}
+
+static void a_large_variable_waits_for_the_cursor(void **state)
+{
+    struct fixture *f = *state;
+    char text[PS_CORE_TEXT_BYTES];
+    const uint32_t elements = PS_SAVE_VARIABLES_BYTES / sizeof(float) + 1;
+    ps_core_remove_feature(f->core, VARIABLE);
+    f->features[1] = mr_feature_variable("dense", 1, &elements);
+    assert_int_equal(ps_core_add_feature(f->core, VARIABLE, &f->features[1], text), MR_OK);
+    struct ps_feature *v = f->core->features[VARIABLE];
+    assert_true(ps_save_variable_ready(f->core, v)); /* no cut is on */
+    begin(f, 1, 0);
+    assert_false(ps_save_variable_ready(f->core, v));
+    while (ps_variable_stored_bytes(v->variable) - v->cut_bytes > PS_SAVE_VARIABLES_BYTES) {
+        assert_false(ps_save_variable_ready(f->core, v));
+        ps_save_step(f->core, dp_now_us());
+    }
+    assert_true(ps_save_variable_ready(f->core, v));
+    finish(f);
+}
+
+int main(void)
+{
+#define WITH_CORE(test) cmocka_unit_test_setup_teardown(test, make, destroy)
+    const struct CMUnitTest tests[] = {
+        WITH_CORE(a_chain_is_the_core_as_it_was),           WITH_CORE(a_delta_needs_a_cut_to_stand_on),
+        WITH_CORE(without_the_setting_there_are_no_deltas), WITH_CORE(a_variable_is_as_it_was_at_the_cut),
+        WITH_CORE(a_large_variable_waits_for_the_cursor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
