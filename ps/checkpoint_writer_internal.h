@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <xxhash.h>
 #include "ps/buffer_ring.h"
+#include "ps/byte_rate.h"
 #include "ps/checkpoint.h"
 #include "ps/checkpoint_attempt.h"
 #include "ps/uring_writer.h"
@@ -34,6 +35,8 @@ struct ps_writer {
     uint32_t core_count, buffers_per_core;
     uint8_t *feature_kind; /* by feature id: enum mr_feature_kind, 0 = not saved */
     pthread_t thread;
+    struct ps_byte_rate rate; /* this and the next are the thread's */
+    uint32_t next_core;       /* whose turn it is */
     uint64_t start_us;
     char method[32];
     _Atomic uint64_t bytes_written;

@@ -165,6 +165,7 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
         memset(w, 0, sizeof *w);
         w->core_count = options->core_count;
         w->buffers_per_core = options->buffers_per_core;
+        w->rate.bytes_per_s_max = options->bytes_per_s_max;
         w->start_us = ps_writer_now_us();
         w->attempt.store = store ? store : ps_store_local();
         w->attempt.manifest.version = PS_FORMAT_VERSION;

@@ -31,16 +31,25 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     file->records += header->record_count;
 }
 
-/* Takes what the cores have filled, fairly: one block of each core a turn. */
+static bool may_write(struct ps_writer *w)
+{
+    return ps_uring_writer_ready(w->disk) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, ps_writer_now_us());
+}
+
+/* Takes what the cores have filled, fairly: one block of each core a turn, going on with the core behind the last one. */
 static bool take_full(struct ps_writer *w)
 {
     bool any = false;
-    for (uint32_t core = 0; core < w->core_count && ps_uring_writer_ready(w->disk); core++) {
+    for (uint32_t i = 0; i < w->core_count; i++) {
+        const uint32_t core = w->next_core;
         uint32_t buffer;
-        if (ps_buffer_ring_take(&w->cores[core].full, &buffer)) {
+        if (ps_buffer_ring_count(&w->cores[core].full) > 0) {
+            if (!may_write(w) || !ps_buffer_ring_take(&w->cores[core].full, &buffer))
+                break;
             write_block(w, core, buffer);
             any = true;
         }
+        w->next_core = (core + 1) % w->core_count;
     }
     return any;
 }

@@ -11,6 +11,7 @@
 
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
+#include "ps/byte_rate.h"
 #include "ps/manifest_file.h"
 
 #define ROWS 200000u
@@ -232,6 +233,64 @@ static void test_what_the_manifest_cannot_hold_is_refused_at_once(void **state)
     assert_int_equal(fixture_count(*state, ""), 0);
 }
 
+static struct ps_writer *start_limited(const char *directory, uint64_t bytes_per_s_max, uint32_t buffers)
+{
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    struct ps_writer *w = NULL;
+    char text[PS_TEXT_BYTES];
+    fixture_features(features, ids);
+    const struct ps_writer_options options = {.directory = directory,
+                                              .id = 1,
+                                              .bytes_per_s_max = bytes_per_s_max,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = FIXTURE_CORES,
+                                              .buffers_per_core = buffers};
+    assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
+    return w;
+}
+
+static void append_block(struct ps_writer *w, uint32_t core)
+{
+    const struct ps_record record = {
+        .kind = PS_RECORD_VARIABLE, .feature = FIXTURE_VARIABLE, .bytes = ps_writer_record_bytes_max()};
+    uint8_t *at = ps_writer_append(w, core, &record);
+    assert_non_null(at);
+    memset(at, 1, record.bytes);
+}
+
+static void test_the_rate_limit_holds(void **state)
+{
+    struct ps_writer *w = start_limited(*state, 40u << 20, 4);
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+        for (uint32_t i = 0; i < 4; i++)
+            append_block(w, core);
+        ps_writer_core_done(w, core);
+    }
+    struct ps_writer_status status = fixture_finish(w);
+    assert_int_equal(status.status, MR_OK);
+    assert_int_equal(status.bytes_written, 8u << 20);
+    /* 8 blocks are worth 200 ms, less those of a pause and the last. */
+    assert_true(status.duration_us >= 200000 - PS_BYTE_RATE_PAUSE_US - 25000);
+}
+
+/* A block in twelve days: who waits for it would not come back. */
+static void test_a_limited_writer_is_aborted_at_once(void **state)
+{
+    struct ps_writer *w = start_limited(*state, 1, 4);
+    append_block(w, 0);
+    append_block(w, 1);
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++)
+        ps_writer_core_done(w, core);
+    ps_writer_abort(w);
+    struct ps_writer_status status = fixture_finish(w);
+    assert_int_equal(status.status, MR_IO_ERROR);
+    assert_int_equal(status.error_number, ECANCELED);
+    assert_int_equal(fixture_count(*state, ""), 0);
+}
+
 static enum mr_status start_delta(const char *directory, uint64_t id, uint64_t parent_id,
                                   struct ps_writer **out, char *text)
 {
@@ -304,6 +363,8 @@ int main(void)
         CASE(test_a_live_writer_is_left_alone),
         CASE(test_wrong_directories_are_named),
         CASE(test_what_the_manifest_cannot_hold_is_refused_at_once),
+        CASE(test_the_rate_limit_holds),
+        CASE(test_a_limited_writer_is_aborted_at_once),
         CASE(test_a_delta_is_tied_to_its_parent),
         CASE(test_a_delta_without_a_whole_parent_is_not_begun),
     };

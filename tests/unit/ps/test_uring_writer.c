@@ -4,11 +4,16 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "checkpoint_fixture.h"
@@ -186,14 +191,75 @@ static void test_o_direct_refused_by_a_plain_write(void **state)
     refused_direct(&f.store, *state);
 }
 
+/* As a container's seccomp profile does it, for the calling thread alone. */
+static bool forbid_io_uring(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+struct forbidden {
+    struct ps_store_file *file;
+    uint8_t *buffers;
+    bool is_forbidden;
+    const char *note, *name;
+    struct ps_write_done done;
+};
+
+static void *write_forbidden(void *arg)
+{
+    struct forbidden *f = arg;
+    struct ps_uring_writer *w;
+    f->is_forbidden = forbid_io_uring();
+    if (ps_uring_writer_create(ps_store_local(), &f->file, 1, f->buffers, BUFFERS, BUFFER_BYTES, &w,
+                               &f->note) != 0)
+        return NULL;
+    f->name = ps_uring_writer_name(w);
+    ps_uring_writer_put(w, 0, 0, 0);
+    while (!ps_uring_writer_reap(w, 1000, &f->done))
+        ;
+    ps_uring_writer_destroy(w);
+    return NULL;
+}
+
+static void test_plain_writes_where_io_uring_is_forbidden(void **state)
+{
+    struct forbidden f = {.buffers = new_buffers(), .done = {.error = 1}};
+    char path[PS_PATH_BYTES];
+    pthread_t thread;
+    assert_true(ps_path_join(*state, "file", path));
+    assert_int_equal(ps_store_local()->create(NULL, path, true, &f.file), 0);
+    assert_int_equal(pthread_create(&thread, NULL, write_forbidden, &f), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(f.is_forbidden);
+    assert_string_equal(f.name, "plain writes");
+    assert_non_null(f.note);
+    assert_non_null(strstr(f.note, "not allowed"));
+    assert_int_equal(f.done.error, 0);
+    assert_int_equal(ps_store_local()->close(f.file), 0);
+    check_content(path, 1);
+    free(f.buffers);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_writes_through_io_uring),        CASE(test_writes_without_io_uring),
-        CASE(test_errors_of_the_kernel_come_back), CASE(test_a_short_write_is_continued_until_it_fails),
-        CASE(test_o_direct_refused_by_the_write),  CASE(test_o_direct_refused_by_a_plain_write),
+        CASE(test_plain_writes_where_io_uring_is_forbidden),
+        CASE(test_writes_through_io_uring),
+        CASE(test_writes_without_io_uring),
+        CASE(test_errors_of_the_kernel_come_back),
+        CASE(test_a_short_write_is_continued_until_it_fails),
+        CASE(test_o_direct_refused_by_the_write),
+        CASE(test_o_direct_refused_by_a_plain_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
