@@ -18,8 +18,11 @@ static const struct {
     {"list", ckpt_list, "the checkpoints of a directory"},
     {"verify", ckpt_verify, "read every block; name the file and block of any damage"},
     {"info", ckpt_info, "what a checkpoint holds"},
+    {"diff", ckpt_diff, "what differs between two checkpoints"},
     {"dump", ckpt_dump, "rows of a table as CSV or .npy"},
     {"export", ckpt_export, "a table as one .safetensors or .npy file"},
+    {"compact", ckpt_compact, "a full and its deltas as one full"},
+    {"import", ckpt_import, "a checkpoint with a table from .npy files"},
 };
 
 static void print_help(void)

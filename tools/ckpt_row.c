@@ -3,9 +3,6 @@
 #include <assert.h>
 #include <string.h>
 #include "dataplane/wire/convert.h"
-#include "ps/optimizer.h"
-#include "ps/row_layout.h"
-#include "ps/row_use.h"
 
 /* The parts of an optimizer's state, in the order of ps/optimizer.c. A column count of WIDE is the row's. */
 #define WIDE UINT32_MAX
@@ -73,25 +70,25 @@ const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out)
     return NULL;
 }
 
-void ckpt_row_start(const struct mr_feature *table, const struct ckpt_row *row, const void *values,
-                    uint32_t now_s, uint8_t *out)
+void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *table, uint32_t now_s)
 {
-    struct ps_optimizer optimizer;
     const char *what;
-    float expanded[MR_DIM_MAX], state[2 * MR_DIM_MAX + 1];
-    const uint32_t dim = table->dims[0];
-    enum mr_status status = ps_optimizer_init(table, &optimizer, &what);
+    *maker = (struct ckpt_row_maker){.dtype = (enum mr_dtype)table->dtype, .dim = table->dims[0]};
+    enum mr_status status = ps_optimizer_init(table, &maker->optimizer, &what);
     assert(status == MR_OK);
     (void)status;
-    const size_t state_floats = ps_optimizer_state_floats(&optimizer, dim);
-    const struct ps_row_layout layout = ps_row_layout_of(table, state_floats);
-    memset(out, 0, row->bytes);
-    memcpy(out, values, layout.values_bytes);
-    struct ps_row_use use;
-    ps_row_use_init(&use, table, &layout, 1);
-    (void)ps_row_use_set_now(&use, now_s, 0);
-    ps_row_use_start(&use, out);
-    mr_convert_to_f32((enum mr_dtype)table->dtype, expanded, values, NULL, 1, dim);
-    ps_optimizer_state_init(&optimizer, expanded, state, dim);
-    memcpy(out + layout.state_offset, state, state_floats * sizeof(float));
+    maker->layout = ps_row_layout_of(table, ps_optimizer_state_floats(&maker->optimizer, maker->dim));
+    ps_row_use_init(&maker->use, table, &maker->layout, 1);
+    (void)ps_row_use_set_now(&maker->use, now_s, 0);
+}
+
+void ckpt_row_make(const struct ckpt_row_maker *maker, const void *values, uint8_t *out)
+{
+    float expanded[MR_DIM_MAX], state[2 * MR_DIM_MAX + 1];
+    memset(out, 0, maker->layout.bytes);
+    memcpy(out, values, maker->layout.values_bytes);
+    ps_row_use_start(&maker->use, out);
+    mr_convert_to_f32(maker->dtype, expanded, values, NULL, 1, maker->dim);
+    ps_optimizer_state_init(&maker->optimizer, expanded, state, maker->dim);
+    memcpy(out + maker->layout.state_offset, state, maker->layout.bytes - maker->layout.state_offset);
 }

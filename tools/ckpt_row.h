@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
+#include "ps/optimizer.h"
+#include "ps/row_layout.h"
+#include "ps/row_use.h"
 
 #define CKPT_PARTS_MAX 8u
 
@@ -34,9 +37,18 @@ static inline uint32_t ckpt_part_bytes(const struct ckpt_part *part)
 /* `table` has passed mr_feature_check(). NULL, or the name of what is not known: the optimizer of a newer version. */
 const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out);
 
-/* A row with these values as a table makes it when nothing has trained it yet: state at its initial values, used now.
- * `values` are columns of parts[0].dtype; `out` has row->bytes, 4-byte aligned. */
-void ckpt_row_start(const struct mr_feature *table, const struct ckpt_row *row, const void *values,
-                    uint32_t now_s, uint8_t *out);
+/* Makes rows with given values as a table makes them when nothing has trained them yet. */
+struct ckpt_row_maker {
+    struct ps_optimizer optimizer;
+    struct ps_row_layout layout;
+    struct ps_row_use use;
+    enum mr_dtype dtype;
+    uint32_t dim;
+};
+/* `table` is one that ckpt_row_of() knows. now_s: seconds since 2020, for eviction by age. */
+void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *table, uint32_t now_s);
+/* State at its initial values, used now. `values` are maker->dim elements of the table's dtype; `out` has layout.bytes, 4-byte
+ * aligned. */
+void ckpt_row_make(const struct ckpt_row_maker *maker, const void *values, uint8_t *out);
 
 #endif

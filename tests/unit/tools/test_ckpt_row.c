@@ -77,6 +77,13 @@ static void test_unknown_optimizers_are_named(void **state)
     assert_non_null(strstr(ckpt_row_of(&feature, &row), "optimizer"));
 }
 
+static void make(const struct mr_feature *feature, const void *values, uint32_t now_s, uint32_t *stored)
+{
+    struct ckpt_row_maker maker;
+    ckpt_row_maker_init(&maker, feature, now_s);
+    ckpt_row_make(&maker, values, (uint8_t *)stored);
+}
+
 static void test_rows_start_as_tables_make_them(void **state)
 {
     (void)state;
@@ -85,10 +92,10 @@ static void test_rows_start_as_tables_make_them(void **state)
     uint32_t stored[16], number;
     float f;
     struct mr_feature feature;
-    struct ckpt_row row = row_of(MR_F32, MR_OPT_ADAGRAD, MR_EVICT_AGE, &feature);
+    (void)row_of(MR_F32, MR_OPT_ADAGRAD, MR_EVICT_AGE, &feature);
     feature.optimizer_args[0] = 0.25f;
     memset(stored, 0xff, sizeof stored);
-    ckpt_row_start(&feature, &row, values, 1234, (uint8_t *)stored);
+    make(&feature, values, 1234, stored);
     assert_memory_equal(stored, values, sizeof values);
     assert_int_equal(stored[3], 1234); /* seen: else it would go at once */
     for (uint32_t i = 0; i < DIM; i++) {
@@ -97,9 +104,9 @@ static void test_rows_start_as_tables_make_them(void **state)
     }
     assert_int_equal(stored[7], UINT32_MAX);
 
-    row = row_of(MR_BF16, MR_OPT_ADAM, MR_EVICT_LFU, &feature);
+    (void)row_of(MR_BF16, MR_OPT_ADAM, MR_EVICT_LFU, &feature);
     memset(stored, 0xff, sizeof stored);
-    ckpt_row_start(&feature, &row, bf16, 1234, (uint8_t *)stored);
+    make(&feature, bf16, 1234, stored);
     assert_memory_equal(stored, bf16, sizeof bf16);
     assert_int_equal(stored[1] >> 16, 0); /* filled up */
     assert_int_equal(stored[2], 0);       /* updates */
@@ -109,8 +116,8 @@ static void test_rows_start_as_tables_make_them(void **state)
         assert_int_equal(stored[i], 0);
 
     /* FTRL's weights follow from z: it must give the values back. */
-    row = row_of(MR_F32, MR_OPT_FTRL, MR_EVICT_NEVER, &feature);
-    ckpt_row_start(&feature, &row, values, 0, (uint8_t *)stored);
+    (void)row_of(MR_F32, MR_OPT_FTRL, MR_EVICT_NEVER, &feature);
+    make(&feature, values, 0, stored);
     const float rate = feature.learning_rate, beta = feature.optimizer_args[1];
     for (uint32_t i = 0; i < DIM; i++) {
         memcpy(&f, &stored[3 + i], sizeof f);
