@@ -7,97 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/tools/ckpt_fixture.h"
+#include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tools/ckpt_chain.h"
 
-enum { KEYS = 6000, LINKS = 4, TABLES = 2, RECORD = 250 };
-
-/* Of each key: the link its row is of, or 0. */
-static uint32_t model[TABLES + 1][KEYS];
-static uint64_t random_state;
-
-static uint32_t draw(uint32_t n)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((random_state >> 33) % n);
-}
-
-/* Scattered, zero among them. */
-static uint64_t key_of(uint32_t i)
-{
-    return i * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-static void features_of(struct mr_feature features[3])
-{
-    features[0] = mr_feature_table("a", 2);
-    features[1] = mr_feature_table("b", 5);
-    features[2] = mr_feature_variable("v", 0, NULL);
-    mr_feature_set_optimizer(&features[1], MR_OPT_ROWWISE_ADAGRAD);
-}
-
-static uint32_t row_floats(uint32_t table)
-{
-    return table == 1 ? 2 : 6;
-}
-
-static void write_table(struct ckpt_fixture_writer *w, uint32_t table, uint32_t link, bool first)
-{
-    static uint64_t keys[KEYS], gone[KEYS];
-    static float rows[KEYS * 6];
-    uint32_t count = 0, gone_count = 0;
-    for (uint32_t i = 0; i < KEYS; i++) {
-        const uint32_t what = draw(10);
-        if (first ? what < 7 : what < 3) {
-            for (uint32_t f = 0; f < row_floats(table); f++)
-                rows[count * row_floats(table) + f] = (float)(i + 10000 * link);
-            keys[count++] = key_of(i);
-            model[table][i] = link;
-        } else if (!first && what == 3 && model[table][i] != 0) {
-            gone[gone_count++] = key_of(i);
-            model[table][i] = 0;
-        }
-    }
-    for (uint32_t i = 0; i < count; i += RECORD)
-        ckpt_fixture_rows(w, i / RECORD % 2, table, keys + i, rows + (size_t)i * row_floats(table),
-                          row_floats(table) * 4, count - i < RECORD ? count - i : RECORD);
-    if (gone_count > 0)
-        ckpt_fixture_gone(w, 1, table, gone, gone_count);
-}
-
-static void write_small(struct ckpt_fixture_writer *w, uint32_t link)
-{
-    const float value = (float)link;
-    const struct ps_record variable = {.kind = PS_RECORD_VARIABLE, .feature = 3, .count = 4, .bytes = 4};
-    ckpt_fixture_record(w, 0, &variable, &value);
-    /* Partition 7 in every link, partition 8 in the first two. */
-    const uint64_t sightings = link;
-    struct ps_record partition = {
-        .kind = PS_RECORD_SIGHTINGS, .feature = 1, .count = 8, .offset = 7, .bytes = 8};
-    ckpt_fixture_record(w, 1, &partition, &sightings);
-    partition.offset = 8;
-    if (link <= 2)
-        ckpt_fixture_record(w, 1, &partition, &sightings);
-}
-
-static void write_chain(const char *directory, uint32_t links)
-{
-    struct mr_feature features[3];
-    features_of(features);
-    memset(model, 0, sizeof model);
-    random_state = 11;
-    for (uint32_t link = 1; link <= links; link++) {
-        struct ckpt_fixture_writer w;
-        ckpt_fixture_start(&w, directory, 10 + link, link == 1 ? 0 : 9 + link, features, 3, 2);
-        for (uint32_t table = 1; table <= TABLES; table++)
-            write_table(&w, table, link, link == 1);
-        write_small(&w, link);
-        ckpt_fixture_publish(&w, 2);
-    }
-}
+enum { LINKS = 4 };
 
 struct found {
-    uint32_t link[TABLES + 1][KEYS];
+    uint32_t link[CHAIN_TABLES + 1][CHAIN_KEYS];
     uint64_t rows, variables, sightings;
     float variable;
     uint64_t partition[2];
@@ -106,13 +22,13 @@ struct found {
 static enum mr_status see_rows(void *arg, const struct ckpt_rows *rows)
 {
     struct found *found = arg;
-    assert_true(rows->count > 0 && rows->row_bytes == row_floats(rows->feature) * 4);
+    assert_true(rows->count > 0 && rows->row_bytes == chain_row_floats(rows->feature) * 4);
     for (uint32_t i = 0; i < rows->count; i++) {
         float value[6];
         memcpy(value, rows->rows + (size_t)i * rows->row_bytes, rows->row_bytes);
         const uint32_t key = (uint32_t)value[0] % 10000, link = (uint32_t)value[0] / 10000;
-        assert_true(key < KEYS && rows->keys[i] == key_of(key));
-        for (uint32_t f = 1; f < row_floats(rows->feature); f++)
+        assert_true(key < CHAIN_KEYS && rows->keys[i] == chain_key(key));
+        for (uint32_t f = 1; f < chain_row_floats(rows->feature); f++)
             assert_true(value[f] == value[0]);
         assert_int_equal(found->link[rows->feature][key], 0); /* each once */
         found->link[rows->feature][key] = link;
@@ -152,9 +68,10 @@ static void check(const char *directory, uint32_t links, uint32_t feature, uint6
     assert_int_equal(ckpt_live_index(&live, &range, text), MR_OK);
     assert_true((range.end < CKPT_PLACES) == many_passes);
     assert_int_equal(ckpt_live_all(&live, see_rows, see_small, &found, text), MR_OK);
-    for (uint32_t table = 1; table <= TABLES; table++)
-        for (uint32_t i = 0; i < KEYS; i++)
-            assert_int_equal(found.link[table][i], feature == 0 || feature == table ? model[table][i] : 0);
+    for (uint32_t table = 1; table <= CHAIN_TABLES; table++)
+        for (uint32_t i = 0; i < CHAIN_KEYS; i++)
+            assert_int_equal(found.link[table][i],
+                             feature == 0 || feature == table ? chain_model[links][table][i] : 0);
     assert_true(found.rows > 3000);
     assert_int_equal(found.variables, 1);
     assert_true(found.variable == (float)links);
@@ -168,14 +85,14 @@ static void check(const char *directory, uint32_t links, uint32_t feature, uint6
 
 static void test_a_full(void **state)
 {
-    write_chain(*state, 1);
+    chain_write(*state, 1);
     check(*state, 1, 0, 0, false);
     check(*state, 1, 2, 0, false);
 }
 
 static void test_a_chain(void **state)
 {
-    write_chain(*state, LINKS);
+    chain_write(*state, LINKS);
     check(*state, LINKS, 0, 16 << 20, false);
     check(*state, LINKS, 1, 16 << 20, false);
     check(*state, LINKS, 2, 16 << 20, false);
@@ -183,7 +100,7 @@ static void test_a_chain(void **state)
 
 static void test_a_chain_in_little_memory(void **state)
 {
-    write_chain(*state, LINKS);
+    chain_write(*state, LINKS);
     check(*state, LINKS, 0, 0, true);
     check(*state, LINKS, 1, 0, true);
 }
@@ -204,16 +121,16 @@ static void test_broken_chains_are_named(void **state)
     char from[512], to[512];
     struct mr_feature features[3];
     struct ckpt_fixture_writer w;
-    write_chain(directory, 3);
+    chain_write(directory, 3);
     expect_refused(directory, 99, MR_CHECKPOINT_NOT_FOUND, "no ckpt-99");
     (void)snprintf(from, sizeof from, "%s/ckpt-12", directory);
     (void)snprintf(to, sizeof to, "%s/aside", directory);
     assert_int_equal(rename(from, to), 0);
     expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "ckpt-13 needs ckpt-12");
     /* Another one in its place. */
-    features_of(features);
+    chain_features(features);
     ckpt_fixture_start(&w, directory, 12, 11, features, 3, 2);
-    write_small(&w, 2);
+    chain_write_small(&w, 2);
     ckpt_fixture_publish(&w, 2);
     expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT,
                    "not the checkpoint that the next link was built upon");
@@ -226,7 +143,7 @@ static void test_damaged_blocks_are_named(void **state)
     const char *directory = *state;
     struct ckpt_chain chain;
     char text[PS_TEXT_BYTES] = "";
-    write_chain(directory, 2);
+    chain_write(directory, 2);
     ckpt_fixture_damage(directory, 11, "core-001.mrc", 777);
     assert_int_equal(ckpt_chain_open(directory, 12, &chain, text), MR_OK);
     assert_int_equal(ckpt_link_each(&chain.links[1], NULL, NULL, NULL, text), MR_OK);
