@@ -84,7 +84,7 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
                      name, at > 0 ? names : "none", at >= sizeof names ? ".." : "");
 }
 
-bool ckpt_link_facts(const struct ckpt_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)
+bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)
 {
     char path[PS_PATH_BYTES];
     struct stat st;

@@ -27,6 +27,6 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
 
 /* "2026-01-31 12:00:00" of the MANIFEST, in UTC, and what the files take on disk; false when they cannot be looked at. */
 #define CKPT_TIME_BYTES 24u
-bool ckpt_link_facts(const struct ckpt_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes);
+bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes);
 
 #endif

@@ -11,19 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/checkpoint.h"
-#include "ps/checkpoint_manifest.h"
+#include "ps/checkpoint_chain.h"
 #include "tools/ckpt_map.h"
 #include "tools/ckpt_progress.h"
 #include "tools/ckpt_row.h"
 
-struct ckpt_link {
-    struct ps_manifest manifest;
-    char path[PS_PATH_BYTES];
-};
-
 struct ckpt_chain {
-    struct ckpt_link *links; /* the full first; the last one is the checkpoint itself */
-    uint32_t link_count;
+    struct ps_chain files; /* its links, the full first; the last one is the checkpoint itself */
     struct ckpt_row *rows; /* of the last link's tables, by feature id; bytes 0: no table of it */
 };
 
@@ -35,12 +29,11 @@ bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *
 enum mr_status ckpt_chain_open(const char *directory, uint64_t id, struct ckpt_chain *out, char *text);
 void ckpt_chain_close(struct ckpt_chain *chain); /* one of zeros is fine */
 
-static inline const struct ckpt_link *ckpt_chain_last(const struct ckpt_chain *chain)
+static inline const struct ps_chain_link *ckpt_chain_last(const struct ckpt_chain *chain)
 {
-    return &chain->links[chain->link_count - 1];
+    return chain->files.links[chain->files.count - 1];
 }
-/* Payload bytes of one link, and of all. */
-uint64_t ckpt_link_bytes(const struct ckpt_link *link);
+/* Payload of all blocks of all links. */
 uint64_t ckpt_chain_bytes(const struct ckpt_chain *chain);
 /* The place of a table among the last link's features; UINT32_MAX when it has none of that name. */
 uint32_t ckpt_chain_table(const struct ckpt_chain *chain, const char *name);
@@ -49,7 +42,7 @@ typedef enum mr_status (*ckpt_visit_record)(void *arg, const struct ps_record *r
 
 /* Every record of one link. `visit` may be NULL: then its blocks are only verified. Stops at the first status that is not MR_OK;
  * `text` is then the visitor's to fill. `progress` may be NULL. */
-enum mr_status ckpt_link_each(const struct ckpt_link *link, ckpt_visit_record visit, void *arg,
+enum mr_status ckpt_link_each(const struct ps_chain_link *link, ckpt_visit_record visit, void *arg,
                               struct ckpt_progress *progress, char *text);
 
 /* ---- live rows ---- */

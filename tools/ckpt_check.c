@@ -19,7 +19,7 @@ void ckpt_check_end(struct ckpt_check *check)
     check->done = NULL;
 }
 
-static const struct ckpt_checked *check_link(struct ckpt_check *check, const struct ckpt_link *link)
+static const struct ckpt_checked *check_link(struct ckpt_check *check, const struct ps_chain_link *link)
 {
     for (uint32_t i = 0; i < check->count; i++)
         if (check->done[i].id == link->manifest.id)
@@ -36,10 +36,10 @@ static const struct ckpt_checked *check_link(struct ckpt_check *check, const str
 
 enum mr_status ckpt_check_chain(struct ckpt_check *check, const struct ckpt_chain *chain, char *text)
 {
-    for (uint32_t i = 0; i < chain->link_count; i++) {
-        const struct ckpt_checked *found = check_link(check, &chain->links[i]);
+    for (uint32_t i = 0; i < chain->files.count; i++) {
+        const struct ckpt_checked *found = check_link(check, chain->files.links[i]);
         if (!found)
-            return ps_checkpoint_fail(text, "read", chain->links[i].path, -ENOMEM);
+            return ps_checkpoint_fail(text, "read", chain->files.links[i]->path, -ENOMEM);
         if (found->status != MR_OK) {
             memcpy(text, found->text, sizeof found->text);
             return found->status;

@@ -75,7 +75,7 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
         return tool_fail(COMMAND, "%s", finished != MR_OK ? why : text);
     ckpt_size_text(bytes, size);
     (void)printf("%s/ckpt-%" PRIu64 ": full, %s, from %" PRIu32 " checkpoint%s up to ckpt-%" PRIu64 "\n",
-                 directory, id, size, chain->link_count, chain->link_count == 1 ? "" : "s", last->id);
+                 directory, id, size, chain->files.count, chain->files.count == 1 ? "" : "s", last->id);
     return 0;
 }
 
@@ -84,7 +84,7 @@ static int write_beside(const struct ckpt_chain *chain, const char *directory, u
 {
     uint64_t newest = 0;
     const uint64_t id = ckpt_chain_last(chain)->manifest.id;
-    if (chain->link_count == 1) {
+    if (chain->files.count == 1) {
         (void)printf("%s is a full already\n", ckpt_chain_last(chain)->path);
         return 0;
     }

@@ -88,7 +88,7 @@ static int write_csv(const struct dump *d, const struct ckpt_table_source *sourc
     char text[PS_TEXT_BYTES] = "";
     struct ckpt_progress progress;
     struct ckpt_live live;
-    const struct ckpt_link *last = ckpt_chain_last(source->chain);
+    const struct ps_chain_link *last = ckpt_chain_last(source->chain);
     ckpt_progress_begin(&progress, "dump", ckpt_chain_bytes(source->chain));
     progress.is_on = progress.is_on && isatty(csv->column.fd) != 1;
     put_heading(csv);

@@ -118,8 +118,8 @@ static int print_json(const struct info *x)
 {
     const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
     json_t *chain = json_array(), *features = json_array();
-    for (uint32_t i = 0; i < x->chain.link_count; i++)
-        json_array_append_new(chain, json_integer((json_int_t)x->chain.links[i].manifest.id));
+    for (uint32_t i = 0; i < x->chain.files.count; i++)
+        json_array_append_new(chain, json_integer((json_int_t)x->chain.files.links[i]->manifest.id));
     for (uint32_t i = 0; i < m->feature_count; i++)
         json_array_append_new(features, feature_info_json(x, i));
     json_t *o =
@@ -136,13 +136,13 @@ static int print_json(const struct info *x)
 
 static void print_head(const struct info *x)
 {
-    const struct ckpt_link *last = ckpt_chain_last(&x->chain);
+    const struct ps_chain_link *last = ckpt_chain_last(&x->chain);
     const struct ps_manifest *m = &last->manifest;
     char disk[16];
     ckpt_size_text(x->disk_bytes, disk);
     (void)printf("checkpoint   %s\nkind         %s", last->path, m->parent == 0 ? "full" : "delta, on");
-    for (uint32_t i = 0; i + 1 < x->chain.link_count; i++)
-        (void)printf(" ckpt-%" PRIu64, x->chain.links[i].manifest.id);
+    for (uint32_t i = 0; i + 1 < x->chain.files.count; i++)
+        (void)printf(" ckpt-%" PRIu64, x->chain.files.links[i]->manifest.id);
     (void)printf("\nwritten      %s UTC, by incarnation %" PRIu32 " on %" PRIu32 " core%s, format %" PRIu32
                  "\n",
                  x->time, m->incarnation, m->file_count, m->file_count == 1 ? "" : "s", m->version);
@@ -184,11 +184,11 @@ static int look_at(struct info *x, uint32_t memory_mib)
     x->names = ckpt_map_create(NAMES_BYTES);
     if (!x->rows || !x->names)
         return tool_fail(COMMAND, "no memory");
-    for (uint32_t i = 0; i < x->chain.link_count; i++) {
+    for (uint32_t i = 0; i < x->chain.files.count; i++) {
         uint64_t bytes;
-        if (!ckpt_link_facts(&x->chain.links[i], x->time, &bytes))
+        if (!ckpt_link_facts(x->chain.files.links[i], x->time, &bytes))
             return tool_fail(COMMAND, "%s: a file that its MANIFEST names is missing",
-                             x->chain.links[i].path);
+                             x->chain.files.links[i]->path);
         x->disk_bytes += bytes;
     }
     return count_all(x, memory_mib) == MR_OK ? 0 : tool_fail(COMMAND, "%s", x->text);

@@ -28,11 +28,11 @@ static void look_at(const char *directory, uint64_t id, struct ckpt_check *check
     l->is_good = l->is_known;
     if (!l->is_known)
         return;
-    const struct ckpt_link *last = ckpt_chain_last(&chain);
+    const struct ps_chain_link *last = ckpt_chain_last(&chain);
     l->parent = last->manifest.parent;
     l->step = last->manifest.step;
     l->is_at_step = last->manifest.is_at_step;
-    l->link_count = chain.link_count;
+    l->link_count = chain.files.count;
     if (!ckpt_link_facts(last, l->time, &l->disk_bytes)) {
         l->is_good = false;
         ps_text_path(l->text, last->path, "a file that its MANIFEST names is missing");

@@ -13,7 +13,7 @@ enum mr_status ckpt_live_open(struct ckpt_live *live, const struct ckpt_chain *c
                               uint64_t memory_bytes, struct ckpt_progress *progress, char *text)
 {
     *live = (struct ckpt_live){.chain = chain, .feature = feature, .progress = progress};
-    if (chain->link_count == 1)
+    if (chain->files.count == 1)
         return MR_OK;
     live->map = ckpt_map_create(memory_bytes);
     return live->map ? MR_OK : ps_checkpoint_fail(text, "read", ckpt_chain_last(chain)->path, -ENOMEM);
@@ -80,9 +80,9 @@ enum mr_status ckpt_live_index(struct ckpt_live *live, struct ckpt_range *range,
     if (!live->map)
         return MR_OK;
     ckpt_map_clear(live->map);
-    for (uint32_t link = 1; link < live->chain->link_count && status == MR_OK; link++) {
+    for (uint32_t link = 1; link < live->chain->files.count && status == MR_OK; link++) {
         struct indexing x = {.live = live, .range = range, .link = link, .text = text};
-        status = ckpt_link_each(&live->chain->links[link], note_record, &x, live->progress, text);
+        status = ckpt_link_each(live->chain->files.links[link], note_record, &x, live->progress, text);
     }
     return status;
 }
@@ -116,7 +116,8 @@ static enum mr_status visit_rows(const struct visiting *v, const struct ps_recor
         return MR_OK; /* a table that is no more */
     if (record->row_bytes != row->bytes) {
         (void)snprintf(v->text, PS_TEXT_BYTES, "%.150s: rows of feature %u have %u bytes, not %u",
-                       v->live->chain->links[v->link].path, record->feature, record->row_bytes, row->bytes);
+                       v->live->chain->files.links[v->link]->path, record->feature, record->row_bytes,
+                       row->bytes);
         return MR_CHECKPOINT_CORRUPT;
     }
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
@@ -152,7 +153,7 @@ static enum mr_status visit_record(void *arg, const struct ps_record *record, co
                    ? v->small(v->arg, record, bytes)
                    : MR_OK;
     default:
-        return v->small && v->range->begin == 0 && v->link == v->live->chain->link_count - 1
+        return v->small && v->range->begin == 0 && v->link == v->live->chain->files.count - 1
                    ? v->small(v->arg, record, bytes)
                    : MR_OK;
     }
@@ -162,7 +163,7 @@ enum mr_status ckpt_live_each(const struct ckpt_live *live, const struct ckpt_ra
                               ckpt_visit_rows rows, ckpt_visit_record small, void *arg, char *text)
 {
     enum mr_status status = MR_OK;
-    for (uint32_t link = 0; link < live->chain->link_count && status == MR_OK; link++) {
+    for (uint32_t link = 0; link < live->chain->files.count && status == MR_OK; link++) {
         struct visiting v = {.live = live,
                              .range = range,
                              .rows = rows,
@@ -170,7 +171,7 @@ enum mr_status ckpt_live_each(const struct ckpt_live *live, const struct ckpt_ra
                              .arg = arg,
                              .link = link,
                              .text = text};
-        status = ckpt_link_each(&live->chain->links[link], visit_record, &v, live->progress, text);
+        status = ckpt_link_each(live->chain->files.links[link], visit_record, &v, live->progress, text);
     }
     return status;
 }

@@ -72,7 +72,7 @@ static enum mr_status each_row(const struct ckpt_table_source *source, ckpt_visi
 {
     struct ckpt_progress progress;
     struct ckpt_live live;
-    const struct ckpt_link *last = ckpt_chain_last(source->chain);
+    const struct ps_chain_link *last = ckpt_chain_last(source->chain);
     ckpt_progress_begin(&progress, source->what, ckpt_chain_bytes(source->chain));
     enum mr_status status = ckpt_live_open(&live, source->chain, last->manifest.feature_ids[source->index],
                                            source->memory_bytes, &progress, text);

@@ -14,7 +14,7 @@ static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *ch
     char text[PS_TEXT_BYTES] = "", size[16];
     struct ckpt_chain chain = {0};
     enum mr_status status = ckpt_chain_open(directory, id, &chain, text);
-    const uint32_t links = chain.link_count;
+    const uint32_t links = chain.files.count;
     const uint64_t bytes = ckpt_chain_bytes(&chain);
     if (status == MR_OK) {
         check->progress.total_bytes = check->progress.done_bytes + bytes;

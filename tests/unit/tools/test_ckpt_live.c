@@ -62,7 +62,7 @@ static void check(const char *directory, uint32_t links, uint32_t feature, uint6
     memset(&found, 0, sizeof found);
     if (ckpt_chain_open(directory, 0, &chain, text) != MR_OK)
         fail_msg("%s", text);
-    assert_int_equal(chain.link_count, links);
+    assert_int_equal(chain.files.count, links);
     assert_int_equal(ckpt_chain_last(&chain)->manifest.step, 10 * (10 + links));
     assert_int_equal(ckpt_live_open(&live, &chain, feature, memory_bytes, NULL, text), MR_OK);
     assert_int_equal(ckpt_live_index(&live, &range, text), MR_OK);
@@ -112,7 +112,7 @@ static void expect_refused(const char *directory, uint64_t id, enum mr_status ex
     assert_int_equal(ckpt_chain_open(directory, id, &chain, text), expected);
     if (!strstr(text, says))
         fail_msg("\"%s\" does not say \"%s\"", text, says);
-    assert_null(chain.links);
+    assert_null(chain.files.links);
 }
 
 static void test_broken_chains_are_named(void **state)
@@ -126,16 +126,16 @@ static void test_broken_chains_are_named(void **state)
     (void)snprintf(from, sizeof from, "%s/ckpt-12", directory);
     (void)snprintf(to, sizeof to, "%s/aside", directory);
     assert_int_equal(rename(from, to), 0);
-    expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "ckpt-13 needs ckpt-12");
+    expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "checkpoint 13 is a delta on 12, which is missing");
     /* Another one in its place. */
     chain_features(features);
     ckpt_fixture_start(&w, directory, 12, 11, features, 3, 2);
     chain_write_small(&w, 2);
     ckpt_fixture_publish(&w, 2);
     expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT,
-                   "not the checkpoint that the next link was built upon");
+                   "is a delta on 12, which is not the one that it was written on");
     ckpt_fixture_damage(directory, 12, "MANIFEST", 40);
-    expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "ckpt-13 needs ckpt-12: ");
+    expect_refused(directory, 13, MR_CHECKPOINT_CORRUPT, "checkpoint 13 is a delta on 12: ");
 }
 
 static void test_damaged_blocks_are_named(void **state)
@@ -146,8 +146,8 @@ static void test_damaged_blocks_are_named(void **state)
     chain_write(directory, 2);
     ckpt_fixture_damage(directory, 11, "core-001.mrc", 777);
     assert_int_equal(ckpt_chain_open(directory, 12, &chain, text), MR_OK);
-    assert_int_equal(ckpt_link_each(&chain.links[1], NULL, NULL, NULL, text), MR_OK);
-    assert_int_equal(ckpt_link_each(&chain.links[0], NULL, NULL, NULL, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ckpt_link_each(chain.files.links[1], NULL, NULL, NULL, text), MR_OK);
+    assert_int_equal(ckpt_link_each(chain.files.links[0], NULL, NULL, NULL, text), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(text, "ckpt-11/core-001.mrc: block 0"));
     ckpt_chain_close(&chain);
 }
