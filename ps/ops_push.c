@@ -163,6 +163,12 @@ static bool makes_rows(const struct ps_op *op)
     return preamble->sequence != 0 && preamble->op == MR_OP_PUSH_GRAD && op->core->freeze == MR_FREEZE_OFF;
 }
 
+/* The lookup that came before such a push was answered by another start of the server. */
+static bool is_unseen(const struct ps_op *op)
+{
+    return makes_rows(op) && (op->request->message->preamble.flags & MR_PUSH_UNSEEN) != 0;
+}
+
 static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
     const struct ps_push_part *part = &push->parts[push->at];
@@ -180,6 +186,7 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .left_out = push->leaves_out ? push->left_out : NULL,
                                             .at_once = !is_in_slices(op),
                                             .insert = makes_rows(op),
+                                            .sees = is_unseen(op),
                                             .step = op->request->message->preamble.step,
                                             .learning_rate = part->learning_rate};
     }

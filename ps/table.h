@@ -160,7 +160,9 @@ struct ps_table_push {
         *left_out; /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
     bool at_once;  /* it is done in one step with UINT64_MAX: nothing comes in between */
     bool insert;   /* keys without a row get one first, unless admission wants sightings */
-    uint64_t step; /* training step, which the table's schedule goes by */
+    bool
+        sees; /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one now */
+    uint64_t step;       /* training step, which the table's schedule goes by */
     float learning_rate; /* of this push alone; 0: as the table's schedule has it */
     /* the table's own; zero to begin with */
     uint32_t stage; /* enum push_stage of table_push.c */

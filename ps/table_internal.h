@@ -72,7 +72,8 @@ struct ps_table {
 
 /* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not there yet. */
 void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
-/* The table's admission. A lookup is a sighting; a push is none, and makes no rows where sightings are wanted. */
+/* The table's admission. A lookup is a sighting, and so is a push whose lookup was lost; another push is none, and makes no rows
+ * where sightings are wanted. */
 bool ps_table_admission_init(struct ps_table *t); /* false when the arena has no room */
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
 bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);

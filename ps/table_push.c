@@ -17,7 +17,7 @@
 
 /* A push goes through its keys once, or, class by class, several times: those whose hash has class_value in the lowest
  * class_bits bits are brought together, then applied. */
-enum push_stage { PUSH_NEW, PUSH_CLEAR, PUSH_COLLECT, PUSH_APPLY, PUSH_DONE };
+enum push_stage { PUSH_NEW, PUSH_SEE, PUSH_CLEAR, PUSH_COLLECT, PUSH_APPLY, PUSH_DONE };
 
 static uint32_t slots_for(size_t keys)
 {
@@ -241,6 +241,37 @@ static void stage_begin(struct ps_table_push *p, enum push_stage stage)
     p->divisor = 1.0f;
 }
 
+static inline void see(struct ps_table *t, uint64_t key, uint64_t hash)
+{
+    struct ps_place place = ps_index_find(&t->index, key, hash);
+    if (place.bucket == NULL) {
+        if (ps_table_admits_lookup(t, hash))
+            (void)ps_table_row_create(t, key, hash);
+    } else if (ps_table_stamps(t)) { /* or it might go for one of the rows that are made */
+        ps_table_mark(t, place);
+        ps_row_used(&t->use, (uint8_t *)ps_table_row(t, place));
+    }
+}
+
+/* Key by key in the order of the push, as the lookup that was lost would have: it counts repeated keys, and by it the row may be
+ * made with any of them. Rare, so without a pipeline. */
+static void see_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budget_bytes)
+{
+    uint32_t end = p->position + ps_budget_take(budget_bytes, PS_KEY_COST_BYTES, p->key_count - p->position);
+    while (p->position < end) {
+        uint32_t count = ps_group_size(end, p->position);
+        if (ps_table_stamps(t))
+            ps_row_use_advance(&t->use, count);
+        for (; count > 0; count--, p->position++) {
+            uint64_t key = p->keys[p->position], hash = ps_key_hash(key, t->index.seed);
+            if (!is_left_out(p, hash))
+                see(t, key, hash);
+        }
+    }
+    if (p->position == p->key_count)
+        stage_begin(p, PUSH_CLEAR);
+}
+
 /* Of filling with zeros, per slot: it goes at many times the speed of what costs are counted by. */
 #define CLEAR_COST_BYTES 1u
 
@@ -306,10 +337,13 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         p->learning_rate = ps_optimizer_learning_rate(&t->optimizer, p->step, p->learning_rate);
         p->derives = is_narrow(p) || p->weights != NULL || (p->offsets != NULL && ps_table_averages(t));
         push_layout(p, t);
-        stage_begin(p, PUSH_CLEAR);
+        stage_begin(p, p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS ? PUSH_SEE
+                                                                                          : PUSH_CLEAR);
     }
     while (*budget_bytes > 0 && p->stage != PUSH_DONE) {
-        if (p->stage == PUSH_CLEAR)
+        if (p->stage == PUSH_SEE)
+            see_step(p, t, budget_bytes);
+        else if (p->stage == PUSH_CLEAR)
             clear_step(p, budget_bytes);
         else if (p->stage == PUSH_COLLECT)
             collect_step(p, t, budget_bytes);

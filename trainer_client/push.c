@@ -95,7 +95,11 @@ static struct mrc_push *new_push(const struct mrc_push *like, const struct parts
         tensors[count++] = mr_tensor_1d(MR_F32, p->keys, NULL);
     if ((p->head.flags & MR_BAG_DIVISORS) != 0)
         tensors[count++] = mr_tensor_1d(MR_F32, p->bags, NULL);
-    return mrc_push_new(like->op, like->table, like->priority, like->step, tensors, count);
+    struct mrc_push *push = mrc_push_new(like->op, like->table, like->priority, like->step, tensors, count);
+
+    if (push != NULL)
+        push->looked_up_in = like->looked_up_in;
+    return push;
 }
 
 /* Shares of bags have the divisors of the whole ones, unless they pool by sum. */

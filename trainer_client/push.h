@@ -28,6 +28,8 @@ struct mrc_push {
     uint8_t op, priority;
     uint16_t table;
     uint64_t step;
+    uint32_t
+        looked_up_in; /* the start of the server that has had the lookup of its keys; 0: no matter which */
     uint32_t tensor_count;
     struct mr_tensor *tensors; /* `data` is inside this push's memory */
     uint64_t bytes;            /* all of it */

@@ -82,6 +82,15 @@ static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_lo
                      link->name, loss->pushes, loss->from_step, loss->to_step, link->own.bytes_max, step);
 }
 
+/* Where rows are made by lookups, a server that has not had this push's has to be told. */
+static uint16_t flags_of(const struct mrc_link *link, const struct mrc_push *push)
+{
+    bool unseen =
+        push->op == MR_OP_PUSH_GRAD && push->looked_up_in != 0 && push->looked_up_in != link->incarnation;
+
+    return unseen ? MR_PUSH_UNSEEN : 0;
+}
+
 uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core)
 {
     return mr_push_lane_of(client->node.core_count, core);
@@ -99,9 +108,11 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
         !mrc_remap_start_lane(f->client, &link->own, mrc_resend_lane(f->client, link->core)))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
     part->push->asker = part;
+    part->push->looked_up_in = f->client->looked_up_in;
     if (!mrc_replay_add(&link->own, part->push))
         return MR_NO_MEMORY;
     f->options.sequence = mrc_replay_sequence(&link->own, part->push);
+    f->options.flags = flags_of(link, part->push);
     return MR_OK;
 }
 
@@ -132,6 +143,8 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     struct mrc_replay *lane = &part->link->own;
     struct mrc_push *push = part->push;
 
+    if (part->future->options.op == MR_OP_LOOKUP && part->replied && part->status == MR_OK)
+        part->future->client->looked_up_in = part->link->incarnation;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or not any more */
         return;
     part->push = NULL;
@@ -191,6 +204,7 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     f->parts[0].core = link->core;
     f->options.deadline_us = MRC_NEVER_US;
     f->options.sequence = mrc_replay_sequence(lane, push);
+    f->options.flags = flags_of(link, push);
     f->options.ahead = true;
     f->on_end = resend_ended;
     if (mrc_future_send_locked(f) != MR_OK) {
@@ -334,6 +348,20 @@ void mrc_resend_stop(struct mrc_link *link)
     }
 }
 
+/* The transport sends what its callers wait for again by itself, as it is. */
+static void mark_asked(const struct mrc_link *link)
+{
+    const struct mr_link *asked = &link->own.asked;
+
+    for (const struct mr_link *l = asked->next; l != asked; l = l->next) {
+        const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, queue);
+        const struct mrc_part *part = push->asker;
+
+        if (part != NULL && part->call != NULL)
+            mr_call_set_flags(part->call, flags_of(link, push));
+    }
+}
+
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *info, bool again)
 {
     bool restarted = again && info->incarnation != link->incarnation;
@@ -345,6 +373,7 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *
     if (!restarted)
         return;
     mrc_resend_stop(link);
+    mark_asked(link);
     mrc_replay_restart(&link->own);
     for (uint32_t i = 0; i < link->former_count; i++)
         mrc_replay_restart(link->former[i]);

@@ -74,6 +74,12 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
     return MR_OK;
 }
 
+void mr_call_set_flags(struct mr_call *call, uint16_t flags)
+{
+    assert(call->state == MR_CALL_BUILT || call->state == MR_CALL_QUEUED);
+    ((struct mr_preamble *)(void *)call->request)->flags = flags;
+}
+
 static void queue_append(struct mr_session *s, struct mr_call *call)
 {
     call->state = MR_CALL_QUEUED;

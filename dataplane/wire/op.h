@@ -103,6 +103,12 @@ enum mr_bag_flag {
     MR_BAG_DIVISORS =
         1u << 2, /* f32[bags]: of bags of which other cores have keys, too; tables that average alone */
 };
+/* In the preamble of a numbered PUSH_GRAD. */
+enum mr_push_flag {
+    MR_PUSH_UNSEEN =
+        1u
+        << 0, /* this start of the server has not had the lookup of these keys: each counts as looked up now */
+};
 /* The upper half of the flags in the preamble of LOOKUP and LOOKUP_BATCH: enum mr_dtype of the rows in the answer; 0 = f32. */
 #define MR_LOOKUP_DTYPE_SHIFT 8
 

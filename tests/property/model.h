@@ -62,6 +62,7 @@ struct model_keys {
     const float *divisors;    /* of bags; NULL: as their keys and weights make them */
     const uint64_t *left_out; /* partitions whose keys a push does not have, a bit each; NULL: none */
 };
+bool model_is_left_out(const struct model *m, const struct model_keys *k, uint64_t key);
 /* By what a bag is divided; 0: it is all zeros. */
 float model_divisor(const struct model *m, const struct model_keys *k, uint32_t bag);
 

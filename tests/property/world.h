@@ -23,6 +23,7 @@
 struct call {
     uint32_t key_count, bag_count;
     bool bags, insert;
+    bool sees;                          /* a push whose lookup was lost */
     bool weighted, divided, leaves_out; /* it has such */
     enum mr_dtype dtype;                /* of the answer or the gradients, as they travel */
     float learning_rate;                /* 0: the table's, at: */
@@ -105,6 +106,7 @@ struct mr_feature draw_feature(struct world *w);
 void draw_keys(struct world *w); /* w->keys */
 uint64_t draw_key(struct world *w);
 void draw_call(struct world *w, const struct subject *s, struct call *c);
+bool draw_has_repeated(const struct call *c);
 /* Gradients of the call; broken: now and then NaN, Inf, or large enough for a sum to overflow. */
 void draw_gradients(struct world *w, const struct subject *s, struct call *c, bool broken);
 uint64_t draw_budget(struct world *w);

@@ -77,6 +77,7 @@ struct ps_table_push push_of(const struct call *c)
                                   .divisors = c->divided ? c->divisors : NULL,
                                   .left_out = c->leaves_out ? c->left_out : NULL,
                                   .insert = c->insert,
+                                  .sees = c->sees,
                                   .step = c->step,
                                   .learning_rate = c->learning_rate};
 }
@@ -198,6 +199,20 @@ void model_apply(struct subject *s, const struct model_gradient *g, const struct
         s->expected.gradients_skipped++;
 }
 
+/* A push whose lookup was lost makes the rows that it would have made. */
+static void see(struct subject *s, const struct model_keys *k)
+{
+    for (uint32_t i = 0; i < k->count; i++) {
+        struct model_row *row = model_find(&s->model, k->keys[i]);
+        if (model_is_left_out(&s->model, k, k->keys[i]))
+            continue;
+        if (row != NULL)
+            world_use(s, row);
+        else
+            (void)row_of(s, k->keys[i], true);
+    }
+}
+
 void world_push(struct world *w, struct subject *s)
 {
     struct call *c = w->call;
@@ -208,6 +223,7 @@ void world_push(struct world *w, struct subject *s)
     c->gradient_count = model_gather(&s->model, &k, c->in, c->gradients, c->sums);
     uint64_t bound = world_cut_bound(s, c->key_count);
     c->insert = random_one_in(&w->rng, 4);
+    c->sees = c->insert && random_one_in(&w->rng, 2) && !draw_has_repeated(c);
     if (c->insert || c->weighted || c->divided || c->leaves_out || c->dtype != MR_F32 ||
         c->learning_rate > 0 || c->step > 0) {
         struct ps_table_push p = push_of(c);
@@ -219,6 +235,8 @@ void world_push(struct world *w, struct subject *s)
     else
         ps_table_push(s->table, c->keys, c->key_count, c->in);
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
+    if (c->sees && s->model.feature.admission == MR_ADMIT_SIGHTINGS)
+        see(s, &k);
     for (uint32_t i = 0; i < c->gradient_count; i++)
         model_apply(s, &c->gradients[i], c);
     s->expected.keys_pushed += c->key_count;

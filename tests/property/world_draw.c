@@ -186,7 +186,7 @@ static void draw_weights(struct world *w, const struct subject *s, struct call *
         c->divisors[i] = random_one_in(&w->rng, 20) ? 0.0f : 2 * random_float(&w->rng);
 }
 
-static bool has_repeated(const struct call *c)
+bool draw_has_repeated(const struct call *c)
 {
     for (uint32_t i = 0; i < c->key_count; i++)
         for (uint32_t j = 0; j < i; j++)
@@ -208,7 +208,7 @@ void draw_call(struct world *w, const struct subject *s, struct call *c)
         for (uint32_t i = 1; i < c->key_count; i++)
             c->keys[i] = c->keys[0];
     c->insert = random_one_in(&w->rng, 2);
-    if (has_repeated(c) &&
+    if (draw_has_repeated(c) &&
         (model_evicts_by_limit(&s->model) || s->model.feature.admission == MR_ADMIT_SIGHTINGS))
         c->insert = false; /* which of them made the row would not be told */
     c->bags = random_one_in(&w->rng, 2);

@@ -36,6 +36,7 @@ static void push_begin(struct world *w, struct subject *s)
 {
     struct call *c = w->push_call;
     draw_call(w, s, c);
+    c->sees = false;
     draw_gradients(w, s, c, false);
     struct model_keys k = keys_of(c);
     c->gradient_count = model_gather(&s->model, &k, c->in, c->gradients, c->sums);

@@ -17,7 +17,8 @@ static uint32_t make_table(struct node_fixture *n)
 }
 
 /* A gradient of 1 for one key, under a number. */
-static const struct node_reply *push(struct node_fixture *n, uint64_t sequence, uint32_t table, uint64_t key)
+static const struct node_reply *push_with(struct node_fixture *n, uint64_t sequence, uint32_t table,
+                                          uint64_t key, uint16_t flags)
 {
     static const float ones[NODE_DIM] = {1, 1, 1, 1};
     uint32_t head[4] = {table, 0};
@@ -25,9 +26,14 @@ static const struct node_reply *push(struct node_fixture *n, uint64_t sequence, 
                                    mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 1, NODE_DIM, ones)};
     n->sequence = sequence;
     const struct node_reply *reply =
-        node_call_step(n, node_core_of_key(n, key, 0), MR_OP_PUSH_GRAD, 0, sequence, 0, tensors, 4);
+        node_call_step(n, node_core_of_key(n, key, 0), MR_OP_PUSH_GRAD, 0, sequence, flags, tensors, 4);
     n->sequence = 0;
     return reply;
+}
+
+static const struct node_reply *push(struct node_fixture *n, uint64_t sequence, uint32_t table, uint64_t key)
+{
+    return push_with(n, sequence, table, key, 0);
 }
 
 static const struct node_reply *push_nothing(struct node_fixture *n, uint32_t core, uint64_t sequence)
@@ -361,6 +367,23 @@ static void of_two_in_the_queue_one_is_applied(void **state)
     assert_float_equal(node_value(n, table, 7), 99, 0);
 }
 
+/* Of a table that admits keys with their second sighting. */
+static void a_push_whose_lookup_was_lost_counts_as_one(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("seen", 100);
+    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission_arg = 2;
+    uint32_t table = node_create(n, &f);
+    node_check(push_with(n, 1, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL);
+    node_check(push_with(n, 1, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL); /* again: applied once, seen once */
+    node_check(push(n, 2, table, 5), MR_OK, NULL);
+    node_check(push_with(n, 0, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL); /* no number: nobody sends it again */
+    assert_float_equal(node_value(n, table, 5), 100, 0);
+    node_check(push_with(n, 3, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 5), 99, 0);
+}
+
 int main(void)
 {
 #define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -372,6 +395,7 @@ int main(void)
         ON_1_CORE(a_refused_push_is_not_marked),
         ON_3_CORES(numbers_that_make_no_sense_are_refused),
         ON_1_CORE(a_numbered_push_makes_rows),
+        ON_1_CORE(a_push_whose_lookup_was_lost_counts_as_one),
         ON_1_CORE(a_variable_is_set_once),
         ON_1_CORE(a_push_by_batch_is_marked_too),
         ON_1_CORE(only_a_checkpoint_that_a_start_finds_is_durable),

@@ -150,6 +150,101 @@ static void a_row_is_made_with_the_nth_lookup_that_may(void **state)
     ps_table_destroy(t);
 }
 
+enum { CALL_KEYS = 40, CALLS = 60, KEY_SPACE = 400 };
+
+/* Some of them twice. */
+static void draw_call(uint64_t *random, uint64_t keys[CALL_KEYS], float gradients[CALL_KEYS * DIM])
+{
+    for (uint32_t i = 0; i < CALL_KEYS; i++) {
+        *random = *random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        keys[i] = i % 8 == 7 ? keys[i - 1] : (*random >> 33) % KEY_SPACE;
+    }
+    for (uint32_t i = 0; i < CALL_KEYS * DIM; i++)
+        gradients[i] = (float)((*random >> 20) % 100 + i) * 1e-2f;
+}
+
+static void push_call(struct ps_table *t, const uint64_t *keys, const float *gradients,
+                      const uint64_t *left_out, bool sees, uint64_t step_bytes)
+{
+    struct ps_table_push p = {.keys = keys,
+                              .key_count = CALL_KEYS,
+                              .gradients = gradients,
+                              .left_out = left_out,
+                              .learning_rate = 0.1f,
+                              .insert = true,
+                              .sees = sees};
+    uint64_t budget_bytes = step_bytes;
+    while (!ps_table_push_step(t, &p, &budget_bytes))
+        budget_bytes = step_bytes;
+}
+
+static void check_same_filters(const struct ps_table *a, const struct ps_table *b)
+{
+    size_t bytes = ps_table_filter_partition_bytes(a);
+    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
+        const uint8_t *of_a = ps_table_filter_partition(a, i), *of_b = ps_table_filter_partition(b, i);
+        assert_int_equal(of_a == NULL, of_b == NULL);
+        if (of_a != NULL)
+            assert_memory_equal(of_a, of_b, bytes);
+    }
+}
+
+static void check_same_rows(struct ps_table *a, struct ps_table *b)
+{
+    for (uint64_t key = 0; key < KEY_SPACE; key++) {
+        float of_a[DIM], of_b[DIM];
+        assert_int_equal(has_row(a, key), has_row(b, key));
+        ps_table_lookup(a, &key, 1, false, of_a);
+        ps_table_lookup(b, &key, 1, false, of_b);
+        assert_memory_equal(of_a, of_b, sizeof(of_a));
+    }
+}
+
+/* The same rows with the same bits, and the same counts of keys without one, as if the lookup had come first; in steps of any
+ * size. */
+static void a_push_whose_lookup_was_lost_is_a_sighting(void **state)
+{
+    struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3), *calm = table_of(MR_ADMIT_SIGHTINGS, 3);
+    uint64_t keys[CALL_KEYS], random = 1;
+    float gradients[CALL_KEYS * DIM], out[CALL_KEYS * DIM];
+    for (uint32_t call = 0; call < CALLS; call++) {
+        bool lost = call % 3 != 0;
+        draw_call(&random, keys, gradients);
+        ps_table_lookup(calm, keys, CALL_KEYS, true, out);
+        push_call(calm, keys, gradients, NULL, false, UINT64_MAX);
+        if (!lost)
+            ps_table_lookup(t, keys, CALL_KEYS, true, out);
+        push_call(t, keys, gradients, NULL, lost, call % 2 == 0 ? UINT64_MAX : 1 + call * 20);
+    }
+    assert_in_range(ps_table_rows(t), 100, KEY_SPACE - 1);
+    assert_int_equal(ps_table_counters(t)->updates, ps_table_counters(calm)->updates);
+    assert_int_equal(ps_table_counters(t)->gradients_without_row,
+                     ps_table_counters(calm)->gradients_without_row);
+    check_same_filters(t, calm);
+    check_same_rows(t, calm);
+    ps_table_destroy(t);
+    ps_table_destroy(calm);
+}
+
+/* Partitions that have the push already have its sightings. */
+static void what_a_push_leaves_out_is_not_seen_either(void **state)
+{
+    struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 1);
+    uint64_t keys[CALL_KEYS], left_out[MR_PARTITION_COUNT / 64], random = 2, seed = ps_table_feature(t)->seed;
+    float gradients[CALL_KEYS * DIM];
+    draw_call(&random, keys, gradients);
+    memset(left_out, 0xff, sizeof(left_out));
+    push_call(t, keys, gradients, left_out, true, UINT64_MAX);
+    assert_int_equal(ps_table_rows(t), 0);
+    uint32_t partition = mr_partition_of(ps_key_hash(keys[0], seed));
+    left_out[partition / 64] &= ~(UINT64_C(1) << partition % 64);
+    push_call(t, keys, gradients, left_out, true, UINT64_MAX);
+    assert_true(has_row(t, keys[0]));
+    for (uint64_t key = 0; key < KEY_SPACE; key++)
+        assert_false(has_row(t, key) && mr_partition_of(ps_key_hash(key, seed)) != partition);
+    ps_table_destroy(t);
+}
+
 static void pushes_that_make_rows_make_those_of_admitted_keys(void **state)
 {
     struct ps_table *t = table_of(MR_ADMIT_PROBABILITY, 0.5f), *looked = table_of(MR_ADMIT_PROBABILITY, 0.5f);
@@ -259,6 +354,8 @@ int main(void)
         WITH_ARENA(a_share_of_the_keys_is_admitted_whatever_the_order),
         WITH_ARENA(keys_that_are_not_admitted_get_their_first_values),
         WITH_ARENA(a_row_is_made_with_the_nth_lookup_that_may),
+        WITH_ARENA(a_push_whose_lookup_was_lost_is_a_sighting),
+        WITH_ARENA(what_a_push_leaves_out_is_not_seen_either),
         WITH_ARENA(pushes_that_make_rows_make_those_of_admitted_keys),
         WITH_ARENA(a_push_that_makes_a_row_is_one_use),
         WITH_ARENA(sightings_are_read_and_put_back),

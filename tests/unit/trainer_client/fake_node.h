@@ -74,6 +74,7 @@ struct fake_node {
     atomic_bool spreads;   /* datagrams from some source ports come in on another core */
     atomic_bool dumb;      /* apply PUSH_GRAD and never answer it */
     atomic_ullong applied; /* pushes, without those that were known */
+    atomic_ullong unseen;  /* pushes that came with MR_PUSH_UNSEEN */
     atomic_ullong known;   /* pushes that had been applied before */
     bool forgetful;        /* a restart goes back to the last fake_node_save() */
     atomic_bool save_wanted;

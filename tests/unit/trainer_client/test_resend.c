@@ -82,6 +82,31 @@ static void test_saved_pushes_are_let_go(void **state)
     replay_stop(&x);
 }
 
+/* The server learns which pushes' lookups it has lost: of those sent again, of those under way, and of those made since. */
+static void test_lost_lookups_are_told(void **state)
+{
+    for (uint32_t cores = 1; cores <= 3; cores += 2) {
+        struct replay_fixture x;
+
+        (void)state;
+        replay_start(&x, cores, 0);
+        replay_push_steps(&x, 1, 5); /* nothing was looked up for these */
+        replay_check_rows(&x);
+        replay_push_steps(&x, 6, 9);
+        assert_int_equal(atomic_load(&x.node->unseen), 0);
+        replay_crash(&x);
+        replay_push_steps(&x, 10, 11); /* the first before the client knows */
+        assert_int_equal(atomic_load(&x.node->unseen), 6 * cores);
+        replay_check_rows(&x);
+        replay_push_steps(&x, 12, 13);
+        assert_int_equal(atomic_load(&x.node->unseen), 6 * cores);
+        replay_crash(&x);
+        replay_check_rows(&x);
+        assert_int_equal(atomic_load(&x.node->unseen), (6 + 8) * cores);
+        replay_stop(&x);
+    }
+}
+
 /* Twice in a row, the second time before the first is done with, if it comes to that. */
 static void test_crash_upon_crash(void **state)
 {
@@ -285,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_off_by_default),
         cmocka_unit_test(test_what_was_lost_comes_back),
         cmocka_unit_test(test_saved_pushes_are_let_go),
+        cmocka_unit_test(test_lost_lookups_are_told),
         cmocka_unit_test(test_crash_upon_crash),
         cmocka_unit_test(test_answer_lost),
         cmocka_unit_test(test_deadline_while_away),
