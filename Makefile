@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo test bench lint fuzz property sim mutants docs install clean help
+.PHONY: all build demo test bench lint fuzz property sim kills mutants docs install clean help
 
 all: build
 
@@ -28,6 +28,9 @@ sim: build ## Simulate SEEDS seeds of the transport under faults (default 10000)
 
 property: build ## Random calls on tables beside a plain model: OPERATIONS (default 10000000)
 	@build/tests/property/table_property --operations $(or $(OPERATIONS),10000000)
+
+kills: build ## Kill the server KILLS times (default 200) under training: once to the same bits, once with the demo's load
+	@MILLRACE_KILLS=$(or $(KILLS),200) meson test -C build --no-rebuild --timeout-multiplier 20 --verbose integration/kills
 
 mutants: ## Break transport and tables on purpose in many ways; simulator and property test must notice each
 	@scripts/setup.sh build

@@ -57,7 +57,7 @@ static void write_config(struct node_fixture *f, uint32_t cores)
     assert_int_equal(fclose(file), 0);
 }
 
-static void run_server(struct node_fixture *f)
+void node_fixture_launch(struct node_fixture *f)
 {
     char *argv[4 + 2 * NODE_SETTINGS_MAX] = {(char *)node_fixture_server, "--config", f->config};
     int argc = 3;
@@ -67,6 +67,11 @@ static void run_server(struct node_fixture *f)
         argv[argc++] = (char *)f->settings[i];
     }
     netns_spawn(&f->net, NETNS_SERVER, argv, &f->server);
+}
+
+static void run_server(struct node_fixture *f)
+{
+    node_fixture_launch(f);
     assert_true(netns_wait_line(&f->server, "millraced: ready", NODE_READY_MS));
 }
 

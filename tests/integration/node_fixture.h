@@ -30,6 +30,8 @@ void node_fixture_start_over(struct node_fixture *f, const struct netns_options 
                              const char *const *settings);
 /* SIGKILL, with whatever is in flight. */
 void node_fixture_kill(struct node_fixture *f);
+/* After a kill: begins to start the same again, and does not wait for it. */
+void node_fixture_launch(struct node_fixture *f);
 /* After a kill: the same again. It restores the newest checkpoint, if there is one. */
 void node_fixture_restart(struct node_fixture *f);
 /* The same with another number of cores. */
