@@ -1,0 +1,366 @@
+/* `millrace ckpt` on checkpoints of a real node, and a real node on what it makes of them. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/integration/node_fixture.h"
+#include "tests/integration/program.h"
+
+enum { CORES = 2, KEYS = 900, DIM = 8, PUSHED = 123, PATH_BYTES = 256 };
+
+static const char *millrace;
+
+struct fixture {
+    struct node_fixture node;
+    struct mr_client *client;
+    struct program_result result;
+    uint32_t user, half, bias;
+    uint64_t keys[KEYS];
+};
+
+struct values {
+    float user[KEYS * DIM], half[KEYS * DIM], bias[3];
+};
+
+static void features_of(struct mr_feature features[3])
+{
+    features[0] = mr_feature_table("user", DIM);
+    features[0].initializer = MR_INIT_NORMAL;
+    features[0].init_b = 1;
+    mr_feature_set_optimizer(&features[0], MR_OPT_ADAGRAD);
+    features[1] = mr_feature_table("half", DIM);
+    features[1].dtype = MR_BF16;
+    features[1].init_a = 0.5f;
+    mr_feature_set_optimizer(&features[1], MR_OPT_ADAM);
+    features[1].eviction = MR_EVICT_LRU;
+    features[1].capacity_rows = UINT64_C(2) * KEYS;
+    features[2] = mr_feature_variable("bias", 1, (uint32_t[]){3});
+}
+
+static void push(struct fixture *x, uint32_t first, uint32_t count)
+{
+    static float gradients[KEYS * DIM];
+    const float bias[3] = {1, -2, 0.5f};
+
+    for (uint32_t i = 0; i < count * DIM; i++)
+        gradients[i] = (float)(i % 17) - 8.5f;
+    assert_int_equal(mr_push_gradients(x->client, NULL, x->user, x->keys + first, count, DIM, gradients),
+                     MR_OK);
+    assert_int_equal(mr_push_gradients(x->client, NULL, x->half, x->keys + first, count, DIM, gradients),
+                     MR_OK);
+    assert_int_equal(mr_variable_push_gradient(x->client, NULL, x->bias, 3, bias), MR_OK);
+}
+
+static int set_up(void **state)
+{
+    static struct fixture x;
+    struct mr_feature features[3];
+    uint32_t ids[3];
+
+    memset(&x, 0, sizeof x);
+    node_fixture_start(&x.node, CORES, NULL);
+    x.client = node_fixture_connect(&x.node);
+    features_of(features);
+    assert_int_equal(mr_create(x.client, NULL, features, 3, ids), MR_OK);
+    x.user = ids[0];
+    x.half = ids[1];
+    x.bias = ids[2];
+    for (uint32_t i = 0; i < KEYS; i++)
+        x.keys[i] = i * UINT64_C(0x9e3779b97f4a7c15);
+    assert_int_equal(mr_lookup(x.client, NULL, x.user, x.keys, KEYS, NULL), MR_OK);
+    assert_int_equal(mr_lookup(x.client, NULL, x.half, x.keys, KEYS, NULL), MR_OK);
+    push(&x, 0, KEYS);
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+
+    mr_client_destroy(x->client);
+    node_fixture_stop(&x->node);
+    return 0;
+}
+
+static uint64_t save(struct fixture *x)
+{
+    struct mr_checkpoint_status status;
+    uint64_t id;
+
+    assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
+    do {
+        assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
+    } while (status.state == MR_CHECKPOINT_SAVING);
+    assert_int_equal(status.last_status, MR_OK);
+    return id;
+}
+
+static void look_up(struct fixture *x, uint32_t table, float *out)
+{
+    struct mr_reply *reply;
+
+    assert_int_equal(mr_lookup(x->client, NULL, table, x->keys, KEYS, &reply), MR_OK);
+    memcpy(out, mr_reply_tensor(reply, 0)->data, sizeof(float) * KEYS * DIM);
+    mr_reply_free(reply);
+}
+
+static void read_values(struct fixture *x, struct values *v)
+{
+    struct mr_reply *reply;
+
+    look_up(x, x->user, v->user);
+    look_up(x, x->half, v->half);
+    assert_int_equal(mr_variable_pull(x->client, NULL, x->bias, 0, 0, &reply), MR_OK);
+    memcpy(v->bias, mr_reply_tensor(reply, 0)->data, sizeof v->bias);
+    mr_reply_free(reply);
+}
+
+static void run(struct fixture *x, int code, const char *says, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static void run(struct fixture *x, int code, const char *says, const char *format, ...)
+{
+    char arguments[600];
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(arguments, sizeof arguments, format, list);
+    va_end(list);
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s ckpt %s", millrace, arguments);
+    program_expect(&x->result, code, code == 0 || code == 3 ? "" : says);
+    if ((code == 0 || code == 3) && strstr(x->result.out, says) == NULL)
+        fail_msg("\"%s\" is not in:\n%s", says, x->result.out);
+}
+
+static const json_t *feature(const json_t *list, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(json_string_value(json_object_get(json_array_get(list, i), "name")), name) == 0)
+            return json_array_get(list, i);
+    fail_msg("no feature %s", name);
+    return NULL;
+}
+
+static json_t *parse(const struct fixture *x)
+{
+    json_error_t error;
+    json_t *value = json_loads(x->result.out, 0, &error);
+
+    if (value == NULL)
+        fail_msg("%s: %s", error.text, x->result.out);
+    return value;
+}
+
+static int64_t number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_integer(value))
+        fail_msg("no number %s", key);
+    return json_integer_value(value);
+}
+
+static uint32_t key_index(const struct fixture *x, uint64_t key)
+{
+    for (uint32_t i = 0; i < KEYS; i++)
+        if (x->keys[i] == key)
+            return i;
+    fail_msg("key %" PRIu64 " was never used", key);
+    return 0;
+}
+
+/* CSV has the values that lookups answer, to the bit. */
+static void check_csv(const struct fixture *x, const char *path, const float *values)
+{
+    static char line[4096];
+    uint32_t rows = 0;
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file)); /* the heading */
+    while (fgets(line, sizeof line, file) != NULL) {
+        char *at;
+        const uint32_t row = key_index(x, strtoull(line, &at, 10));
+
+        for (uint32_t i = 0; i < DIM; i++) {
+            assert_int_equal(*at, ',');
+            assert_true(strtof(at + 1, &at) == values[row * DIM + i]);
+        }
+        rows++;
+    }
+    (void)fclose(file);
+    assert_int_equal(rows, KEYS);
+}
+
+static void test_what_a_node_saved(void **state)
+{
+    struct fixture *x = *state;
+    static struct values v;
+    const char *d = x->node.checkpoints;
+    char path[PATH_BYTES];
+    const uint64_t id = save(x);
+
+    read_values(x, &v);
+    run(x, 0, ": ok, ", "verify %s", d);
+    run(x, 0, "full", "list %s --verify", d);
+    run(x, 0, "", "info %s/ckpt-%" PRIu64 " --json", d, id);
+    json_t *info = parse(x);
+    const json_t *features = json_object_get(info, "features");
+    assert_int_equal(number(info, "cores"), CORES);
+    assert_int_equal(number(feature(features, "user"), "rows"), KEYS);
+    assert_int_equal(number(feature(features, "half"), "rows"), KEYS);
+    assert_string_equal(json_string_value(json_object_get(feature(features, "half"), "eviction")), "lru");
+    json_decref(info);
+    snprintf(path, sizeof path, "%s/user.csv", x->node.directory);
+    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --out %s", d, id, path);
+    check_csv(x, path, v.user);
+    snprintf(path, sizeof path, "%s/half.csv", x->node.directory);
+    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table half --out %s", d, id, path);
+    check_csv(x, path, v.half);
+    run(x, 0, "900 rows of half", "export %s/ckpt-%" PRIu64 " --table half --out %s/half.safetensors", d, id,
+        x->node.directory);
+}
+
+/* Pushes between two saves are what diff finds, rows and optimizer state; largest difference and all. */
+static void test_what_changed(void **state)
+{
+    struct fixture *x = *state;
+    static struct values before, after;
+    const char *d = x->node.checkpoints;
+    const uint64_t first = save(x);
+    double largest = 0;
+
+    read_values(x, &before);
+    push(x, 200, PUSHED);
+    const uint64_t second = save(x);
+    read_values(x, &after);
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        largest = fmax(largest, fabs((double)before.user[i] - (double)after.user[i]));
+    run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, first, d, second);
+    json_t *diff = parse(x);
+    const json_t *user = feature(json_object_get(diff, "features"), "user");
+    const json_t *bias = feature(json_object_get(diff, "features"), "bias");
+    assert_int_equal(number(user, "changed"), PUSHED);
+    assert_int_equal(number(user, "added") + number(user, "removed") + number(user, "state_changed"), 0);
+    assert_true(fabs(json_number_value(json_object_get(user, "largest_difference")) - largest) <
+                1e-6 * largest);
+    assert_int_equal(number(bias, "changed"), 3);
+    json_decref(diff);
+    run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64, d, second, d, second);
+}
+
+/* Restored from, a full that the tool wrote is the same as the server's own: values, and how training goes on. */
+static void test_restoring_what_was_compacted(void **state)
+{
+    struct fixture *x = *state;
+    static struct values on, found;
+    const char *d = x->node.checkpoints;
+    char other[PATH_BYTES];
+    uint64_t restored = 0;
+
+    save(x);
+    push(x, 100, PUSHED);
+    const uint64_t id = save(x);
+    push(x, 150, PUSHED);
+    read_values(x, &on);
+    snprintf(other, sizeof other, "%s/other", x->node.directory);
+    run(x, 0, "full", "compact %s/ckpt-%" PRIu64 " --out %s", d, id, other);
+    run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s", d, id, other);
+    push(x, 0, KEYS);
+    assert_int_equal(mr_restore(x->client, NULL, other, 0, &restored), MR_OK);
+    assert_int_equal(restored, id);
+    push(x, 150, PUSHED); /* needs the optimizers' states */
+    read_values(x, &found);
+    assert_memory_equal(&found, &on, sizeof on);
+}
+
+/* A table from arrays, in a node that answers with them and trains on. */
+static void test_restoring_what_was_imported(void **state)
+{
+    struct fixture *x = *state;
+    static struct values v;
+    static float found[KEYS * DIM];
+    const char *d = x->node.checkpoints, *own = x->node.directory;
+    struct mr_feature table = mr_feature_table("imported", DIM);
+    uint64_t restored = 0;
+    char in[PATH_BYTES];
+
+    const uint64_t id = save(x);
+    read_values(x, &v);
+    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --format npy --out %s/npy", d, id, own);
+    snprintf(in, sizeof in, "%s/in", own);
+    run(x, 0, "900 rows of imported",
+        "import --keys %s/npy/keys.npy --values %s/npy/values.npy --table imported --out %s --optimizer adam",
+        own, own, in);
+    assert_int_equal(mr_restore(x->client, NULL, in, 0, &restored), MR_OK);
+    mr_feature_set_optimizer(&table, MR_OPT_ADAM);
+    assert_int_equal(mr_create(x->client, NULL, &table, 1, &x->user), MR_OK); /* the same: it is there */
+    look_up(x, x->user, found);
+    assert_memory_equal(found, v.user, sizeof found);
+    memset(v.half, 0, sizeof v.half);
+    v.half[0] = 1;
+    assert_int_equal(mr_push_gradients(x->client, NULL, x->user, x->keys, KEYS, DIM, v.half), MR_OK);
+    look_up(x, x->user, found);
+    /* Adam's first step is the learning rate. */
+    assert_true(fabsf(v.user[0] - found[0] - table.learning_rate) < 1e-5f);
+    assert_true(found[1] == v.user[1]);
+    /* One of bf16, from its bits. */
+    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table half --format npy --out %s/npy", d, id, own);
+    run(x, 0, "",
+        "import --keys %s/npy/keys.npy --values %s/npy/values.npy --table half --out %s --dtype bf16 "
+        "--eviction lfu",
+        own, own, in);
+    assert_int_equal(mr_restore(x->client, NULL, in, 0, &restored), MR_OK);
+    assert_int_equal(restored, 2);
+    assert_int_equal(mr_lookup(x->client, NULL, 1, x->keys, 1, NULL), MR_OK);
+}
+
+static void test_damage(void **state)
+{
+    struct fixture *x = *state;
+    const char *d = x->node.checkpoints;
+    char path[PATH_BYTES];
+    const uint64_t id = save(x);
+
+    snprintf(path, sizeof path, "%s/ckpt-%" PRIu64 "/core-001.mrc", d, id);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 5000, SEEK_SET), 0);
+    const int byte = fgetc(file);
+    assert_int_equal(fseek(file, 5000, SEEK_SET), 0);
+    assert_int_equal(fputc(byte ^ 4, file), byte ^ 4);
+    assert_int_equal(fclose(file), 0);
+    run(x, 1, "1 of 1 checkpoints cannot be restored", "verify %s", d);
+    if (strstr(x->result.out, "core-001.mrc: block 0: its hash does not match its bytes") == NULL)
+        fail_msg("%s", x->result.out);
+    run(x, 1, "core-001.mrc: block 0", "dump %s/ckpt-%" PRIu64 " --table user --out %s/x.csv", d, id,
+        x->node.directory);
+    run(x, 1, "core-001.mrc: block 0", "compact %s/ckpt-%" PRIu64 " --out %s/other", d, id,
+        x->node.directory);
+    run(x, 0, "", "list %s/other", x->node.directory);
+    assert_string_equal(x->result.out, "");
+}
+
+#define CKPT_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {CKPT_TEST(test_what_a_node_saved), CKPT_TEST(test_what_changed),
+                                       CKPT_TEST(test_restoring_what_was_compacted),
+                                       CKPT_TEST(test_restoring_what_was_imported), CKPT_TEST(test_damage)};
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: test_ckpt MILLRACED MILLRACE\n");
+        return 2;
+    }
+    node_fixture_server = argv[1];
+    millrace = argv[2];
+    netns_require_root();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
