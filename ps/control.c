@@ -75,9 +75,10 @@ static struct ps_command *take_command(struct ps_control *c)
 static void execute_save(struct ps_control *c, struct ps_command *command)
 {
     uint64_t id;
-    command->status = ps_control_save(c, command->directory, &id, command->text);
+    command->status = ps_control_save(c, &command->save, &id, command->text);
     if (command->status == MR_OK) {
         ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &id);
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &command->save.number);
     }
 }
 
@@ -130,7 +131,7 @@ static void execute(struct ps_control *c, struct ps_command *command)
 
 static void wait_for_work(struct ps_control *c)
 {
-    if (c->writer == NULL) {
+    if (!ps_control_saves_pending(c)) {
         while (sem_wait(&c->wake) != 0 && errno == EINTR) {
         }
         return;
@@ -165,13 +166,14 @@ static void *run(void *arg)
         } else if (atomic_load(&c->stop)) {
             return NULL;
         }
-        ps_control_save_progress(c);
+        ps_control_saves_turn(c);
     }
 }
 
 bool ps_control_start(struct ps_control *c)
 {
     atomic_store(&c->stop, false);
+    ps_control_schedule_start(c);
     c->running = pthread_create(&c->thread, NULL, run, c) == 0;
     return c->running;
 }
@@ -185,6 +187,7 @@ void ps_control_stop(struct ps_control *c, bool finish_save)
         pthread_join(c->thread, NULL);
         c->running = false;
     }
+    ps_control_saves_drop(c, "the node was stopped");
     if (finish_save) {
         ps_control_save_wait(c, text);
     }
@@ -214,6 +217,7 @@ void ps_control_destroy(struct ps_control *c)
     for (struct ps_command *command = take_command(c); command != NULL; command = take_command(c)) {
         ps_command_free(command);
     }
+    free(c->saves.cut.gates);
     pthread_mutex_destroy(&c->view_lock);
     sem_destroy(&c->wake);
     free(c);

@@ -13,6 +13,8 @@
 #include "dataplane/wire/mr_feature.h"
 #include "ps/node.h"
 #include "ps/restore_plan.h"
+#include "ps/save_log.h"
+#include "ps/save_request.h"
 
 #define PS_COMMANDS_MAX       64u /* handed over and not done */
 #define PS_DIRECTORY_BYTES    256
@@ -35,6 +37,7 @@ struct ps_command {
     struct ps_restore_name *names;
     bool replace; /* what has such a name already */
     char directory[PS_DIRECTORY_BYTES];
+    struct ps_save_request save;
     /* answered; tensors' data are the command's */
     enum mr_status status;
     char text[PS_CONTROL_TEXT_BYTES];
@@ -54,6 +57,19 @@ struct ps_checkpoint_view {
     char text[256];
 };
 
+/* The same with more. Words as in docs/protocol.md, CHECKPOINT_STATUS. */
+#define PS_STATUS_WORDS 8u
+#define PS_DETAIL_WORDS 10u
+#define PS_SAVE_WORDS   12u
+struct ps_checkpoint_report {
+    uint64_t words[PS_STATUS_WORDS];
+    char text[256];
+    uint64_t details[PS_DETAIL_WORDS];
+    uint64_t saves[PS_SAVE_LOG_MAX][PS_SAVE_WORDS]; /* the oldest first */
+    uint32_t save_count;
+    char lines[PS_SAVE_LOG_MAX * PS_SAVE_TEXT_BYTES]; /* a line for each: what went wrong */
+};
+
 /* NULL when memory is short. */
 struct ps_control *ps_control_create(struct ps_node *node);
 void ps_control_destroy(struct ps_control *c);
@@ -70,6 +86,8 @@ void ps_command_free(struct ps_command *command);
 void ps_control_wake(struct ps_control *c);
 /* Any thread. */
 void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
+/* Of one save by its number, or of all that are known (0). False: that one is not known. Any thread. */
+bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoint_report *out);
 
 /* The thread's work, also for main while the thread is not running. `text` has PS_CONTROL_TEXT_BYTES. */
 
@@ -89,8 +107,6 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
                                   uint64_t *restored_id, char *text);
 /* What the last cut or restore holds is in a checkpoint that a start would load: clients may forget the pushes in it. */
 void ps_control_durable(struct ps_control *c);
-/* Begins a save. */
-enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint64_t *id, char *text);
 /* Waits for the save under way to end; what became of it. MR_OK when there is none. */
 enum mr_status ps_control_save_wait(struct ps_control *c, char *text);
 /* The save with which a node ends: no data call is let in from then on. Returns once it has ended. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "ps/checkpoint_manifest.h"
 #include "ps/control_internal.h"
 #include "ps/log.h"
 
@@ -36,17 +37,62 @@ enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
     return MR_CHECKPOINT_RUNNING;
 }
 
+/* ---- counters ---- */
+
+void ps_control_set_counter(uint64_t *counter, uint64_t value)
+{
+    __atomic_store_n(counter, value, __ATOMIC_RELAXED); /* other threads read it */
+}
+
+void ps_control_add_counter(uint64_t *counter, uint64_t value)
+{
+    ps_control_set_counter(counter, *counter + value);
+}
+
 /* ---- Save ---- */
+
+struct changes {
+    uint64_t on_core[DP_CORES_MAX];
+};
+
+static uint64_t changes_of(const struct ps_core *core)
+{
+    return core->counters.pushes_applied + core->counters.features;
+}
+
+static uint64_t changes_sum(const struct ps_control *c, const struct changes *changes)
+{
+    uint64_t sum = atomic_load(&c->node->restores);
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        sum += changes->on_core[i];
+    }
+    return sum;
+}
+
+static void look_at_changes(struct ps_core *core, void *arg)
+{
+    struct changes *changes = arg;
+    changes->on_core[core->index] = changes_of(core);
+}
+
+uint64_t ps_control_changes(struct ps_control *c)
+{
+    struct changes changes;
+    ps_node_each_core(c->node, look_at_changes, &changes);
+    return changes_sum(c, &changes);
+}
 
 struct begin_order {
     struct ps_writer *writer;
     enum mr_status status[DP_CORES_MAX];
     uint64_t bytes[DP_CORES_MAX];
+    struct changes changes; /* that the cut holds */
 };
 
 static void begin_on_core(struct ps_core *core, void *arg)
 {
     struct begin_order *order = arg;
+    look_at_changes(core, &order->changes);
     order->status[core->index] = ps_save_begin(core, order->writer, PS_SAVE_FULL, &order->bytes[core->index]);
 }
 
@@ -59,7 +105,8 @@ static void end_on_core(struct ps_core *core, void *arg)
 }
 
 /* The cut on every core, or on none. */
-static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *writer, uint64_t *bytes_total)
+static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *writer, uint64_t *bytes_total,
+                                       uint64_t *changes)
 {
     struct begin_order order = {.writer = writer};
     ps_node_each_core_at_once(c->node, begin_on_core, &order);
@@ -71,51 +118,92 @@ static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *w
         }
         *bytes_total += order.bytes[i];
     }
+    *changes = changes_sum(c, &order.changes);
     return MR_OK;
 }
 
-static enum mr_status start_writer(struct ps_control *c, const char *directory, uint64_t *id,
-                                   struct ps_writer **writer, char *text)
+static enum mr_status start_writer(struct ps_control *c, const struct ps_save_entry *entry,
+                                   const char *directory, struct ps_writer **writer, char *text)
 {
     const struct ps_node *node = c->node;
-    uint64_t newest = 0;
-    ps_checkpoint_list(directory, &newest, 1);
-    *id = newest + 1;
     const struct ps_writer_options options = {
         .directory = directory,
         .features = c->catalog.features,
         .feature_ids = c->catalog.ids,
         .feature_count = c->catalog.count,
-        .id = *id,
+        .id = entry->id,
+        .parent_id = entry->parent_id,
+        .step = entry->step,
+        .is_at_step = entry->is_at_step,
         .core_count = node->core_count,
         .incarnation = node->incarnation,
         .buffers_per_core = (uint32_t)node->config->checkpoint_buffers_per_core,
+        .bytes_per_s_max = node->config->checkpoint_rate_mib_s << 20,
     };
     return ps_writer_start(NULL, &options, writer, text);
 }
 
-enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint64_t *id, char *text)
+static uint64_t next_id(const char *directory)
 {
-    struct ps_writer *writer;
+    uint64_t newest = 0;
+    ps_checkpoint_list(directory, &newest, 1);
+    return newest + 1;
+}
+
+static void update_entry(struct ps_control *c, uint64_t number, const struct ps_save_entry *from)
+{
+    pthread_mutex_lock(&c->view_lock);
+    struct ps_save_entry *entry = ps_save_log_find(&c->saves.log, number);
+    if (entry != NULL) {
+        bool is_automatic = entry->is_automatic;
+        *entry = *from;
+        entry->number = number;
+        entry->is_automatic = is_automatic;
+    }
+    pthread_mutex_unlock(&c->view_lock);
+}
+
+static void log_begun(const struct ps_control *c, const struct ps_save_entry *entry, uint64_t bytes)
+{
+    char at[64] = "";
+    if (entry->is_at_step) {
+        snprintf(at, sizeof(at), " at step %llu", (unsigned long long)entry->step);
+    }
+    ps_log("saving checkpoint %llu%s to %s, about %llu MiB, by %s", (unsigned long long)entry->id, at,
+           c->saves.running.directory, (unsigned long long)(bytes >> 20), ps_writer_method(c->writer));
+}
+
+static void set_running(struct ps_control *c, const struct ps_save_request *request,
+                        const struct ps_save_entry *entry, uint64_t bytes_total)
+{
     struct ps_checkpoint_view view = c->view;
-    enum mr_status status = ps_control_check_idle(c, text);
+    struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
+    c->saves.running = *request;
+    c->saves.entry = *entry;
+    update_entry(c, request->number, entry);
+    view.state = PS_VIEW_SAVING;
+    view.id = entry->id;
+    view.bytes_total = bytes_total;
+    view.bytes_done = 0;
+    view.duration_us = 0;
+    ps_control_set_view(c, &view);
+    ps_control_set_counter(&counters->running_id, entry->id);
+    ps_control_set_counter(&counters->running_bytes, 0);
+    atomic_store(&c->node->state, MR_NODE_SAVING);
+}
+
+enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,
+                              bool is_at_step, uint64_t *id, char *text)
+{
+    struct ps_save_entry entry = {.state = PS_SAVE_WRITING, .step = step, .is_at_step = is_at_step};
+    struct ps_writer *writer;
+    uint64_t bytes_total, changes = 0;
+    entry.id = next_id(request->directory);
+    enum mr_status status = start_writer(c, &entry, request->directory, &writer, text);
     if (status != MR_OK) {
         return status;
     }
-    if (c->gate == PS_GATE_BROKEN) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint and does not save it");
-        return MR_CHECKPOINT_CORRUPT;
-    }
-    directory = ps_control_directory(c, directory, text);
-    if (directory == NULL) {
-        return MR_INVALID_ARGUMENT;
-    }
-    status = start_writer(c, directory, &view.id, &writer, text);
-    if (status != MR_OK) {
-        ps_log("save failed: %s", text);
-        return status;
-    }
-    status = begin_everywhere(c, writer, &view.bytes_total);
+    status = begin_everywhere(c, writer, &bytes_total, &changes);
     if (status != MR_OK) {
         ps_writer_abort(writer);
         ps_writer_finish(writer);
@@ -123,16 +211,29 @@ enum mr_status ps_control_save(struct ps_control *c, const char *directory, uint
         return status;
     }
     c->writer = writer;
-    snprintf(c->save_directory, sizeof(c->save_directory), "%s", directory);
-    view.state = PS_VIEW_SAVING;
-    view.bytes_done = 0;
-    view.duration_us = 0;
-    ps_control_set_view(c, &view);
-    atomic_store(&c->node->state, MR_NODE_SAVING);
-    ps_log("saving checkpoint %llu to %s, about %llu MiB, by %s", (unsigned long long)view.id, directory,
-           (unsigned long long)(view.bytes_total >> 20), ps_writer_method(writer));
-    *id = view.id;
+    if (strcmp(request->directory, c->node->config->checkpoint_directory) == 0) {
+        ps_save_schedule_began(&c->saves.schedule, step, dp_now_us());
+        c->saves.changes_saved = changes;
+    }
+    set_running(c, request, &entry, bytes_total);
+    log_begun(c, &entry, bytes_total);
+    *id = entry.id;
     return MR_OK;
+}
+
+void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_status status, const char *text)
+{
+    pthread_mutex_lock(&c->view_lock);
+    struct ps_save_entry *entry = ps_save_log_find(&c->saves.log, number);
+    if (entry != NULL) {
+        entry->state = PS_SAVE_ENDED;
+        entry->status = status;
+        snprintf(entry->text, sizeof(entry->text), "%.255s", text);
+    }
+    pthread_mutex_unlock(&c->view_lock);
+    ps_log("save failed: %s", text);
+    ps_control_add_counter(&c->node->checkpoint_counters.saves_failed, 1);
+    ps_control_set_counter(&c->node->checkpoint_counters.last_status, status);
 }
 
 static void published_on_core(struct ps_core *core, void *arg)
@@ -146,34 +247,72 @@ void ps_control_durable(struct ps_control *c)
     ps_node_each_core(c->node, published_on_core, NULL);
 }
 
+static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
+{
+    struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
+    ps_control_set_counter(&counters->running_id, 0);
+    ps_control_set_counter(&counters->last_status, entry->status);
+    if (entry->status != MR_OK) {
+        ps_control_add_counter(&counters->saves_failed, 1);
+        return;
+    }
+    ps_control_add_counter(&counters->saves_good, 1);
+    ps_control_add_counter(&counters->deltas_good, entry->is_delta);
+    ps_control_add_counter(&counters->saves_at_step, entry->is_at_step);
+    ps_control_add_counter(&counters->bytes_written, entry->bytes);
+    ps_control_add_counter(&counters->write_us, entry->duration_us);
+    ps_control_set_counter(&counters->last_good_id, entry->id);
+    ps_control_set_counter(&counters->last_good_step, entry->step);
+}
+
+static void log_ended(const struct ps_save_entry *entry)
+{
+    if (entry->status != MR_OK) {
+        ps_log("save of checkpoint %llu failed: %s", (unsigned long long)entry->id, entry->text);
+        return;
+    }
+    ps_log("saved checkpoint %llu: %llu MiB in %llu ms", (unsigned long long)entry->id,
+           (unsigned long long)(entry->bytes >> 20), (unsigned long long)(entry->duration_us / 1000));
+}
+
+static void view_ended(struct ps_control *c, const struct ps_save_entry *entry)
+{
+    struct ps_checkpoint_view view = c->view;
+    view.state = PS_VIEW_IDLE;
+    view.bytes_done = entry->bytes;
+    view.duration_us = entry->duration_us;
+    view.last_status = entry->status;
+    view.last_errno = (uint64_t)entry->error_number;
+    snprintf(view.text, sizeof(view.text), "%s", entry->text);
+    if (entry->status == MR_OK) {
+        view.last_good_id = view.id;
+        view.bytes_total = entry->bytes;
+    }
+    ps_control_set_view(c, &view);
+}
+
 /* The writer has published or failed: take it apart. */
 static void end_save(struct ps_control *c, const struct ps_writer_status *status)
 {
-    struct ps_checkpoint_view view = c->view;
+    const char *directory = c->saves.running.directory;
+    struct ps_save_entry *entry = &c->saves.entry;
     ps_node_each_core(c->node, end_on_core, NULL);
     ps_writer_finish(c->writer);
     c->writer = NULL;
-    c->save_status = status->status;
-    view.state = PS_VIEW_IDLE;
-    view.bytes_done = status->bytes_written;
-    view.duration_us = status->duration_us;
-    view.last_status = status->status;
-    view.last_errno = (uint64_t)status->error_number;
-    snprintf(view.text, sizeof(view.text), "%s", status->status == MR_OK ? "" : status->text);
-    if (status->status == MR_OK) {
-        view.last_good_id = view.id;
-        view.bytes_total = status->bytes_written;
-        ps_log("saved checkpoint %llu: %llu MiB in %llu ms", (unsigned long long)view.id,
-               (unsigned long long)(status->bytes_written >> 20),
-               (unsigned long long)(status->duration_us / 1000));
-        if (strcmp(c->save_directory, c->node->config->checkpoint_directory) == 0) {
-            ps_control_durable(c);
-            ps_checkpoint_retain(c->save_directory, (uint32_t)c->node->config->checkpoint_keep);
-        }
-    } else {
-        ps_log("save of checkpoint %llu failed: %s", (unsigned long long)view.id, status->text);
+    entry->state = PS_SAVE_ENDED;
+    entry->status = status->status;
+    entry->error_number = status->error_number;
+    entry->bytes = status->bytes_written;
+    entry->duration_us = status->duration_us;
+    snprintf(entry->text, sizeof(entry->text), "%s", status->status == MR_OK ? "" : status->text);
+    log_ended(entry);
+    if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
+        ps_control_durable(c);
+        ps_checkpoint_retain(directory, (uint32_t)c->node->config->checkpoint_keep);
     }
-    ps_control_set_view(c, &view);
+    count_ended(c, entry);
+    update_entry(c, c->saves.running.number, entry);
+    view_ended(c, entry);
     uint32_t saving = MR_NODE_SAVING;
     atomic_compare_exchange_strong(&c->node->state, &saving, MR_NODE_SERVING);
 }
@@ -193,6 +332,7 @@ void ps_control_save_progress(struct ps_control *c)
     view.bytes_done = status.bytes_written;
     view.duration_us = status.duration_us;
     ps_control_set_view(c, &view);
+    ps_control_set_counter(&c->node->checkpoint_counters.running_bytes, status.bytes_written);
 }
 
 enum mr_status ps_control_save_wait(struct ps_control *c, char *text)
@@ -204,18 +344,19 @@ enum mr_status ps_control_save_wait(struct ps_control *c, char *text)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         ps_control_save_progress(c);
     }
-    snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", c->view.text);
-    return c->save_status;
+    snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", c->saves.entry.text);
+    return c->saves.entry.status;
 }
 
 enum mr_status ps_control_save_last(struct ps_control *c, char *text)
 {
+    struct ps_save_request request = {.is_automatic = true};
     uint64_t id;
     /* A broken gate stays, and with it the refusal to save half a checkpoint. */
     if (c->gate != PS_GATE_BROKEN) {
         ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
     }
-    enum mr_status status = ps_control_save(c, "", &id, text);
+    enum mr_status status = ps_control_save(c, &request, &id, text);
     return status == MR_OK ? ps_control_save_wait(c, text) : status;
 }
 
@@ -226,4 +367,25 @@ void ps_control_save_abort(struct ps_control *c)
         ps_writer_abort(c->writer);
         ps_control_save_wait(c, text);
     }
+}
+
+/* ---- after a restore ---- */
+
+static void step_on_core(struct ps_core *core, void *arg)
+{
+    ps_core_set_step(core, *(const uint64_t *)arg);
+}
+
+void ps_control_restored(struct ps_control *c, const char *directory, const struct ps_reader *reader)
+{
+    struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
+    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    uint64_t step = last->step;
+    ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
+    ps_node_each_core(c->node, step_on_core, &step);
+    ps_control_set_counter(&counters->restored_id, last->id);
+    ps_control_set_counter(&counters->restored_step, step);
+    ps_control_set_counter(&counters->restored_at_step, last->is_at_step);
+    ps_control_schedule_start(c);
+    (void)directory;
 }

@@ -9,6 +9,7 @@
 #include "ps/catalog.h"
 #include "ps/checkpoint.h"
 #include "ps/control.h"
+#include "ps/control_saves.h"
 #include "ps/core.h"
 
 struct ps_control {
@@ -24,8 +25,7 @@ struct ps_control {
     struct ps_catalog catalog;
     /* the save under way; NULL = none */
     struct ps_writer *writer;
-    char save_directory[PS_DIRECTORY_BYTES];
-    enum mr_status save_status; /* outcome of the last */
+    struct ps_saves saves;
 
     enum ps_gate gate; /* of every core */
     _Atomic uint64_t load_progress;
@@ -39,6 +39,9 @@ void ps_control_list(struct ps_control *c, struct ps_command *command);
 /* What the view's `state` says. */
 enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
+/* Counters are written by one thread and read by others. */
+void ps_control_set_counter(uint64_t *counter, uint64_t value);
+void ps_control_add_counter(uint64_t *counter, uint64_t value);
 /* The directory meant by a call, or NULL with the reason in `text`. */
 const char *ps_control_directory(const struct ps_control *c, const char *directory, char *text);
 /* MR_CHECKPOINT_RUNNING while a save is under way. */

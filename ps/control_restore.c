@@ -266,6 +266,9 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     ps_control_set_view(a->c, a->view);
     status = load(a, reader);
     a->is_damaged |= ps_reader_is_damaged(reader);
+    if (status == MR_OK && a->plan.whole) {
+        ps_control_restored(a->c, a->directory, reader);
+    }
     ps_reader_close(reader);
     return status;
 }

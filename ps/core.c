@@ -251,6 +251,7 @@ void ps_core_destroy(struct ps_core *core)
 
 #define COUNTER_NAME(name, help) #name,
 static const char *const core_counter_names[] = {PS_CORE_COUNTER_LIST(COUNTER_NAME)};
+static const char *const checkpoint_counter_names[] = {PS_CHECKPOINT_COUNTER_LIST(COUNTER_NAME)};
 static const char *const table_counter_names[] = {PS_TABLE_COUNTER_LIST(COUNTER_NAME)};
 #undef COUNTER_NAME
 
@@ -273,6 +274,11 @@ void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYT
                          sizeof(core->counters) / sizeof(uint64_t));
     dp_core_add_counters(dp_core, "table", table_counter_names, (const uint64_t *)&core->table_counters,
                          sizeof(core->table_counters) / sizeof(uint64_t));
+    if (core->index == 0) {
+        dp_core_add_counters(dp_core, "checkpoint", checkpoint_counter_names,
+                             (const uint64_t *)&node->checkpoint_counters,
+                             sizeof(node->checkpoint_counters) / sizeof(uint64_t));
+    }
     node->cores[core->index] = core;
     return core;
 }

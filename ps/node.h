@@ -8,6 +8,7 @@
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/mr_feature.h"
 #include "ps/config.h"
+#include "ps/save_request.h"
 
 struct ps_core;
 struct ps_control;
@@ -25,7 +26,8 @@ struct ps_node {
     struct ps_control *control;
     struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
     _Atomic uint32_t state;       /* enum mr_node_state; written by the control thread */
-    _Atomic uint32_t restores;    /* restores by call since the start; written by the control thread */
+    struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
+    _Atomic uint32_t restores; /* restores by call since the start; written by the control thread */
 };
 
 /* Contiguous slices of the partitions, as even as they go. */

@@ -58,6 +58,37 @@ static bool read_directory(const struct ps_op *op, struct ps_command *command)
     return true;
 }
 
+/* Words of the second tensor of a Save; it may be left out. */
+enum { SAVE_KIND, SAVE_STEP, SAVE_TRAINERS, SAVE_QUEUE, SAVE_WORDS };
+
+static bool read_save(const struct ps_op *op, struct ps_command *command)
+{
+    struct ps_save_request *save = &command->save;
+    if (!read_directory(op, command)) {
+        return false;
+    }
+    memcpy(save->directory, command->directory, sizeof(save->directory));
+    if (op->tensor_count == 1) {
+        return true;
+    }
+    if (!ps_check_vector(op, 1, MR_U64, SAVE_WORDS, "kind, step, trainers, queue")) {
+        return false;
+    }
+    const uint64_t *words = op->tensors[1].data;
+    if (words[SAVE_KIND] > PS_WISH_DELTA || words[SAVE_TRAINERS] > PS_STEP_CLIENTS_MAX ||
+        words[SAVE_QUEUE] > 1) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "kind %" PRIu64 ", trainers %" PRIu64 ", queue %" PRIu64
+                         ": kind is 0 as configured, 1 full, 2 delta; trainers up to %u; queue 0 or 1",
+                         words[SAVE_KIND], words[SAVE_TRAINERS], words[SAVE_QUEUE], PS_STEP_CLIENTS_MAX);
+    }
+    save->wish = (enum ps_save_wish)words[SAVE_KIND];
+    save->step = words[SAVE_STEP];
+    save->trainers = (uint32_t)words[SAVE_TRAINERS];
+    save->queue = words[SAVE_QUEUE] == 1;
+    return true;
+}
+
 static bool read_restore(const struct ps_op *op, struct ps_command *command)
 {
     if (!read_directory(op, command) || !ps_check_vector(op, 1, MR_U64, 1, "checkpoint id")) {
@@ -80,7 +111,7 @@ static bool read_command(const struct ps_op *op, struct ps_command *command)
         if (state == MR_NODE_RESTORING && op->core->gate != PS_GATE_BROKEN) {
             return ps_refuse(op, MR_CHECKPOINT_RUNNING, "a restore is running");
         }
-        return command->op == MR_OP_SAVE ? read_directory(op, command) : read_restore(op, command);
+        return command->op == MR_OP_SAVE ? read_save(op, command) : read_restore(op, command);
     default:
         return true;
     }
@@ -169,14 +200,30 @@ void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_reque
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
-    struct ps_checkpoint_view view;
+    struct ps_checkpoint_report report;
+    uint64_t number = 0;
     if (!check_core_0(&op)) {
         return;
     }
-    ps_control_view(op.core->node->control, &view);
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 8, &view),
-                                   mr_tensor_1d(MR_U8, (uint32_t)strlen(view.text), view.text)};
-    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
+    if (op.tensor_count > 0) {
+        if (!ps_check_vector(&op, 0, MR_U64, 1, "number of the save")) {
+            return;
+        }
+        number = ps_tensor_u64(&op.tensors[0], 0);
+    }
+    if (!ps_control_report(op.core->node->control, number, &report)) {
+        ps_refuse(&op, MR_CHECKPOINT_NOT_FOUND, "save %" PRIu64 " is not known: only the last %u are", number,
+                  PS_SAVE_LOG_MAX);
+        return;
+    }
+    struct mr_tensor tensors[5] = {
+        mr_tensor_1d(MR_U64, PS_STATUS_WORDS, report.words),
+        mr_tensor_1d(MR_U8, (uint32_t)strlen(report.text), report.text),
+        mr_tensor_1d(MR_U64, PS_DETAIL_WORDS, report.details),
+        mr_tensor_2d(MR_U64, report.save_count, PS_SAVE_WORDS, report.saves),
+        mr_tensor_1d(MR_U8, (uint32_t)strlen(report.lines), report.lines),
+    };
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 5)) {
         mr_reply_busy(ep, request->ref);
         return;
     }

@@ -34,11 +34,14 @@
  * Rows are a tensor of f32, f16 or bf16, or one of i8 and then f32[n], a scale for each row (see convert.h).
  * VARIABLE_PUSH       u64[1] first element, dtype[n]      -> -                  (table = feature id)
  * VARIABLE_PULL       u64[2] first, count (count 0: all)  -> dtype[count]
- * SAVE                u8[n] directory ("" = configured)   -> u64[1] checkpoint id.   To core 0; returns when the cut is started
+ * SAVE                u8[n] directory ("" = configured), may be followed by u64[4] {kind, step, trainers, queue}
+ *                                                         -> u64[1] checkpoint id, u64[1] number.   To core 0; returns when the cut is
+ *                                                             started, or, with id 0, when the save waits
  * RESTORE             u8[n] directory, u64[1] id (0 = newest) -> u64[1] checkpoint id.  To core 0; returns when done
- * CHECKPOINT_STATUS   -                                   -> u64[8] {state, id, bytes done, bytes total, duration us,
+ * CHECKPOINT_STATUS   - or u64[1] number of a save         -> u64[8] {state, id, bytes done, bytes total, duration us,
  *                                                             last good id, enum mr_status of the last, errno},
- *                                                             u8[n] text of the last error.  To core 0
+ *                                                             u8[n] text of the last error, u64[10] details, u64[n, 12] saves,
+ *                                                             u8[m] a line for each, see docs/protocol.md.  To core 0
  * HEARTBEAT           -                                   -> u64[8] {enum mr_node_state, incarnation, uptime us, busy ppm,
  *                                                             last step, cached batches, rows, memory bytes} of this core
  * STATS               -                                   -> u8[n] counter names, newline separated, u64[m] values of this core

@@ -1,0 +1,335 @@
+/* When saves happen: at a step, one after the other, and by themselves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "node_fixture.h"
+
+enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
+enum { NUMBER, STATE, ID, KIND, PARENT, STEP, AT_STEP, BYTES, DURATION, STATUS, ERRNO, AUTOMATIC, WORDS };
+enum { NEVER_MS = 600000 };
+
+struct asked {
+    uint64_t id, number;
+};
+
+static const struct node_reply *ask(struct node_fixture *n, uint64_t step, uint64_t trainers, uint64_t queue)
+{
+    uint64_t words[4] = {0, step, trainers, queue};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words)};
+    return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
+}
+
+static struct asked save(struct node_fixture *n, uint64_t step, uint64_t trainers, uint64_t queue)
+{
+    const struct node_reply *reply = ask(n, step, trainers, queue);
+    node_check(reply, MR_OK, NULL);
+    return (struct asked){*(const uint64_t *)reply->tensors[0].data,
+                          *(const uint64_t *)reply->tensors[1].data};
+}
+
+/* What the list says of one save. */
+static void look(struct node_fixture *n, uint64_t number, uint64_t out[WORDS])
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[3].dims[0], 1);
+    assert_int_equal(reply->tensors[3].dims[1], WORDS);
+    memcpy(out, reply->tensors[3].data, WORDS * sizeof(*out));
+    assert_int_equal(out[NUMBER], number);
+}
+
+/* The test's own time limit ends it otherwise. */
+static void wait_for_end(struct node_fixture *n, uint64_t number, uint64_t out[WORDS])
+{
+    do {
+        look(n, number, out);
+    } while (out[STATE] != ENDED);
+}
+
+static void post_push(struct node_fixture *n, struct node_call *call, uint32_t table, uint64_t key,
+                      uint64_t step)
+{
+    static const float ones[NODE_DIM] = {1, 1, 1, 1};
+    uint32_t head[4] = {table, 0};
+    const struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &key),
+                                         mr_tensor_1d(MR_U32, 0, NULL),
+                                         mr_tensor_2d(MR_F32, 1, NODE_DIM, ones)};
+    struct mr_call_options options = {.op = MR_OP_PUSH_GRAD, .step = step, .deadline_us = UINT64_MAX};
+    node_post(n, node_core_of_key(n, key, 0), call, &options, tensors, 4);
+}
+
+static void push(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)
+{
+    struct node_call call = {0};
+    post_push(n, &call, table, key, step);
+    node_check(node_wait(n, &call), MR_OK, NULL);
+    node_call_end(&call);
+}
+
+static void look_up(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)
+{
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
+    node_check(node_call_step(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, (uint16_t)table, step, 0, &t, 1),
+               MR_OK, NULL);
+}
+
+static uint32_t make_table(struct node_fixture *n)
+{
+    struct mr_feature f = node_table("emb", 0);
+    uint32_t table = node_create(n, &f);
+    for (uint64_t key = 0; key < 64; key++) {
+        look_up(n, table, key, 0);
+    }
+    return table;
+}
+
+static float restored_value(struct node_fixture *n, uint64_t id, uint32_t table, uint64_t key)
+{
+    while (node_restore(n, id)->status == MR_CHECKPOINT_RUNNING) {
+    }
+    return node_value(n, table, key);
+}
+
+static void a_cut_at_a_step_has_all_of_it_and_nothing_behind(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call behind = {0};
+    uint64_t entry[WORDS];
+    uint32_t table = make_table(n);
+    push(n, table, 1, 1);
+    struct asked asked = save(n, 3, 1, 0);
+    assert_int_equal(asked.id, 0);
+    look(n, asked.number, entry);
+    assert_int_equal(entry[STATE], WAITS_FOR_STEP);
+    assert_int_equal(entry[STEP], 3);
+    push(n, table, 1, 2);
+    push(n, table, 1, 3);
+    look(n, asked.number, entry);
+    assert_int_equal(entry[STATE], WAITS_FOR_STEP); /* it may push again at step 3 */
+    push(n, table, 2, 3);
+    post_push(n, &behind, table, 1, 4);
+    node_check(node_wait(n, &behind), MR_OK, NULL); /* held, and let go */
+    node_call_end(&behind);
+    wait_for_end(n, asked.number, entry);
+    assert_int_equal(entry[STATUS], MR_OK);
+    assert_int_equal(entry[AT_STEP], 1);
+    assert_int_equal(entry[STEP], 3);
+    assert_int_equal(entry[KIND], 1);
+    assert_float_equal(node_value(n, table, 1), -4, 0);
+    assert_float_equal(restored_value(n, entry[ID], table, 1), -3, 0);
+    assert_float_equal(node_value(n, table, 2), -1, 0);
+    assert_int_equal(node_counter(n, 0, "checkpoint.restored_step"), 3);
+    assert_int_equal(node_counter(n, 0, "checkpoint.restored_at_step"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.step"), 3);
+}
+
+/* Lookups that make rows wait as well; others, and calls without a step or with a wild one, go on. */
+static void who_is_held_and_who_is_not(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call held = {0};
+    uint64_t entry[WORDS], key = 77, no_key = 78;
+    uint32_t table = make_table(n);
+    push(n, table, 1, 3);
+    struct asked asked = save(n, 3, 2, 0); /* the second trainer never comes */
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
+    struct mr_call_options options = {
+        .op = MR_OP_LOOKUP, .table = (uint16_t)table, .step = 4, .deadline_us = UINT64_MAX};
+    node_post(n, node_core_of_key(n, key, 0), &held, &options, &t, 1);
+    while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
+        assert_false(held.is_answered);
+    }
+    push(n, table, 1, 3);
+    push(n, table, 1, 0);
+    push(n, table, 1, UINT64_MAX);
+    t = mr_tensor_1d(MR_U64, 1, &no_key);
+    node_check(node_call_step(n, node_core_of_key(n, no_key, 0), MR_OP_LOOKUP, (uint16_t)table, 4,
+                              MR_FEED_READ_ONLY, &t, 1),
+               MR_OK, NULL);
+    look(n, asked.number, entry);
+    assert_int_equal(entry[STATE], WAITS_FOR_STEP);
+    assert_false(held.is_answered);
+    assert_int_equal(node_counter(n, 0, "checkpoint.trainers_awaited"), 2);
+    /* A save at once does not disturb it. */
+    wait_for_end(n, save(n, 0, 0, 0).number, entry);
+    assert_int_equal(entry[STATUS], MR_OK);
+    assert_int_equal(entry[AT_STEP], 0);
+    look(n, asked.number, entry);
+    assert_int_equal(entry[STATE], WAITS_FOR_STEP);
+    node_check(node_restore(n, 0), MR_OK, NULL); /* this ends it */
+    node_check(node_wait(n, &held), MR_OK, NULL);
+    node_call_end(&held);
+    wait_for_end(n, asked.number, entry);
+    assert_int_equal(entry[STATUS], MR_CANCELLED);
+}
+
+static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t entry[WORDS], number;
+    node_stop(n);
+    n->config.checkpoint_step_wait_ms = 50;
+    node_start(n, n->core_count);
+    uint32_t table = make_table(n);
+    push(n, table, 1, 5);
+    number = save(n, 5, 2, 0).number;
+    push(n, table, 1, 6); /* held until then */
+    look(n, number, entry);
+    assert_int_equal(entry[STATE], ENDED);
+    assert_int_equal(entry[STATUS], MR_DEADLINE_EXCEEDED);
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
+    const char says[] = "step 5: 1 of 2 trainers came";
+    assert_memory_equal(reply->tensors[1].data, says, sizeof(says) - 1);
+    node_check(ask(n, 5, 2, 0), MR_INVALID_ARGUMENT, "step 5 has passed: training is at step 6");
+}
+
+static void what_is_asked_is_checked(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t words[4] = {3, 0, 0, 0};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words)};
+    node_check(ask(n, 9, 0, 0), MR_INVALID_ARGUMENT, "how many trainers");
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT, "kind 3");
+    tensors[1] = mr_tensor_1d(MR_U64, 3, words);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_WRONG_SHAPE, "kind, step, trainers, queue");
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &words[0]);
+    node_check(node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1), MR_CHECKPOINT_NOT_FOUND,
+               "save 3 is not known");
+}
+
+static void a_second_save_is_refused_or_waits(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t entry[WORDS];
+    uint32_t table = make_table(n);
+    push(n, table, 1, 5);
+    struct asked first = save(n, 7, 1, 0);
+    node_check(ask(n, 7, 1, 0), MR_CHECKPOINT_RUNNING, "waits for a step already");
+    struct asked second = save(n, 8, 1, 1);
+    assert_int_equal(second.number, first.number + 1);
+    assert_int_equal(save(n, 8, 1, 1).number, second.number); /* the same again is the same */
+    look(n, second.number, entry);
+    assert_int_equal(entry[STATE], QUEUED);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
+    for (uint64_t step = 6; step <= 9; step++) {
+        push(n, table, 1, step);
+        if (step == 8) { /* the second one is armed by now, or finds out that it is late: not so fast */
+            do {
+                look(n, second.number, entry);
+            } while (entry[STATE] == QUEUED);
+        }
+    }
+    wait_for_end(n, first.number, entry);
+    assert_int_equal(entry[STATUS], MR_OK);
+    assert_int_equal(entry[STEP], 7);
+    uint64_t first_id = entry[ID];
+    wait_for_end(n, second.number, entry);
+    assert_int_equal(entry[STATUS], MR_OK);
+    assert_int_equal(entry[STEP], 8);
+    assert_int_equal(entry[ID], first_id + 1);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_good"), 2);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_at_step"), 2);
+}
+
+static void wait_for_saves(struct node_fixture *n, uint64_t count)
+{
+    while (node_counter(n, 0, "checkpoint.saves_good") < count) {
+    }
+}
+
+static void start_with(struct node_fixture *n, uint64_t every_steps, uint64_t trainers)
+{
+    node_stop(n);
+    n->config.checkpoint_every_steps = every_steps;
+    n->config.checkpoint_trainers = trainers;
+    n->config.checkpoint_step_wait_ms = NEVER_MS;
+    node_start(n, n->core_count);
+}
+
+static void every_so_many_steps_by_itself(void **state)
+{
+    struct node_fixture *n = *state;
+    start_with(n, 10, 0);
+    uint32_t table = make_table(n);
+    for (uint64_t step = 1; step < 10; step++) {
+        push(n, table, 1, step);
+    }
+    push(n, table, 1, UINT64_C(1) << 50); /* a wild step is none */
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 0);
+    push(n, table, 1, 10);
+    wait_for_saves(n, 1);
+    assert_int_equal(node_counter(n, 0, "checkpoint.last_good_step"), 10);
+    push(n, table, 1, 34); /* two were passed: one is made */
+    wait_for_saves(n, 2);
+    push(n, table, 1, 40);
+    wait_for_saves(n, 3);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 3);
+    assert_int_equal(node_counter(n, 0, "checkpoint.last_good_id"), 3);
+}
+
+static void by_itself_at_the_step_with_trainers(void **state)
+{
+    struct node_fixture *n = *state;
+    start_with(n, 10, 1);
+    uint32_t table = make_table(n);
+    for (uint64_t step = 1; step <= 25; step++) {
+        push(n, table, 1, step);
+        if (step == 12 || step == 22) {
+            wait_for_saves(n, step / 10);
+            /* The next one is waited for before training gets there. */
+            while (node_counter(n, 0, "checkpoint.waiting_step") != step / 10 * 10 + 10) {
+            }
+        }
+        if (step == 3) {
+            while (node_counter(n, 0, "checkpoint.waiting_step") != 10) {
+            }
+        }
+    }
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_at_step"), 2);
+    assert_int_equal(node_counter(n, 0, "checkpoint.last_good_step"), 20);
+    assert_float_equal(restored_value(n, 1, table, 1), -10, 0);
+    assert_float_equal(restored_value(n, 2, table, 1), -20, 0);
+    /* Training goes on from there, and so do the saves. */
+    for (uint64_t step = 21; step <= 31; step++) {
+        push(n, table, 1, step);
+    }
+    wait_for_saves(n, 3);
+    assert_int_equal(node_counter(n, 0, "checkpoint.last_good_step"), 30);
+    assert_float_equal(restored_value(n, 3, table, 1), -30, 0);
+}
+
+static void a_client_of_wild_steps_saves_nothing(void **state)
+{
+    struct node_fixture *n = *state;
+    start_with(n, 10, 1);
+    uint32_t table = make_table(n);
+    for (uint64_t i = 1; i < 200; i++) {
+        push(n, table, 1, 5);
+        push(n, table, 1, i << 40);
+    }
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 0);
+    assert_int_equal(node_counter(n, 0, "ps.step"), 5);
+    assert_int_equal(node_counter(n, 0, "ps.calls_held_at_step"), 0);
+}
+
+int main(void)
+{
+#define TEST(name)   cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+#define TEST_3(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
+        TEST_3(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
+        TEST(who_is_held_and_who_is_not),
+        TEST_3(trainers_that_do_not_come_are_not_waited_for_long),
+        TEST(what_is_asked_is_checked),
+        TEST(a_second_save_is_refused_or_waits),
+        TEST(every_so_many_steps_by_itself),
+        TEST(by_itself_at_the_step_with_trainers),
+        TEST(a_client_of_wild_steps_saves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
