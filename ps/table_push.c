@@ -1,17 +1,13 @@
-/* Pushes: bring repeated keys together, then find the distinct keys' rows and run the optimizer over them.
- *
- * Keys are told apart by their hash alone, which is a bijection of the key (ps/key_hash.h).
+/* Pushes, stage by stage: bring repeated keys together, then find the distinct keys' rows and run the optimizer over them.
  *
  * The working memory is the arena's scratch, which grows with the largest push. A push can not fail: if the heap has no
  * more for it, the keys are split by a bit of their hash and each half is done by itself, as often as needed.
  */
 #include <assert.h>
 #include <string.h>
-#include "dataplane/wire/convert.h"
 #include "ps/table_push_internal.h"
 
-#define SPLIT_BITS_MAX 32u /* halvings; no push has more keys than that tells apart */
-#define SLOTS_MIN      16u
+#define SLOTS_MIN 16u
 #define SLOTS_PER_KEY                                                                                        \
     4u /* at least, and less than twice that: a probe that meets another key costs a mispredicted branch */
 
@@ -47,174 +43,6 @@ static void push_layout(struct ps_table_push *p, const struct ps_table *t)
     p->distinct = (struct ps_distinct *)(void *)scratch;
     p->sums = (float *)(void *)(p->distinct + keys);
     p->slots = (uint32_t *)(void *)(p->sums + (size_t)p->sum_max * t->dim);
-}
-
-static bool is_sum(const struct ps_table_push *p, const struct ps_table *t, const float *gradient)
-{
-    return gradient >= p->sums && gradient < p->sums + (size_t)p->sum_max * t->dim;
-}
-
-/* Where a pushed gradient is, and what becomes of it for its key. */
-struct pushed {
-    size_t row;   /* of the gradients */
-    float weight; /* of the key */
-};
-
-/* Room for a sum; NULL when there is none. */
-static float *sum_take(struct ps_table_push *p, const struct ps_table *t)
-{
-    return p->sum_count < p->sum_max ? p->sums + (size_t)p->sum_count++ * t->dim : NULL;
-}
-
-static inline const float *gradient_at(const struct ps_table_push *p, const struct ps_table *t, size_t row)
-{
-    return (const float *)p->gradients + row * t->dim;
-}
-
-static bool is_narrow(const struct ps_table_push *p)
-{
-    return p->gradients_dtype != MR_F32 && p->gradients_dtype != MR_DTYPE_NONE;
-}
-
-/* As the key's row gets it. */
-static __attribute__((noinline)) void derive(const struct ps_table_push *p, const struct ps_table *t,
-                                             struct pushed from, float *out)
-{
-    const float *in = gradient_at(p, t, from.row);
-    if (is_narrow(p)) {
-        size_t row_bytes = t->dim * mr_dtype_bytes(p->gradients_dtype);
-        mr_convert_to_f32(p->gradients_dtype, out, (const uint8_t *)p->gradients + from.row * row_bytes,
-                          p->gradient_scales == NULL ? NULL : p->gradient_scales + from.row, 1, t->dim);
-        in = out;
-    }
-    if (p->divisor != 1.0f) {
-        t->kernels->divide(out, in, p->divisor, t->dim);
-        in = out;
-    }
-    if (p->weights != NULL)
-        t->kernels->scale(out, in, from.weight, t->dim);
-    else if (in != out)
-        memcpy(out, in, t->dim * sizeof(*out));
-}
-
-/* The key has been met before in this push. A gradient with NaN or Inf is left out of the sum. */
-static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, const struct ps_table *t,
-                                                   struct ps_distinct *d, struct pushed from)
-{
-    const struct ps_kernels *k = t->kernels;
-    const float *gradient = p->derives ? NULL : gradient_at(p, t, from.row);
-    if (!is_sum(p, t, d->gradient)) {
-        if (!k->all_finite(d->gradient, t->dim)) {
-            p->skipped++;
-            d->gradient = gradient;
-            return true;
-        }
-        float *sum = sum_take(p, t);
-        if (sum == NULL)
-            return false;
-        memcpy(sum, d->gradient, t->dim * sizeof(*sum));
-        d->gradient = sum;
-    }
-    float *sum = p->sums + (d->gradient - p->sums);
-    if (p->derives) {
-        float *derived = sum_take(p, t);
-        if (derived == NULL)
-            return false;
-        p->sum_count--; /* it is wanted only until it is added */
-        derive(p, t, from, derived);
-        gradient = derived;
-    }
-    if (!k->add_finite(sum, gradient, t->dim))
-        p->skipped++;
-    return true;
-}
-
-static inline uint32_t slot_of(const struct ps_table_push *p, uint64_t hash)
-{
-    return (uint32_t)(hash >> SPLIT_BITS_MAX) & p->slot_mask;
-}
-
-static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, uint32_t *slot, uint64_t key,
-                             uint64_t hash, struct pushed from)
-{
-    const float *gradient;
-    if (p->derives) {
-        float *derived = sum_take(p, t);
-        if (derived == NULL)
-            return false;
-        derive(p, t, from, derived);
-        if (!t->kernels->all_finite(derived, t->dim)) {
-            p->sum_count--;
-            p->skipped++;
-            return true;
-        }
-        gradient = derived;
-    } else {
-        gradient = gradient_at(p, t, from.row);
-    }
-    if (p->distinct_count == p->distinct_max)
-        return false;
-    p->distinct[p->distinct_count] = (struct ps_distinct){hash, key, gradient};
-    *slot = ++p->distinct_count;
-    return true;
-}
-
-/* False when there is no room. */
-static inline bool add_gradient(struct ps_table_push *p, const struct ps_table *t, uint64_t key,
-                                uint64_t hash, struct pushed from)
-{
-    uint32_t at = slot_of(p, hash);
-    for (;; at = (at + 1) & p->slot_mask) { /* most slots are free */
-        uint32_t number = p->slots[at];
-        if (number == 0)
-            return add_first(p, t, &p->slots[at], key, hash, from);
-        if (p->distinct[number - 1].hash == hash)
-            return add_repeated(p, t, &p->distinct[number - 1], from);
-    }
-}
-
-/* On to the bag that this key belongs to. */
-static inline void bag_advance(struct ps_table_push *p, const struct ps_table *t, uint32_t key)
-{
-    while (p->offsets[p->bag + 1] <= key)
-        p->bag++;
-    p->bag_end = p->offsets[p->bag + 1];
-    if (p->derives)
-        p->divisor = ps_bag_divisor(t, p->offsets, p->weights, p->divisors, p->bag);
-}
-
-static inline bool is_left_out(const struct ps_table_push *p, uint64_t hash)
-{
-    uint32_t partition = mr_partition_of(hash);
-    return __builtin_expect(p->left_out != NULL, 0) &&
-           (p->left_out[partition / 64] >> partition % 64 & 1) != 0;
-}
-
-/* Keys [first, first + count): false when there is no room. */
-static inline bool group_collect(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
-                                 uint32_t count)
-{
-    uint64_t class_mask = ((uint64_t)1 << p->class_bits) - 1;
-    uint64_t hashes[PS_GROUP_KEYS];
-    for (uint32_t i = 0; i < count; i++) {
-        hashes[i] = ps_key_hash(p->keys[first + i], t->index.seed);
-        __builtin_prefetch(&p->slots[slot_of(p, hashes[i])], 1, 3);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t key = first + i;
-        struct pushed from = {.row = key};
-        if (p->offsets != NULL) {
-            if (key >= p->bag_end)
-                bag_advance(p, t, key);
-            from.row = p->bag;
-        }
-        if ((hashes[i] & class_mask) != p->class_value || is_left_out(p, hashes[i]))
-            continue;
-        from.weight = p->weights != NULL ? p->weights[key] : 1.0f;
-        if (!add_gradient(p, t, p->keys[key], hashes[i], from))
-            return false;
-    }
-    return true;
 }
 
 /* ---- steps ---- */
@@ -264,7 +92,7 @@ static void see_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budg
             ps_row_use_advance(&t->use, count);
         for (; count > 0; count--, p->position++) {
             uint64_t key = p->keys[p->position], hash = ps_key_hash(key, t->index.seed);
-            if (!is_left_out(p, hash))
+            if (!ps_push_leaves_out(p, hash))
                 see(t, key, hash);
         }
     }
@@ -291,14 +119,13 @@ static void collect_step(struct ps_table_push *p, const struct ps_table *t, uint
 {
     uint32_t end =
         p->position + ps_budget_take(budget_bytes, collect_cost_bytes(t), p->key_count - p->position);
-    for (; p->position < end; p->position += ps_group_size(end, p->position)) {
-        if (!group_collect(p, t, p->position, ps_group_size(end, p->position))) {
-            assert(p->class_bits < SPLIT_BITS_MAX);
-            p->class_bits++;
-            stage_begin(p, PUSH_CLEAR);
-            return;
-        }
+    if (!ps_table_push_collect(p, t, p->position, end)) {
+        assert(p->class_bits < PS_PUSH_SPLIT_BITS_MAX);
+        p->class_bits++;
+        stage_begin(p, PUSH_CLEAR);
+        return;
     }
+    p->position = end;
     if (p->position == p->key_count)
         stage_begin(p, PUSH_APPLY);
 }
@@ -335,7 +162,8 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         if (p->key_count == 0)
             return true;
         p->learning_rate = ps_optimizer_learning_rate(&t->optimizer, p->step, p->learning_rate);
-        p->derives = is_narrow(p) || p->weights != NULL || (p->offsets != NULL && ps_table_averages(t));
+        p->derives =
+            ps_push_is_narrow(p) || p->weights != NULL || (p->offsets != NULL && ps_table_averages(t));
         push_layout(p, t);
         stage_begin(p, p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS ? PUSH_SEE
                                                                                           : PUSH_CLEAR);

@@ -38,7 +38,7 @@ compile() {
 # The objects of a suite's program: the transport, or what lies below the node, and the test itself.
 objects_of() {
     local source
-    [ "$1" = sim ] || sed -n "/^ps_sources/,/)/p" ps/meson.build | grep -o "[a-z0-9_]*\.c" | sed 's|^\(.*\)\.c$|ps/\1.o|'
+    [ "$1" = sim ] || sed -n -e "/^ps_sources/,/)/p" -e "/^row_lib/,/)/p" ps/meson.build | grep -o "[a-z0-9_]*\.c" | sed 's|^\(.*\)\.c$|ps/\1.o|'
     (cd "$work" && for source in dataplane/wire/*.c tests/"$1"/*.c; do echo "${source%.c}.o"; done)
 }
 

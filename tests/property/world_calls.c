@@ -223,7 +223,7 @@ void world_push(struct world *w, struct subject *s)
     c->gradient_count = model_gather(&s->model, &k, c->in, c->gradients, c->sums);
     uint64_t bound = world_cut_bound(s, c->key_count);
     c->insert = random_one_in(&w->rng, 4);
-    c->sees = c->insert && random_one_in(&w->rng, 2) && !draw_has_repeated(c);
+    c->sees = c->insert && !draw_has_repeated(c);
     if (c->insert || c->weighted || c->divided || c->leaves_out || c->dtype != MR_F32 ||
         c->learning_rate > 0 || c->step > 0) {
         struct ps_table_push p = push_of(c);
