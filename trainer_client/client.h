@@ -41,7 +41,7 @@ struct mr_client {
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
     uint32_t link_count;
     struct mrc_remap remap;
-    uint32_t looked_up_in; /* start of the server that answered the last lookup of rows; 0: none */
+    uint32_t looked_up_in; /* the start of the server that answered the last lookup of rows; 0: none */
     uint32_t calls_held;   /* begun and not freed: views that the caller holds, too */
     uint64_t room_made;    /* rises when a call ends or is freed */
     uint32_t room_waiters; /* threads that wait for that */

@@ -48,6 +48,7 @@ struct mrc_link {
     uint64_t request_bytes; /* of calls begun and not ended */
     uint32_t calls_pending; /* begun and not ended */
     uint32_t calls_held;    /* ended and not freed: views that the caller holds */
+    uint32_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
     uint32_t incarnation;   /* of the server, as this link has seen it last */
     struct mrc_replay own;  /* its pushes */
     struct mrc_replay *

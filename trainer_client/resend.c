@@ -108,7 +108,7 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
         !mrc_remap_start_lane(f->client, &link->own, mrc_resend_lane(f->client, link->core)))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
     part->push->asker = part;
-    part->push->looked_up_in = f->client->looked_up_in;
+    part->push->looked_up_in = link->looked_up_in != 0 ? link->looked_up_in : f->client->looked_up_in;
     if (!mrc_replay_add(&link->own, part->push))
         return MR_NO_MEMORY;
     f->options.sequence = mrc_replay_sequence(&link->own, part->push);
@@ -144,7 +144,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     struct mrc_push *push = part->push;
 
     if (part->future->options.op == MR_OP_LOOKUP && part->replied && part->status == MR_OK)
-        part->future->client->looked_up_in = part->link->incarnation;
+        part->link->looked_up_in = part->future->client->looked_up_in = part->link->incarnation;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or not any more */
         return;
     part->push = NULL;
