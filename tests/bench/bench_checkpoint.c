@@ -4,7 +4,8 @@
  *   bench_checkpoint --server ADDRESS:PORT --pid PID --rows N DO...
  *
  *   fill     makes the table and all of its rows, with values of their own
- *   save     a full save, waited for; bytes, and seconds from the call until it is published
+ *   save     a save, waited for; bytes, and seconds from the call until it is published
+ *   touch    pushes to 1 % of the rows
  *   load     lookups and pushes without and with a save by turns; --seconds of each, --saves times
  *   restore  the newest checkpoint
  *   check    as many rows as `fill` made */
@@ -20,6 +21,7 @@
 #include "tests/bench/checkpoint_load.h"
 
 #define UNDER_WAY     4u
+#define TOUCHED_EACH  100u /* one of so many rows */
 #define LEARNING_RATE 0.1f
 #define LOOK_EACH_NS  2000000
 #define WAIT_MS       600000u
@@ -103,23 +105,39 @@ static void finish(struct mr_future **slot)
     *slot = NULL;
 }
 
-static void fill(struct checkpoint_bench *b)
+/* Of every `each`-th key: looks it up, or pushes to it. */
+static void each_key(struct checkpoint_bench *b, bool push, uint64_t each)
 {
     struct mr_future *futures[UNDER_WAY] = {NULL};
-    uint64_t keys[CHECKPOINT_CALL_KEYS], calls = 0;
-    for (uint64_t at = 0; at < b->rows; at += CHECKPOINT_CALL_KEYS, calls++) {
+    uint64_t keys[CHECKPOINT_CALL_KEYS], calls = 0, count = (b->rows + each - 1) / each;
+    for (uint64_t at = 0; at < count; at += CHECKPOINT_CALL_KEYS, calls++) {
         struct mr_future **slot = &futures[calls % UNDER_WAY];
         struct mr_options options = {.future = slot};
-        uint32_t n = (uint32_t)(b->rows - at < CHECKPOINT_CALL_KEYS ? b->rows - at : CHECKPOINT_CALL_KEYS);
+        uint32_t n = (uint32_t)(count - at < CHECKPOINT_CALL_KEYS ? count - at : CHECKPOINT_CALL_KEYS);
         finish(slot);
         for (uint32_t i = 0; i < n; i++)
-            keys[i] = bench_key_at(at + i);
-        bench_check(mr_lookup(b->client, &options, b->table, keys, n, NULL), "lookup");
+            keys[i] = bench_key_at((at + i) * each);
+        if (push)
+            bench_check(
+                mr_push_gradients(b->client, &options, b->table, keys, n, CHECKPOINT_DIM, b->gradients),
+                "push");
+        else
+            bench_check(mr_lookup(b->client, &options, b->table, keys, n, NULL), "lookup");
     }
     for (uint32_t i = 0; i < UNDER_WAY; i++)
         finish(&futures[i]);
+}
+
+static void fill(struct checkpoint_bench *b)
+{
+    each_key(b, false, 1);
     if (rows_held(b) != b->rows)
         give_up("not all rows were made");
+}
+
+static void touch(struct checkpoint_bench *b)
+{
+    each_key(b, true, TOUCHED_EACH);
 }
 
 static void check(struct checkpoint_bench *b)
@@ -162,8 +180,8 @@ static void restore(struct checkpoint_bench *b)
 static const struct work {
     const char *name;
     void (*run)(struct checkpoint_bench *b);
-} works[] = {
-    {"fill", fill}, {"save", save}, {"load", checkpoint_load}, {"restore", restore}, {"check", check}};
+} works[] = {{"fill", fill},       {"save", save},  {"touch", touch}, {"load", checkpoint_load},
+             {"restore", restore}, {"check", check}};
 
 static void run(struct checkpoint_bench *b, const char *name)
 {
@@ -201,7 +219,7 @@ int main(int argc, char **argv)
     if (options.server == NULL || b.pid == 0 || b.rows == 0 || b.saves == 0 || optind == argc) {
         fprintf(stderr,
                 "usage: bench_checkpoint --server ADDRESS:PORT --pid PID --rows N [--seconds S] [--saves N] "
-                "fill|save|load|restore|check...\n");
+                "fill|save|touch|load|restore|check...\n");
         return 2;
     }
     for (uint32_t i = 0; i < CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM; i++)

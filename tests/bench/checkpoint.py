@@ -25,6 +25,8 @@ ROWS = {
     "checkpoint_p99_during": ("us", "lower", 1.5, "ratio"),
     "checkpoint_memory": ("MiB", "lower", 1.0, "ratio"),
     "checkpoint_restore": ("MB/s", "higher", 0.60, "ratio"),
+    "checkpoint_delta_seconds": ("s", "lower", 0.03, "ratio"),
+    "checkpoint_delta_bytes": ("MB", "lower", 0.03, "ratio"),
 }
 
 
@@ -70,12 +72,12 @@ class Checkpoints:
         self.root = bench.program(f"bench/checkpoints-{os.getpid()}")
         self.cable = None
 
-    def node(self):
+    def node(self, **more):
         tools = self.tools
         settings = {"checkpoint.directory": os.path.join(self.root, "saved"), "checkpoint.keep": 1,
                     "checkpoint.restore": "none",
                     "memory.limit_mib": (self.rows * MEMORY_PER_ROW_BYTES + MEMORY_SPARE_BYTES) >> 20}
-        command = self.bench.node_arguments(self.root, self.bench.driver, "server0", **settings)
+        command = self.bench.node_arguments(self.root, self.bench.driver, "server0", **settings, **more)
         return tools.serving(self.cable.server, command, "ready", NODE_CPUS, ())
 
     def client(self, pid, *arguments):
@@ -100,12 +102,17 @@ class Checkpoints:
                    if name.startswith("checkpoint_memory"))
         self.bench.add("checkpoint_memory", most, MEMORY_LIMIT_MIB)
 
-    def restore_row(self):
+    def restore_rows(self):
+        """A restore into an empty node; then a full save, and a delta on it once 1 % of the rows were pushed to."""
         read_limit = self.fio("read")
-        with self.node() as (_, pid):
+        with self.node(**{"checkpoint.deltas": 8}) as (_, pid):
             drop_caches()
             line = self.client(pid, "restore")["restore"]
-            self.client(pid, "check")
+            full = self.client(pid, "check", "save")["save"]
+            self.client(pid, "touch")
+            delta = self.client(pid, "save")["save"]
+        self.bench.add("checkpoint_delta_seconds", delta["value"], full["value"])
+        self.bench.add("checkpoint_delta_bytes", delta["bytes"] / 1e6, full["bytes"] / 1e6)
         self.bench.add("checkpoint_restore", line["bytes"] / line["value"] / 1e6, read_limit / 1e6)
 
     def round(self):
@@ -117,6 +124,6 @@ class Checkpoints:
                     self.client(pid, "fill")
                     self.save_rows(pid)
                     self.load_rows(pid)
-                self.restore_row()
+                self.restore_rows()
         finally:
             shutil.rmtree(self.root, ignore_errors=True)
