@@ -70,9 +70,9 @@ struct ckpt_rows {
 };
 typedef enum mr_status (*ckpt_visit_rows)(void *arg, const struct ckpt_rows *rows);
 
-/* Every live row in the range, once; and, if the range begins at 0, `small` (may be NULL) gets the last link's records of all
- * else but rows, keys that are gone, and sightings. Sightings come with the place of their partition as a key, from the last link
- * that has that partition. */
+/* Every live row in the range, once; and, if the range begins at 0, `small` (may be NULL) gets the last link's records of all else
+ * but rows, keys that are gone, and sightings. Pieces of admission filters come with the range that their place falls into, each
+ * from the last link that has it. */
 enum mr_status ckpt_live_each(const struct ckpt_live *live, const struct ckpt_range *range,
                               ckpt_visit_rows rows, ckpt_visit_record small, void *arg, char *text);
 

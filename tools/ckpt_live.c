@@ -6,8 +6,14 @@
 #include "ps/checkpoint_error.h"
 #include "tools/ckpt_chain.h"
 
-/* Partitions of a table's filter are noted as keys of a table of their own. */
+/* Pieces of a table's filter are noted as keys of a table of their own. */
 #define SIGHTINGS_OF(feature) ((feature) | UINT32_C(0x80000000))
+
+/* Partition, and first line in it. */
+static uint64_t piece_key(const struct ps_record *record)
+{
+    return record->offset << 32 | record->row_bytes;
+}
 
 enum mr_status ckpt_live_open(struct ckpt_live *live, const struct ckpt_chain *chain, uint32_t feature,
                               uint64_t memory_bytes, struct ckpt_progress *progress, char *text)
@@ -64,7 +70,7 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     if (x->live->feature != 0 && record->feature != x->live->feature)
         return MR_OK;
     if (record->kind == PS_RECORD_SIGHTINGS)
-        return note(x, SIGHTINGS_OF(record->feature), record->offset);
+        return note(x, SIGHTINGS_OF(record->feature), piece_key(record));
     if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_GONE)
         return MR_OK;
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
@@ -149,7 +155,7 @@ static enum mr_status visit_record(void *arg, const struct ps_record *record, co
     case PS_RECORD_GONE:
         return MR_OK;
     case PS_RECORD_SIGHTINGS:
-        return v->small && is_wanted && is_last_word(v, SIGHTINGS_OF(record->feature), record->offset)
+        return v->small && is_wanted && is_last_word(v, SIGHTINGS_OF(record->feature), piece_key(record))
                    ? v->small(v->arg, record, bytes)
                    : MR_OK;
     default:

@@ -79,13 +79,12 @@ void chain_write_small(struct ckpt_fixture_writer *w, uint32_t link)
     const float value = (float)link;
     const struct ps_record variable = {.kind = PS_RECORD_VARIABLE, .feature = 3, .count = 4, .bytes = 4};
     const uint64_t sightings = link;
-    struct ps_record partition = {
-        .kind = PS_RECORD_SIGHTINGS, .feature = 1, .count = 8, .offset = 7, .bytes = 8};
+    struct ps_record piece = {.kind = PS_RECORD_SIGHTINGS, .feature = 1, .count = 8, .offset = 7, .bytes = 8};
     ckpt_fixture_record(w, 0, &variable, &value);
-    ckpt_fixture_record(w, 1, &partition, &sightings);
-    partition.offset = 8;
+    ckpt_fixture_record(w, 1, &piece, &sightings);
+    piece.row_bytes = 64;
     if (link <= 2)
-        ckpt_fixture_record(w, 1, &partition, &sightings);
+        ckpt_fixture_record(w, 1, &piece, &sightings);
 }
 
 void chain_write(const char *directory, uint32_t links)
