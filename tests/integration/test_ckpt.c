@@ -11,8 +11,9 @@
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/unit/tools/ckpt_chain_fixture.h"
 
-enum { CORES = 2, KEYS = 900, DIM = 8, PUSHED = 123, PATH_BYTES = 256 };
+enum { CHAIN_LINKS = 5, CORES = 2, KEYS = 900, DIM = 8, PUSHED = 123, PATH_BYTES = 256 };
 
 static const char *millrace;
 
@@ -280,6 +281,47 @@ static void test_restoring_what_was_compacted(void **state)
     assert_memory_equal(&found, &on, sizeof on);
 }
 
+/* Restored as it was written; every key of each table is the model's. */
+static void check_chain(struct fixture *x, const char *directory, uint64_t id)
+{
+    static uint64_t keys[CHAIN_KEYS];
+    struct mr_feature features[3];
+    uint32_t ids[3];
+    uint64_t restored = 0;
+
+    chain_features(features);
+    assert_int_equal(mr_restore(x->client, NULL, directory, id, &restored), MR_OK);
+    assert_int_equal(mr_create(x->client, NULL, features, 3, ids), MR_OK);
+    for (uint32_t i = 0; i < CHAIN_KEYS; i++)
+        keys[i] = chain_key(i);
+    for (uint32_t table = 1; table <= CHAIN_TABLES; table++) {
+        struct mr_reply *reply;
+        const uint32_t dim = features[table - 1].dims[0];
+        assert_int_equal(mr_lookup(x->client, NULL, ids[table - 1], keys, CHAIN_KEYS, &reply), MR_OK);
+        const float *values = mr_reply_tensor(reply, 0)->data;
+        for (uint32_t i = 0; i < CHAIN_KEYS; i++) {
+            const uint32_t link = chain_model[CHAIN_LINKS][table][i];
+            assert_true(values[i * dim] == (link > 0 ? chain_value(i, link) : 0));
+            assert_true(values[i * dim + dim - 1] == values[i * dim]);
+        }
+        mr_reply_free(reply);
+    }
+}
+
+/* A node restores a chain, and the full that the tool made of it, to the same rows: those of the last link's word. */
+static void test_restoring_a_chain_and_its_full(void **state)
+{
+    struct fixture *x = *state;
+    char chain[PATH_BYTES], full[PATH_BYTES];
+
+    snprintf(chain, sizeof chain, "%s/chain", x->node.directory);
+    snprintf(full, sizeof full, "%s/full", x->node.directory);
+    chain_write_for_node(chain, CHAIN_LINKS);
+    check_chain(x, chain, CHAIN_FIRST + CHAIN_LINKS - 1);
+    run(x, 0, "from 5 checkpoints", "compact %s --out %s --memory-mib 0", chain, full);
+    check_chain(x, full, CHAIN_FIRST + CHAIN_LINKS - 1);
+}
+
 /* A table from arrays, in a node that answers with them and trains on. */
 static void test_restoring_what_was_imported(void **state)
 {
@@ -351,9 +393,12 @@ static void test_damage(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {CKPT_TEST(test_what_a_node_saved), CKPT_TEST(test_what_changed),
+    const struct CMUnitTest tests[] = {CKPT_TEST(test_what_a_node_saved),
+                                       CKPT_TEST(test_what_changed),
                                        CKPT_TEST(test_restoring_what_was_compacted),
-                                       CKPT_TEST(test_restoring_what_was_imported), CKPT_TEST(test_damage)};
+                                       CKPT_TEST(test_restoring_a_chain_and_its_full),
+                                       CKPT_TEST(test_restoring_what_was_imported),
+                                       CKPT_TEST(test_damage)};
 
     if (argc != 3) {
         fprintf(stderr, "usage: test_ckpt MILLRACED MILLRACE\n");

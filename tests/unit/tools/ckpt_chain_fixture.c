@@ -74,20 +74,25 @@ static void write_table(struct ckpt_fixture_writer *w, uint32_t table, uint32_t 
         ckpt_fixture_gone(w, 1, table, gone, gone_count);
 }
 
-void chain_write_small(struct ckpt_fixture_writer *w, uint32_t link)
+static void write_variable(struct ckpt_fixture_writer *w, uint32_t link)
 {
     const float value = (float)link;
     const struct ps_record variable = {.kind = PS_RECORD_VARIABLE, .feature = 3, .count = 4, .bytes = 4};
+    ckpt_fixture_record(w, 0, &variable, &value);
+}
+
+void chain_write_small(struct ckpt_fixture_writer *w, uint32_t link)
+{
+    write_variable(w, link);
     const uint64_t sightings = link;
     struct ps_record piece = {.kind = PS_RECORD_SIGHTINGS, .feature = 1, .count = 8, .offset = 7, .bytes = 8};
-    ckpt_fixture_record(w, 0, &variable, &value);
     ckpt_fixture_record(w, 1, &piece, &sightings);
     piece.row_bytes = 64;
     if (link <= 2)
         ckpt_fixture_record(w, 1, &piece, &sightings);
 }
 
-void chain_write(const char *directory, uint32_t links)
+static void write_links(const char *directory, uint32_t links, bool with_filter)
 {
     struct mr_feature features[3];
     chain_features(features);
@@ -100,7 +105,20 @@ void chain_write(const char *directory, uint32_t links)
         ckpt_fixture_start(&w, directory, id, link == 1 ? 0 : id - 1, features, 3, 2);
         for (uint32_t table = 1; table <= CHAIN_TABLES; table++)
             write_table(&w, table, link);
-        chain_write_small(&w, link);
+        if (with_filter)
+            chain_write_small(&w, link);
+        else
+            write_variable(&w, link);
         ckpt_fixture_publish(&w, 2);
     }
+}
+
+void chain_write(const char *directory, uint32_t links)
+{
+    write_links(directory, links, true);
+}
+
+void chain_write_for_node(const char *directory, uint32_t links)
+{
+    write_links(directory, links, false);
 }

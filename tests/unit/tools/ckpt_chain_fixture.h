@@ -15,6 +15,8 @@ enum { CHAIN_KEYS = 6000, CHAIN_TABLES = 2, CHAIN_FIRST = 11, CHAIN_LINKS_MAX = 
 extern uint32_t chain_model[CHAIN_LINKS_MAX + 1][CHAIN_TABLES + 1][CHAIN_KEYS];
 
 void chain_write(const char *directory, uint32_t links);
+/* The same without the filter, which the table's options do not ask for: a server restores it. */
+void chain_write_for_node(const char *directory, uint32_t links);
 /* Scattered over 64 bits, zero among them. */
 uint64_t chain_key(uint32_t i);
 /* Every value (and state) of key i's row of that link. */
