@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "ps/checkpoint_manifest.h"
 #include "ps/control_internal.h"
 #include "ps/log.h"
 
@@ -39,6 +38,7 @@ enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
 
 /* ---- counters ---- */
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the store is not seen
 void ps_control_set_counter(uint64_t *counter, uint64_t value)
 {
     __atomic_store_n(counter, value, __ATOMIC_RELAXED); /* other threads read it */
@@ -84,6 +84,7 @@ uint64_t ps_control_changes(struct ps_control *c)
 
 struct begin_order {
     struct ps_writer *writer;
+    enum ps_save_kind kind;
     enum mr_status status[DP_CORES_MAX];
     uint64_t bytes[DP_CORES_MAX];
     struct changes changes; /* that the cut holds */
@@ -93,7 +94,11 @@ static void begin_on_core(struct ps_core *core, void *arg)
 {
     struct begin_order *order = arg;
     look_at_changes(core, &order->changes);
-    order->status[core->index] = ps_save_begin(core, order->writer, PS_SAVE_FULL, &order->bytes[core->index]);
+    if (order->kind == PS_SAVE_DELTA && !ps_save_delta_possible(core)) {
+        order->status[core->index] = MR_NOT_READY; /* it was, a moment ago */
+        return;
+    }
+    order->status[core->index] = ps_save_begin(core, order->writer, order->kind, &order->bytes[core->index]);
 }
 
 static void end_on_core(struct ps_core *core, void *arg)
@@ -105,10 +110,10 @@ static void end_on_core(struct ps_core *core, void *arg)
 }
 
 /* The cut on every core, or on none. */
-static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *writer, uint64_t *bytes_total,
-                                       uint64_t *changes)
+static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *writer, bool is_delta,
+                                       uint64_t *bytes_total, uint64_t *changes)
 {
-    struct begin_order order = {.writer = writer};
+    struct begin_order order = {.writer = writer, .kind = is_delta ? PS_SAVE_DELTA : PS_SAVE_FULL};
     ps_node_each_core_at_once(c->node, begin_on_core, &order);
     *bytes_total = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++) {
@@ -165,11 +170,14 @@ static void update_entry(struct ps_control *c, uint64_t number, const struct ps_
 
 static void log_begun(const struct ps_control *c, const struct ps_save_entry *entry, uint64_t bytes)
 {
-    char at[64] = "";
+    char at[64] = "", kind[64] = "";
     if (entry->is_at_step) {
         snprintf(at, sizeof(at), " at step %llu", (unsigned long long)entry->step);
     }
-    ps_log("saving checkpoint %llu%s to %s, about %llu MiB, by %s", (unsigned long long)entry->id, at,
+    if (entry->is_delta) {
+        snprintf(kind, sizeof(kind), ", a delta on %llu,", (unsigned long long)entry->parent_id);
+    }
+    ps_log("saving checkpoint %llu%s%s to %s, about %llu MiB, by %s", (unsigned long long)entry->id, kind, at,
            c->saves.running.directory, (unsigned long long)(bytes >> 20), ps_writer_method(c->writer));
 }
 
@@ -192,25 +200,56 @@ static void set_running(struct ps_control *c, const struct ps_save_request *requ
     atomic_store(&c->node->state, MR_NODE_SAVING);
 }
 
+/* From the writer to the cut, as this kind. On failure nothing is left of it. */
+static enum mr_status try_cut(struct ps_control *c, const char *directory, const struct ps_save_entry *entry,
+                              uint64_t *bytes_total, uint64_t *changes, char *text)
+{
+    struct ps_writer *writer;
+    enum mr_status status = start_writer(c, entry, directory, &writer, text);
+    if (status != MR_OK) {
+        return status;
+    }
+    status = begin_everywhere(c, writer, entry->is_delta, bytes_total, changes);
+    if (status != MR_OK) {
+        ps_writer_abort(writer);
+        ps_writer_finish(writer);
+        ps_chain_ended(c, NULL);
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "%s",
+                 status == MR_NOT_READY ? "more rows went since the last checkpoint than were kept track of"
+                                        : "no memory for a copy of the variables");
+        return status;
+    }
+    c->writer = writer;
+    return MR_OK;
+}
+
+/* It is the parent that a delta failed for: a full one does not need it. */
+static bool is_for_parent(enum mr_status status)
+{
+    return status == MR_CHECKPOINT_NOT_FOUND || status == MR_CHECKPOINT_CORRUPT ||
+           status == MR_INVALID_ARGUMENT || status == MR_NOT_READY;
+}
+
 enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,
                               bool is_at_step, uint64_t *id, char *text)
 {
     struct ps_save_entry entry = {.state = PS_SAVE_WRITING, .step = step, .is_at_step = is_at_step};
-    struct ps_writer *writer;
     uint64_t bytes_total, changes = 0;
     entry.id = next_id(request->directory);
-    enum mr_status status = start_writer(c, &entry, request->directory, &writer, text);
+    enum mr_status status = ps_chain_choose(c, request, &entry, text);
     if (status != MR_OK) {
         return status;
     }
-    status = begin_everywhere(c, writer, &bytes_total, &changes);
+    status = try_cut(c, request->directory, &entry, &bytes_total, &changes, text);
+    if (entry.is_delta && request->wish != PS_WISH_DELTA && is_for_parent(status)) {
+        ps_log("a full checkpoint in place of a delta: %s", text);
+        entry.is_delta = false;
+        entry.parent_id = 0;
+        status = try_cut(c, request->directory, &entry, &bytes_total, &changes, text);
+    }
     if (status != MR_OK) {
-        ps_writer_abort(writer);
-        ps_writer_finish(writer);
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory for a copy of what was learnt, and of clients");
         return status;
     }
-    c->writer = writer;
     if (strcmp(request->directory, c->node->config->checkpoint_directory) == 0) {
         ps_save_schedule_began(&c->saves.schedule, step, dp_now_us());
         c->saves.changes_saved = changes;
@@ -306,6 +345,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     entry->duration_us = status->duration_us;
     snprintf(entry->text, sizeof(entry->text), "%s", status->status == MR_OK ? "" : status->text);
     log_ended(entry);
+    ps_chain_ended(c, entry);
     if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
         ps_control_durable(c);
         ps_checkpoint_retain(directory, (uint32_t)c->node->config->checkpoint_keep);
@@ -367,25 +407,4 @@ void ps_control_save_abort(struct ps_control *c)
         ps_writer_abort(c->writer);
         ps_control_save_wait(c, text);
     }
-}
-
-/* ---- after a restore ---- */
-
-static void step_on_core(struct ps_core *core, void *arg)
-{
-    ps_core_set_step(core, *(const uint64_t *)arg);
-}
-
-void ps_control_restored(struct ps_control *c, const char *directory, const struct ps_reader *reader)
-{
-    struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
-    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
-    uint64_t step = last->step;
-    ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
-    ps_node_each_core(c->node, step_on_core, &step);
-    ps_control_set_counter(&counters->restored_id, last->id);
-    ps_control_set_counter(&counters->restored_step, step);
-    ps_control_set_counter(&counters->restored_at_step, last->is_at_step);
-    ps_control_schedule_start(c);
-    (void)directory;
 }

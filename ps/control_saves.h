@@ -1,6 +1,6 @@
 /* When saves happen: those asked for, those that wait for a step or for another save, and automatic ones. The control thread's,
- * over three files: control_saves.c (who is next), control_step.c (cuts at a step), control_checkpoint.c (one save, from its cut to
- * its end).
+ * over five files: control_saves.c (who is next), control_automatic.c (those by themselves), control_step.c (cuts at a step),
+ * control_chain.c (full or delta), control_checkpoint.c (one save, from its cut to its end).
  */
 #ifndef PS_CONTROL_SAVES_H
 #define PS_CONTROL_SAVES_H
@@ -56,6 +56,26 @@ void ps_control_schedule_start(struct ps_control *c);
 /* The node holds just what this checkpoint holds. */
 struct ps_reader;
 void ps_control_restored(struct ps_control *c, const char *directory, const struct ps_reader *reader);
+
+/* Puts it into the list, and gives it its number. */
+void ps_control_note_save(struct ps_control *c, struct ps_save_request *request, enum ps_save_state state);
+
+/* ---- automatic ones (control_automatic.c) ---- */
+
+/* Begins one now. at_step: everybody is held at `step`. */
+void ps_automatic_begin(struct ps_control *c, uint64_t step, bool at_step);
+/* Without trainers to wait for: begins one when it is due. */
+void ps_automatic_at_once(struct ps_control *c);
+/* With trainers: the step of the next one. False: there is none. */
+bool ps_automatic_next_step(struct ps_control *c, uint64_t *step);
+
+/* ---- which kind (control_chain.c) ---- */
+
+/* Full, or a delta on which parent: goes into the entry. MR_INVALID_ARGUMENT: a delta was asked for and is not possible. */
+enum mr_status ps_chain_choose(struct ps_control *c, const struct ps_save_request *request,
+                               struct ps_save_entry *entry, char *text);
+/* A save has ended, well or not, or a cut was begun and given up (NULL). */
+void ps_chain_ended(struct ps_control *c, const struct ps_save_entry *entry);
 
 /* ---- one save (control_checkpoint.c) ---- */
 

@@ -18,6 +18,7 @@ static const struct {
     {"save", tool_ctl_save, "start a checkpoint; training goes on"},
     {"restore", tool_ctl_restore, "go back to a checkpoint"},
     {"status", tool_ctl_status, "the checkpoint under way, and how the last one ended"},
+    {"checkpoints", tool_ctl_checkpoints, "the saves that wait, and the last ones"},
     {"heartbeat", tool_ctl_heartbeat, "state and load of each core"},
     {"list", tool_ctl_list, "tables and variables"},
     {"memory", tool_ctl_memory, "where every byte of each core is"},

@@ -8,6 +8,7 @@ int tool_ctl_create(int argc, char **argv);
 int tool_ctl_freeze(int argc, char **argv);
 int tool_ctl_save(int argc, char **argv);
 int tool_ctl_restore(int argc, char **argv);
+int tool_ctl_checkpoints(int argc, char **argv);
 int tool_ctl_status(int argc, char **argv);
 int tool_ctl_heartbeat(int argc, char **argv);
 int tool_ctl_memory(int argc, char **argv);

@@ -265,6 +265,67 @@ struct mr_checkpoint_status {
 MR_API enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_options *options,
                                            struct mr_checkpoint_status *status);
 
+/* ---- saves with a say in when and what ---- */
+
+enum mr_save_kind {
+    MR_SAVE_CONFIGURED = 0, /* as checkpoint.deltas and its neighbours say */
+    MR_SAVE_FULL = 1,
+    MR_SAVE_DELTA = 2, /* refused (MR_INVALID_ARGUMENT) when none is possible: the text says why */
+};
+struct mr_save_options {
+    size_t bytes;          /* sizeof(struct mr_save_options) */
+    const char *directory; /* on the server's machine; NULL: the configured one */
+    enum mr_save_kind kind;
+    /* Not 0: all pushes up to this step are in it, and none behind. Trainers have to train in step, each waiting for its pushes of
+     * a step before it makes calls of the next, and to say their step with each call. docs/checkpoints.md */
+    uint64_t step;
+    /* How many trainers (clients) a step has. 0: checkpoint.trainers if there is a step; else the cut is made at once. Not 0 and no
+     * step: at the step that training has come to. */
+    uint32_t trainers;
+    bool queue; /* while another save is under way: wait for its end, in place of MR_CHECKPOINT_RUNNING */
+};
+/* Starts a save, or has it wait, and returns its number at once; training goes on. The numbers count the saves of the server since
+ * its start; mr_checkpoint_info() tells what became of it. save: NULL for everything as configured. */
+MR_API enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
+                                         const struct mr_save_options *save, uint64_t *number);
+
+enum mr_save_state {
+    MR_SAVE_ENDED = 0,
+    MR_SAVE_WRITING = 1,
+    MR_SAVE_WAITS_FOR_STEP = 3,
+    MR_SAVE_QUEUED = 4, /* behind another */
+};
+struct mr_save_info {
+    uint64_t number;
+    enum mr_save_state state;
+    bool is_automatic, is_at_step;
+    uint64_t id;            /* of the checkpoint; 0 until its cut is made */
+    enum mr_save_kind kind; /* of it; MR_SAVE_CONFIGURED until then */
+    uint64_t parent_id;     /* of a delta */
+    uint64_t step;          /* that training had come to at its cut; until then, what it waits for */
+    uint64_t bytes, duration_us;
+    enum mr_status status; /* once it has ended */
+    char error[256];
+};
+struct mr_checkpoint_info {
+    size_t bytes;         /* sizeof(struct mr_checkpoint_info), set by the caller */
+    uint64_t step;        /* that training has come to, by the steps that calls carry; wild ones left out */
+    uint64_t restored_id; /* the checkpoint that the server was restored from; 0: none */
+    uint64_t restored_step;
+    bool
+        restored_is_at_step; /* trainers may go on with step restored_step + 1, and repeat everything to the last bit */
+    uint64_t last_good_id, last_good_step; /* of the last save that was published; 0: none yet */
+    uint64_t saves_queued;
+    uint64_t waiting_step; /* a cut at this step is being waited for; 0: none */
+    uint64_t trainers_held, trainers_awaited;
+};
+/* info (may be NULL); and `visit` (may be NULL), on this thread, for the save with this number, or with number 0 for all that the
+ * server still knows, the oldest first. MR_CHECKPOINT_NOT_FOUND: that one is not among the last 32. */
+MR_API enum mr_status mr_checkpoint_info(struct mr_client *client, const struct mr_options *options,
+                                         uint64_t number, struct mr_checkpoint_info *info,
+                                         void (*visit)(void *arg, const struct mr_save_info *save),
+                                         void *arg);
+
 struct mr_core_state {
     uint32_t core;
     uint32_t state; /* 1 serving, 2 saving, 3 restoring, 4 stopping */

@@ -191,12 +191,54 @@ static void test_two_saves(void **state)
     assert_int_equal(status.last_good_id, again == MR_OK ? second : first);
 }
 
+static void note_save(void *arg, const struct mr_save_info *save)
+{
+    *(struct mr_save_info *)arg = *save;
+}
+
+static void wait_for_save(struct fixture *x, uint64_t number, struct mr_save_info *save)
+{
+    do {
+        assert_int_equal(mr_checkpoint_info(x->client, NULL, number, NULL, note_save, save), MR_OK);
+        assert_int_equal(save->number, number);
+    } while (save->state != MR_SAVE_ENDED);
+    assert_int_equal(save->status, MR_OK);
+    assert_string_equal(save->error, "");
+    assert_true(save->bytes > 0);
+}
+
+/* The second waits for the first where it is asked to. */
+static void test_queue(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_save_options wish = {.bytes = sizeof wish, .queue = true, .kind = MR_SAVE_FULL};
+    struct mr_checkpoint_info info = {.bytes = sizeof info};
+    struct mr_save_info saves[2];
+    uint64_t numbers[2];
+
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(mr_checkpoint_save(x->client, NULL, &wish, &numbers[i]), MR_OK);
+    assert_true(numbers[1] > numbers[0]);
+    for (uint32_t i = 0; i < 2; i++)
+        wait_for_save(x, numbers[i], &saves[i]);
+    assert_int_equal(saves[1].id, saves[0].id + 1);
+    assert_int_equal(saves[1].kind, MR_SAVE_FULL);
+    assert_int_equal(mr_checkpoint_info(x->client, NULL, 0, &info, NULL, NULL), MR_OK);
+    assert_int_equal(info.last_good_id, saves[1].id);
+    assert_int_equal(info.saves_queued, 0);
+    node_fixture_refused(mr_checkpoint_info(x->client, NULL, 999, NULL, NULL, NULL), MR_CHECKPOINT_NOT_FOUND,
+                         "save 999 is not known");
+    wish.bytes = 0;
+    node_fixture_refused(mr_checkpoint_save(x->client, NULL, &wish, NULL), MR_INVALID_ARGUMENT,
+                         "save->bytes is 0");
+}
+
 #define SAVE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {SAVE_TEST(test_save_while_pushing), SAVE_TEST(test_directory),
-                                       SAVE_TEST(test_two_saves)};
+                                       SAVE_TEST(test_two_saves), SAVE_TEST(test_queue)};
 
     if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {
         fprintf(stderr, "usage: test_save MILLRACED CORES\n");

@@ -219,9 +219,12 @@ static void test_checkpoints(void **state)
     uint32_t id = only_feature(x, &found);
 
     assert_int_equal(mr_lookup(x->client, NULL, id, keys, KEYS / 2, NULL), MR_OK);
-    status = run_json(x, "ctl save --wait");
-    assert_int_equal(number(status, "last_good_id"), 1);
-    assert_true(number(status, "bytes_done") > 0);
+    status = run_json(x, "ctl save --wait --full");
+    assert_int_equal(number(status, "id"), 1);
+    assert_int_equal(number(status, "number"), 1);
+    assert_string_equal(text(status, "kind"), "full");
+    assert_string_equal(text(status, "state"), "ended");
+    assert_true(number(status, "bytes") > 0);
     json_decref(status);
     assert_int_equal(mr_lookup(x->client, NULL, id, keys, KEYS, NULL), MR_OK);
     expect_text(x, "ctl save --wait", "saved checkpoint 2");
@@ -238,6 +241,20 @@ static void test_checkpoints(void **state)
     status = run_json(x, "ctl status");
     assert_string_equal(text(status, "state"), "idle");
     assert_int_equal(number(status, "last_good_id"), 2);
+    json_decref(status);
+    expect_refused(x, "ctl save --delta", 1, "no delta is possible now: checkpoint.deltas is 0");
+    expect_refused(x, "ctl save --delta --full", 2, "not both");
+    expect_refused(x, "ctl save --step 5", 1, "how many trainers");
+    expect_text(x, "ctl save --step 5 --trainers 2", "save 4 waits for step 5");
+    expect_refused(x, "ctl save --step 5 --trainers 2", 1, "waits for a step already");
+    expect_text(x, "ctl save --step 6 --trainers 2 --queue", "save 5 waits for another one");
+    expect_text(x, "ctl checkpoints", "a cut waits for step 5: 0 of 2 trainers are there");
+    status = run_json(x, "ctl checkpoints");
+    assert_int_equal(number(status, "restored_id"), 2);
+    assert_int_equal(number(status, "queued"), 1);
+    assert_int_equal(number(status, "waiting_step"), 5);
+    assert_int_equal(json_array_size(json_object_get(status, "saves")), 5);
+    assert_string_equal(text(json_array_get(json_object_get(status, "saves"), 3), "state"), "waits for step");
     json_decref(status);
     expect_refused(x, "ctl restore --id 99", 1, "99");
     expect_refused(x, "ctl save --directory /proc/nowhere", 1, "/proc/nowhere");

@@ -1,0 +1,197 @@
+/* Full or delta, through a node: what it was configured for, what it is asked for, and what is possible. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "node_fixture.h"
+
+enum { AS_CONFIGURED, FULL, DELTA };
+
+struct saved {
+    uint64_t number, state, id, kind, parent;
+};
+
+static const struct node_reply *ask(struct node_fixture *n, const char *directory, uint64_t kind)
+{
+    uint64_t words[4] = {kind, 0, 0, 0};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory),
+                                   mr_tensor_1d(MR_U64, 4, words)};
+    return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
+}
+
+static struct saved save_to(struct node_fixture *n, const char *directory, uint64_t kind)
+{
+    struct saved saved;
+    const struct node_reply *reply = ask(n, directory, kind);
+    node_check(reply, MR_OK, NULL);
+    uint64_t number = *(const uint64_t *)reply->tensors[1].data;
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
+    do {
+        reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
+        node_check(reply, MR_OK, NULL);
+        memcpy(&saved, reply->tensors[3].data, sizeof(saved));
+    } while (saved.state != 0);
+    assert_int_equal(((const uint64_t *)reply->tensors[3].data)[9], MR_OK);
+    return saved;
+}
+
+static void expect(struct node_fixture *n, uint64_t asked, uint64_t id, uint64_t kind, uint64_t parent)
+{
+    struct saved saved = save_to(n, "", asked);
+    assert_int_equal(saved.id, id);
+    assert_int_equal(saved.kind, kind);
+    assert_int_equal(saved.parent, parent);
+}
+
+static void push(struct node_fixture *n, uint32_t table, uint64_t key)
+{
+    static const float ones[NODE_DIM] = {1, 1, 1, 1};
+    uint32_t head[4] = {table, 0};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &key),
+                                   mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 1, NODE_DIM, ones)};
+    node_check(node_call(n, node_core_of_key(n, key, 0), MR_OP_PUSH_GRAD, 0, tensors, 4), MR_OK, NULL);
+}
+
+/* Deltas need more of their parent than a few bytes: tables of some rows. */
+static uint32_t start_with(struct node_fixture *n, uint64_t deltas, uint64_t share_percent)
+{
+    struct mr_feature f = node_table("emb", 0);
+    node_stop(n);
+    n->config.checkpoint_deltas = deltas;
+    n->config.checkpoint_delta_share_percent = share_percent;
+    n->config.checkpoint_keep = 100;
+    node_start(n, n->core_count);
+    uint32_t table = node_create(n, &f);
+    for (uint64_t key = 0; key < 100; key++) {
+        struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
+        node_check(node_call(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK,
+                   NULL);
+    }
+    return table;
+}
+
+static void so_many_deltas_follow_a_full_one(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = start_with(n, 2, 1000);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 2, DELTA, 1);
+    push(n, table, 2);
+    expect(n, AS_CONFIGURED, 3, DELTA, 2);
+    push(n, table, 3);
+    expect(n, AS_CONFIGURED, 4, FULL, 0);
+    expect(n, AS_CONFIGURED, 5, DELTA, 4);
+    expect(n, FULL, 6, FULL, 0);
+    assert_int_equal(node_counter(n, 0, "checkpoint.deltas_good"), 3);
+    node_check(node_restore(n, 3), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 1), -1, 0);
+    assert_float_equal(node_value(n, table, 2), -1, 0);
+    assert_float_equal(node_value(n, table, 3), 0, 0);
+}
+
+/* A block is 1 MiB at least, so small deltas are as large as their full one. */
+static void deltas_that_have_grown_end_a_chain(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = start_with(n, 100, 150);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 2, DELTA, 1);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 3, DELTA, 2);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 4, FULL, 0);
+    expect(n, AS_CONFIGURED, 5, DELTA, 4);
+}
+
+static void a_delta_may_be_asked_for(void **state)
+{
+    struct node_fixture *n = *state;
+    start_with(n, 1, 1000);
+    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT,
+               "no delta is possible now: there is no checkpoint yet");
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    expect(n, DELTA, 2, DELTA, 1);
+    expect(n, DELTA, 3, DELTA, 2); /* one more than configured */
+    node_stop(n);
+    n->config.checkpoint_deltas = 0;
+    node_start(n, n->core_count);
+    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "checkpoint.deltas is 0");
+    expect(n, AS_CONFIGURED, 4, FULL, 0);
+}
+
+static void another_directory_gets_a_full_one(void **state)
+{
+    struct node_fixture *n = *state;
+    char elsewhere[128];
+    start_with(n, 5, 1000);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", n->directory);
+    struct saved saved = save_to(n, elsewhere, AS_CONFIGURED);
+    assert_int_equal(saved.kind, FULL);
+    expect(n, AS_CONFIGURED, 2, FULL, 0); /* the marks are of what is elsewhere */
+    expect(n, AS_CONFIGURED, 3, DELTA, 2);
+}
+
+static void remove_checkpoint(const struct node_fixture *n, uint64_t id)
+{
+    char command[512];
+    snprintf(command, sizeof(command), "rm -r %s/ckpt-%llu", n->config.checkpoint_directory,
+             (unsigned long long)id);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_parent_that_is_gone_or_broken_has_no_delta(void **state)
+{
+    struct node_fixture *n = *state;
+    char command[512];
+    start_with(n, 5, 1000);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    expect(n, AS_CONFIGURED, 2, DELTA, 1);
+    remove_checkpoint(n, 2);
+    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "no longer in the directory");
+    expect(n, AS_CONFIGURED, 2, FULL, 0);
+    snprintf(command, sizeof(command), "echo x >> %s/ckpt-2/MANIFEST", n->config.checkpoint_directory);
+    assert_int_equal(system(command), 0);
+    expect(n, AS_CONFIGURED, 3, FULL, 0);
+    expect(n, AS_CONFIGURED, 4, DELTA, 3);
+}
+
+static void after_a_restart_a_delta_follows_what_was_restored(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = start_with(n, 2, 1000);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 2);
+    expect(n, AS_CONFIGURED, 2, DELTA, 1);
+    node_restart(n, n->core_count == 1 ? 3 : 1);
+    push(n, table, 3);
+    expect(n, AS_CONFIGURED, 3, DELTA, 2);
+    expect(n, AS_CONFIGURED, 4, FULL, 0);
+    node_check(node_restore(n, 3), MR_OK, NULL); /* not the newest */
+    for (uint64_t key = 1; key <= 3; key++) {
+        assert_float_equal(node_value(n, table, key), -1, 0);
+    }
+    expect(n, AS_CONFIGURED, 5, FULL, 0);
+}
+
+int main(void)
+{
+#define TEST(name)   cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+#define TEST_3(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(so_many_deltas_follow_a_full_one),
+        TEST(deltas_that_have_grown_end_a_chain),
+        TEST(a_delta_may_be_asked_for),
+        TEST_3(another_directory_gets_a_full_one),
+        TEST_3(a_parent_that_is_gone_or_broken_has_no_delta),
+        TEST(after_a_restart_a_delta_follows_what_was_restored),
+        TEST_3(after_a_restart_a_delta_follows_what_was_restored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
