@@ -60,16 +60,12 @@ static void load_gone(struct ps_core *core, const struct ps_feature *f, const st
 static enum mr_status load_sightings(struct ps_core *core, const struct ps_feature *f,
                                      const struct ps_record *record, const uint8_t *bytes, char *text)
 {
-    if (record->bytes != ps_table_filter_partition_bytes(f->table)) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "table %s: an admission filter of another size",
-                 f->feature.name);
-        return MR_CHECKPOINT_CORRUPT;
-    }
     if (!is_own(core, (uint32_t)record->offset)) {
         return MR_OK;
     }
-    enum mr_status status = ps_table_filter_load(f->table, (uint32_t)record->offset, bytes);
-    return status == MR_OK ? MR_OK : no_memory(f, status, text);
+    enum mr_status status = ps_table_filter_load(f->table, (uint32_t)record->offset, record->row_bytes, bytes,
+                                                 record->bytes, text, PS_RESTORE_TEXT_BYTES);
+    return status == MR_OUT_OF_MEMORY ? no_memory(f, status, text) : status;
 }
 
 /* Pieces of a variable come in any order; the last one completes it. */

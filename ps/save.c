@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/save_internal.h"
+#include "ps/sightings.h"
 
 #define GONE_RECORD_KEYS 1024u /* at most */
 
@@ -65,6 +66,24 @@ static bool has_room(void *self, const struct ps_table *t, uint32_t rows)
 
 /* ---- begin and end ---- */
 
+/* What may fail of the cut, for all features or none. */
+static bool filters_begin(struct ps_core *core, enum ps_save_kind kind)
+{
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        struct ps_feature *f = core->features[id];
+        if (f == NULL || f->table == NULL || ps_table_filter_cut_begin(f->table, kind) == MR_OK) {
+            continue;
+        }
+        while (--id > 0) {
+            if (core->features[id] != NULL && core->features[id]->table != NULL) {
+                ps_table_cut_abort(core->features[id]->table);
+            }
+        }
+        return false;
+    }
+    return true;
+}
+
 /* Its bytes, about. */
 static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
 {
@@ -76,7 +95,7 @@ static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
     f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
     uint64_t rows = ps_table_cut_begin(f->table, &f->cut, kind);
     return rows * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table)) +
-           ps_table_cut_gone_left(f->table) * sizeof(uint64_t);
+           ps_table_cut_gone_left(f->table) * sizeof(uint64_t) + ps_table_filter_cut_bytes(f->table);
 }
 
 enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enum ps_save_kind kind,
@@ -87,7 +106,8 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
     assert(kind == PS_SAVE_FULL || ps_save_delta_possible(core));
     struct ps_save begun = {
         .writer = writer, .next_feature = 1, .capacity_bytes = ps_writer_free_bytes(writer, core->index)};
-    if (!ps_save_copy_begin(core, &begun)) {
+    if (!ps_save_copy_begin(core, &begun) || !filters_begin(core, kind)) {
+        free(begun.copy);
         return MR_OUT_OF_MEMORY;
     }
     *save = begun;
@@ -212,6 +232,27 @@ static enum ps_save_went gone_step(struct ps_core *core, struct ps_feature *f, u
     return PS_SAVE_WENT_ON;
 }
 
+static enum ps_save_went filter_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+{
+    struct ps_sightings_piece piece;
+    uint32_t bytes;
+    if (!ps_table_filter_cut_next(f->table, &piece, &bytes)) {
+        return PS_SAVE_THROUGH;
+    }
+    struct ps_record record = {.kind = PS_RECORD_SIGHTINGS,
+                               .feature = f->id,
+                               .count = bytes,
+                               .row_bytes = piece.first_line,
+                               .offset = piece.partition,
+                               .bytes = bytes};
+    uint8_t *to = ps_save_append(core, &record, now_us);
+    if (to == NULL) {
+        return PS_SAVE_NO_ROOM;
+    }
+    ps_table_filter_cut_take(f->table, &piece, to);
+    return PS_SAVE_WENT_ON;
+}
+
 static enum ps_save_went rows_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
     uint32_t buckets = PS_SAVE_STEP_BUCKETS;
@@ -229,7 +270,7 @@ static enum ps_save_went rows_step(struct ps_core *core, struct ps_feature *f, u
 }
 
 /* What the cursor goes through the features for, one after the other: what may be held up by a change or takes memory first. */
-enum pass { PASS_VARIABLES, PASS_GONE, PASS_ROWS, PASS_COUNT };
+enum pass { PASS_VARIABLES, PASS_FILTERS, PASS_GONE, PASS_ROWS, PASS_COUNT };
 
 static enum ps_save_went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
@@ -239,6 +280,8 @@ static enum ps_save_went feature_step(struct ps_core *core, struct ps_feature *f
     switch ((enum pass)core->save.pass) {
     case PASS_VARIABLES:
         return ps_save_variable_step(core, f, now_us);
+    case PASS_FILTERS:
+        return filter_step(core, f, now_us);
     case PASS_GONE:
         return gone_step(core, f, now_us);
     default:

@@ -53,6 +53,7 @@ bool ps_sightings_init(struct ps_sightings *s, struct ps_arena *arena, uint64_t 
 
 void ps_sightings_clear(struct ps_sightings *s)
 {
+    ps_sightings_cut_end(s);
     for (uint32_t i = 0; s->counters != NULL && i < MR_PARTITION_COUNT; i++) {
         if (s->counters[i] == NULL)
             continue;
@@ -66,6 +67,7 @@ void ps_sightings_fini(struct ps_sightings *s)
 {
     ps_sightings_clear(s);
     ps_arena_free(s->arena, s->counters, COUNTERS_BYTES, LINE);
+    ps_sightings_forget_marks(s);
     *s = (struct ps_sightings){0};
 }
 
@@ -86,7 +88,7 @@ static uint32_t taken_of(const uint8_t *line)
     return taken;
 }
 
-static void fade_if_crowded(struct ps_sightings *s, uint8_t *line)
+static void fade(struct ps_sightings *s, uint8_t *line)
 {
     while (taken_of(line) > TAKEN_MAX) {
         for (uint32_t i = 0; i < LINE; i++)
@@ -102,10 +104,18 @@ enum ps_sighting ps_sightings_add(struct ps_sightings *s, uint64_t hash)
         return s->wanted == 1 ? PS_SIGHTING_WANTED : PS_SIGHTING_LOST;
     struct place p = place_of(s, hash);
     uint8_t *line = s->counters[partition] + (size_t)p.line * LINE;
-    fade_if_crowded(s, line);
     uint8_t before = count_of(line, &p);
-    if (before >= s->wanted)
+    bool is_crowded = taken_of(line) > TAKEN_MAX;
+    if (before >= s->wanted && !is_crowded)
         return PS_SIGHTING_WANTED;
+    if (!ps_sightings_before_change(s, partition, p.line))
+        return s->wanted == 1 ? PS_SIGHTING_WANTED : PS_SIGHTING_LOST;
+    if (is_crowded) {
+        fade(s, line);
+        before = count_of(line, &p);
+        if (before >= s->wanted)
+            return PS_SIGHTING_WANTED;
+    }
     for (uint32_t i = 0; i < PS_SIGHTINGS_HASHES; i++)
         line[p.at[i]] = (uint8_t)(line[p.at[i]] + (line[p.at[i]] == before));
     return before + 1u >= s->wanted ? PS_SIGHTING_WANTED : PS_SIGHTING_COUNTED;
@@ -140,10 +150,14 @@ const uint8_t *ps_sightings_partition(const struct ps_sightings *s, uint32_t par
     return s->counters[partition];
 }
 
-bool ps_sightings_load(struct ps_sightings *s, uint32_t partition, const uint8_t *counters)
+bool ps_sightings_load(struct ps_sightings *s, const struct ps_sightings_piece *piece,
+                       const uint8_t *counters)
 {
-    if (s->counters[partition] == NULL && !partition_add(s, partition))
+    assert(piece->partition < MR_PARTITION_COUNT && piece->line_count <= s->line_count &&
+           piece->first_line <= s->line_count - piece->line_count);
+    if (s->counters[piece->partition] == NULL && !partition_add(s, piece->partition))
         return false;
-    memcpy(s->counters[partition], counters, ps_sightings_partition_bytes(s));
+    memcpy(s->counters[piece->partition] + (size_t)piece->first_line * LINE, counters,
+           (size_t)piece->line_count * LINE);
     return true;
 }

@@ -30,6 +30,8 @@
 #define PS_SIGHTINGS_HASHES        4u
 #define PS_SIGHTINGS_KEYS_PER_LINE 10u /* take half of the counters, about */
 
+struct ps_sightings_cut;
+
 struct ps_sightings {
     struct ps_arena *arena;
     uint8_t **counters;  /* [MR_PARTITION_COUNT]: lines of a partition, NULL before the first sighting */
@@ -37,6 +39,8 @@ struct ps_sightings {
     uint32_t wanted;     /* sightings with which a key is admitted; counters stop there */
     size_t bytes;        /* taken from the arena */
     uint64_t fadings;    /* times that one was taken off a line's counters */
+    uint64_t *changed;   /* a bit per piece, set since the last cut began; NULL: not kept */
+    struct ps_sightings_cut *cut; /* NULL: none is running */
 };
 
 /* filter_bytes: of all partitions together, rounded up to whole lines (256 KiB); at most MR_FILTER_BYTES_MAX.
@@ -66,12 +70,38 @@ static inline bool ps_sightings_takes_memory(const struct ps_sightings *s, uint6
  * with this probability at most. */
 double ps_sightings_error(uint64_t keys, uint64_t lines);
 
-/* ---- for checkpoints: they do not hold counters yet ---- */
-
 size_t ps_sightings_partition_bytes(const struct ps_sightings *s);
 /* The counters of a partition; NULL when all are zero. */
 const uint8_t *ps_sightings_partition(const struct ps_sightings *s, uint32_t partition);
-/* Puts them back, of a filter of the same size and `wanted`. False when the arena has no room. */
-bool ps_sightings_load(struct ps_sightings *s, uint32_t partition, const uint8_t *counters);
+
+/* ---- cuts, for checkpoints (ps/sightings_cut.c) ----
+ * Partitions go in pieces of up to PS_SIGHTINGS_PIECE_LINES lines. Between cut_begin and the end of the cut each piece is given out once,
+ * as it was at cut_begin, while sightings go on: a line that changes before its piece was taken is kept aside first, up to
+ * PS_SIGHTINGS_ASIDE_MAX of them (1.2 MiB from the heap); beyond that sightings are lost. */
+#define PS_SIGHTINGS_PIECE_LINES 64u
+#define PS_SIGHTINGS_ASIDE_MAX   16384u
+
+struct ps_sightings_piece {
+    uint32_t partition, first_line, line_count;
+};
+/* From now on it is known what changes from one cut to the next. False when the arena has no room. */
+bool ps_sightings_keep_marks(struct ps_sightings *s);
+void ps_sightings_forget_marks(struct ps_sightings *s);
+/* All that is not zero, or what changed since the last cut began. None may be running. False when memory is short: nothing was
+ * begun then, and what changed is as it was. */
+bool ps_sightings_cut_begin(struct ps_sightings *s, bool changed_only);
+/* Lines of pieces that are left. */
+uint64_t ps_sightings_cut_lines(const struct ps_sightings *s);
+/* The next piece to be taken, the same until it is; false when there is none left, or no cut is running: it is over. */
+bool ps_sightings_cut_next(struct ps_sightings *s, struct ps_sightings_piece *out);
+void ps_sightings_cut_take(struct ps_sightings *s, const struct ps_sightings_piece *piece, uint8_t *counters);
+/* Gives out nothing more. Fine when none is running. */
+void ps_sightings_cut_end(struct ps_sightings *s);
+/* Before a line changes. False when there is no room to keep it aside: it must not change. */
+bool ps_sightings_before_change(struct ps_sightings *s, uint32_t partition, uint32_t line);
+/* Puts counters back, of a filter of the same size and `wanted`, not as a change. The piece lies within it. False when the arena
+ * has no room. */
+bool ps_sightings_load(struct ps_sightings *s, const struct ps_sightings_piece *piece,
+                       const uint8_t *counters);
 
 #endif

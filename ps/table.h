@@ -75,12 +75,6 @@ void ps_table_set_now(struct ps_table *t, uint32_t now_s, uint64_t step);
 /* Some of the evictions that are due, for about `budget_bytes` of memory touched. True when there are more. Rows that
  * a running cut has still to write go only if it has room for them. */
 bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes);
-/* Counters of sightings, per partition: for checkpoints, which do not hold them yet. Their bytes, 0 where none are kept; the
- * counters, NULL when all are 0; and back into a table of the same descriptor (MR_OUT_OF_MEMORY). */
-size_t ps_table_filter_partition_bytes(const struct ps_table *t);
-const uint8_t *ps_table_filter_partition(const struct ps_table *t, uint32_t partition);
-enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, const uint8_t *counters);
-
 /* ---- lookups ----
  * insert: a key without a row gets one (initial values), if it is admitted, unless memory or capacity is used up; and rows
  * there are count as used. Else a key is answered with its initial values and nothing is stored. */
@@ -227,6 +221,16 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
  * comes once. Any time until the next cut begins. Returns how many; 0: there are none left. */
 uint32_t ps_table_cut_take_gone(struct ps_table *t, uint64_t *keys, uint32_t keys_max);
 uint64_t ps_table_cut_gone_left(const struct ps_table *t);
+/* The table's filter of sightings in the cut (ps/sightings.h), no effect where there is none. Begun before the cut of rows, at the same instant:
+ * MR_OUT_OF_MEMORY, and nothing was. Then piece after piece: what is next, PS_FILTER_PIECE_BYTES_MAX at most, until there is
+ * none left; its bytes, for a checkpoint. */
+#define PS_FILTER_PIECE_BYTES_MAX 4104u
+struct ps_sightings_piece;
+enum mr_status ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind);
+bool ps_table_filter_cut_next(struct ps_table *t, struct ps_sightings_piece *piece, uint32_t *bytes);
+void ps_table_filter_cut_take(struct ps_table *t, const struct ps_sightings_piece *piece, uint8_t *out);
+/* Of all pieces, about. */
+uint64_t ps_table_filter_cut_bytes(const struct ps_table *t);
 /* Emits nothing more; the next cut must be of every row. Fine when none is running. */
 void ps_table_cut_abort(struct ps_table *t);
 bool ps_table_cut_running(const struct ps_table *t);
@@ -247,6 +251,10 @@ bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
 /* Restore: the key's row goes, if there is one, not as a change. No eviction is counted. */
 void ps_table_load_gone(struct ps_table *t, uint64_t key);
+/* Restore: such bytes back into their place, not as a change. MR_CHECKPOINT_CORRUPT: they are of a filter of another size or count, or no
+ * piece of it; `text` (of `text_bytes`) says which. MR_OUT_OF_MEMORY. */
+enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint32_t first_line,
+                                    const uint8_t *stored, uint64_t bytes, char *text, size_t text_bytes);
 /* Drop all rows. No cut may be running; the next one must be of every row. */
 void ps_table_clear(struct ps_table *t);
 

@@ -50,6 +50,8 @@ void ps_table_keep_marks(struct ps_table *t, struct ps_arena *gone_arena)
     t->keeps_marks = t->marks_hold = true;
     ps_gone_init(&t->gone, gone_arena, t->index.seed);
     ps_gone_init(&t->leaving, gone_arena, t->index.seed);
+    if (t->feature.admission == MR_ADMIT_SIGHTINGS) /* without memory for it, there are no deltas */
+        t->keeps_marks = ps_sightings_keep_marks(&t->sightings);
 }
 
 void ps_table_note_gone(struct ps_table *t, uint64_t key, uint64_t hash)
@@ -67,7 +69,8 @@ void ps_table_is_as_saved(struct ps_table *t)
 
 bool ps_table_delta_possible(const struct ps_table *t)
 {
-    return t->keeps_marks && t->marks_hold && !t->cut_running && t->leaving.count == 0;
+    return t->keeps_marks && t->marks_hold && !t->cut_running && t->leaving.count == 0 &&
+           t->sightings.cut == NULL;
 }
 
 /* What went so far is this cut's, if it is one of changes; what goes from now on the next one's. */
@@ -150,8 +153,9 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
 
 void ps_table_cut_abort(struct ps_table *t)
 {
-    if (t->cut_running || t->leaving.count > 0) {
+    if (t->cut_running || t->leaving.count > 0 || t->sightings.cut != NULL) {
         t->marks_hold = false;
+        ps_sightings_cut_end(&t->sightings);
         ps_gone_clear(&t->leaving);
         ps_gone_clear(&t->gone);
     }

@@ -147,7 +147,8 @@ static void counters_are_read_and_put_back(void **state)
             ps_sightings_add(&from, ps_key_hash(key, 9));
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         if (ps_sightings_partition(&from, p) != NULL)
-            assert_true(ps_sightings_load(&to, p, ps_sightings_partition(&from, p)));
+            assert_true(ps_sightings_load(&to, &(struct ps_sightings_piece){p, 0, from.line_count},
+                                          ps_sightings_partition(&from, p)));
     for (uint64_t key = 0; key < 4000; key++)
         assert_int_equal(ps_sightings_count(&to, ps_key_hash(key, 9)),
                          ps_sightings_count(&from, ps_key_hash(key, 9)));
@@ -156,6 +157,146 @@ static void counters_are_read_and_put_back(void **state)
     assert_int_equal(ps_sightings_count(&to, ps_key_hash(4, 9)), 0);
     ps_sightings_fini(&from);
     ps_sightings_fini(&to);
+}
+
+/* ---- cuts ---- */
+
+#define PIECE_BYTES (PS_SIGHTINGS_PIECE_LINES * PS_SIGHTINGS_LINE_BYTES)
+
+/* All of a filter's counters; what is not there is zero. */
+static uint8_t *copy_of(const struct ps_sightings *s)
+{
+    size_t bytes = ps_sightings_partition_bytes(s);
+    uint8_t *copy = calloc(MR_PARTITION_COUNT, bytes);
+    assert_non_null(copy);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_sightings_partition(s, p) != NULL)
+            memcpy(copy + p * bytes, ps_sightings_partition(s, p), bytes);
+    return copy;
+}
+
+static void some_sightings(struct ps_sightings *s, uint64_t *rng, uint32_t count, uint32_t keys)
+{
+    for (uint32_t i = 0; i < count; i++)
+        (void)ps_sightings_add(s, ps_key_hash(random_below(rng, keys), 0));
+}
+
+/* Takes up to `most` pieces into the image; false when there are none left. */
+static bool take_some(struct ps_sightings *s, uint8_t *image, uint32_t most)
+{
+    struct ps_sightings_piece piece, again;
+    for (; most > 0; most--) {
+        if (!ps_sightings_cut_next(s, &piece))
+            return false;
+        assert_true(ps_sightings_cut_next(s, &again));
+        assert_memory_equal(&piece, &again, sizeof(piece));
+        assert_in_range(piece.line_count, 1, PS_SIGHTINGS_PIECE_LINES);
+        assert_true(piece.first_line + piece.line_count <= s->line_count);
+        ps_sightings_cut_take(s, &piece,
+                              image + ((size_t)piece.partition * s->line_count + piece.first_line) *
+                                          PS_SIGHTINGS_LINE_BYTES);
+    }
+    return true;
+}
+
+/* Cuts while sightings go on: what they gave out together is the filter as it was when the last began. `lines` per partition. */
+static void check_cuts(uint32_t lines, uint32_t keys)
+{
+    struct ps_sightings s;
+    uint64_t rng = fixture_seed("cuts of sightings");
+    assert_true(
+        ps_sightings_init(&s, arena, (uint64_t)lines * MR_PARTITION_COUNT * PS_SIGHTINGS_LINE_BYTES, 200));
+    assert_int_equal(s.line_count, lines);
+    assert_true(ps_sightings_keep_marks(&s));
+    uint8_t *image = calloc(MR_PARTITION_COUNT, ps_sightings_partition_bytes(&s));
+    assert_non_null(image);
+    for (uint32_t cut = 0; cut < 12; cut++) {
+        some_sightings(&s, &rng, random_below(&rng, 5000), keys);
+        uint8_t *at_cut = copy_of(&s);
+        bool full = cut == 0 || random_below(&rng, 4) == 0;
+        assert_true(ps_sightings_cut_begin(&s, !full));
+        if (full)
+            memset(image, 0, MR_PARTITION_COUNT * ps_sightings_partition_bytes(&s));
+        uint64_t left = ps_sightings_cut_lines(&s);
+        do
+            some_sightings(&s, &rng, random_below(&rng, 100), keys);
+        while (take_some(&s, image, random_below(&rng, 200)));
+        assert_null(s.cut);
+        assert_true(left > 0 || !full);
+        assert_memory_equal(image, at_cut, MR_PARTITION_COUNT * ps_sightings_partition_bytes(&s));
+        free(at_cut);
+    }
+    assert_true(s.fadings > 0 || lines > 1);
+    free(image);
+    ps_sightings_fini(&s);
+}
+
+static void a_cut_is_the_filter_as_it_was(void **state)
+{
+    check_cuts(1, 300000);
+    check_cuts(64, 2000000);
+    check_cuts(150, 60000); /* pieces of 64, 64 and 22 lines */
+}
+
+/* A cut of what changed has the pieces that changed and no others. */
+static void a_cut_has_what_changed(void **state)
+{
+    struct ps_sightings s;
+    struct ps_sightings_piece piece;
+    uint8_t counters[PIECE_BYTES];
+    uint32_t line;
+    assert_true(ps_sightings_init(&s, arena, PS_SIGHTINGS_BYTES_DEFAULT, 2));
+    assert_true(ps_sightings_keep_marks(&s));
+    ps_sightings_add(&s, UINT64_C(5) << 52);
+    ps_sightings_add(&s, UINT64_C(9) << 52);
+    assert_true(ps_sightings_cut_begin(&s, false));
+    ps_sightings_add(&s, UINT64_C(5) << 52); /* of the next */
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(ps_sightings_cut_next(&s, &piece));
+        assert_int_equal(piece.partition, i == 0 ? 5 : 9);
+        ps_sightings_cut_take(&s, &piece, counters);
+        uint8_t most = 0;
+        for (line = 0; line < sizeof(counters); line++)
+            most = counters[line] > most ? counters[line] : most;
+        assert_int_equal(most, 1);
+    }
+    assert_false(ps_sightings_cut_next(&s, &piece));
+    ps_sightings_add(&s, UINT64_C(9) << 52);
+    assert_int_equal(ps_sightings_add(&s, UINT64_C(9) << 52), PS_SIGHTING_WANTED); /* changes nothing */
+    assert_true(ps_sightings_cut_begin(&s, true));
+    assert_int_equal(ps_sightings_cut_lines(&s), 2 * 64);
+    ps_sightings_cut_end(&s);
+    ps_sightings_cut_end(&s);
+    assert_true(ps_sightings_cut_begin(&s, true));
+    assert_false(ps_sightings_cut_next(&s, &piece));
+    assert_int_equal(ps_sightings_add(&s, UINT64_C(9) << 52), PS_SIGHTING_WANTED);
+    assert_true(ps_sightings_cut_begin(&s, true));
+    assert_false(ps_sightings_cut_next(&s, &piece));
+    ps_sightings_fini(&s);
+}
+
+/* No room to keep more lines aside: sightings are lost, the cut is as it was, and after it they count again. */
+static void lines_kept_aside_are_bounded(void **state)
+{
+    struct ps_sightings s;
+    uint64_t rng = 3;
+    uint32_t lost = 0;
+    assert_true(ps_sightings_init(&s, arena, PS_SIGHTINGS_BYTES_DEFAULT, 9));
+    some_sightings(&s, &rng, 200000, 200000);
+    uint8_t *at_cut = copy_of(&s), *image = calloc(MR_PARTITION_COUNT, ps_sightings_partition_bytes(&s));
+    assert_non_null(image);
+    assert_true(ps_sightings_cut_begin(&s, false));
+    for (uint64_t key = 0; key < 100000; key++)
+        lost += ps_sightings_add(&s, ps_key_hash(key, 0)) == PS_SIGHTING_LOST;
+    assert_in_range(lost, 1, 100000 - PS_SIGHTINGS_ASIDE_MAX);
+    while (take_some(&s, image, 1000)) {
+    }
+    assert_memory_equal(image, at_cut, MR_PARTITION_COUNT * ps_sightings_partition_bytes(&s));
+    for (uint64_t key = 0; key < 1000; key++)
+        assert_int_not_equal(ps_sightings_add(&s, ps_key_hash(key, 0)), PS_SIGHTING_LOST);
+    free(image);
+    free(at_cut);
+    ps_sightings_fini(&s);
 }
 
 static void memory_is_taken_by_partition_and_may_run_out(void **state)
@@ -189,6 +330,9 @@ int main(void)
         WITH_ARENA(an_endless_stream_does_not_fill_the_filter),
         WITH_ARENA(counts_do_not_depend_on_the_number_of_cores),
         WITH_ARENA(counters_are_read_and_put_back),
+        WITH_ARENA(a_cut_is_the_filter_as_it_was),
+        WITH_ARENA(a_cut_has_what_changed),
+        WITH_ARENA(lines_kept_aside_are_bounded),
         WITH_ARENA(memory_is_taken_by_partition_and_may_run_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

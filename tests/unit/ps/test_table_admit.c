@@ -1,9 +1,12 @@
 #include <math.h>
 #include <string.h>
+#include <stdio.h>
+#include "ps/sightings.h"
 #include "ps/initializer.h"
 #include "ps/key_hash.h"
 #include "ps/row_layout.h"
 #include "ps/row_use.h"
+#include "ps/table_internal.h"
 #include "table_fixture.h"
 
 #define DIM 4u
@@ -180,9 +183,10 @@ static void push_call(struct ps_table *t, const uint64_t *keys, const float *gra
 
 static void check_same_filters(const struct ps_table *a, const struct ps_table *b)
 {
-    size_t bytes = ps_table_filter_partition_bytes(a);
+    size_t bytes = ps_sightings_partition_bytes(&a->sightings);
     for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
-        const uint8_t *of_a = ps_table_filter_partition(a, i), *of_b = ps_table_filter_partition(b, i);
+        const uint8_t *of_a = ps_sightings_partition(&a->sightings, i);
+        const uint8_t *of_b = ps_sightings_partition(&b->sightings, i);
         assert_int_equal(of_a == NULL, of_b == NULL);
         if (of_a != NULL)
             assert_memory_equal(of_a, of_b, bytes);
@@ -292,19 +296,66 @@ static void sightings_are_read_and_put_back(void **state)
     for (uint64_t key = 0; key < 500; key++)
         for (uint64_t i = 0; i < key % 3; i++)
             look_up(from, key);
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        if (ps_table_filter_partition(from, p) != NULL)
-            assert_int_equal(ps_table_filter_load(to, p, ps_table_filter_partition(from, p)), MR_OK);
+    struct ps_sightings_piece piece;
+    uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
+    char text[200] = "";
+    uint32_t bytes, pieces = 0;
+    assert_int_equal(ps_table_filter_cut_begin(from, PS_SAVE_FULL), MR_OK);
+    for (; ps_table_filter_cut_next(from, &piece, &bytes); pieces++) {
+        assert_int_equal(bytes, PS_FILTER_PIECE_BYTES_MAX); /* 16 MiB over all partitions */
+        ps_table_filter_cut_take(from, &piece, stored);
+        assert_int_equal(
+            ps_table_filter_load(to, piece.partition, piece.first_line, stored, bytes, text, sizeof(text)),
+            MR_OK);
+    }
+    assert_in_range(pieces, 250, 500);
     for (uint64_t key = 0; key < 500; key++) {
         look_up(to, key);
         assert_int_equal(has_row(to, key), key % 3 == 2);
     }
-    assert_int_equal(ps_table_filter_partition_bytes(always), 0);
-    assert_null(ps_table_filter_partition(always, 0));
-    assert_int_equal(ps_table_filter_partition_bytes(to), 4096); /* 16 MiB over all partitions */
+    assert_int_equal(ps_table_filter_cut_begin(always, PS_SAVE_FULL), MR_OK);
+    assert_false(ps_table_filter_cut_next(always, &piece, &bytes));
+    assert_int_equal(ps_table_filter_load(always, 0, 0, stored, sizeof(stored), text, sizeof(text)),
+                     MR_CHECKPOINT_CORRUPT);
     ps_table_destroy(from);
     ps_table_destroy(to);
     ps_table_destroy(always);
+}
+
+static void check_refused(struct ps_table *t, uint32_t partition, uint32_t first_line, const uint8_t *stored,
+                          uint64_t bytes, const char *expected)
+{
+    char text[200] = "";
+    assert_int_equal(ps_table_filter_load(t, partition, first_line, stored, bytes, text, sizeof(text)),
+                     MR_CHECKPOINT_CORRUPT);
+    assert_string_equal(text, expected);
+}
+
+static void sightings_of_another_filter_are_refused(void **state)
+{
+    struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3);
+    _Alignas(4) uint8_t stored[PS_FILTER_PIECE_BYTES_MAX] = {64, 0, 0, 0, 3, 0, 0, 0};
+    char text[200], name[100];
+    snprintf(name, sizeof(name), "table %s: ", ps_table_feature(t)->name);
+    assert_int_equal(ps_table_filter_load(t, 1, 0, stored, sizeof(stored), text, sizeof(text)), MR_OK);
+#define REFUSED(partition, first_line, bytes, why)                                                           \
+    snprintf(text, sizeof(text), "%s%s", name, why);                                                         \
+    check_refused(t, partition, first_line, stored, bytes, text)
+    REFUSED(1, 0, 8, "a piece of an admission filter that is none");
+    REFUSED(1, 0, 70, "a piece of an admission filter that is none");
+    REFUSED(1, 1, sizeof(stored), "a piece reaches beyond its admission filter");
+    REFUSED(1, UINT32_MAX, 72, "a piece reaches beyond its admission filter");
+    REFUSED(4096, 0, 72, "a piece reaches beyond its admission filter");
+    stored[4] = 4;
+    REFUSED(
+        1, 0, 72,
+        "its admission filter has 64 lines per partition and counts to 3, that of the checkpoint 64 and 4");
+    stored[4] = 3;
+    stored[0] = 65;
+    REFUSED(
+        1, 0, 72,
+        "its admission filter has 64 lines per partition and counts to 3, that of the checkpoint 65 and 3");
+    ps_table_destroy(t);
 }
 
 static void the_filter_counts_against_the_tables_memory(void **state)
@@ -359,6 +410,7 @@ int main(void)
         WITH_ARENA(pushes_that_make_rows_make_those_of_admitted_keys),
         WITH_ARENA(a_push_that_makes_a_row_is_one_use),
         WITH_ARENA(sightings_are_read_and_put_back),
+        WITH_ARENA(sightings_of_another_filter_are_refused),
         WITH_ARENA(the_filter_counts_against_the_tables_memory),
         WITH_ARENA(a_filter_leaves_memory_for_rows),
     };

@@ -1,0 +1,76 @@
+/* Sightings that were counted before a restart count after it, on any number of cores. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "node_fixture.h"
+
+#define KEYS   300u
+#define WANTED 3u
+
+static uint32_t make_table(struct node_fixture *n)
+{
+    struct mr_feature f = node_table("rare", 0);
+    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission_arg = WANTED;
+    f.filter_bytes = 64u << 20; /* of which a partition has several pieces */
+    return node_create(n, &f);
+}
+
+/* Key i of those that were seen i % WANTED times before. */
+static uint64_t key_at(uint32_t i)
+{
+    return 77 + i * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static void look_up(struct node_fixture *n, uint32_t table, uint32_t i)
+{
+    uint64_t key = key_at(i);
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
+    node_check(node_call(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
+}
+
+static uint64_t rows(struct node_fixture *n)
+{
+    uint64_t sum = 0;
+    for (uint32_t core = 0; core < n->core_count; core++)
+        sum += node_counter(n, core, "table.rows");
+    return sum;
+}
+
+static void check(struct node_fixture *n, uint32_t cores)
+{
+    uint32_t table = make_table(n);
+    for (uint32_t i = 0; i < KEYS; i++)
+        for (uint32_t seen = 0; seen < i % WANTED; seen++)
+            look_up(n, table, i);
+    assert_int_equal(rows(n), 0);
+    node_save(n);
+    node_restart(n, cores);
+    for (uint32_t i = 0; i < KEYS; i++)
+        look_up(n, table, i); /* the last that was wanted for a third of the keys */
+    assert_int_equal(rows(n), KEYS / WANTED);
+    for (uint32_t i = 0; i < KEYS; i++)
+        look_up(n, table, i);
+    assert_int_equal(rows(n), KEYS / WANTED * 2);
+}
+
+static void from_1_core_to_3(void **state)
+{
+    check(*state, 3);
+}
+
+static void from_3_cores_to_2(void **state)
+{
+    check(*state, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(from_1_core_to_3, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(from_3_cores_to_2, node_setup_3_cores, node_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
