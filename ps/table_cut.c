@@ -67,10 +67,15 @@ void ps_table_is_as_saved(struct ps_table *t)
     t->marks_hold = true;
 }
 
+/* As far as it depends on rows. */
+static bool marks_hold(const struct ps_table *t)
+{
+    return t->keeps_marks && t->marks_hold && !t->cut_running && t->leaving.count == 0;
+}
+
 bool ps_table_delta_possible(const struct ps_table *t)
 {
-    return t->keeps_marks && t->marks_hold && !t->cut_running && t->leaving.count == 0 &&
-           t->sightings.cut == NULL;
+    return marks_hold(t) && t->sightings.cut == NULL;
 }
 
 /* What went so far is this cut's, if it is one of changes; what goes from now on the next one's. */
@@ -100,7 +105,7 @@ uint64_t ps_table_cut_gone_left(const struct ps_table *t)
 
 uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind)
 {
-    assert(!t->cut_running && (kind == PS_SAVE_FULL || ps_table_delta_possible(t)));
+    assert(!t->cut_running && (kind == PS_SAVE_FULL || marks_hold(t)));
     gone_turn(t, kind);
     t->cut_running = t->marks_hold = true;
     t->cut = *cut;

@@ -68,6 +68,15 @@ void model_copy(struct model *to, const struct model *from)
         }
 }
 
+void model_put(struct model *m, const struct model_row *row)
+{
+    struct model_row *to = model_find(m, row->key);
+    to = to != NULL ? to : row_new(m, row->key);
+    struct model_row *next = to->next;
+    memcpy(to, row, row_bytes(m));
+    to->next = next;
+}
+
 struct model_row *model_find(const struct model *m, uint64_t key)
 {
     struct model_row *row = *chain_of(m, key);

@@ -43,6 +43,8 @@ struct model_row *model_find(const struct model *m, uint64_t key); /* NULL: no r
 void model_initial(const struct model *m, uint64_t key, float *values);
 /* With its first values and state; the key has no row yet. */
 struct model_row *model_add(struct model *m, uint64_t key);
+void model_put(struct model *m,
+               const struct model_row *row);      /* a copy takes the place of the key's row, if it has one */
 void model_remove(struct model *m, uint64_t key); /* the key has a row */
 uint32_t model_stored_bytes(const struct model *m);
 uint32_t model_use_offset(const struct model *m); /* in a stored row: where it is kept when it was used ... */

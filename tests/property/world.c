@@ -48,8 +48,10 @@ static void table_make(struct world *w, struct subject *s)
     s->refused = s->evicted = s->not_made = 0;
     s->now_s = 1000000;
     s->step = 1000000;
-    if (s->table != NULL)
-        ps_table_set_now(s->table, s->now_s, s->step);
+    if (s->table == NULL)
+        return;
+    ps_table_set_now(s->table, s->now_s, s->step);
+    world_chain_make(w, s);
 }
 
 static void subject_begin(struct world *w, struct subject *s, bool memory_is_short)
@@ -62,6 +64,7 @@ static void subject_begin(struct world *w, struct subject *s, bool memory_is_sho
     s->world = w;
     s->lookup_call = call_new();
     model_init(&s->model, &f);
+    model_init(&s->chain.image, &f);
     table_make(w, s);
 }
 
@@ -99,10 +102,7 @@ void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernel
 static void table_clear(struct world *w, struct subject *s)
 {
     w->doing = "clear";
-    if (ps_table_cut_running(s->table)) {
-        ps_table_cut_abort(s->table);
-        world_cut_end(s);
-    }
+    world_cut_abort(s);
     ps_table_clear(s->table);
     model_clear(&s->model);
 }
@@ -115,6 +115,7 @@ static void table_remake(struct world *w, struct subject *s)
         return;
     ps_table_destroy(s->table);
     world_cut_end(s);
+    world_chain_free(s);
     model_clear(&s->model);
     table_make(w, s);
 }
@@ -173,7 +174,7 @@ static void finish(struct world *w, struct subject *s)
 {
     while (s->looking)
         world_lookup_step(w, s);
-    while (s->cut_left > 0) {
+    while (s->chain.cutting) {
         s->emitted = 0;
         world_cut(w, s);
     }
@@ -191,6 +192,7 @@ void world_end(struct world *w)
             finish(w, s);
         ps_table_destroy(s->table);
         world_cut_end(s);
+        world_chain_free(s);
         model_clear(&s->model);
         call_free(s->lookup_call);
     }

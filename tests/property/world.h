@@ -10,6 +10,7 @@
 #include "model.h"
 #include "ps/arena.h"
 #include "ps/kernels.h"
+#include "ps/sightings.h"
 #include "ps/table.h"
 #include "random.h"
 
@@ -38,6 +39,19 @@ struct call {
     struct model_gradient gradients[WORLD_CALL_KEYS];
 };
 
+/* Cuts, one on the other. */
+struct chain {
+    bool keeps_marks;
+    bool holds;   /* the last cut was whole: one of changes may follow */
+    bool cutting; /* one is begun and not over */
+    bool
+        spoilt; /* a row was loaded: what the image should be is not known, before the next cut of every row */
+    struct model image; /* the rows it has given out, as they were last */
+    struct ps_sightings filter;
+    uint8_t counts[WORLD_KEYS_MAX]; /* sightings of w->keys when the last cut began */
+    uint32_t cuts_of_changes;
+};
+
 struct subject {
     struct ps_table *table; /* NULL: none */
     struct model model;
@@ -59,7 +73,7 @@ struct subject {
     struct model snapshot;
     uint64_t cut_left; /* rows that it has still to give out */
     uint64_t emitted;  /* in the call under way */
-    uint32_t cuts_begun;
+    struct chain chain;
     /* a lookup in steps */
     bool looking;
     struct ps_table_lookup lookup;
@@ -154,7 +168,21 @@ void world_watch_rows(struct world *w);
 /* ---- world_cut.c ---- */
 void world_cut(struct world *w, struct subject *s); /* begins, steps or aborts one */
 void world_cut_end(struct subject *s);
+void world_cut_abort(struct subject *s); /* fine when none is running */
 /* What the next call may emit at most. */
 uint64_t world_cut_bound(const struct subject *s, uint32_t key_count);
+
+/* ---- world_chain.c ---- */
+void world_chain_make(struct world *w, struct subject *s); /* the table is new */
+void world_chain_free(struct subject *s);
+void world_chain_lost(struct subject *s); /* the next cut is of every row */
+void world_chain_load(struct subject *s, uint64_t key);
+/* The kind of the cut that begins now; the filter's has begun. */
+enum ps_save_kind world_chain_begin(struct world *w, struct subject *s);
+/* `row`, of the snapshot, was given out. */
+void world_chain_emit(struct subject *s, const struct model_row *row);
+/* Takes some of what is not rows; true when there is more. */
+bool world_chain_step(struct world *w, struct subject *s);
+void world_chain_end(struct world *w, struct subject *s);
 
 #endif

@@ -275,6 +275,7 @@ void world_load(struct world *w, struct subject *s)
         world_use(s, row);
         model_restore(&s->model, row, stored);
     }
+    world_chain_load(s, key);
 }
 
 void world_prefetch(struct world *w)

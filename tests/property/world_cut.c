@@ -16,6 +16,7 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
         WORLD_CHECK(w, !row->emitted, "key %#" PRIx64 " comes twice", keys[i]);
         row->emitted = true;
         world_check_stored(w, &s->snapshot, row, rows[i], true);
+        world_chain_emit(s, row);
     }
     s->emitted += count;
     s->cut_left -= count;
@@ -32,8 +33,10 @@ static void cut_begin(struct world *w, struct subject *s)
 {
     struct ps_cut cut = {.self = s, .emit = emit, .has_room = has_room};
     model_copy(&s->snapshot, &s->model);
-    s->cut_left = s->model.row_count;
-    ps_table_cut_begin(s->table, &cut, PS_SAVE_FULL);
+    enum ps_save_kind kind = world_chain_begin(w, s);
+    s->cut_left = ps_table_cut_begin(s->table, &cut, kind);
+    WORLD_CHECK(w, kind == PS_SAVE_DELTA || s->cut_left == s->model.row_count, "a cut of %" PRIu64 " rows",
+                s->cut_left);
 }
 
 void world_cut_end(struct subject *s)
@@ -47,25 +50,44 @@ uint64_t world_cut_bound(const struct subject *s, uint32_t key_count)
     return ps_table_cut_rows_max(s->table, key_count);
 }
 
+void world_cut_abort(struct subject *s)
+{
+    bool whole = s->cut_left == 0;
+    ps_table_cut_abort(s->table);
+    WORLD_CHECK(s->world, !ps_table_cut_running(s->table), "a cut goes on that was ended");
+    WORLD_CHECK(s->world, whole || !ps_table_delta_possible(s->table), "it was not whole");
+    world_cut_end(s);
+    world_chain_lost(s);
+}
+
+static void step_rows(struct world *w, struct subject *s)
+{
+    static const uint32_t most[] = {1, 40, 4000, 100000};
+    uint32_t budget = 1 + random_below(&w->rng, most[random_below(&w->rng, 4)]);
+    bool done = ps_table_cut_step(s->table, budget);
+    WORLD_CHECK(w, s->emitted <= (uint64_t)budget * PS_CUT_BUCKET_ROWS_MAX, "%" PRIu64 " rows of %u buckets",
+                s->emitted, budget);
+    WORLD_CHECK(w, done == (s->cut_left == 0), "the cut is over: %d, with %" PRIu64 " rows to go", done,
+                s->cut_left);
+    WORLD_CHECK(w, done != ps_table_cut_running(s->table), "it is over: %d", done);
+}
+
 void world_cut(struct world *w, struct subject *s)
 {
     w->doing = "cut";
-    if (!ps_table_cut_running(s->table)) {
+    if (!s->chain.cutting) {
         cut_begin(w, s);
-    } else if (random_one_in(&w->rng, 20)) {
-        ps_table_cut_abort(s->table);
+        return;
+    }
+    if (random_one_in(&w->rng, 20)) {
+        world_cut_abort(s);
+        return;
+    }
+    bool more = !random_one_in(&w->rng, 3) || world_chain_step(w, s);
+    if (ps_table_cut_running(s->table)) {
+        step_rows(w, s);
+    } else if (!more) {
+        world_chain_end(w, s);
         world_cut_end(s);
-        WORLD_CHECK(w, !ps_table_cut_running(s->table), "a cut goes on that was ended");
-    } else {
-        static const uint32_t most[] = {1, 40, 4000, 100000};
-        uint32_t budget = 1 + random_below(&w->rng, most[random_below(&w->rng, 4)]);
-        bool done = ps_table_cut_step(s->table, budget);
-        WORLD_CHECK(w, s->emitted <= (uint64_t)budget * PS_CUT_BUCKET_ROWS_MAX,
-                    "%" PRIu64 " rows of %u buckets", s->emitted, budget);
-        WORLD_CHECK(w, done == (s->cut_left == 0), "the cut is over: %d, with %" PRIu64 " rows to go", done,
-                    s->cut_left);
-        WORLD_CHECK(w, done != ps_table_cut_running(s->table), "it is over: %d", done);
-        if (done)
-            world_cut_end(s);
     }
 }

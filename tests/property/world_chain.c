@@ -1,0 +1,155 @@
+/* Chains of cuts: a cut of every row and those of changes on it. What they give out together, keys that went and the filter of
+ * sightings included, is the table as it was when the last of them began. */
+#include <inttypes.h>
+#include <string.h>
+#include "ps/table_internal.h"
+#include "world.h"
+
+#define FILTERS_LIMIT_BYTES ((size_t)160 << 20)
+#define GONE_MAX            64u /* taken at a time */
+
+static struct ps_arena *filters; /* those of images: not the world's memory */
+
+static bool has_filter(const struct subject *s)
+{
+    return s->model.feature.admission == MR_ADMIT_SIGHTINGS;
+}
+
+void world_chain_make(struct world *w, struct subject *s)
+{
+    struct chain *c = &s->chain;
+    c->keeps_marks = !random_one_in(&w->rng, 4);
+    if (c->keeps_marks)
+        ps_table_keep_marks(s->table, w->arena);
+    c->holds = ps_table_delta_possible(s->table); /* of no rows: all there will be are changes */
+    if (!has_filter(s))
+        return;
+    if (filters == NULL)
+        filters = ps_arena_create(FILTERS_LIMIT_BYTES);
+    const struct ps_sightings *f = &s->table->sightings;
+    uint64_t bytes = (uint64_t)f->line_count * PS_SIGHTINGS_LINE_BYTES * MR_PARTITION_COUNT;
+    WORLD_CHECK(w, filters != NULL && ps_sightings_init(&c->filter, filters, bytes, f->wanted),
+                "no memory for the test");
+}
+
+void world_chain_free(struct subject *s)
+{
+    struct chain *c = &s->chain;
+    model_clear(&c->image);
+    ps_sightings_fini(&c->filter);
+    c->cutting = c->holds = false;
+}
+
+void world_chain_lost(struct subject *s)
+{
+    s->chain.holds = s->chain.cutting = false;
+}
+
+/* A row that was loaded counts as given out; under a cut nobody loads. */
+void world_chain_load(struct subject *s, uint64_t key)
+{
+    const struct model_row *row = model_find(&s->model, key);
+    if (s->chain.cutting || row == NULL)
+        s->chain.spoilt = true;
+    else if (s->chain.holds)
+        model_put(&s->chain.image, row);
+}
+
+enum ps_save_kind world_chain_begin(struct world *w, struct subject *s)
+{
+    struct chain *c = &s->chain;
+    bool possible = ps_table_delta_possible(s->table);
+    bool is_delta = possible && c->holds && !c->spoilt && !random_one_in(&w->rng, 6);
+    enum ps_save_kind kind = is_delta ? PS_SAVE_DELTA : PS_SAVE_FULL;
+    WORLD_CHECK(w, c->keeps_marks || !possible, "changes are known without marks");
+    WORLD_CHECK(w, ps_table_filter_cut_begin(s->table, kind) == MR_OK, "no memory for the test");
+    if (kind == PS_SAVE_FULL) {
+        model_clear(&c->image);
+        model_init(&c->image, &s->model.feature);
+        if (has_filter(s))
+            ps_sightings_clear(&c->filter);
+    }
+    for (uint32_t i = 0; has_filter(s) && i < w->key_count; i++)
+        c->counts[i] =
+            (uint8_t)ps_sightings_count(&s->table->sightings, ps_key_hash(w->keys[i], s->table->index.seed));
+    c->cutting = true;
+    c->spoilt = false;
+    c->cuts_of_changes += is_delta;
+    return kind;
+}
+
+void world_chain_emit(struct subject *s, const struct model_row *row)
+{
+    model_put(&s->chain.image, row);
+}
+
+/* Some of the keys that went. */
+static bool take_gone(struct world *w, struct subject *s)
+{
+    uint64_t keys[GONE_MAX], left = ps_table_cut_gone_left(s->table);
+    uint32_t most = 1 + random_below(&w->rng, GONE_MAX), count = ps_table_cut_take_gone(s->table, keys, most);
+    WORLD_CHECK(w, count <= most && count <= left && (count > 0 || left == 0), "%u keys of %" PRIu64, count,
+                left);
+    for (uint32_t i = 0; i < count; i++) {
+        WORLD_CHECK(w, model_find(&s->snapshot, keys[i]) == NULL,
+                    "key %#" PRIx64 " had a row when the cut began", keys[i]);
+        if (model_find(&s->chain.image, keys[i]) != NULL)
+            model_remove(&s->chain.image, keys[i]);
+    }
+    return count < left;
+}
+
+/* Some of the filter. */
+static bool take_filter(struct world *w, struct subject *s)
+{
+    static uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
+    struct ps_sightings_piece piece;
+    uint32_t bytes;
+    for (uint32_t left = random_below(&w->rng, 3000); left > 0; left--) {
+        if (!ps_table_filter_cut_next(s->table, &piece, &bytes))
+            return false;
+        WORLD_CHECK(w, bytes <= sizeof(stored), "a piece of %u bytes", bytes);
+        ps_table_filter_cut_take(s->table, &piece, stored);
+        const uint8_t *counters = stored + bytes - piece.line_count * PS_SIGHTINGS_LINE_BYTES;
+        WORLD_CHECK(w, ps_sightings_load(&s->chain.filter, &piece, counters), "no memory for the test");
+    }
+    return true;
+}
+
+bool world_chain_step(struct world *w, struct subject *s)
+{
+    bool more_gone = take_gone(w, s), more_filter = take_filter(w, s);
+    return more_gone || more_filter;
+}
+
+static bool is_same(const struct subject *s, const struct model_row *a, const struct model_row *b)
+{
+    size_t bytes = (s->model.dim + s->model.state_floats) * sizeof(float);
+    bool by_limit = model_evicts_by_limit(&s->model), stamps = ps_table_stamps(s->table);
+    return memcmp(a->floats, b->floats, bytes) == 0 && a->updates == b->updates &&
+           (!stamps || by_limit || a->seen == b->seen) && (!by_limit || a->clock == b->clock);
+}
+
+void world_chain_end(struct world *w, struct subject *s)
+{
+    struct chain *c = &s->chain;
+    c->cutting = false;
+    c->holds = c->keeps_marks;
+    if (c->spoilt)
+        return;
+    WORLD_CHECK(w, c->image.row_count == s->snapshot.row_count,
+                "the chain has %" PRIu64 " rows, expected %" PRIu64, c->image.row_count,
+                s->snapshot.row_count);
+    for (uint32_t i = 0; i < MODEL_CHAINS; i++)
+        for (const struct model_row *row = s->snapshot.chains[i]; row != NULL; row = row->next) {
+            const struct model_row *got = model_find(&c->image, row->key);
+            WORLD_CHECK(w, got != NULL, "key %#" PRIx64 " is not in the chain", row->key);
+            WORLD_CHECK(w, is_same(s, got, row), "key %#" PRIx64 " is in the chain as it was before",
+                        row->key);
+        }
+    for (uint32_t i = 0; has_filter(s) && i < w->key_count; i++) {
+        uint32_t got = ps_sightings_count(&c->filter, ps_key_hash(w->keys[i], s->table->index.seed));
+        WORLD_CHECK(w, got == c->counts[i], "key %#" PRIx64 ": %u sightings, expected %u", w->keys[i], got,
+                    c->counts[i]);
+    }
+}
