@@ -213,8 +213,8 @@ uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then op
 /* No cut may be running, and one of changes must be possible. `cut` is copied. Rows that change from now on are marked for the next.
  * Returns how many rows it has. */
 uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind);
-/* Look at up to `bucket_budget` further buckets, of at most PS_CUT_BUCKET_ROWS_MAX rows each, and emit what is left in them;
- * true when the cut is complete (and over). */
+/* Look at up to `bucket_budget` further buckets, of at most PS_CUT_BUCKET_ROWS_MAX rows each, or a few times as many where there is
+ * nothing to emit, and emit what is left in them; true when the cut is complete (and over). */
 #define PS_CUT_BUCKET_ROWS_MAX 5u
 bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
 /* Up to keys_max keys that had a row at the cut before this one, or were made since, and had none when this one, of changes, began: each

@@ -3,6 +3,8 @@
 
 static_assert(PS_CUT_BUCKET_ROWS_MAX == PS_BUCKET_KEYS, "a bucket's rows");
 
+#define CLEAN_SHARE 16u /* buckets with nothing to emit that count as one with */
+
 /* Rows on their way to `emit`. */
 struct cut_batch {
     uint32_t count;
@@ -17,6 +19,7 @@ static void batch_add_bucket(struct ps_table *t, struct ps_bucket *b, uint32_t p
         uint32_t slot = (uint32_t)__builtin_ctz(pending);
         batch->keys[batch->count] = b->keys[slot];
         batch->rows[batch->count] = ps_slabs_row(&t->slabs, b->rows[slot]);
+        ps_row_prefetch(t, batch->rows[batch->count], t->layout.bytes);
         batch->count++;
     }
     ps_bucket_set_pending(&t->index, b, 0);
@@ -138,12 +141,16 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
 {
     assert(t->cut_running);
     struct cut_batch batch = {.count = 0};
-    for (; bucket_budget > 0 && t->cut_rows_left > batch.count; bucket_budget--) {
+    uint32_t clean_left = bucket_budget < UINT32_MAX / CLEAN_SHARE ? bucket_budget * CLEAN_SHARE : UINT32_MAX;
+    while (bucket_budget > 0 && clean_left > 0 && t->cut_rows_left > batch.count) {
         struct ps_bucket *b = cursor_next(t);
         assert(b != NULL); /* as long as rows are left, the cursor has not passed them all */
         uint32_t pending = ps_bucket_pending(&t->index, b);
-        if (pending == 0)
+        if (pending == 0) {
+            clean_left--;
             continue;
+        }
+        bucket_budget--;
         batch_add_bucket(t, b, pending, &batch);
         if (batch.count > PS_CUT_EMIT_ROWS_MAX - PS_BUCKET_KEYS)
             batch_emit(t, &batch);

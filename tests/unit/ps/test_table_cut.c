@@ -203,7 +203,7 @@ static void test_growth_under_the_cursor(void **state)
     }
     cut_start(f);
     while (!ps_table_cut_step(f->table, 1 + random_below(&f->rng, 3))) {
-        for (uint32_t i = random_below(&f->rng, 20); i > 0 && given < COUNT; i--, given++)
+        for (uint32_t i = random_below(&f->rng, 200); i > 0 && given < COUNT; i--, given++)
             ps_table_lookup(f->table, &keys[given], 1, true, out);
     }
     assert_int_equal(f->emitted_count, COUNT / 8);
@@ -218,8 +218,8 @@ static void test_an_aborted_cut_leaves_no_trace(void **state)
     for (uint32_t i = 0; i < 30; i++)
         anything(f);
     cut_start(f);
-    for (uint32_t i = 0; i < 20; i++)
-        ps_table_cut_step(f->table, 50);
+    for (uint32_t i = 0; i < 5; i++)
+        ps_table_cut_step(f->table, 20);
     push(f, 100);
     uint32_t emitted = f->emitted_count;
     assert_in_range(emitted, 1, f->snapshot.row_count);
