@@ -81,13 +81,31 @@ static void print_listed(const struct listed *l, bool verify)
         (void)printf("%s\n", verify ? "  ok" : "");
 }
 
-static int list_all(const char *command, const char *directory, bool verify, bool json)
+/* 0, or the exit code after one line: the checkpoint that the path names, or all of the directory. */
+static int find_ids(const char *command, const char *path, char directory[PS_PATH_BYTES], uint64_t **ids,
+                    uint32_t *count)
 {
-    uint64_t *ids;
-    uint32_t count, damaged = 0;
+    uint64_t id;
+    if (!ckpt_path_split(path, directory, &id))
+        return tool_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+    if (id == 0)
+        return ckpt_all_ids(command, directory, ids, count);
+    *ids = malloc(sizeof **ids);
+    if (!*ids)
+        return tool_fail(command, "no memory");
+    **ids = id;
+    *count = 1;
+    return 0;
+}
+
+static int list_all(const char *command, const char *path, bool verify, bool json)
+{
+    char directory[PS_PATH_BYTES];
+    uint64_t *ids = NULL;
+    uint32_t count = 0, damaged = 0;
     struct ckpt_check check;
     json_t *list = json ? json_array() : NULL;
-    int exit_code = ckpt_all_ids(command, directory, &ids, &count);
+    int exit_code = find_ids(command, path, directory, &ids, &count);
     if (exit_code != 0) {
         json_decref(list);
         return exit_code;
@@ -124,7 +142,7 @@ int ckpt_list(int argc, char **argv)
     };
     const struct tool_usage usage = {
         .command = "ckpt list",
-        .synopsis = "DIR [options]",
+        .synopsis = "DIR|DIR/ckpt-N [options]",
         .summary =
             "The checkpoints of a directory, oldest first: what each builds upon, the step it was cut at "
             "(with a +\n"
@@ -135,10 +153,10 @@ int ckpt_list(int argc, char **argv)
         .words_min = 1,
         .words_max = 1,
     };
-    const char *directory;
+    const char *path;
     uint32_t word_count;
     int exit_code;
-    if (!tool_options_parse(&usage, argc, argv, &directory, &word_count, &exit_code))
+    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
         return exit_code;
-    return list_all(usage.command, directory, verify, json);
+    return list_all(usage.command, path, verify, json);
 }

@@ -36,6 +36,11 @@ static void test_list(void **state)
     json_decref(list);
     assert_int_equal(ckpt_run("list %s", directory), 0);
     ckpt_expect("delta ");
+    assert_int_equal(ckpt_run("list %s/ckpt-13 --json", directory), 0);
+    list = ckpt_json();
+    assert_int_equal(json_array_size(list), 1);
+    assert_int_equal(ckpt_number(json_array_get(list, 0), "id"), 13);
+    json_decref(list);
     assert_int_equal(ckpt_run("list %s/none", directory), 1);
     ckpt_expect("none: No such file or directory; name a directory of checkpoints");
 }
