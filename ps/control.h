@@ -34,7 +34,7 @@ struct ps_command {
     uint32_t freeze; /* enum mr_freeze */
     uint64_t checkpoint_id;
     uint32_t name_count; /* of features to restore; 0: all */
-    struct ps_restore_name *names;
+    struct mr_restore_pair *names;
     bool replace; /* what has such a name already */
     char directory[PS_DIRECTORY_BYTES];
     struct ps_save_request save;
@@ -96,7 +96,7 @@ void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status,
 struct ps_restore_request {
     const char *directory; /* "": the configured one */
     uint64_t id;           /* 0: the newest that verifies */
-    const struct ps_restore_name *names;
+    const struct mr_restore_pair *names;
     uint32_t name_count; /* 0: everything, in place of all that the node holds */
     bool replace;        /* names: what has such a name already */
 };

@@ -89,13 +89,39 @@ static bool read_save(const struct ps_op *op, struct ps_command *command)
     return true;
 }
 
+/* Which features of the checkpoint, and under which names. */
+static bool read_names(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_tensor_count(op, 4) || !ps_check_tensor(op, 2, MR_U8, 2, "names") ||
+        !ps_check_vector(op, 3, MR_U32, 1, "flags")) {
+        return false;
+    }
+    const struct mr_tensor *t = &op->tensors[2];
+    uint32_t flags = ps_tensor_u32(&op->tensors[3], 0);
+    if (t->dims[1] != sizeof(struct mr_restore_pair) || t->dims[0] == 0 || t->dims[0] > MR_FEATURE_MAX) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "names are u8[%u, %u]; expected 1 to %u pairs of %zu bytes",
+                         t->dims[0], t->dims[1], MR_FEATURE_MAX, sizeof(struct mr_restore_pair));
+    }
+    if ((flags & ~MR_RESTORE_REPLACE) != 0) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "flags 0x%x: 1 replaces, others have no meaning", flags);
+    }
+    command->names = malloc(t->bytes);
+    if (command->names == NULL) {
+        return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
+    }
+    memcpy(command->names, t->data, t->bytes);
+    command->name_count = t->dims[0];
+    command->replace = flags != 0;
+    return true;
+}
+
 static bool read_restore(const struct ps_op *op, struct ps_command *command)
 {
     if (!read_directory(op, command) || !ps_check_vector(op, 1, MR_U64, 1, "checkpoint id")) {
         return false;
     }
     command->checkpoint_id = ps_tensor_u64(&op->tensors[1], 0);
-    return true;
+    return op->tensor_count <= 2 || read_names(op, command);
 }
 
 static bool read_command(const struct ps_op *op, struct ps_command *command)

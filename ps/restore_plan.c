@@ -9,9 +9,9 @@ static bool is_ended(const char *name)
 }
 
 /* Well-formed, and not taken twice. */
-static enum mr_status check_names(const struct ps_restore_name *names, uint32_t index, char *text)
+static enum mr_status check_names(const struct mr_restore_pair *names, uint32_t index, char *text)
 {
-    const struct ps_restore_name *pair = &names[index];
+    const struct mr_restore_pair *pair = &names[index];
     if (!is_ended(pair->name) || !is_ended(pair->new_name) || pair->name[0] == '\0') {
         snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES,
                  "entry %u of the names to restore is not two names of up to %u bytes", index,
@@ -36,21 +36,11 @@ static uint32_t find_in_plan(const struct ps_restore_plan *plan, const char *nam
     return i;
 }
 
-static bool is_id_planned(const struct ps_restore_plan *plan, uint32_t id)
+/* The lowest number from `first` on that the node does not have; 0 when there is none. */
+static uint32_t free_id(const struct ps_catalog *node, uint32_t first)
 {
-    for (uint32_t i = 0; i < plan->count; i++) {
-        if (plan->entries[i].id == id) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The lowest number that neither node nor plan has; 0 when there is none. */
-static uint32_t free_id(const struct ps_restore_plan *plan, const struct ps_catalog *node)
-{
-    for (uint32_t id = 1; id <= MR_FEATURE_MAX; id++) {
-        if (ps_catalog_find_id(node, id) == node->count && !is_id_planned(plan, id)) {
+    for (uint32_t id = first; id <= MR_FEATURE_MAX; id++) {
+        if (ps_catalog_find_id(node, id) == node->count) {
             return id;
         }
     }
@@ -58,7 +48,7 @@ static uint32_t free_id(const struct ps_restore_plan *plan, const struct ps_cata
 }
 
 /* The feature under the name that it is to have. */
-static enum mr_status name_entry(const struct ps_catalog *held, const struct ps_restore_name *pair,
+static enum mr_status name_entry(const struct ps_catalog *held, const struct mr_restore_pair *pair,
                                  struct ps_restore_entry *out, char *text)
 {
     uint32_t at = ps_catalog_find(held, pair->name);
@@ -82,9 +72,9 @@ static enum mr_status name_entry(const struct ps_catalog *held, const struct ps_
     return MR_OK;
 }
 
-/* Its number on the node, and what it replaces there. */
+/* Its number on the node, and what it replaces there. Numbers below *next_id are taken. */
 static enum mr_status place_entry(const struct ps_restore_plan *plan, const struct ps_catalog *node,
-                                  bool replace, struct ps_restore_entry *entry, char *text)
+                                  bool replace, uint32_t *next_id, struct ps_restore_entry *entry, char *text)
 {
     const char *name = entry->feature.name;
     uint32_t at = ps_catalog_find(node, name);
@@ -106,11 +96,14 @@ static enum mr_status place_entry(const struct ps_restore_plan *plan, const stru
         return MR_INVALID_ARGUMENT;
     }
     entry->replaced_id = at < node->count ? node->ids[at] : 0;
-    entry->id = at < node->count ? node->ids[at] : free_id(plan, node);
+    entry->id = at < node->count ? node->ids[at] : free_id(node, *next_id);
     if (entry->id == 0) {
         snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES, "%s: a node has at most %u features", name,
                  MR_FEATURE_MAX);
         return MR_INVALID_ARGUMENT;
+    }
+    if (entry->replaced_id == 0) {
+        *next_id = entry->id + 1;
     }
     return MR_OK;
 }
@@ -126,9 +119,10 @@ static void plan_whole(const struct ps_catalog *held, struct ps_restore_plan *ou
 }
 
 enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct ps_catalog *node,
-                                    const struct ps_restore_name *names, uint32_t name_count, bool replace,
+                                    const struct mr_restore_pair *names, uint32_t name_count, bool replace,
                                     struct ps_restore_plan *out, char *text)
 {
+    uint32_t next_id = 1;
     out->whole = false;
     out->count = 0;
     if (name_count == 0) {
@@ -142,7 +136,7 @@ enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct 
             status = name_entry(held, &names[i], &entry, text);
         }
         if (status == MR_OK) {
-            status = place_entry(out, node, replace, &entry, text);
+            status = place_entry(out, node, replace, &next_id, &entry, text);
         }
         if (status != MR_OK) {
             return status;

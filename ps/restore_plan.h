@@ -11,15 +11,10 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 #include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/op.h"
 #include "ps/catalog.h"
 
 #define PS_RESTORE_PLAN_TEXT_BYTES 400
-
-/* A pair as it travels: NUL-padded names. new_name "": the same. */
-struct ps_restore_name {
-    char name[MR_NAME_BYTES];     /* in the checkpoint */
-    char new_name[MR_NAME_BYTES]; /* on the node */
-};
 
 struct ps_restore_entry {
     uint32_t checkpoint_id, id; /* the feature's number there and here */
@@ -37,7 +32,7 @@ struct ps_restore_plan {
  * it, so that clients need not ask anew; others get free numbers. MR_UNKNOWN_TABLE: a name that the checkpoint does not hold;
  * MR_INVALID_ARGUMENT: a name that is wrong, comes twice, or is taken on the node. `text` then says which, and what to do. */
 enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct ps_catalog *node,
-                                    const struct ps_restore_name *names, uint32_t name_count, bool replace,
+                                    const struct mr_restore_pair *names, uint32_t name_count, bool replace,
                                     struct ps_restore_plan *out, char *text);
 /* The node's catalog once the plan is carried out. */
 void ps_restore_plan_apply(const struct ps_restore_plan *plan, struct ps_catalog *node);

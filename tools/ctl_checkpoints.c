@@ -1,4 +1,4 @@
-/* millrace ctl restore, status. */
+/* millrace ctl status. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,8 +6,6 @@
 #include "tools/connection.h"
 #include "tools/ctl.h"
 #include "tools/options.h"
-
-#define RESTORE_MS_DEFAULT 600000u /* a restore ends when it is done, which may take minutes */
 
 static const char *state_name(enum mr_checkpoint_state state)
 {
@@ -22,42 +20,6 @@ static json_t *status_json(const struct mr_checkpoint_status *s)
                      (json_int_t)s->bytes_total, "seconds", (double)s->duration_us / 1e6, "last_good_id",
                      (json_int_t)s->last_good_id, "last_status", mr_status_name(s->last_status), "last_error",
                      s->last_error);
-}
-
-int tool_ctl_restore(int argc, char **argv)
-{
-    static const char command[] = "ctl restore";
-    struct tool_connection c = {0};
-    const char *directory = NULL;
-    uint64_t id = 0;
-    const struct tool_option options[] = {
-        {"directory", TOOL_STRING, &directory, "DIR",
-         "on the server's machine; default: as configured there"},
-        {"id", TOOL_U64, &id, "N", "default: the newest that verifies"},
-        TOOL_CONNECTION_OPTIONS(&c),
-    };
-    const struct tool_usage usage = {
-        .command = command,
-        .synopsis = "[options]",
-        .summary = "Replaces all tables and variables by those of a checkpoint; returns when that is done.",
-        .options = options,
-        .option_count = sizeof options / sizeof *options,
-    };
-    struct mr_client *client;
-    int exit_code;
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
-        return exit_code;
-    uint64_t restored = 0;
-    const struct mr_options call = {.deadline_ms = c.deadline_ms ? c.deadline_ms : RESTORE_MS_DEFAULT};
-    enum mr_status status = mr_restore(client, &call, directory, id, &restored);
-    if (status != MR_OK)
-        exit_code = tool_call_failed(command, status);
-    else if (c.json)
-        exit_code = tool_print_json(command, json_pack("{s:I}", "id", (json_int_t)restored));
-    else
-        (void)printf("restored checkpoint %" PRIu64 "\n", restored);
-    mr_client_destroy(client);
-    return exit_code;
 }
 
 int tool_ctl_status(int argc, char **argv)

@@ -87,6 +87,13 @@ static const char *store_value(const struct tool_option *o, const char *text)
     case TOOL_STRING:
         *(const char **)o->value = text;
         return NULL;
+    case TOOL_LIST: {
+        struct tool_list *list = o->value;
+        if (list->count == list->items_max)
+            return "given less often";
+        list->items[list->count++] = text;
+        return NULL;
+    }
     case TOOL_U32:
         if (!tool_parse_u64(text, UINT32_MAX, &n))
             return "a whole number from 0 to 4294967295";

@@ -11,9 +11,15 @@
 enum tool_option_kind {
     TOOL_FLAG,   /* bool: present or not */
     TOOL_STRING, /* const char * into argv */
+    TOOL_LIST,   /* struct tool_list: may be given more than once */
     TOOL_U32,
     TOOL_U64,
     TOOL_FLOAT,
+};
+
+struct tool_list {
+    const char **items; /* into argv; room for items_max */
+    uint32_t count, items_max;
 };
 
 struct tool_option {

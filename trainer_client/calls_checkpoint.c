@@ -1,4 +1,4 @@
-/* Save, Restore, and how they are getting on. */
+/* Save, and how saves and restores are getting on. */
 #include <stdio.h>
 #include <string.h>
 #include "trainer_client/calls.h"
@@ -19,50 +19,31 @@ static enum mr_status finish_id(struct mr_future *f, struct mr_reply **reply)
     (void)reply;
     if (id == NULL || id->dims[0] != 1)
         return mrc_part_garbled(f, 0);
-    if (f->options.op == MR_OP_RESTORE) {
-        /* The checkpoint's features may have other numbers and descriptors. */
-        pthread_mutex_lock(&f->client->lock);
-        mrc_features_clear(&f->client->features);
-        pthread_mutex_unlock(&f->client->lock);
-    }
     if (context->checkpoint_id != NULL)
         *context->checkpoint_id = *(const uint64_t *)id->data;
     return MR_OK;
 }
 
-static enum mr_status run(struct mr_client *client, const struct mr_options *options, enum mr_op op,
-                          const char *directory, uint64_t id, uint64_t *checkpoint_id)
+enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
+                       uint64_t *checkpoint_id)
 {
-    const char *call = op == MR_OP_SAVE ? "mr_save" : "mr_restore";
     const char *path = directory == NULL ? "" : directory;
     size_t bytes = strlen(path);
     struct mr_future *f;
 
     if (client == NULL)
-        return mrc_bad_argument(call, "client is NULL");
+        return mrc_bad_argument("mr_save", "client is NULL");
     if (bytes > DIRECTORY_BYTES_MAX)
-        return mrc_error(MR_INVALID_ARGUMENT, "%s: directory has %zu bytes; at most %u", call, bytes,
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_save: directory has %zu bytes; at most %u", bytes,
                          DIRECTORY_BYTES_MAX);
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)bytes, path), mr_tensor_1d(MR_U64, 1, &id)};
-    enum mr_status status = mrc_call_core0(client, options, op, tensors, op == MR_OP_SAVE ? 1 : 2, finish_id,
-                                           sizeof(struct id_context), &f);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, (uint32_t)bytes, path);
+    enum mr_status status =
+        mrc_call_core0(client, options, MR_OP_SAVE, &tensor, 1, finish_id, sizeof(struct id_context), &f);
 
     if (status != MR_OK)
         return status;
     ((struct id_context *)f->context)->checkpoint_id = checkpoint_id;
     return mrc_future_run(f, options, NULL);
-}
-
-enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
-                       uint64_t *checkpoint_id)
-{
-    return run(client, options, MR_OP_SAVE, directory, 0, checkpoint_id);
-}
-
-enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options, const char *directory,
-                          uint64_t id, uint64_t *checkpoint_id)
-{
-    return run(client, options, MR_OP_RESTORE, directory, id, checkpoint_id);
 }
 
 struct status_context {

@@ -248,9 +248,24 @@ MR_API enum mr_status mr_variable_push_gradient(struct mr_client *client, const 
 /* Starts a checkpoint and returns its id; training goes on. directory NULL: the server's configured one. */
 MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options *options,
                               const char *directory, uint64_t *checkpoint_id);
-/* Replaces all features and rows by those of a checkpoint (id 0 = newest that verifies). Returns when done. */
+/* Replaces all features and rows by those of a checkpoint (id 0 = newest that verifies). Returns when done. On failure the node
+ * serves what it did. */
 MR_API enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options,
                                  const char *directory, uint64_t id, uint64_t *checkpoint_id);
+
+/* A table or variable of a checkpoint, and the name that it gets. */
+struct mr_restore_name {
+    const char *name;
+    const char *new_name; /* NULL: the same */
+};
+/* Takes `count` features out of a checkpoint (id 0 = newest that verifies) and puts them beside what the node holds, or with
+ * `replace` in the place of those that have such names already, which is refused otherwise. All of them, or none. Other features,
+ * and what the node knows of batches, clients and pushes, stay as they are, and calls for them are answered meanwhile. New features
+ * get numbers of their own: mr_list() and mr_create() tell them; one that replaces has the old one's. */
+MR_API enum mr_status mr_restore_named(struct mr_client *client, const struct mr_options *options,
+                                       const char *directory, uint64_t id,
+                                       const struct mr_restore_name *names, uint32_t count, bool replace,
+                                       uint64_t *checkpoint_id);
 
 enum mr_checkpoint_state { MR_CHECKPOINT_IDLE = 0, MR_CHECKPOINT_SAVING = 1, MR_CHECKPOINT_LOADING = 2 };
 struct mr_checkpoint_status {

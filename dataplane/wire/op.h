@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
 
 /* X(name, value, text, repeatable)
  * repeatable: applying it twice is the same as once, so the client may send it again in a new session by itself.
@@ -38,6 +39,7 @@
  *                                                         -> u64[1] checkpoint id, u64[1] number.   To core 0; returns when the cut is
  *                                                             started, or, with id 0, when the save waits
  * RESTORE             u8[n] directory, u64[1] id (0 = newest) -> u64[1] checkpoint id.  To core 0; returns when done
+ *                       further, to take some features only: u8[n, sizeof(mr_restore_pair)], u32[1] 0 or MR_RESTORE_REPLACE
  * CHECKPOINT_STATUS   - or u64[1] number of a save         -> u64[8] {state, id, bytes done, bytes total, duration us,
  *                                                             last good id, enum mr_status of the last, errno},
  *                                                             u8[n] text of the last error, u64[10] details, u64[n, 12] saves,
@@ -114,6 +116,14 @@ enum mr_push_flag {
 };
 /* The upper half of the flags in the preamble of LOOKUP and LOOKUP_BATCH: enum mr_dtype of the rows in the answer; 0 = f32. */
 #define MR_LOOKUP_DTYPE_SHIFT 8
+
+/* A feature that RESTORE is to take: its name in the checkpoint and the one it gets on the node, NUL-padded. */
+struct mr_restore_pair {
+    char name[MR_NAME_BYTES];
+    char new_name[MR_NAME_BYTES]; /* "": the same */
+};
+/* What has such a name on the node goes; without it the call is refused then. */
+#define MR_RESTORE_REPLACE 1u
 
 /* u32[4] before each feature's gradient in a push. What has no meaning yet is zero. */
 struct mr_push_head {

@@ -2,6 +2,7 @@
 #include "tests/unit/trainer_client/fake_node.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/rows.h"
@@ -557,6 +558,17 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
     }
     if (r->message->tensors[0].bytes != 4 || memcmp(r->message->tensors[0].data, "/dir", 4) != 0) {
         mr_reply_error(ep, r->ref, MR_IO_ERROR, "no such directory");
+        return;
+    }
+    if (r->message->preamble.tensor_count == 4) { /* says what it was asked for */
+        const struct mr_restore_pair *pairs = r->message->tensors[2].data;
+        char text[256] = "";
+        size_t at = 0;
+        for (uint32_t i = 0; i < r->message->tensors[2].dims[0]; i++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s>%s ", pairs[i].name, pairs[i].new_name);
+        mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "%sid=%u flags=%u", text,
+                       (unsigned)*(const uint64_t *)r->message->tensors[1].data,
+                       *(const uint32_t *)r->message->tensors[3].data);
         return;
     }
     if (r->message->preamble.op == MR_OP_SAVE)

@@ -365,6 +365,27 @@ static void check_node(uint32_t core_count)
     tear_down(&x);
 }
 
+static void check_restore_named(uint32_t core_count)
+{
+    struct fixture x;
+    char long_name[MR_NAME_BYTES + 1];
+    struct mr_restore_name names[2] = {{"user", NULL}, {"item", "item_old"}};
+
+    set_up(&x, core_count);
+    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 7, names, 2, true, NULL), MR_UNKNOWN_TABLE);
+    assert_non_null(strstr(mr_last_error(), "user> item>item_old id=7 flags=1"));
+    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 0, names, 1, false, NULL), MR_UNKNOWN_TABLE);
+    assert_non_null(strstr(mr_last_error(), "user> id=0 flags=0"));
+    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 0, names, 0, false, NULL), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 0, NULL, 1, false, NULL), MR_INVALID_ARGUMENT);
+    memset(long_name, 'x', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    names[1].new_name = long_name;
+    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 0, names, 2, false, NULL), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "names[1] must have names of 1 to 63 bytes"));
+    tear_down(&x);
+}
+
 /* Applied by some cores and refused by others: not to be sent again as it is, and not to be taken for undone. */
 static void test_partly_applied(void **state)
 {
@@ -541,6 +562,7 @@ static void test_node(void **state)
 {
     check_node(1);
     check_node(3);
+    check_restore_named(2);
 }
 
 /* Calls whose answer all goes into other outputs have no tensors to give, and say so. */

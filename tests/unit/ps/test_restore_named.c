@@ -1,0 +1,381 @@
+/* Restores of single features: under their names and others, beside what the node holds and in its place, and what is left of one that
+ * fails. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "fake_dp.h"
+#include "ps/checkpoint.h"
+#include "restore_fixture.h"
+
+#define LIMIT_US 60000000 /* nothing waits for it in a good run */
+
+struct names {
+    struct mr_restore_pair pairs[4];
+    uint32_t count, flags;
+};
+
+static void name(struct names *names, const char *old, const char *new_name)
+{
+    struct mr_restore_pair *p = &names->pairs[names->count++];
+    snprintf(p->name, sizeof(p->name), "%s", old);
+    snprintf(p->new_name, sizeof(p->new_name), "%s", new_name);
+}
+
+struct restore_call {
+    uint64_t id;
+    struct mr_tensor tensors[4];
+};
+
+static void set_call(struct restore_call *call, const struct names *names, uint64_t id)
+{
+    call->id = id;
+    call->tensors[0] = mr_tensor_1d(MR_U8, 0, NULL);
+    call->tensors[1] = mr_tensor_1d(MR_U64, 1, &call->id);
+    call->tensors[2] = mr_tensor_2d(MR_U8, names->count, sizeof(names->pairs[0]), names->pairs);
+    call->tensors[3] = mr_tensor_1d(MR_U32, 1, &names->flags);
+}
+
+static const struct node_reply *restore(struct node_fixture *n, const struct names *names, uint64_t id)
+{
+    struct restore_call call;
+    set_call(&call, names, id);
+    return node_call(n, 0, MR_OP_RESTORE, 0, call.tensors, 4);
+}
+
+/* The number of a feature, and how many rows it has; 0 when there is none. */
+static uint32_t find(struct node_fixture *n, const char *wanted, uint64_t *rows)
+{
+    const struct node_reply *reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    const struct mr_feature *features = reply->tensors[0].data;
+    for (uint32_t i = 0; i < reply->tensors[0].dims[0]; i++) {
+        if (strcmp(features[i].name, wanted) == 0) {
+            *rows = ((const uint64_t *)reply->tensors[2].data)[2 * i];
+            return ((const uint32_t *)reply->tensors[1].data)[i];
+        }
+    }
+    return 0;
+}
+
+static uint32_t number_of(struct node_fixture *n, const char *wanted)
+{
+    uint64_t rows;
+    uint32_t id = find(n, wanted, &rows);
+    assert_int_not_equal(id, 0);
+    return id;
+}
+
+static float variable_value(struct node_fixture *n, const char *wanted)
+{
+    uint64_t range[2] = {0, 0};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
+    const struct node_reply *reply = node_call(n, node_core_of_variable(n, wanted), MR_OP_VARIABLE_PULL,
+                                               (uint16_t)number_of(n, wanted), &t, 1);
+    node_check(reply, MR_OK, NULL);
+    return *(const float *)reply->tensors[0].data;
+}
+
+static void set_variable(struct node_fixture *n, const char *wanted, float value)
+{
+    uint64_t first = 0;
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, 1, &value)};
+    node_check(node_call_step(n, node_core_of_variable(n, wanted), MR_OP_VARIABLE_PUSH,
+                              (uint16_t)number_of(n, wanted), 7, 0, tensors, 2),
+               MR_OK, NULL);
+}
+
+/* A checkpoint of emb (all 99), side (all 50) and bias (3); then emb learns on to 97. */
+static uint64_t save_and_go_on(struct node_fixture *n)
+{
+    struct mr_feature side = node_table("side", 50), bias = node_variable("bias", 1);
+    uint32_t table = make_table(n), other = node_create(n, &side);
+    node_create(n, &bias);
+    set_variable(n, "bias", 3);
+    learn(n, table, BATCH(0));
+    node_feed(n, BATCH(9), other, keys, KEYS); /* makes its rows */
+    uint64_t id = node_save(n);
+    learn(n, table, BATCH(1));
+    learn(n, table, BATCH(2));
+    set_variable(n, "bias", 4);
+    return id;
+}
+
+static void comes_beside_under_another_name(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names names = {0};
+    uint64_t rows, id = save_and_go_on(n);
+    name(&names, "emb", "emb_old");
+    name(&names, "bias", "bias/old");
+    const struct node_reply *reply = restore(n, &names, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(*(const uint64_t *)reply->tensors[0].data, id);
+    assert_int_equal(find(n, "emb_old", &rows), 4);
+    assert_int_equal(rows, KEYS);
+    check_values(n, 4, 99);
+    check_values(n, number_of(n, "emb"), 97);
+    assert_true(variable_value(n, "bias/old") == 3);
+    assert_true(variable_value(n, "bias") == 4);
+    /* What the node has learnt stays learnt, and it goes on. */
+    assert_int_equal(learn(n, number_of(n, "emb"), BATCH(2)), 0);
+    assert_int_equal(learn(n, 4, BATCH(3)), n->core_count);
+    check_values(n, 4, 98);
+    for (uint32_t core = 0; core < n->core_count; core++) {
+        assert_int_equal(node_counter(n, core, "ps.features"), 5);
+    }
+}
+
+static void comes_into_an_empty_node(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names names = {0};
+    uint64_t rows;
+    save_and_go_on(n);
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
+    node_restart(n, 2);
+    name(&names, "side", "");
+    node_check(restore(n, &names, 1), MR_OK, NULL);
+    assert_int_equal(find(n, "side", &rows), 1);
+    assert_int_equal(rows, KEYS);
+    check_values(n, 1, 50);
+    assert_int_equal(find(n, "emb", &rows), 0);
+    assert_int_equal(learn(n, make_table(n), BATCH(0)), 2); /* no record of batches came along */
+}
+
+/* A save behind it, of both, is whole. */
+static void is_saved_like_any_other(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names names = {0};
+    uint64_t rows;
+    save_and_go_on(n);
+    name(&names, "emb", "emb_old");
+    node_check(restore(n, &names, 1), MR_OK, NULL);
+    node_save(n);
+    node_restart(n, 2);
+    assert_int_equal(find(n, "emb_old", &rows), 4);
+    assert_int_equal(rows, KEYS);
+    check_values(n, 4, 99);
+    check_values(n, number_of(n, "emb"), 97);
+}
+
+static void replaces_when_asked_to(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names names = {0};
+    save_and_go_on(n);
+    uint32_t table = number_of(n, "emb");
+    node_feed(n, BATCH(3), table, keys, KEYS); /* looked up in the table that goes */
+    name(&names, "emb", "");
+    name(&names, "bias", "");
+    node_check(restore(n, &names, 1), MR_INVALID_ARGUMENT, "emb is there already");
+    check_values(n, table, 97);
+    names.flags = MR_RESTORE_REPLACE;
+    node_check(restore(n, &names, 1), MR_OK, NULL);
+    assert_int_equal(number_of(n, "emb"), table);
+    check_values(n, table, 99);
+    assert_true(variable_value(n, "bias") == 3);
+    check_values(n, number_of(n, "side"), 50);
+    assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
+    assert_int_equal(learn(n, table, BATCH(2)), 0);
+    assert_int_equal(learn(n, table, BATCH(3)), n->core_count);
+    check_values(n, table, 98);
+}
+
+static void refuses_what_is_wrong(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names names = {0};
+    struct restore_call call;
+    save_and_go_on(n);
+    set_call(&call, &names, 1);
+    node_check(node_call(n, 0, MR_OP_RESTORE, 0, call.tensors, 4), MR_WRONG_SHAPE, "names are u8[0, 128]");
+    name(&names, "nothing", "");
+    node_check(restore(n, &names, 1), MR_UNKNOWN_TABLE, "no table or variable named nothing");
+    node_check(restore(n, &names, 0), MR_UNKNOWN_TABLE, "no table or variable named nothing");
+    node_check(restore(n, &names, 8), MR_CHECKPOINT_NOT_FOUND, "ckpt-8");
+    names.flags = 2;
+    node_check(restore(n, &names, 1), MR_INVALID_ARGUMENT, "flags 0x2");
+    set_call(&call, &names, 1);
+    node_check(node_call(n, 0, MR_OP_RESTORE, 0, call.tensors, 3), MR_WRONG_SHAPE, "flags is missing");
+    call.tensors[2].dims[1] = 64;
+    call.tensors[2].bytes = 64;
+    node_check(node_call(n, 0, MR_OP_RESTORE, 0, call.tensors, 4), MR_WRONG_SHAPE, "names are u8[1, 64]");
+    check_values(n, number_of(n, "emb"), 97);
+}
+
+/* ---- damage: nothing of it is seen, on a node with state and on an empty one ---- */
+
+static void damage(const struct node_fixture *n, uint64_t id, const char *file, off_t at)
+{
+    char path[400];
+    uint8_t byte;
+    snprintf(path, sizeof(path), "%s/ckpt-%llu/%s", n->config.checkpoint_directory, (unsigned long long)id,
+             file);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x40;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void remove_file(const struct node_fixture *n, uint64_t id, const char *file)
+{
+    char path[400];
+    snprintf(path, sizeof(path), "%s/ckpt-%llu/%s", n->config.checkpoint_directory, (unsigned long long)id,
+             file);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Checkpoint 1, and 2 to 5: the same with a table of several blocks, each damaged in its own way. */
+static void save_damaged_ones(struct node_fixture *n)
+{
+    static uint64_t many[3000];
+    struct mr_feature f = node_table("wide", 0);
+    n->config.checkpoint_keep = 10;
+    node_restart(n, 1);
+    save_and_go_on(n);
+    f.dims[0] = 512;
+    uint32_t table = node_create(n, &f);
+    for (uint32_t i = 0; i < 3000; i++) {
+        many[i] = i;
+    }
+    struct mr_tensor lookup = mr_tensor_1d(MR_U64, 3000, many);
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &lookup, 1), MR_OK, NULL);
+    for (uint64_t id = 2; id <= 5; id++) {
+        assert_int_equal(node_save(n), id);
+    }
+    damage(n, 2, "core-000.mrc", 5 * (off_t)PS_BLOCK_BYTES + 1000);
+    remove_file(n, 3, "core-000.mrc");
+    damage(n, 4, "MANIFEST", 200);
+    remove_file(n, 5, "MANIFEST");
+}
+
+static const struct {
+    uint64_t id;
+    const char *says;
+} damages[] = {{2, "core-000.mrc: block 5"}, {3, "core-000.mrc"}, {4, "MANIFEST"}, {5, "MANIFEST"}};
+
+static void check_all_refused(struct node_fixture *n, const struct names *names, uint64_t features)
+{
+    for (uint32_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
+        const struct node_reply *reply =
+            names != NULL ? restore(n, names, damages[i].id) : node_restore(n, damages[i].id);
+        assert_true(reply->status == MR_CHECKPOINT_CORRUPT || reply->status == MR_CHECKPOINT_NOT_FOUND ||
+                    reply->status == MR_IO_ERROR);
+        node_check(reply, reply->status, damages[i].says);
+        assert_int_equal(node_counter(n, 0, "ps.features"), features);
+    }
+}
+
+/* Whole and by name, also where the damage is in a table that was not asked for. */
+static void damage_is_named_and_changes_nothing(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names whole_table = {0}, small = {0};
+    uint64_t rows;
+    save_damaged_ones(n);
+    name(&whole_table, "wide", "wide_old");
+    name(&small, "side", "side_old");
+    uint32_t table = number_of(n, "emb");
+    node_feed(n, BATCH(3), table, keys, KEYS);
+    check_all_refused(n, NULL, 4);
+    check_all_refused(n, &whole_table, 4);
+    check_all_refused(n, &small, 4);
+    check_values(n, table, 97);
+    assert_int_equal(node_push_batch(n, 0, BATCH(3), table, KEYS, 1), 1); /* what was fed is still there */
+    check_values(n, table, 96);
+    assert_int_equal(find(n, "wide_old", &rows), 0);
+    /* The newest that is whole. */
+    const struct node_reply *reply = restore(n, &small, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(*(const uint64_t *)reply->tensors[0].data, 1);
+    check_values(n, number_of(n, "side_old"), 50);
+}
+
+static void damage_leaves_an_empty_node_empty(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names names = {0};
+    save_damaged_ones(n);
+    name(&names, "wide", "");
+    name(&names, "side", "");
+    snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "none");
+    node_restart(n, 1);
+    check_all_refused(n, NULL, 0);
+    check_all_refused(n, &names, 0);
+    uint64_t bytes = node_counter(n, 0, "ps.memory_bytes");
+    for (uint32_t i = 0; i < 5; i++) {
+        check_all_refused(n, NULL, 0);
+        check_all_refused(n, &names, 0);
+    }
+    assert_true(node_counter(n, 0, "ps.memory_bytes") <= bytes); /* nothing of them stays */
+    assert_int_equal(learn(n, make_table(n), BATCH(0)), 1);
+    check_values(n, 1, 99);
+}
+
+/* ---- training meanwhile ---- */
+
+/* While a core stands still in the middle of the restore, the others serve, and save nothing. */
+static void calls_go_on_meanwhile(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names names = {0};
+    struct restore_call call;
+    save_and_go_on(n);
+    uint32_t table = number_of(n, "emb");
+    name(&names, "side", "side_old");
+    set_call(&call, &names, 1);
+    fake_dp_hold(2);
+    fake_dp_wait_held(2);
+    node_begin(n, 0, MR_OP_RESTORE, 0, call.tensors, 4);
+    fake_dp_wait_posted(2, 1);
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        if (node_core_of_key(n, keys[i], 0) == 2) {
+            continue;
+        }
+        uint32_t head[4] = {table, 0};
+        float gradient[NODE_DIM] = {1};
+        struct mr_tensor push[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &keys[i]),
+                                    mr_tensor_1d(MR_U32, 0, NULL),
+                                    mr_tensor_2d(MR_F32, 1, NODE_DIM, gradient)};
+        struct node_call pushed = {0};
+        struct mr_call_options options = {.op = MR_OP_PUSH_GRAD, .deadline_us = dp_now_us() + LIMIT_US};
+        node_post(n, node_core_of_key(n, keys[i], 0), &pushed, &options, push, 4);
+        node_check(node_wait(n, &pushed), MR_OK, NULL);
+        node_call_end(&pushed);
+        done++;
+    }
+    assert_true(done > 0);
+    fake_dp_release(2);
+    node_check(node_end(n), MR_OK, NULL);
+    check_values(n, number_of(n, "side_old"), 50);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        float expected = node_core_of_key(n, keys[i], 0) == 2 ? 97 : 96;
+        assert_true(node_value(n, table, keys[i]) == expected);
+    }
+}
+
+int main(void)
+{
+#define ON_1_CORE(name)  cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
+#define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
+    const struct CMUnitTest tests[] = {
+        ON_3_CORES(comes_beside_under_another_name),
+        ON_3_CORES(comes_into_an_empty_node),
+        ON_3_CORES(is_saved_like_any_other),
+        ON_3_CORES(replaces_when_asked_to),
+        ON_1_CORE(refuses_what_is_wrong),
+        ON_1_CORE(damage_is_named_and_changes_nothing),
+        ON_1_CORE(damage_leaves_an_empty_node_empty),
+        ON_3_CORES(calls_go_on_meanwhile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

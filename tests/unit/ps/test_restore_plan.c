@@ -1,0 +1,178 @@
+/* What a restore takes, under which names and numbers, and what it refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ps/restore_plan.h"
+
+static struct ps_catalog held, node;
+static struct ps_restore_plan plan;
+static char text[PS_RESTORE_PLAN_TEXT_BYTES];
+
+static void add(struct ps_catalog *c, uint32_t id, const char *name, uint32_t dim)
+{
+    struct mr_feature f = mr_feature_table(name, dim);
+    ps_catalog_add(c, id, &f);
+}
+
+/* The checkpoint: a 1, b 2, variable v 7. The node: b 1 and x 2. */
+static int set_up(void **state)
+{
+    struct mr_feature v = mr_feature_variable("v", 0, NULL);
+    (void)state;
+    memset(&held, 0, sizeof(held));
+    memset(&node, 0, sizeof(node));
+    memset(&plan, 0xa5, sizeof(plan));
+    add(&held, 1, "a", 4);
+    add(&held, 2, "b", 4);
+    ps_catalog_add(&held, 7, &v);
+    add(&node, 1, "b", 4);
+    add(&node, 2, "x", 4);
+    text[0] = '\0';
+    return 0;
+}
+
+static struct mr_restore_pair pair(const char *name, const char *new_name)
+{
+    struct mr_restore_pair p = {0};
+    snprintf(p.name, sizeof(p.name), "%s", name);
+    snprintf(p.new_name, sizeof(p.new_name), "%s", new_name);
+    return p;
+}
+
+static enum mr_status make(const struct mr_restore_pair *pairs, uint32_t count, bool replace)
+{
+    return ps_restore_plan_make(&held, &node, pairs, count, replace, &plan, text);
+}
+
+static void check_entry(uint32_t i, const char *name, uint32_t checkpoint_id, uint32_t id,
+                        uint32_t replaced_id)
+{
+    assert_string_equal(plan.entries[i].feature.name, name);
+    assert_int_equal(plan.entries[i].checkpoint_id, checkpoint_id);
+    assert_int_equal(plan.entries[i].id, id);
+    assert_int_equal(plan.entries[i].replaced_id, replaced_id);
+}
+
+static void check_refused(const struct mr_restore_pair *pairs, uint32_t count, bool replace,
+                          enum mr_status status, const char *says)
+{
+    assert_int_equal(make(pairs, count, replace), status);
+    if (strstr(text, says) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", text, says);
+    }
+}
+
+static void all_of_it_keeps_its_numbers(void **state)
+{
+    (void)state;
+    assert_int_equal(make(NULL, 0, false), MR_OK);
+    assert_true(plan.whole);
+    assert_int_equal(plan.count, 3);
+    check_entry(0, "a", 1, 1, 0);
+    check_entry(2, "v", 7, 7, 0);
+    ps_restore_plan_apply(&plan, &node);
+    assert_int_equal(node.count, 3);
+    assert_memory_equal(node.features, held.features, 3 * sizeof(held.features[0]));
+    assert_memory_equal(node.ids, held.ids, 3 * sizeof(held.ids[0]));
+}
+
+static void named_ones_get_free_numbers(void **state)
+{
+    const struct mr_restore_pair pairs[3] = {pair("v", ""), pair("b", "b_old"), pair("a", "z/1")};
+    (void)state;
+    assert_int_equal(make(pairs, 3, false), MR_OK);
+    assert_false(plan.whole);
+    assert_int_equal(plan.count, 3);
+    check_entry(0, "v", 7, 3, 0);
+    check_entry(1, "b_old", 2, 4, 0);
+    check_entry(2, "z/1", 1, 5, 0);
+    assert_int_equal(plan.entries[1].feature.dims[0], 4);
+    ps_restore_plan_apply(&plan, &node);
+    assert_int_equal(node.count, 5);
+    assert_int_equal(node.ids[ps_catalog_find(&node, "x")], 2);
+    assert_int_equal(node.ids[ps_catalog_find(&node, "b_old")], 4);
+}
+
+static void numbers_between_others_are_used(void **state)
+{
+    const struct mr_restore_pair pairs[2] = {pair("a", ""), pair("v", "")};
+    (void)state;
+    add(&node, 4, "y", 1);
+    assert_int_equal(make(pairs, 2, false), MR_OK);
+    check_entry(0, "a", 1, 3, 0);
+    check_entry(1, "v", 7, 5, 0);
+}
+
+static void one_that_is_there_is_refused_or_replaced(void **state)
+{
+    const struct mr_restore_pair pairs[2] = {pair("a", ""), pair("b", "")}, other = pair("a", "x");
+    (void)state;
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "b is there already");
+    check_refused(&other, 1, false, MR_INVALID_ARGUMENT, "x is there already");
+    assert_int_equal(make(pairs, 2, true), MR_OK);
+    check_entry(0, "a", 1, 3, 0);
+    check_entry(1, "b", 2, 1, 1); /* under its number on the node */
+    ps_restore_plan_apply(&plan, &node);
+    assert_int_equal(node.count, 3);
+    assert_int_equal(node.ids[ps_catalog_find(&node, "b")], 1);
+    assert_int_equal(node.ids[ps_catalog_find(&node, "a")], 3);
+}
+
+static void a_table_does_not_replace_a_variable(void **state)
+{
+    const struct mr_restore_pair pairs[1] = {pair("v", "x")};
+    (void)state;
+    check_refused(pairs, 1, true, MR_INVALID_ARGUMENT, "x is a table in one");
+}
+
+static void names_are_checked(void **state)
+{
+    struct mr_restore_pair pairs[2] = {pair("a", ""), pair("c", "")};
+    (void)state;
+    check_refused(pairs, 2, false, MR_UNKNOWN_TABLE, "no table or variable named c");
+    pairs[1] = pair("a", "a2");
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "a is asked for twice");
+    pairs[1] = pair("v", "a");
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "two of the names to restore would be a");
+    pairs[1] = pair("v", "not good");
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "cannot be named not good");
+    pairs[1] = pair("", "x");
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "entry 1");
+    memset(pairs[1].name, 'n', sizeof(pairs[1].name)); /* no end */
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "entry 1");
+    pairs[1] = pair("v", "");
+    memset(pairs[1].new_name, 'n', sizeof(pairs[1].new_name));
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "entry 1");
+    held.count = 0;
+    check_refused(pairs, 1, false, MR_UNKNOWN_TABLE, "it has 0");
+}
+
+static void a_full_node_takes_no_more(void **state)
+{
+    const struct mr_restore_pair pairs[2] = {pair("a", ""), pair("v", "")};
+    char name[MR_NAME_BYTES];
+    (void)state;
+    for (uint32_t id = 3; id < MR_FEATURE_MAX; id++) {
+        snprintf(name, sizeof(name), "t%u", id);
+        add(&node, id, name, 1);
+    }
+    assert_int_equal(make(pairs, 1, false), MR_OK);
+    check_entry(0, "a", 1, MR_FEATURE_MAX, 0);
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "v: a node has at most 4096 features");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup(name, set_up)
+    const struct CMUnitTest tests[] = {
+        TEST(all_of_it_keeps_its_numbers),         TEST(named_ones_get_free_numbers),
+        TEST(numbers_between_others_are_used),     TEST(one_that_is_there_is_refused_or_replaced),
+        TEST(a_table_does_not_replace_a_variable), TEST(names_are_checked),
+        TEST(a_full_node_takes_no_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

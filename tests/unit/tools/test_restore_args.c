@@ -1,0 +1,76 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "tools/restore_args.h"
+
+#define LONGEST "abcdefghijklmnopqrstuvwxyz0123456789_abcdefghijklmnopqrstuvwxyz" /* 63 bytes */
+
+static struct mr_restore_name name;
+static char buffer[2 * MR_NAME_BYTES], error[256];
+
+static bool parse(const char *text)
+{
+    error[0] = '\0';
+    return tool_restore_name_parse(text, buffer, sizeof buffer, &name, error, sizeof error);
+}
+
+static void expect(const char *text, const char *old, const char *new)
+{
+    if (!parse(text))
+        fail_msg("%s: %s", text, error);
+    assert_string_equal(name.name, old);
+    if (new == NULL)
+        assert_null(name.new_name);
+    else
+        assert_string_equal(name.new_name, new);
+}
+
+static void expect_refused(const char *text, const char *says)
+{
+    assert_false(parse(text));
+    if (strstr(error, says) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error, says);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    expect("user", "user", NULL);
+    expect("user:old", "user", "old");
+    expect("user=old", "user", "old");
+    expect("a/b.c-d_1:x", "a/b.c-d_1", "x");
+    expect(LONGEST ":" LONGEST, LONGEST, LONGEST);
+}
+
+static void test_colons_in_names(void **state)
+{
+    (void)state;
+    expect("ad:user=ad:old", "ad:user", "ad:old");
+    expect("user=ad:old", "user", "ad:old");
+    expect("user:ad:old", "user", "ad:old");
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    expect_refused("", "NAME:NEW");
+    expect_refused(":new", ":new: expected NAME");
+    expect_refused("user:", "user:: expected NAME");
+    expect_refused("user=", "1 to 63 bytes");
+    expect_refused(LONGEST "x", "1 to 63 bytes");
+    expect_refused("user:" LONGEST "x", "1 to 63 bytes");
+    expect_refused(LONGEST LONGEST LONGEST, "at most 63 bytes");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_colons_in_names),
+        cmocka_unit_test(test_mistakes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

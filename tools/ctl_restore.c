@@ -1,0 +1,97 @@
+/* millrace ctl restore. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "tools/connection.h"
+#include "tools/ctl.h"
+#include "tools/options.h"
+#include "tools/restore_args.h"
+
+#define RESTORE_MS_DEFAULT 600000u /* a restore ends when it is done, which may take minutes */
+#define TABLES_MAX         256u    /* on a command line */
+#define ERROR_BYTES        512
+
+static const char command[] = "ctl restore";
+
+struct restore_args {
+    const char *directory;
+    uint64_t id;
+    struct tool_list tables;
+    bool replace;
+    struct mr_restore_name names[TABLES_MAX];
+    char buffers[TABLES_MAX][2 * MR_NAME_BYTES];
+};
+
+static int read_tables(struct restore_args *args)
+{
+    char error[ERROR_BYTES];
+    for (uint32_t i = 0; i < args->tables.count; i++)
+        if (!tool_restore_name_parse(args->tables.items[i], args->buffers[i], sizeof args->buffers[i],
+                                     &args->names[i], error, sizeof error)) {
+            (void)tool_fail(command, "%s", error);
+            return TOOL_EXIT_USAGE;
+        }
+    if (args->replace && args->tables.count == 0) {
+        (void)tool_fail(command, "--replace is for --table: without one, everything is replaced");
+        return TOOL_EXIT_USAGE;
+    }
+    return 0;
+}
+
+static int restore(const struct tool_connection *c, const struct restore_args *args)
+{
+    struct mr_client *client;
+    uint64_t restored = 0;
+    const struct mr_options call = {.deadline_ms = c->deadline_ms ? c->deadline_ms : RESTORE_MS_DEFAULT};
+    const uint32_t count = args->tables.count;
+    int exit_code = tool_connect(command, c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = count == 0 ? mr_restore(client, &call, args->directory, args->id, &restored)
+                                       : mr_restore_named(client, &call, args->directory, args->id,
+                                                          args->names, count, args->replace, &restored);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(command, status);
+    else if (c->json)
+        exit_code = tool_print_json(
+            command, json_pack("{s:I, s:I}", "id", (json_int_t)restored, "tables", (json_int_t)count));
+    else if (count == 0)
+        (void)printf("restored checkpoint %" PRIu64 "\n", restored);
+    else
+        (void)printf("restored %" PRIu32 " of checkpoint %" PRIu64 "\n", count, restored);
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+int tool_ctl_restore(int argc, char **argv)
+{
+    static const char *items[TABLES_MAX];
+    static struct restore_args args;
+    struct tool_connection c = {0};
+    args.tables = (struct tool_list){.items = items, .items_max = TABLES_MAX};
+    const struct tool_option options[] = {
+        {"directory", TOOL_STRING, &args.directory, "DIR",
+         "on the server's machine; default: as configured there"},
+        {"id", TOOL_U64, &args.id, "N", "default: the newest that verifies"},
+        {"table", TOOL_LIST, &args.tables, "NAME[:NEW]",
+         "only this table or variable, under its name or a new one; may be given again"},
+        {"replace", TOOL_FLAG, &args.replace, NULL, "with --table: in place of what has that name already"},
+        TOOL_CONNECTION_OPTIONS(&c),
+    };
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "[options]",
+        .summary = "Replaces all tables and variables by those of a checkpoint, or with --table puts single "
+                   "ones of them\n"
+                   "beside what the server holds. Returns when that is done; if it fails, all is as before.\n"
+                   "For names that hold colons themselves write NAME=NEW.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    uint32_t word_count;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
+        return exit_code;
+    exit_code = read_tables(&args);
+    return exit_code != 0 ? exit_code : restore(&c, &args);
+}
