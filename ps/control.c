@@ -245,7 +245,7 @@ void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status,
     ps_node_each_core(c->node, set_gate, &order);
     c->gate = order.gate;
     if (order.gate == PS_GATE_OPEN) {
-        atomic_store(&c->node->state, MR_NODE_SERVING);
+        atomic_store(&c->node->state, c->node->is_read_only ? MR_NODE_READ_ONLY : MR_NODE_SERVING);
     }
 }
 

@@ -78,6 +78,11 @@ static bool create_all(struct ps_control *c, struct ps_command *command, uint32_
         if (known < c->catalog.count) {
             continue;
         }
+        if (c->node->is_read_only) {
+            ps_command_fail(command, MR_FROZEN, "the node serves %s read only, which holds no %.63s",
+                            c->node->serves, command->features[i].name);
+            return false;
+        }
         if (ids[i] == 0) {
             ps_command_fail(command, MR_INVALID_ARGUMENT, "a node has at most %u features", MR_FEATURE_MAX);
         }

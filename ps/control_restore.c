@@ -56,6 +56,7 @@ static void keep_on_core(struct ps_core *core, void *arg)
 {
     (void)arg;
     ps_batch_cache_clear(core->batches);
+    ps_save_marks_lost(core); /* whoever knows of which checkpoint it is may know better */
     ps_staged_end(core);
 }
 
@@ -79,6 +80,7 @@ static void move_on_core(struct ps_core *core, void *arg)
     if (replaces) {
         ps_batch_cache_clear(core->batches);
     }
+    ps_save_marks_lost(core); /* what came is not marked */
     ps_staged_end(core);
 }
 

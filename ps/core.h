@@ -62,6 +62,7 @@
     X(batch_bytes, "bytes of them")                                                                          \
     X(memory_bytes, "bytes of memory held for tables, variables and batches")                                \
     X(features, "tables and variables on this core")                                                         \
+    X(read_only, "1 on a node that serves a checkpoint read only")                                           \
     X(last_step, "highest training step pushed")                                                             \
     X(step, "training step that calls have come to, wild ones left out")
 

@@ -13,6 +13,7 @@
 
 static const char usage[] =
     "usage: millraced --config FILE [--set SECTION.KEY=VALUE]... [--restore latest|ID|none]\n"
+    "       millraced --config FILE [--set SECTION.KEY=VALUE]... --serve PATH\n"
     "       millraced --check-config FILE [--set SECTION.KEY=VALUE]...\n"
     "       millraced --print-config\n"
     "\n"
@@ -21,6 +22,8 @@ static const char usage[] =
     "  --config FILE        serve with this configuration\n"
     "  --set S.KEY=VALUE    one key, in place of the file's\n"
     "  --restore WHAT       what to load at start, in place of checkpoint.restore\n"
+    "  --serve PATH         serve a checkpoint (DIR/ckpt-7), or the newest of DIR, read only: nothing is\n"
+    "                       learnt or saved\n"
     "  --check-config FILE  say whether a configuration is good, and stop\n"
     "  --print-config       print every key with its help and default, and stop\n"
     "  --version            print the version, and stop\n"
@@ -32,7 +35,7 @@ static const char usage[] =
 struct arguments {
     const char *config_path;
     bool check_only;
-    const char *restore;
+    const char *restore, *serve;
     const char *sets[SETS_MAX];
     uint32_t set_count;
 };
@@ -41,6 +44,7 @@ enum {
     OPTION_CONFIG = 256,
     OPTION_SET,
     OPTION_RESTORE,
+    OPTION_SERVE,
     OPTION_CHECK,
     OPTION_PRINT,
     OPTION_VERSION,
@@ -51,6 +55,7 @@ static const struct option options[] = {
     {"config", required_argument, NULL, OPTION_CONFIG},
     {"set", required_argument, NULL, OPTION_SET},
     {"restore", required_argument, NULL, OPTION_RESTORE},
+    {"serve", required_argument, NULL, OPTION_SERVE},
     {"check-config", required_argument, NULL, OPTION_CHECK},
     {"print-config", no_argument, NULL, OPTION_PRINT},
     {"version", no_argument, NULL, OPTION_VERSION},
@@ -87,6 +92,12 @@ static void read_option(int option, struct arguments *arguments)
         }
         arguments->restore = optarg;
         return;
+    case OPTION_SERVE:
+        if (optarg[0] == '\0' || strlen(optarg) >= sizeof(((struct ps_config *)NULL)->checkpoint_serve)) {
+            refuse_usage("--serve: the path of a checkpoint, DIR/ckpt-7, or of a directory of them");
+        }
+        arguments->serve = optarg;
+        return;
     case OPTION_PRINT:
         ps_config_print(stdout);
         exit(EXIT_SUCCESS);
@@ -114,6 +125,9 @@ static void read_arguments(int argc, char **argv, struct arguments *arguments)
     if (arguments->config_path == NULL) {
         refuse_usage("--config FILE is missing");
     }
+    if (arguments->serve != NULL && arguments->restore != NULL) {
+        refuse_usage("--restore and --serve: one of them, please");
+    }
 }
 
 static enum mr_status read_config(const struct arguments *arguments, struct ps_config *config, char *error)
@@ -125,6 +139,9 @@ static enum mr_status read_config(const struct arguments *arguments, struct ps_c
     }
     if (status == MR_OK && arguments->restore != NULL) {
         snprintf(config->checkpoint_restore, sizeof(config->checkpoint_restore), "%s", arguments->restore);
+    }
+    if (status == MR_OK && arguments->serve != NULL) {
+        snprintf(config->checkpoint_serve, sizeof(config->checkpoint_serve), "%s", arguments->serve);
     }
     if (status == MR_OK) {
         status = ps_config_check(config, error);

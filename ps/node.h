@@ -4,6 +4,7 @@
 #define PS_NODE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/mr_feature.h"
@@ -13,6 +14,8 @@
 struct ps_core;
 struct ps_control;
 struct ps_prefault;
+
+#define PS_SERVES_BYTES 256
 
 struct ps_node {
     const struct ps_config *config;
@@ -25,6 +28,8 @@ struct ps_node {
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
     struct ps_control *control;
     struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
+    bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
+    char serves[PS_SERVES_BYTES]; /* then: which */
     _Atomic uint32_t state;       /* enum mr_node_state; written by the control thread */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
     _Atomic uint32_t restores; /* restores by call since the start; written by the control thread */

@@ -123,6 +123,8 @@ bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
 bool ps_check_step(const struct ps_op *op, bool changes);
 /* A checkpoint under way does not stand against a change of the variable. */
 bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);
+/* The node does not serve a checkpoint read only. */
+bool ps_check_writable(const struct ps_op *op);
 /* The node is not frozen against updates. */
 bool ps_check_not_frozen(const struct ps_op *op);
 

@@ -108,6 +108,9 @@ static bool check_feed(const struct ps_op *op, struct feed *feed)
         }
         feed->table_count++;
     } while (at < op->tensor_count);
+    if (!feed->read_only && !ps_check_writable(op)) {
+        return false;
+    }
     feed->insert = op->core->freeze == MR_FREEZE_OFF && !feed->read_only;
     return true;
 }

@@ -269,9 +269,17 @@ bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable
     return false;
 }
 
+bool ps_check_writable(const struct ps_op *op)
+{
+    const struct ps_node *node = op->core->node;
+    return !node->is_read_only ||
+           ps_refuse(op, MR_FROZEN, "the node serves %s read only (checkpoint.serve)", node->serves);
+}
+
 bool ps_check_not_frozen(const struct ps_op *op)
 {
-    return op->core->freeze != MR_FREEZE_ALL || ps_refuse(op, MR_FROZEN, "the node is frozen (level all)");
+    return op->core->freeze != MR_FREEZE_ALL ||
+           (ps_check_writable(op) && ps_refuse(op, MR_FROZEN, "the node is frozen (level all)"));
 }
 
 void ps_tell_now(const struct ps_op *op, struct ps_table *table)

@@ -40,8 +40,10 @@ static bool read_freeze(const struct ps_op *op, struct ps_command *command)
         return false;
     }
     command->freeze = ps_tensor_u32(&op->tensors[0], 0);
-    return command->freeze <= MR_FREEZE_ALL ||
-           ps_refuse(op, MR_INVALID_ARGUMENT, "freeze level %u: 0 off, 1 admit, 2 all", command->freeze);
+    if (command->freeze > MR_FREEZE_ALL) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "freeze level %u: 0 off, 1 admit, 2 all", command->freeze);
+    }
+    return command->freeze == MR_FREEZE_ALL || ps_check_writable(op);
 }
 
 static bool read_directory(const struct ps_op *op, struct ps_command *command)
@@ -134,6 +136,9 @@ static bool read_command(const struct ps_op *op, struct ps_command *command)
         return read_freeze(op, command);
     case MR_OP_SAVE:
     case MR_OP_RESTORE:
+        if (!ps_check_writable(op)) {
+            return false;
+        }
         if (state == MR_NODE_RESTORING && op->core->gate != PS_GATE_BROKEN) {
             return ps_refuse(op, MR_CHECKPOINT_RUNNING, "a restore is running");
         }

@@ -15,12 +15,14 @@
 #include "ps/log.h"
 #include "ps/ops.h"
 #include "ps/prefault.h"
+#include "ps/serve.h"
 
 #define MIB (UINT64_C(1) << 20)
 
 struct ps_server {
     struct ps_node node;
-    bool started; /* dp_start succeeded */
+    struct ps_config serving; /* the configuration of a node that serves a checkpoint read only */
+    bool started;             /* dp_start succeeded */
 };
 
 /* ---- configuration ---- */
@@ -251,6 +253,12 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         return status;
     }
     struct ps_node *node = &server->node;
+    bool is_serving = config->checkpoint_serve[0] != '\0';
+    if (is_serving) {
+        server->serving = *config;
+        ps_serve_config(&server->serving);
+        config = &server->serving;
+    }
     node->config = config;
     atomic_store(&node->state, MR_NODE_RESTORING);
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
@@ -265,7 +273,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     }
     status = open_data_plane(server, error);
     if (status == MR_OK) {
-        status = restore_at_start(server, error);
+        status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
     }
     if (status != MR_OK) {
         goto fail;

@@ -343,7 +343,7 @@ MR_API enum mr_status mr_checkpoint_info(struct mr_client *client, const struct 
 
 struct mr_core_state {
     uint32_t core;
-    uint32_t state; /* 1 serving, 2 saving, 3 restoring, 4 stopping */
+    uint32_t state; /* 1 serving, 2 saving, 3 restoring, 4 stopping, 5 serving a checkpoint read only */
     uint32_t incarnation;
     uint64_t uptime_us;
     double busy_share; /* 0..1, of the last second */

@@ -134,7 +134,13 @@ struct mr_push_head {
 };
 #define MR_PUSH_HEAD_WORDS 4u /* of u32 */
 
-enum mr_node_state { MR_NODE_SERVING = 1, MR_NODE_SAVING = 2, MR_NODE_RESTORING = 3, MR_NODE_STOPPING = 4 };
+enum mr_node_state {
+    MR_NODE_SERVING = 1,
+    MR_NODE_SAVING = 2,
+    MR_NODE_RESTORING = 3,
+    MR_NODE_STOPPING = 4,
+    MR_NODE_READ_ONLY = 5, /* serves a checkpoint, and takes no updates */
+};
 
 /* batch id = stream (high 16 bits) | sequence number (low 48 bits, from 0). A stream is one pass plan of one hub. */
 #define MR_BATCH_SEQUENCE_BITS 48

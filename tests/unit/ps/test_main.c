@@ -52,6 +52,8 @@ static void mistakes_are_one_line_and_exit_2(void **state)
         {"--config /nonexistent.conf", "/nonexistent.conf: No such file"},
         {"--check-config /nonexistent.conf", "/nonexistent.conf: No such file"},
         {"--config " DEMO_CONF " --restore newest", "latest, none, or the number"},
+        {"--config " DEMO_CONF " --serve ''", "--serve: the path of a checkpoint"},
+        {"--config " DEMO_CONF " --serve /x --restore none", "one of them"},
         {"--config " DEMO_CONF " --set cores.count=0", "from 1 to 64"},
         {"--config " DEMO_CONF " --set cores.cuont=1", "did you mean count"},
         {"--check-config " MILLRACED_CONF, "port.device is not set"},
