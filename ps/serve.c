@@ -36,6 +36,8 @@ void ps_serve_config(struct ps_config *config)
 {
     config->checkpoint_directory[0] = '\0';
     config->checkpoint_deltas = 0;
+    config->checkpoint_every_steps = 0;
+    config->checkpoint_every_s = 0;
     config->checkpoint_save_on_stop = false;
 }
 
