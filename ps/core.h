@@ -96,6 +96,7 @@ struct ps_feature {
 };
 
 struct ps_core {
+    struct ps_long_calls long_calls; /* first: it is aligned to 64 bytes */
     struct ps_node *node;
     struct dp_core *dp_core;
     struct mr_endpoint *ep;
@@ -104,7 +105,6 @@ struct ps_core {
     struct ps_arena *arena;       /* tables and variables */
     struct ps_arena *batch_arena; /* batches and the record: full tables must not stop training */
     struct ps_arena *gone_arena;  /* keys of rows that went, for deltas; NULL: there are to be none */
-    bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
     struct ps_feature *features[MR_FEATURE_MAX + 1]; /* by id, from 1 */
     struct ps_batch_cache *batches;
     struct ps_learnt *learnt;
@@ -114,20 +114,20 @@ struct ps_core {
     uint32_t freeze;          /* enum mr_freeze */
     enum ps_gate gate;
     enum mr_status gate_status;
+    bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
     struct ps_staged *staged; /* of the restore under way; NULL: none */
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;          /* of the clock, for other threads */
-    _Atomic uint32_t clients_held;  /* noted by the gate */
-    struct ps_long_calls long_calls;
-    struct ps_command *answers; /* core 0: answers of the control thread that wait for memory */
+    struct ps_command *answers;     /* core 0: answers of the control thread that wait for memory */
     uint64_t next_gauge_us;
-    uint64_t clock_offset_us; /* from the monotonic clock to the time since 2020 */
-    uint32_t now_s;           /* since 2020, as of the last look: what rows are stamped with */
-    uint32_t upkeep_id;       /* feature that upkeep looked at last */
-    uint32_t upkeep_turns;    /* turns since there was time for it */
+    uint64_t clock_offset_us;      /* from the monotonic clock to the time since 2020 */
+    uint32_t now_s;                /* since 2020, as of the last look: what rows are stamped with */
+    uint32_t upkeep_id;            /* feature that upkeep looked at last */
+    uint32_t upkeep_turns;         /* turns since there was time for it */
+    _Atomic uint32_t clients_held; /* noted by the gate */
     struct ps_core_counters counters;
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
 };

@@ -14,7 +14,7 @@ static enum mr_status check_names(const struct mr_restore_pair *names, uint32_t 
     const struct mr_restore_pair *pair = &names[index];
     if (!is_ended(pair->name) || !is_ended(pair->new_name) || pair->name[0] == '\0') {
         snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES,
-                 "entry %u of the names to restore is not two names of up to %u bytes", index,
+                 "entry %u of the names to restore is not two names of up to %d bytes", index,
                  MR_NAME_BYTES - 1);
         return MR_INVALID_ARGUMENT;
     }
@@ -64,7 +64,7 @@ static enum mr_status name_entry(const struct ps_catalog *held, const struct mr_
         memcpy(out->feature.name, pair->new_name, strlen(pair->new_name));
         if (mr_feature_check(&out->feature) != NULL) {
             snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES,
-                     "%s cannot be named %s: names have 1 to %u of the characters A-Z a-z 0-9 _ . / : -",
+                     "%s cannot be named %s: names have 1 to %d of the characters A-Z a-z 0-9 _ . / : -",
                      pair->name, pair->new_name, MR_NAME_BYTES - 1);
             return MR_INVALID_ARGUMENT;
         }
@@ -98,7 +98,7 @@ static enum mr_status place_entry(const struct ps_restore_plan *plan, const stru
     entry->replaced_id = at < node->count ? node->ids[at] : 0;
     entry->id = at < node->count ? node->ids[at] : free_id(node, *next_id);
     if (entry->id == 0) {
-        snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES, "%s: a node has at most %u features", name,
+        snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES, "%s: a node has at most %d features", name,
                  MR_FEATURE_MAX);
         return MR_INVALID_ARGUMENT;
     }

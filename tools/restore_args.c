@@ -8,7 +8,7 @@ bool tool_restore_name_parse(const char *text, char *buffer, size_t buffer_bytes
 {
     const size_t bytes = strlen(text);
     if (bytes >= buffer_bytes) {
-        (void)snprintf(error, error_bytes, "--table %.20s...: names have at most %u bytes", text,
+        (void)snprintf(error, error_bytes, "--table %.20s...: names have at most %d bytes", text,
                        MR_NAME_BYTES - 1);
         return false;
     }
@@ -24,7 +24,7 @@ bool tool_restore_name_parse(const char *text, char *buffer, size_t buffer_bytes
         const size_t length = strlen(names[i]);
         if (length > 0 && length < MR_NAME_BYTES)
             continue;
-        (void)snprintf(error, error_bytes, "--table %s: expected NAME or NAME:NEW, names of 1 to %u bytes",
+        (void)snprintf(error, error_bytes, "--table %s: expected NAME or NAME:NEW, names of 1 to %d bytes",
                        text, MR_NAME_BYTES - 1);
         return false;
     }
