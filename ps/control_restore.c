@@ -7,8 +7,6 @@
 #include "ps/restore.h"
 #include "ps/restore_plan.h"
 
-#define IDS_MAX 4096u /* looked at when searching for the newest that is whole */
-
 /* One restore, and the checkpoint that is being tried. */
 struct attempt {
     struct ps_control *c;
@@ -275,28 +273,24 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     return status;
 }
 
-/* The newest that is whole. Only one that is damaged is passed over, as in ps_reader_open(). */
+static enum mr_status try_one(void *arg, uint64_t id, bool *is_damaged, char *text)
+{
+    struct attempt *a = arg;
+    enum mr_status status = restore_one(a, id);
+    *is_damaged = a->is_damaged;
+    snprintf(text, PS_RESTORE_TEXT_BYTES, "%s", a->text);
+    return status;
+}
+
 static enum mr_status restore_newest(struct attempt *a)
 {
-    uint64_t ids[IDS_MAX];
-    struct ps_reader *reader;
-    uint32_t count = ps_checkpoint_list(a->directory, ids, IDS_MAX);
-    char passed_over[PS_CONTROL_TEXT_BYTES] = "";
-    enum mr_status status = MR_CHECKPOINT_NOT_FOUND;
-    a->is_damaged = true;
-    if (count == 0) { /* says why */
-        return ps_reader_open(a->directory, 0, &reader, a->text);
-    }
-    for (uint32_t i = 0; i < count && i < IDS_MAX && status != MR_OK && a->is_damaged; i++) {
-        status = restore_one(a, ids[i]);
-        if (status != MR_OK && passed_over[0] == '\0') {
-            memcpy(passed_over, a->text, sizeof(passed_over));
-        }
-    }
-    if (status == MR_OK && passed_over[0] != '\0') {
-        ps_log("restore: %s", passed_over);
+    char text[PS_RESTORE_TEXT_BYTES];
+    a->is_damaged = true; /* if there is none to try */
+    enum mr_status status = ps_checkpoint_newest(NULL, a->directory, try_one, a, text);
+    if (status == MR_OK && text[0] != '\0') {
+        ps_log("restore: %s", text);
     } else if (status != MR_OK && a->is_damaged) {
-        memcpy(a->text, passed_over, sizeof(passed_over));
+        snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s", text);
     }
     return status;
 }
