@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
+#include "dataplane/wire/bag.h"
 #include "dataplane/wire/rows.h"
 #include "ps/ops.h"
 
@@ -40,9 +41,8 @@ static struct ps_batch_part shape_of(const struct feed *feed, uint32_t index)
 /* Each core reduces what it has of a bag: where there are several, an average takes divisors. */
 static bool check_divisors(const struct ps_op *op, const struct ps_key_list *list)
 {
-    uint32_t pooling = list->table->feature.pooling;
     return op->core->node->core_count == 1 || list->divisors != NULL ||
-           (pooling != MR_POOL_MEAN && pooling != MR_POOL_SQRTN) ||
+           !mr_pooling_averages(list->table->feature.pooling) ||
            ps_refuse(op, MR_INVALID_ARGUMENT,
                      "table %s averages, and this node has %u cores: its bags need divisors",
                      list->table->feature.name, op->core->node->core_count);

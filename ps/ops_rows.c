@@ -1,11 +1,7 @@
 /* Rows and bags in requests: of which type rows come and go, and what else comes with bags. */
+#include "dataplane/wire/bag.h"
 #include "dataplane/wire/rows.h"
 #include "ps/ops.h"
-
-static bool averages(const struct ps_feature *f)
-{
-    return f->feature.pooling == MR_POOL_MEAN || f->feature.pooling == MR_POOL_SQRTN;
-}
 
 bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list)
 {
@@ -25,7 +21,7 @@ bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, 
         list->weights = op->tensors[(*at)++].data;
     }
     if ((flags & MR_BAG_DIVISORS) != 0) {
-        if (!averages(list->table)) {
+        if (!mr_pooling_averages(list->table->feature.pooling)) {
             return ps_refuse(op, MR_INVALID_ARGUMENT, "table %s pools by sum: it takes no divisors", name);
         }
         if (!ps_check_vector(op, *at, MR_F32, list->bag_count, "divisors")) {

@@ -134,11 +134,6 @@ static inline float *ps_table_row_state(const struct ps_table *t, void *row)
     return (float *)(void *)((uint8_t *)row + t->layout.state_offset);
 }
 
-static inline bool ps_table_averages(const struct ps_table *t)
-{
-    return t->feature.pooling == MR_POOL_MEAN || t->feature.pooling == MR_POOL_SQRTN;
-}
-
 /* By what bag `bag` of a call, and so the gradient of each of its rows, is divided. weights, divisors: the call's, or NULL. */
 static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *offsets, const float *weights,
                                    const float *divisors, uint32_t bag)

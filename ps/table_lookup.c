@@ -142,7 +142,7 @@ static inline void add_run(struct ps_table *t, const struct ps_table_lookup *l, 
 static inline void divide_bag(const struct ps_table *t, const struct ps_table_lookup *l, uint32_t bag,
                               float *sum)
 {
-    if (ps_table_averages(t))
+    if (mr_pooling_averages(t->feature.pooling))
         t->kernels->divide(sum, sum, ps_bag_divisor(t, l->offsets, l->weights, l->divisors, bag), t->dim);
 }
 

@@ -162,8 +162,8 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         if (p->key_count == 0)
             return true;
         p->learning_rate = ps_optimizer_learning_rate(&t->optimizer, p->step, p->learning_rate);
-        p->derives =
-            ps_push_is_narrow(p) || p->weights != NULL || (p->offsets != NULL && ps_table_averages(t));
+        p->derives = ps_push_is_narrow(p) || p->weights != NULL ||
+                     (p->offsets != NULL && mr_pooling_averages(t->feature.pooling));
         push_layout(p, t);
         stage_begin(p, p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS ? PUSH_SEE
                                                                                           : PUSH_CLEAR);

@@ -1,6 +1,7 @@
 /* Batches: feed, lookup and gradients by batch id, and what the node has learnt. */
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/bag.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/rows_answer.h"
 #include "trainer_client/shard.h"
@@ -130,7 +131,7 @@ static enum mr_status split_tables(struct mr_client *client, const struct mr_opt
         if (status != MR_OK)
             return status;
         tables[t].pooling = table.pooling;
-        tables[t].averages = mrc_pools_by_average(table.pooling);
+        tables[t].averages = mr_pooling_averages(table.pooling);
         if (!mrc_shard_keys(&tables[t].shard, partition_core, table.seed, k->keys, key_count, false))
             return mrc_error(MR_NO_MEMORY, "mr_feed_sample: no memory to split %u keys", key_count);
     }

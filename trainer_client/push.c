@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/bag.h"
 #include "dataplane/wire/op.h"
 #include "trainer_client/shard.h"
 
@@ -108,7 +109,7 @@ static struct mrc_push *new_share(const struct mrc_push *push, const struct mr_f
 {
     struct parts p = parts_of(push);
 
-    if (push->tensors[2].dims[0] > 0 && mrc_pools_by_average(table->pooling))
+    if (push->tensors[2].dims[0] > 0 && mr_pooling_averages(table->pooling))
         p.head.flags |= MR_BAG_DIVISORS;
     p.keys = shard->keys[core];
     p.bags = shard->bags[core];

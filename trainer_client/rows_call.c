@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/bag.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/rows_again.h"
 #include "trainer_client/rows_answer.h"
@@ -330,7 +331,7 @@ static enum mr_status run_once(struct mrc_rows_call *c, struct mr_reply **reply)
         return run_whole(c, core, reply);
     }
     c->pooling = table.pooling;
-    c->averages = c->offsets != NULL && mrc_pools_by_average(table.pooling);
+    c->averages = c->offsets != NULL && mr_pooling_averages(table.pooling);
     return run_split(c, &shard, part_count, reply);
 }
 

@@ -9,12 +9,6 @@
 #include "dataplane/wire/packet.h"
 #include "trainer_client/rows.h"
 
-/* A bag is divided by something. */
-static inline bool mrc_pools_by_average(uint32_t pooling)
-{
-    return pooling == MR_POOL_MEAN || pooling == MR_POOL_SQRTN;
-}
-
 struct mrc_shard {
     uint32_t key_count;
     uint32_t keys[MR_CORE_MAX]; /* how many each core owns */

@@ -13,11 +13,17 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 
+/* Bags are divided by something, which depends on their keys. */
+static inline bool mr_pooling_averages(uint32_t pooling)
+{
+    return pooling == MR_POOL_MEAN || pooling == MR_POOL_SQRTN;
+}
+
 /* Of a bag with these weights, or of `count` keys where they are NULL; 1 for no keys. Added up in f64, in order: a product of
  * two f32 is exact there, so the result does not depend on how the compiler fuses. */
 static inline float mr_bag_divisor(uint32_t pooling, const float *weights, uint32_t count)
 {
-    if ((pooling != MR_POOL_MEAN && pooling != MR_POOL_SQRTN) || count == 0)
+    if (!mr_pooling_averages(pooling) || count == 0)
         return 1.0f;
     bool is_mean = pooling == MR_POOL_MEAN;
     if (weights == NULL)
