@@ -1,5 +1,6 @@
 #include "tools/connection.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client)
@@ -32,4 +33,15 @@ int tool_call_failed(const char *command, enum mr_status status)
 {
     const char *where = mr_last_error();
     return tool_fail(command, "%s", where[0] ? where : mr_status_text(status));
+}
+
+int tool_pick_cores(const char *command, const struct mr_client *client, uint32_t core, uint32_t *first,
+                    uint32_t *end)
+{
+    const uint32_t count = mr_client_core_count(client);
+    if (core != TOOL_ALL_CORES && core >= count)
+        return tool_fail(command, "the server has %" PRIu32 " cores, so --core must be below that", count);
+    *first = core == TOOL_ALL_CORES ? 0 : core;
+    *end = core == TOOL_ALL_CORES ? count : core + 1;
+    return 0;
 }

@@ -33,6 +33,11 @@ int tool_connect(const char *command, const struct tool_connection *c, struct mr
  * to do but to return *exit_code. */
 bool tool_parse_and_connect(const struct tool_usage *usage, int argc, char **argv,
                             const struct tool_connection *c, struct mr_client **client, int *exit_code);
+/* The cores that `--core` names, first .. end - 1: `core`, or all of them for TOOL_ALL_CORES. 0, or the exit code after one line when the
+ * server has no such core. */
+#define TOOL_ALL_CORES UINT32_MAX
+int tool_pick_cores(const char *command, const struct mr_client *client, uint32_t core, uint32_t *first,
+                    uint32_t *end);
 /* Prints one line about a failed call and returns the exit code. */
 int tool_call_failed(const char *command, enum mr_status status);
 

@@ -165,7 +165,7 @@ int tool_ctl_memory(int argc, char **argv)
 {
     static const char command[] = "ctl memory";
     struct tool_connection c = {0};
-    uint32_t core = UINT32_MAX;
+    uint32_t core = TOOL_ALL_CORES;
     const struct tool_option options[] = {
         {"core", TOOL_U32, &core, "N", "only this core; default: the sum of all"},
         TOOL_CONNECTION_OPTIONS(&c),
@@ -183,13 +183,10 @@ int tool_ctl_memory(int argc, char **argv)
     int exit_code;
     if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
         return exit_code;
-    const uint32_t count = mr_client_core_count(client);
-    if (core != UINT32_MAX && core >= count)
-        exit_code =
-            tool_fail(command, "the server has %" PRIu32 " cores, so --core must be below that", count);
-    else
-        exit_code = print_memory(command, &c, client, core == UINT32_MAX ? 0 : core,
-                                 core == UINT32_MAX ? count : core + 1);
+    uint32_t first, end;
+    exit_code = tool_pick_cores(command, client, core, &first, &end);
+    if (exit_code == 0)
+        exit_code = print_memory(command, &c, client, first, end);
     mr_client_destroy(client);
     return exit_code;
 }
