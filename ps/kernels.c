@@ -1,5 +1,6 @@
 #include "ps/kernels.h"
 
+#include "dataplane/wire/vector.h"
 #include "ps/kernels_internal.h"
 
 INLINE void copy_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)
@@ -135,18 +136,15 @@ KERNELS(avx512, PS_TARGET_AVX512)
 
 const struct ps_kernels *ps_kernels_at(uint32_t index)
 {
-    const struct ps_kernels *runs[3];
-    uint32_t count = 0;
+    static const struct ps_kernels *const sets[MR_VECTOR_SETS] = {
+        [MR_VECTOR_BASELINE] = &baseline,
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        runs[count++] = &avx512;
-    /* All processors with avx2 have f16c, which not every compiler can ask for. */
-    if (__builtin_cpu_supports("avx2"))
-        runs[count++] = &avx2;
+        [MR_VECTOR_AVX2] = &avx2,
+        [MR_VECTOR_AVX512] = &avx512,
 #endif
-    runs[count++] = &baseline;
-    return index < count ? runs[index] : NULL;
+    };
+    uint32_t widest = mr_vector_widest();
+    return index <= widest ? sets[widest - index] : NULL;
 }
 
 static const struct ps_kernels *forced;

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
+#include "dataplane/wire/vector.h"
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -199,18 +200,15 @@ CONVERTERS(avx512, AVX512)
 
 const struct mr_converters *mr_converters_at(uint32_t index)
 {
-    const struct mr_converters *runs[3];
-    uint32_t count = 0;
+    static const struct mr_converters *const sets[MR_VECTOR_SETS] = {
+        [MR_VECTOR_BASELINE] = &baseline,
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        runs[count++] = &avx512;
-    /* All processors with avx2 have f16c, which not every compiler can ask for. */
-    if (__builtin_cpu_supports("avx2"))
-        runs[count++] = &avx2;
+        [MR_VECTOR_AVX2] = &avx2,
+        [MR_VECTOR_AVX512] = &avx512,
 #endif
-    runs[count++] = &baseline;
-    return index < count ? runs[index] : NULL;
+    };
+    uint32_t widest = mr_vector_widest();
+    return index <= widest ? sets[widest - index] : NULL;
 }
 
 const struct mr_converters *mr_converters_best(void)
