@@ -147,12 +147,13 @@ static void comes_into_an_empty_node(void **state)
     assert_int_equal(learn(n, make_table(n), BATCH(0)), 2); /* no record of batches came along */
 }
 
-/* A save behind it, of both, is whole. */
-static void is_saved_like_any_other(void **state)
+/* A save behind it holds both, also where saves are deltas: what came is in no checkpoint before. */
+static void check_saved(struct node_fixture *n, uint64_t deltas)
 {
-    struct node_fixture *n = *state;
     struct names names = {0};
     uint64_t rows;
+    n->config.checkpoint_deltas = deltas;
+    node_restart(n, n->core_count);
     save_and_go_on(n);
     name(&names, "emb", "emb_old");
     node_check(restore(n, &names, 1), MR_OK, NULL);
@@ -162,6 +163,46 @@ static void is_saved_like_any_other(void **state)
     assert_int_equal(rows, KEYS);
     check_values(n, 4, 99);
     check_values(n, number_of(n, "emb"), 97);
+}
+
+static void is_saved_like_any_other(void **state)
+{
+    check_saved(*state, 0);
+}
+
+static void is_saved_where_saves_are_deltas(void **state)
+{
+    check_saved(*state, 8);
+}
+
+/* What a delta on a checkpoint from before would take for unchanged. */
+static void a_replaced_one_is_saved_whole(void **state)
+{
+    struct node_fixture *n = *state;
+    struct names names = {.flags = MR_RESTORE_REPLACE};
+    n->config.checkpoint_deltas = 8;
+    node_restart(n, 3);
+    save_and_go_on(n);
+    node_save(n); /* 97 */
+    name(&names, "emb", "");
+    node_check(restore(n, &names, 1), MR_OK, NULL);
+    node_save(n);
+    node_restart(n, 2);
+    check_values(n, number_of(n, "emb"), 99);
+}
+
+/* The same for all of an older one. */
+static void an_older_whole_is_saved_whole(void **state)
+{
+    struct node_fixture *n = *state;
+    n->config.checkpoint_deltas = 8;
+    node_restart(n, 3);
+    save_and_go_on(n);
+    node_save(n);
+    node_check(node_restore(n, 1), MR_OK, NULL);
+    node_save(n);
+    node_restart(n, 2);
+    check_values(n, number_of(n, "emb"), 99);
 }
 
 static void replaces_when_asked_to(void **state)
@@ -371,6 +412,9 @@ int main(void)
         ON_3_CORES(comes_beside_under_another_name),
         ON_3_CORES(comes_into_an_empty_node),
         ON_3_CORES(is_saved_like_any_other),
+        ON_3_CORES(is_saved_where_saves_are_deltas),
+        ON_3_CORES(a_replaced_one_is_saved_whole),
+        ON_3_CORES(an_older_whole_is_saved_whole),
         ON_3_CORES(replaces_when_asked_to),
         ON_1_CORE(refuses_what_is_wrong),
         ON_1_CORE(damage_is_named_and_changes_nothing),
