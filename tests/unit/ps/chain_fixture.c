@@ -19,7 +19,9 @@ static void append_keys(struct ps_writer *w, uint32_t core, uint32_t kind, const
         record.bytes += (uint64_t)count * FIXTURE_ROW_BYTES;
     }
     uint8_t *at = ps_writer_append(w, core, &record);
-    assert_non_null(at);
+    assert_true(at || ps_writer_failed(w));
+    if (!at)
+        return;
     memcpy(at, keys, 8ull * count);
     for (uint32_t i = 0; i < count && kind == PS_RECORD_ROWS; i++)
         memset(at + 8ull * count + (size_t)i * FIXTURE_ROW_BYTES, values[i], FIXTURE_ROW_BYTES);
@@ -42,6 +44,14 @@ static void fill_rows(struct ps_writer *w, uint32_t core, const uint8_t changes[
     append_keys(w, core, PS_RECORD_GONE, gone, NULL, gone_count);
 }
 
+static void append_small(struct ps_writer *w, uint32_t core, const struct ps_record *record, uint64_t id)
+{
+    uint8_t *at = ps_writer_append(w, core, record);
+    assert_true(at || ps_writer_failed(w));
+    if (at)
+        memset(at, (int)id, record->bytes);
+}
+
 static void fill_small(struct ps_writer *w, uint32_t core, uint64_t id)
 {
     const struct ps_record client = {.kind = PS_RECORD_CLIENT, .feature = core, .bytes = 24};
@@ -52,14 +62,14 @@ static void fill_small(struct ps_writer *w, uint32_t core, uint64_t id)
                                         .count = FILTER_BYTES,
                                         .bytes = FILTER_BYTES,
                                         .offset = core};
-    memset(ps_writer_append(w, core, &client), (int)id, client.bytes);
-    memset(ps_writer_append(w, core, &sightings), (int)id, sightings.bytes);
+    append_small(w, core, &client, id);
+    append_small(w, core, &sightings, id);
     if (core == 0)
-        memset(ps_writer_append(w, core, &variable), (int)id, variable.bytes);
+        append_small(w, core, &variable, id);
 }
 
-void chain_save(const struct ps_store *store, const char *directory, uint64_t id, uint64_t parent,
-                const uint8_t changes[CHAIN_KEYS])
+enum mr_status chain_try_save(const struct ps_store *store, const char *directory, uint64_t id,
+                              uint64_t parent, const uint8_t changes[CHAIN_KEYS])
 {
     struct mr_feature features[2];
     uint32_t ids[2];
@@ -74,14 +84,21 @@ void chain_save(const struct ps_store *store, const char *directory, uint64_t id
                                               .feature_count = 2,
                                               .core_count = FIXTURE_CORES,
                                               .buffers_per_core = 2};
-    if (ps_writer_start(store, &options, &w, text) != MR_OK)
-        fail_msg("%s", text);
+    enum mr_status status = ps_writer_start(store, &options, &w, text);
+    if (status != MR_OK)
+        return status;
     for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
         fill_rows(w, core, changes);
         fill_small(w, core, id);
         ps_writer_core_done(w, core);
     }
-    assert_int_equal(fixture_finish(w).status, MR_OK);
+    return fixture_finish(w).status;
+}
+
+void chain_save(const struct ps_store *store, const char *directory, uint64_t id, uint64_t parent,
+                const uint8_t changes[CHAIN_KEYS])
+{
+    assert_int_equal(chain_try_save(store, directory, id, parent, changes), MR_OK);
 }
 
 void chain_save_key(const char *directory, uint64_t id, uint64_t parent, uint32_t key, uint8_t change)

@@ -17,8 +17,11 @@ enum chain_change {
  * succeed. */
 void chain_save(const struct ps_store *store, const char *directory, uint64_t id, uint64_t parent,
                 const uint8_t changes[CHAIN_KEYS]);
-/* The same with a change of this one key. */
+/* With a change of this one key. */
 void chain_save_key(const char *directory, uint64_t id, uint64_t parent, uint32_t key, uint8_t change);
+/* As chain_save(), whether it succeeds or not. */
+enum mr_status chain_try_save(const struct ps_store *store, const char *directory, uint64_t id,
+                              uint64_t parent, const uint8_t changes[CHAIN_KEYS]);
 /* Reads all that counts: values[i] is 0 where key i has no row. Fails the test unless the small records are those of `id`, once
  * each. */
 void chain_read(struct ps_reader *r, uint64_t id, uint8_t values[CHAIN_KEYS]);

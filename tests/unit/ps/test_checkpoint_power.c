@@ -1,7 +1,7 @@
 /* The power fails at each change that saves make, and between any two. What a machine finds then is restored: it must be the
  * newest checkpoint that was reported as published or the one being written, whole, and the next save must succeed.
  *
- * MILLRACE_POWER_SEEDS: fates drawn for each change (8 unless set). */
+ * MILLRACE_POWER_SEEDS: fates drawn for each change (6 unless set). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,22 +11,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chain_fixture.h"
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
 #include "power_store.h"
 
 #define DIRECTORY      "/checkpoints"
-#define SEEDS_DEFAULT  8u
+#define SEEDS_DEFAULT  6u
 #define SAVES_MAX      16u
-#define GOES_ON_EVERY  4u /* moment, the next save is made, too */
+#define GOES_ON_EVERY  13u /* moment, the next save is made, too */
 #define KEEP           2u
 #define SMALL_ROWS     500u
 #define TWO_BLOCK_ROWS 56000u /* on each of two cores a block and a bit */
 
 struct save {
     uint64_t id;
-    uint32_t rows;
-    uint32_t begun, ended; /* as numbers of changes; ended = UINT32_MAX: it failed */
+    uint32_t rows;             /* of a full by fixture_save(); 0: a link of a chain */
+    uint8_t model[CHAIN_KEYS]; /* at its cut */
+    uint32_t begun, ended;     /* as numbers of changes; ended = UINT32_MAX: it failed */
 };
 
 /* What was done with a store, so that each moment of it can be judged. */
@@ -34,6 +36,7 @@ struct story {
     struct power_store *power;
     struct save saves[SAVES_MAX];
     uint32_t save_count;
+    uint8_t model[CHAIN_KEYS]; /* the value of each row now; 0: it has none */
 };
 
 static uint64_t seed_count(void)
@@ -49,6 +52,45 @@ static void tell_save(struct story *s, const struct ps_store *store, uint64_t id
     *save = (struct save){.id = id, .rows = rows, .begun = power_store_changes(s->power)};
     enum mr_status status = fixture_save(store, DIRECTORY, id, rows).status;
     save->ended = status == MR_OK ? power_store_changes(s->power) : UINT32_MAX;
+}
+
+/* What a server would do: the id behind the newest that it sees, on the one saved or restored last. */
+static void tell_link(struct story *s, const struct ps_store *store, uint64_t parent)
+{
+    struct save *save = &s->saves[s->save_count++];
+    assert_true(s->save_count <= SAVES_MAX);
+    *save = (struct save){.begun = power_store_changes(s->power)};
+    (void)ps_checkpoint_list_on(power_store_calls(s->power), DIRECTORY, &save->id, 1);
+    save->id++;
+    uint8_t changes[CHAIN_KEYS];
+    for (uint32_t key = 0; key < CHAIN_KEYS; key++) {
+        const uint64_t r = (key * 31 + s->save_count * 17) % 23;
+        changes[key] = r < 5 ? (uint8_t)s->save_count : CHAIN_NOTHING;
+        if (r == 5 && s->model[key] != 0)
+            changes[key] = CHAIN_GONE;
+        if (changes[key] != CHAIN_NOTHING)
+            s->model[key] = changes[key] == CHAIN_GONE ? 0 : changes[key];
+    }
+    memcpy(save->model, s->model, sizeof save->model);
+    enum mr_status status = chain_try_save(store, DIRECTORY, save->id, parent, parent ? changes : s->model);
+    save->ended = status == MR_OK ? power_store_changes(s->power) : UINT32_MAX;
+}
+
+/* A full of the model as it is. */
+static void tell_full_again(struct story *s, const struct ps_store *store)
+{
+    struct save *save = &s->saves[s->save_count++];
+    *save = (struct save){.begun = power_store_changes(s->power)};
+    (void)ps_checkpoint_list_on(power_store_calls(s->power), DIRECTORY, &save->id, 1);
+    save->id++;
+    memcpy(save->model, s->model, sizeof save->model);
+    enum mr_status status = chain_try_save(store, DIRECTORY, save->id, 0, s->model);
+    save->ended = status == MR_OK ? power_store_changes(s->power) : UINT32_MAX;
+}
+
+static uint64_t last_id(const struct story *s)
+{
+    return s->saves[s->save_count - 1].id;
 }
 
 static const struct save *save_of(const struct story *s, uint64_t id)
@@ -80,12 +122,14 @@ static void name_moment(const struct story *s, uint32_t changes, uint64_t seed)
                 changes > 0 ? power_store_change(s->power, changes - 1) : "none", (unsigned long long)seed);
 }
 
-/* The save after the failure, and what it leaves. */
-static bool goes_on(struct power_store *after, uint64_t newest)
+/* The save after the failure, a full, and what it leaves. */
+static bool goes_on(struct power_store *after)
 {
     const struct ps_store *store = power_store_calls(after);
     char text[PS_TEXT_BYTES];
     struct ps_reader *r = NULL;
+    uint64_t newest = 0;
+    (void)ps_checkpoint_list_on(store, DIRECTORY, &newest, 1);
     struct ps_writer_status status = fixture_save(store, DIRECTORY, newest + 1, SMALL_ROWS);
     if (status.status != MR_OK) {
         print_error("the next save fails: %s\n", status.text);
@@ -104,6 +148,20 @@ static bool goes_on(struct power_store *after, uint64_t newest)
     return ok && names == 1;
 }
 
+static bool holds(struct ps_reader *r, const struct save *save)
+{
+    if (save->rows > 0) {
+        fixture_check(r, save->id, save->rows);
+        return true;
+    }
+    uint8_t values[CHAIN_KEYS];
+    chain_read(r, save->id, values);
+    bool same = memcmp(values, save->model, sizeof values) == 0;
+    if (!same)
+        print_error("checkpoint %llu holds another model\n", (unsigned long long)save->id);
+    return same;
+}
+
 static bool is_whole(const struct story *s, struct ps_reader *r, uint32_t changes)
 {
     uint64_t begun;
@@ -118,8 +176,26 @@ static bool is_whole(const struct story *s, struct ps_reader *r, uint32_t change
         print_error("checkpoint %llu is neither the old one nor the new one\n", (unsigned long long)id);
         return false;
     }
-    fixture_check(r, id, save_of(s, id)->rows);
-    return true;
+    return holds(r, save_of(s, id));
+}
+
+/* The save after the failure, a delta on what was restored. */
+static bool goes_on_with_delta(struct power_store *after, const struct save *restored)
+{
+    struct story s = {.power = after};
+    const struct ps_store *store = power_store_calls(after);
+    char text[PS_TEXT_BYTES];
+    struct ps_reader *r = NULL;
+    memcpy(s.model, restored->model, sizeof s.model);
+    tell_link(&s, store, restored->id);
+    ps_checkpoint_retain_on(store, DIRECTORY, 1);
+    if (s.saves[0].ended == UINT32_MAX || ps_reader_open_on(store, DIRECTORY, 0, &r, text) != MR_OK) {
+        print_error("the delta on checkpoint %llu cannot be read\n", (unsigned long long)restored->id);
+        return false;
+    }
+    bool ok = ps_reader_id(r) == s.saves[0].id && holds(r, &s.saves[0]);
+    ps_reader_close(r);
+    return ok && fixture_count_on(store, DIRECTORY, ".tmp-") == 0;
 }
 
 static bool restores(const struct story *s, struct power_store *after, uint32_t changes, uint64_t seed)
@@ -139,24 +215,41 @@ static bool restores(const struct story *s, struct power_store *after, uint32_t 
         if (!ok)
             print_error("nothing can be restored: %s\n", text);
     }
-    return ok && ((changes + seed) % GOES_ON_EVERY != 0 || goes_on(after, id));
+    if (!ok || (changes + seed) % GOES_ON_EVERY != 0)
+        return ok;
+    const struct save *restored = save_of(s, id);
+    if (restored && restored->rows == 0 && (changes + seed) % (2 * GOES_ON_EVERY) == 0)
+        return goes_on_with_delta(after, restored);
+    return goes_on(after);
 }
 
-/* For each change and each seed. */
-static void judge(const struct story *s, uint64_t seeds)
+static void judge_moment(const struct story *s, uint32_t changes, uint64_t seed)
+{
+    struct power_store *after = power_store_after_failure(s->power, changes, seed);
+    bool ok = restores(s, after, changes, seed);
+    power_store_destroy(after);
+    if (!ok)
+        name_moment(s, changes, seed);
+    assert_true(ok);
+}
+
+/* Each change with each seed. */
+static void judge(const struct story *s)
 {
     uint64_t begun;
-    for (uint32_t changes = 0; changes <= power_store_changes(s->power); changes++) {
-        for (uint64_t seed = 0; seed < seeds; seed++) {
-            struct power_store *after = power_store_after_failure(s->power, changes, seed);
-            bool ok = restores(s, after, changes, seed);
-            power_store_destroy(after);
-            if (!ok)
-                name_moment(s, changes, seed);
-            assert_true(ok);
-        }
-    }
+    for (uint32_t changes = 0; changes <= power_store_changes(s->power); changes++)
+        for (uint64_t seed = 0; seed < seed_count(); seed++)
+            judge_moment(s, changes, seed);
     assert_non_null(newest_published(s, power_store_changes(s->power), &begun));
+}
+
+/* One of many alike: each change with seeds of its own. */
+static void judge_variant(const struct story *s, uint64_t variant)
+{
+    const uint64_t each = seed_count() < 8 ? 1 : seed_count() / 4;
+    for (uint32_t changes = 0; changes <= power_store_changes(s->power); changes++)
+        for (uint64_t i = 0; i < each; i++)
+            judge_moment(s, changes, (variant + changes + i * 4) % (4 * each));
 }
 
 static void test_first_save(void **state)
@@ -164,7 +257,7 @@ static void test_first_save(void **state)
     (void)state;
     struct story s = {.power = power_store_create()};
     tell_save(&s, power_store_calls(s.power), 1, TWO_BLOCK_ROWS);
-    judge(&s, seed_count());
+    judge(&s);
     power_store_destroy(s.power);
 }
 
@@ -177,7 +270,7 @@ static void test_saves_and_retention(void **state)
         tell_save(&s, store, id, id == 3 ? TWO_BLOCK_ROWS : SMALL_ROWS);
         ps_checkpoint_retain_on(store, DIRECTORY, KEEP);
     }
-    judge(&s, seed_count());
+    judge(&s);
     power_store_destroy(s.power);
 }
 
@@ -195,7 +288,43 @@ static void test_failure_and_next_save(void **state)
         f.fail_at = 0;
         const uint64_t id = s.saves[0].ended == UINT32_MAX ? 1 : 2;
         tell_save(&s, &f.store, id, SMALL_ROWS); /* of one id, either is right */
-        judge(&s, seed_count() / 2);
+        judge_variant(&s, n);
+        power_store_destroy(s.power);
+        reached = f.triggered;
+    }
+}
+
+static void test_chains_and_retention(void **state)
+{
+    (void)state;
+    struct story s = {.power = power_store_create()};
+    const struct ps_store *store = power_store_calls(s.power);
+    for (uint32_t i = 0; i < 7; i++) {
+        tell_link(&s, store, i % 3 == 0 ? 0 : last_id(&s)); /* a full and two deltas */
+        ps_checkpoint_retain_on(store, DIRECTORY, 1);
+    }
+    judge(&s);
+    power_store_destroy(s.power);
+}
+
+/* A call of a delta fails, each in turn: the next save is a full. */
+static void test_failure_of_a_delta(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1, reached = 1; reached; n++) {
+        struct story s = {.power = power_store_create()};
+        const struct ps_store *store = power_store_calls(s.power);
+        struct fault_store f;
+        fault_store_init(&f);
+        f.below = store;
+        tell_link(&s, store, 0);
+        f.fail_at = n;
+        tell_link(&s, &f.store, last_id(&s));
+        if (s.saves[1].ended == UINT32_MAX) {
+            /* Nothing was learnt in between: of one id, either is right. */
+            tell_full_again(&s, store);
+        }
+        judge_variant(&s, n);
         power_store_destroy(s.power);
         reached = f.triggered;
     }
@@ -207,6 +336,8 @@ int main(void)
         cmocka_unit_test(test_first_save),
         cmocka_unit_test(test_saves_and_retention),
         cmocka_unit_test(test_failure_and_next_save),
+        cmocka_unit_test(test_chains_and_retention),
+        cmocka_unit_test(test_failure_of_a_delta),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
