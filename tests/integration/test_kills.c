@@ -24,13 +24,14 @@
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
 
-#define KILLS_DEFAULT  5u
-#define TRAINERS_MAX   2
-#define SERVED_MS_MAX  700u /* between a restart and the next kill */
-#define STARTED_MS_MAX 600u /* the same, for a kill that does not wait until it serves */
-#define COMMAND_BYTES  1024
-#define OUTPUT_BYTES   4096
-#define PLAN           "--format flights --epochs 2 --batch 512"
+#define KILLS_DEFAULT    5u
+#define TRAINERS_MAX     2
+#define SERVED_MS_MAX    1000u  /* between a restart and the next kill */
+#define STARTED_MS_MAX   600u   /* the same, for a kill that does not wait until it serves */
+#define CALL_DEADLINE_MS 600000 /* over many kills, should each come before a call gets through */
+#define COMMAND_BYTES    1024
+#define OUTPUT_BYTES     4096
+#define PLAN             "--format flights --epochs 2 --batch 512"
 
 enum { DIM = 8, BATCHES = 1500, BATCH_KEYS = 400, SAVE_EVERY = 20 };
 
@@ -277,8 +278,10 @@ static void save_all(struct mr_client *client)
 static void *learn_in_order(void *arg)
 {
     struct fixture *x = arg;
-    struct mr_client_options options = {
-        .server = x->node.address, .connect_ms = NODE_READY_MS, .deadline_ms = NODE_READY_MS, .replay = true};
+    struct mr_client_options options = {.server = x->node.address,
+                                        .connect_ms = NODE_READY_MS,
+                                        .deadline_ms = CALL_DEADLINE_MS,
+                                        .replay = true};
     struct mr_feature features[2] = {mr_feature_table("rows", DIM), mr_feature_variable("bias", 0, NULL)};
     struct mr_client *client;
     char error[512];
