@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Shows that the simulator and the tables' property test find bugs: breaks the code on purpose, one patch of
-# tests/sim/mutants/ (the transport) or tests/property/mutants/ (tables) at a time, and runs seeds until one fails. First the code
-# as it is must pass them all. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
-# usage: scripts/mutants.sh [--seeds N] [--operations N] [--jobs N] [sim | property | PATCH...]
+# Shows that the simulator, the tables' property test and the power failures of checkpoints find bugs: breaks the code on purpose, one
+# patch of tests/sim/mutants/ (the transport), tests/property/mutants/ (tables) or tests/unit/ps/mutants/ (saves) at a time, and runs seeds
+# until one fails. First the code as it is must pass them all. Prints a table; exit status 1 when a mutant survives, or a patch no
+# longer applies or builds.
+# usage: scripts/mutants.sh [--seeds N] [--operations N] [--jobs N] [sim | property | power | PATCH...]
 #   defaults: 4000 seeds of the simulator, 1000000 operations on tables, all processors, all patches
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,18 +16,19 @@ while [ $# -gt 0 ]; do
         case $1 in --seeds) seeds=$2 ;; --operations) operations=$2 ;; *) jobs=$2 ;; esac
         shift 2
         ;;
-    -h | --help) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
     -*) echo "mutants: unknown option '$1'; see --help" >&2; exit 2 ;;
     sim | property) patches+=(tests/"$1"/mutants/*.patch); shift ;;
+    power) patches+=(tests/unit/ps/mutants/*.patch); shift ;;
     *) [ -f "$1" ] || { echo "mutants: no file '$1'" >&2; exit 2; }; patches+=("$1"); shift ;;
     esac
 done
-[ ${#patches[@]} -gt 0 ] || patches=(tests/{sim,property}/mutants/*.patch)
+[ ${#patches[@]} -gt 0 ] || patches=(tests/{sim,property,unit/ps}/mutants/*.patch)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE $(pkg-config --cflags libsodium libxxhash jemalloc)"
-read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc) -lm"
+read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE $(pkg-config --cflags libsodium libxxhash jemalloc liburing jansson)"
+read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc liburing jansson) -lcmocka -lm -pthread"
 
 # compile SOURCE...: object files next to them, in parallel.
 # shellcheck disable=SC2016 # the inner shell expands it
@@ -35,18 +37,36 @@ compile() {
         xargs -P "$jobs" -I{} sh -c '"$@" -c "$0" -o "${0%.c}.o"' {} "${CC:-cc}" "${flags[@]}" -I.)
 }
 
-# The objects of a suite's program: the transport, or what lies below the node, and the test itself.
+directory_of() {
+    case $1 in power) echo tests/unit/ps ;; *) echo "tests/$1" ;; esac
+}
+
+# The sources that meson.build lists under a name.
+listed() {
+    sed -n "/^$1 +\?=/,/)/p" ps/meson.build | grep -o "[a-z0-9_]*\.c" | sed 's|^|ps/|'
+}
+
+# The objects of a suite's program: the transport, and what lies below the node or of checkpoints alone, and the test itself.
 objects_of() {
-    local source
-    [ "$1" = sim ] || sed -n -e "/^ps_sources/,/)/p" -e "/^row_lib/,/)/p" ps/meson.build | grep -o "[a-z0-9_]*\.c" | sed 's|^\(.*\)\.c$|ps/\1.o|'
-    (cd "$work" && for source in dataplane/wire/*.c tests/"$1"/*.c; do echo "${source%.c}.o"; done)
+    case $1 in
+    property)
+        listed ps_sources
+        listed row_lib
+        ;;
+    power) listed checkpoint_sources ;;
+    esac | sed 's/\.c$/.o/'
+    case $1 in
+    power) printf 'tests/unit/ps/%s.o\n' chain_fixture checkpoint_fixture fault_store power_disk power_store test_checkpoint_power ;;
+    *) (cd "$work" && for source in tests/"$1"/*.c; do echo "${source%.c}.o"; done) ;;
+    esac
+    (cd "$work" && for source in dataplane/wire/*.c; do echo "${source%.c}.o"; done)
 }
 
 # link SUITE
 link() {
     local objects wraps=()
     mapfile -t objects < <(objects_of "$1")
-    [ "$1" = sim ] || wraps=('-Wl,--wrap=ps_table_row_remove')
+    [ "$1" != property ] || wraps=('-Wl,--wrap=ps_table_row_remove')
     (cd "$work" && "${CC:-cc}" -o "$1" "${objects[@]}" "${libs[@]}" "${wraps[@]}")
 }
 
@@ -55,6 +75,7 @@ run() {
     case $1 in
     sim) "$work/sim" --seeds "$seeds" --jobs "$jobs" --seconds 10 --stop ;;
     property) timeout 300 "$work/property" --first 1 --operations "$operations" --jobs "$jobs" ;;
+    power) timeout 300 "$work/power" ;;
     esac >"$work/out" 2>&1
 }
 
@@ -70,15 +91,25 @@ outcome() {
         why=$(sed -n "s/^table_property: seed $first \(failed at operation [0-9]* \)\?\(.*\) (table_property --first.*/\2/p" \
             "$work/out" | head -1)
         ;;
+    power)
+        first=$(sed -n 's/.*seed \([0-9]*\)$/\1/p' "$work/out" | head -1)
+        why=$(grep -v '^\[\|^power fails' "$work/out" | head -1)
+        ;;
     esac
 }
 
-suites=$(printf '%s\n' "${patches[@]}" | sed 's|.*tests/\([a-z]*\)/mutants/.*|\1|' | sort -ru)
-mkdir -p "$work/dataplane/wire" "$work/ps" "$work/tests/sim" "$work/tests/property"
+# suite_of PATCH
+suite_of() {
+    local directory=${1%/mutants/*}
+    case $directory in *tests/unit/ps) echo power ;; *) echo "${directory##*/}" ;; esac
+}
+
+suites=$(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -ru)
+mkdir -p "$work/dataplane/wire" "$work/ps" "$work/tests/sim" "$work/tests/property" "$work/tests/unit/ps"
 cp dataplane/wire/*.[ch] "$work/dataplane/wire/"
 cp ps/*.[ch] "$work/ps/"
 for suite in $suites; do
-    cp "tests/$suite"/*.[ch] "$work/tests/$suite/"
+    cp "$(directory_of "$suite")"/*.[ch] "$work/$(directory_of "$suite")/"
     mapfile -t sources < <(objects_of "$suite" | sed 's/\.o$/.c/')
     compile "${sources[@]}"
     link "$suite"
@@ -98,7 +129,7 @@ report() {
 report mutant "caught at seed" why
 for patch in "${patches[@]}"; do
     name=$(basename "$patch" .patch)
-    suite=${patch%/mutants/*} suite=${suite##*/}
+    suite=$(suite_of "$patch")
     mapfile -t changed < <(sed -n 's|^+++ b/||p' "$patch")
     mapfile -t rebuilt < <(printf '%s\n' "${changed[@]}" | grep '\.c$' || objects_of "$suite" | sed 's/\.o$/.c/')
     if ! patch -s -p1 -F2 --no-backup-if-mismatch -d "$work" <"$patch" >"$work/out" 2>&1; then

@@ -243,13 +243,16 @@ static void judge(const struct story *s)
     assert_non_null(newest_published(s, power_store_changes(s->power), &begun));
 }
 
-/* One of many alike: each change with seeds of its own. */
+/* One of many alike: each change with seeds of its own, the end with all of them. */
 static void judge_variant(const struct story *s, uint64_t variant)
 {
     const uint64_t each = seed_count() < 8 ? 1 : seed_count() / 4;
-    for (uint32_t changes = 0; changes <= power_store_changes(s->power); changes++)
+    const uint32_t end = power_store_changes(s->power);
+    for (uint32_t changes = 0; changes < end; changes++)
         for (uint64_t i = 0; i < each; i++)
             judge_moment(s, changes, (variant + changes + i * 4) % (4 * each));
+    for (uint64_t seed = 0; seed < 4 * each; seed++)
+        judge_moment(s, end, seed);
 }
 
 static void test_first_save(void **state)
