@@ -14,10 +14,13 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "ps/checkpoint.h"
+#include "ps/checkpoint_manifest.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 4, CLIENTS = 3, GROUPS = 200, GROUP_KEYS = 2, KEYS = GROUPS * GROUP_KEYS };
 
+#define CLIENTS_TEXT  "3" /* the same */
 #define SAVES_DEFAULT 12u
 #define MEMORY        "memory.limit_mib=640" /* for five cores */
 
@@ -190,6 +193,29 @@ static uint64_t check_instant(const uint64_t values[KEYS], uint64_t *share)
     return n;
 }
 
+static uint64_t newest_checkpoint(const struct fixture *x)
+{
+    uint64_t id = 0;
+
+    ps_checkpoint_list(x->node.checkpoints, &id, 1);
+    return id;
+}
+
+/* That the checkpoint was cut at; 0: at none. */
+static uint64_t step_of(const struct fixture *x, uint64_t id)
+{
+    struct ps_reader *reader;
+    char text[256];
+
+    if (ps_reader_open(x->node.checkpoints, id, &reader, text) != MR_OK)
+        fail_msg("%s", text);
+    const struct ps_manifest *m = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    uint64_t step = m->is_at_step ? m->step : 0;
+
+    ps_reader_close(reader);
+    return step;
+}
+
 /* Every checkpoint, by call, into a server that has just been started with another number of cores. */
 static void check_restores(struct fixture *x, uint32_t core_count, const uint64_t *ids, uint32_t count)
 {
@@ -280,11 +306,49 @@ static void test_replay_makes_it_whole(void **state)
     stop(&x);
 }
 
+/* Saves by themselves at steps: all clients' pushes up to the step are in, and nothing behind it. */
+static void test_checkpoints_at_steps_are_whole(void **state)
+{
+    static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", "checkpoint.every_steps=200",
+                                           "checkpoint.trainers=" CLIENTS_TEXT, NULL};
+    struct fixture x;
+    uint64_t values[KEYS], share, id, restored, saves = save_count() / 2;
+    uint32_t at_steps = 0;
+
+    (void)state;
+    start(&x, settings);
+    push_meanwhile(&x);
+    while (newest_checkpoint(&x) < saves)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    push_no_more(&x);
+    node_fixture_kill(&x.node);
+    node_fixture_restart_with(&x.node, cores + 1);
+    struct mr_client *client = node_fixture_connect(&x.node);
+    for (id = 1; id <= saves; id++) {
+        uint64_t step = step_of(&x, id);
+
+        if (step == 0)
+            continue; /* cut at once: a client was away for too long */
+        expect_ok(mr_restore(client, NULL, NULL, id, &restored));
+        for (uint32_t c = 0; c < CLIENTS; c++) {
+            read_rows(client, &x.pushers[c], values);
+            assert_int_equal(check_instant(values, &share), step);
+            assert_int_equal(share, 0);
+        }
+        at_steps++;
+    }
+    print_message("%u of %llu checkpoints at steps\n", (unsigned)at_steps, (unsigned long long)saves);
+    assert_true(at_steps > 0);
+    mr_client_destroy(client);
+    stop(&x);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_checkpoint_is_an_instant),
         cmocka_unit_test(test_replay_makes_it_whole),
+        cmocka_unit_test(test_checkpoints_at_steps_are_whole),
     };
 
     if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {

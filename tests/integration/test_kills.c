@@ -259,20 +259,41 @@ static void learn_batch(struct mr_client *client, const uint32_t ids[2], uint32_
     expect(mr_variable_push_gradient(client, &options, ids[1], 1, &bias));
 }
 
-/* Until all is on disk: a trainer that leaves takes what it could bring again along. */
-static void save_all(struct mr_client *client)
+/* What is answered on every core, so also behind what a restarted server got again; which server it was. */
+static uint32_t meet_all_cores(struct mr_client *client, uint32_t table)
 {
-    struct mr_checkpoint_status status = {.last_good_id = 0};
-    uint64_t id = 0;
+    uint64_t keys[BATCH_KEYS];
 
+    draw_keys(0, keys);
+    expect(mr_lookup(client, NULL, table, keys, BATCH_KEYS, NULL));
+    return mr_client_incarnation(client);
+}
+
+static bool save_succeeds(struct mr_client *client)
+{
+    struct mr_checkpoint_status status;
+    uint64_t id;
+
+    if (mr_save(client, NULL, NULL, &id) != MR_OK)
+        return false;
     do {
         wait_ms(1);
-        if (id == 0 && mr_save(client, NULL, NULL, &id) != MR_OK)
-            id = 0;
-        if (id != 0 && (mr_checkpoint_status(client, NULL, &status) != MR_OK ||
-                        (status.state == MR_CHECKPOINT_IDLE && status.last_good_id < id)))
-            id = 0; /* the server was killed, or came back from an older one */
-    } while (id == 0 || status.last_good_id < id);
+        if (mr_checkpoint_status(client, NULL, &status) != MR_OK)
+            return false;
+    } while (status.state != MR_CHECKPOINT_IDLE);
+    return status.last_good_id >= id;
+}
+
+/* Until all is on disk: a trainer that leaves takes what it could bring again along. */
+static void save_all(struct mr_client *client, uint32_t table)
+{
+    uint32_t incarnation;
+    bool is_saved;
+
+    do {
+        incarnation = meet_all_cores(client, table);
+        is_saved = save_succeeds(client);
+    } while (!is_saved || meet_all_cores(client, table) != incarnation);
 }
 
 static void *learn_in_order(void *arg)
@@ -306,7 +327,7 @@ static void *learn_in_order(void *arg)
             (void)mr_save(client, NULL, NULL, &id); /* one may be under way, or the server away */
         learn_batch(client, ids, batch);
     }
-    save_all(client);
+    save_all(client, ids[0]);
     mr_client_destroy(client);
     atomic_store(&x->is_learnt, true);
     return NULL;
