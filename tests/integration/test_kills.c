@@ -47,6 +47,7 @@ struct fixture {
     pthread_t learner; /* of the test without a hub */
     bool has_learner;
     atomic_bool is_learnt;
+    atomic_uint batches;
     uint64_t random;
 };
 
@@ -136,12 +137,23 @@ static uint64_t newest_checkpoint(const struct fixture *x)
     return newest;
 }
 
+/* Now and then the trainer gets on: on a machine with too much to do it might not between any two kills. */
+static void let_learn(struct fixture *x)
+{
+    const uint32_t before = atomic_load(&x->batches);
+
+    while (is_training(x) && atomic_load(&x->batches) == before)
+        wait_ms(1);
+}
+
 /* A kill, at any moment; and now and then another before the server is back. Returns how many. */
 static uint32_t crash(struct fixture *x, uint32_t kills_left)
 {
     struct mr_checkpoint_status status;
     uint32_t kills = 1;
 
+    if (x->has_learner && draw(x, 4) == 0)
+        let_learn(x);
     wait_ms(draw(x, SERVED_MS_MAX));
     node_fixture_kill(&x->node);
     for (; kills < kills_left && draw(x, 4) == 0; kills++) {
@@ -326,6 +338,7 @@ static void *learn_in_order(void *arg)
         if (batch % SAVE_EVERY == 0)
             (void)mr_save(client, NULL, NULL, &id); /* one may be under way, or the server away */
         learn_batch(client, ids, batch);
+        atomic_store(&x->batches, batch);
     }
     save_all(client, ids[0]);
     mr_client_destroy(client);
