@@ -216,6 +216,19 @@ static uint64_t step_of(const struct fixture *x, uint64_t id)
     return step;
 }
 
+static bool is_delta(const struct fixture *x, uint64_t id)
+{
+    struct ps_reader *reader;
+    char text[256];
+
+    if (ps_reader_open(x->node.checkpoints, id, &reader, text) != MR_OK)
+        fail_msg("%s", text);
+    bool delta = ps_reader_link_count(reader) > 1;
+
+    ps_reader_close(reader);
+    return delta;
+}
+
 /* Every checkpoint, by call, into a server that has just been started with another number of cores. */
 static void check_restores(struct fixture *x, uint32_t core_count, const uint64_t *ids, uint32_t count)
 {
@@ -256,7 +269,8 @@ static void save_often(struct fixture *x, uint64_t *ids, uint32_t count)
     push_no_more(x);
 }
 
-static void check_cuts(const char *const *settings)
+/* Returns how many of them were deltas. */
+static uint32_t check_cuts(const char *const *settings)
 {
     struct fixture x;
     const uint32_t count = save_count();
@@ -265,10 +279,16 @@ static void check_cuts(const char *const *settings)
     assert_non_null(ids);
     start(&x, settings);
     save_often(&x, ids, count);
+    uint32_t deltas = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        deltas += is_delta(&x, ids[i]);
+    print_message("%u deltas\n", (unsigned)deltas);
     check_restores(&x, cores, ids, count);
     check_restores(&x, cores == 1 ? 3 : cores - 1, ids, count);
     free(ids);
     stop(&x);
+    return deltas;
 }
 
 static void test_each_checkpoint_is_an_instant(void **state)
@@ -276,7 +296,16 @@ static void test_each_checkpoint_is_an_instant(void **state)
     static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", NULL};
 
     (void)state;
-    check_cuts(settings);
+    (void)check_cuts(settings);
+}
+
+/* Most hold only what changed since the one before. */
+static void test_each_delta_is_an_instant(void **state)
+{
+    static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", "checkpoint.deltas=4", NULL};
+
+    (void)state;
+    assert_true(check_cuts(settings) > 0);
 }
 
 /* Killed while pushes and saves go on: the clients bring what the restored checkpoint lacks. */
@@ -347,6 +376,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_checkpoint_is_an_instant),
+        cmocka_unit_test(test_each_delta_is_an_instant),
         cmocka_unit_test(test_replay_makes_it_whole),
         cmocka_unit_test(test_checkpoints_at_steps_are_whole),
     };
