@@ -71,7 +71,8 @@ static void wait_ms(uint32_t ms)
 
 static void start(struct fixture *x, uint64_t seed)
 {
-    static const char *const settings[] = {"memory.limit_mib=512", "batches.count_max=64", NULL};
+    static const char *const settings[] = {"memory.limit_mib=512", "batches.count_max=64",
+                                           "checkpoint.deltas=4", NULL};
 
     memset(x, 0, sizeof *x);
     x->random = seed;
