@@ -66,11 +66,34 @@ static void from_3_cores_to_2(void **state)
     check(*state, 2);
 }
 
+/* A full, and a delta with what was seen since, on another number of cores. */
+static void of_a_chain(void **state)
+{
+    struct node_fixture *n = *state;
+    n->config.checkpoint_deltas = 8;
+    n->config.checkpoint_delta_share_percent = 100;
+    node_restart(n, 2);
+    uint32_t table = make_table(n);
+    for (uint32_t seen = 0; seen + 1 < WANTED; seen++) {
+        for (uint32_t i = 0; i < KEYS; i++)
+            if (seen < i % WANTED)
+                look_up(n, table, i);
+        node_save(n);
+    }
+    assert_int_equal(rows(n), 0);
+    assert_int_equal(node_counter(n, 0, "checkpoint.deltas_good"), 1);
+    node_restart(n, 3);
+    for (uint32_t i = 0; i < KEYS; i++)
+        look_up(n, table, i);
+    assert_int_equal(rows(n), KEYS / WANTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(from_1_core_to_3, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(from_3_cores_to_2, node_setup_3_cores, node_teardown),
+        cmocka_unit_test_setup_teardown(of_a_chain, node_setup, node_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
