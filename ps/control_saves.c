@@ -126,6 +126,8 @@ static void wait_for_step(struct ps_control *c, const struct ps_save_request *re
     }
 }
 
+static void look_at_cut(struct ps_control *c);
+
 /* Its turn has come. */
 static enum mr_status begin(struct ps_control *c, struct ps_save_request *request, uint64_t *id, char *text)
 {
@@ -133,6 +135,9 @@ static enum mr_status begin(struct ps_control *c, struct ps_save_request *reques
     if (is_at_step(request)) {
         note_state(c, request->number, PS_SAVE_WAITS_FOR_STEP);
         wait_for_step(c, request);
+        if (c->gate == PS_GATE_OPEN) {
+            look_at_cut(c); /* before it is answered: what comes then is held */
+        }
         return MR_OK;
     }
     enum mr_status status = ps_control_cut(c, request, ps_control_step(c), false, id, text);
