@@ -18,7 +18,7 @@ struct ps_arena {
     extent_hooks_t hooks; /* first: the hooks get this pointer back */
     unsigned jemalloc_arena;
     struct ps_units units;
-    struct ps_pieces pieces;
+    struct ps_pieces pieces, slabs;
     _Atomic size_t allocated_bytes;
     struct scratch {
         void *memory;
@@ -135,11 +135,15 @@ struct ps_arena *ps_arena_create(size_t limit_bytes)
         goto fail;
     if (!ps_pieces_init(&a->pieces, &a->units))
         goto fail_units;
+    if (!ps_pieces_init(&a->slabs, &a->units))
+        goto fail_slabs;
     if (!scratch_start(a) || !jemalloc_start(a))
         goto fail_pieces;
     return a;
 
 fail_pieces:
+    ps_pieces_free(&a->slabs);
+fail_slabs:
     ps_pieces_free(&a->pieces);
 fail_units:
     ps_units_free(&a->units);
@@ -155,6 +159,7 @@ void ps_arena_destroy(struct ps_arena *a)
         return;
     ps_prefault_detach(&a->units);
     jemalloc_stop(a);
+    ps_pieces_free(&a->slabs);
     ps_pieces_free(&a->pieces);
     ps_units_free(&a->units);
     scratch_free(a);
@@ -199,6 +204,25 @@ void ps_arena_piece_free(struct ps_arena *a, void *p, size_t bytes)
 {
     account(&a->allocated_bytes, 0, bytes);
     ps_pieces_give(&a->pieces, p, bytes);
+}
+
+void *ps_arena_slab_alloc(struct ps_arena *a, size_t bytes)
+{
+    void *p = ps_pieces_take(&a->slabs, bytes);
+    if (p != NULL)
+        account(&a->allocated_bytes, bytes, 0);
+    return p;
+}
+
+void ps_arena_slab_free(struct ps_arena *a, void *p, size_t bytes)
+{
+    account(&a->allocated_bytes, 0, bytes);
+    ps_pieces_give(&a->slabs, p, bytes);
+}
+
+uint8_t *ps_arena_base(const struct ps_arena *a)
+{
+    return a->units.base;
 }
 
 void ps_arena_prefault(struct ps_arena *a, struct ps_prefault *helper)

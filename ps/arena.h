@@ -17,7 +17,7 @@
 
 #define PS_ARENA_UNIT_BYTES        PS_UNIT_BYTES
 #define PS_ARENA_LIMIT_BYTES_MIN   (4 * PS_ARENA_UNIT_BYTES) /* jemalloc's own bookkeeping takes one unit */
-#define PS_ARENA_LIMIT_BYTES_MAX   ((size_t)1 << 40)         /* larger limits are cut to this */
+#define PS_ARENA_LIMIT_BYTES_MAX   ((size_t)1 << 38)         /* larger limits are cut to this */
 #define PS_ARENA_SCRATCH_BYTES_MIN ((size_t)1 << 20)
 
 struct ps_arena;
@@ -37,6 +37,11 @@ void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment);
 void *ps_arena_piece_alloc(struct ps_arena *a, size_t bytes);
 /* Units without a piece in use go back to the kernel. */
 void ps_arena_piece_free(struct ps_arena *a, void *p, size_t bytes);
+/* Pieces and units lie behind this, up to the limit. */
+uint8_t *ps_arena_base(const struct ps_arena *a);
+/* The same for slabs of rows, whose units hold nothing else: they are freed as a whole when a table becomes smaller. */
+void *ps_arena_slab_alloc(struct ps_arena *a, size_t bytes);
+void ps_arena_slab_free(struct ps_arena *a, void *p, size_t bytes);
 /* Lets `helper` keep a few units ready, from the next one taken on, until the arena is destroyed. */
 struct ps_prefault;
 void ps_arena_prefault(struct ps_arena *a, struct ps_prefault *helper);

@@ -16,20 +16,20 @@
 
 #define PS_EVICT_ROUNDS_PER_LIMIT   16u
 #define PS_EVICT_SAMPLE_ROWS        10u
+#define PS_EVICT_NEAR_ROWS          16u /* looked at where only a row of the same partition makes room */
 #define PS_EVICT_SAMPLE_BUCKETS_MAX 64u /* looked at for a sample, at most */
 #define PS_EVICT_POOL_ROWS          16u
 #define PS_EVICT_PER_INSERT_MAX     3u /* rows that go for a new one, at most */
 
 /* A row as it was when the cursor came by. */
 struct ps_evict_candidate {
-    uint64_t key;
+    uint64_t hash;
     uint32_t seen, uses;
 };
 
 struct ps_evictor {
-    uint32_t partition, bucket;      /* the cursor's next */
-    const struct ps_bucket *buckets; /* of that partition, when the cursor was there last */
-    uint32_t bucket_count;
+    uint32_t partition, bucket; /* the cursor's next */
+    uint16_t version;           /* of that partition, when the cursor was there last */
     bool emits;           /* the eviction under way may take rows that a running cut has still to write */
     uint64_t buckets_due; /* still to be looked at in this time */
     uint32_t pool_count;

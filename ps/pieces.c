@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 
 #define CHUNK_BYTES       (PS_UNIT_BYTES / PS_CHUNKS_PER_UNIT)
-#define ROUNDING_SHARE    16u /* of a run, at most, is lost to rounding */
-#define CLASSES_PER_POWER 8u
+#define ROUNDING_SHARE    64u /* of a run, at most, is lost to rounding */
+#define CLASSES_PER_POWER 16u
+#define POWER_FIRST       4u /* of CLASSES_PER_POWER: lines from which on there are classes per power */
+#define ALONE_BYTES_MIN   ((size_t)64 << 10) /* larger pieces, which are whole chunks, are runs of their own */
 #define NONE              UINT32_MAX
 
 /* Of its first chunk. */
@@ -31,7 +33,7 @@ static uint32_t class_of(size_t bytes)
     if (lines <= CLASSES_PER_POWER)
         return lines - 1;
     uint32_t power = 31 - (uint32_t)__builtin_clz(lines - 1), step = (1u << power) / CLASSES_PER_POWER;
-    return (power - 2) * CLASSES_PER_POWER + (lines - 1 - (1u << power)) / step;
+    return (power - POWER_FIRST + 1) * CLASSES_PER_POWER + (lines - 1 - (1u << power)) / step;
 }
 
 static size_t class_bytes(uint32_t class)
@@ -39,7 +41,7 @@ static size_t class_bytes(uint32_t class)
     assert(class < PS_PIECE_CLASSES);
     if (class < CLASSES_PER_POWER)
         return (class + 1) * PS_PIECE_LINE_BYTES;
-    uint32_t power = class / CLASSES_PER_POWER + 2, step = (1u << power) / CLASSES_PER_POWER;
+    uint32_t power = class / CLASSES_PER_POWER + POWER_FIRST - 1, step = (1u << power) / CLASSES_PER_POWER;
     return ((1u << power) + (class % CLASSES_PER_POWER + 1) * step) * PS_PIECE_LINE_BYTES;
 }
 
@@ -48,10 +50,12 @@ size_t ps_piece_bytes(size_t bytes)
     return class_bytes(class_of(bytes));
 }
 
-/* The smallest run of which little is lost to rounding. */
+/* The smallest power of two of which little is lost to rounding. */
 static uint32_t chunks_for(uint32_t class)
 {
     uint32_t chunks = 1;
+    if (class_bytes(class) > ALONE_BYTES_MIN)
+        return (uint32_t)(class_bytes(class) / CHUNK_BYTES);
     while (chunks < PS_CHUNKS_PER_UNIT &&
            (chunks * CHUNK_BYTES < class_bytes(class) ||
             chunks * CHUNK_BYTES % class_bytes(class) * ROUNDING_SHARE > chunks * CHUNK_BYTES))
@@ -80,6 +84,7 @@ static bool unit_add(struct ps_pieces *p)
     struct ps_piece_unit *u = &p->units[number];
     u->free_count = PS_CHUNKS_PER_UNIT;
     memset(u->chunks_free, 0xff, sizeof(u->chunks_free));
+    p->longest[number] = PS_CHUNKS_PER_UNIT;
     if (number >= p->units_end)
         p->units_end = number + 1;
     for (uint32_t order = 0; order < PS_CHUNK_ORDERS; order++)
@@ -87,46 +92,68 @@ static bool unit_add(struct ps_pieces *p)
     return true;
 }
 
-static uint64_t chunks_mask(uint32_t chunks)
+/* The first chunk from `from` on that is free, or that is not; PS_CHUNKS_PER_UNIT: none. */
+static uint32_t chunk_next(const struct ps_piece_unit *u, uint32_t from, bool is_free)
 {
-    return chunks >= 64 ? UINT64_MAX : ((uint64_t)1 << chunks) - 1;
+    while (from < PS_CHUNKS_PER_UNIT) {
+        uint64_t word = (is_free ? u->chunks_free[from / 64] : ~u->chunks_free[from / 64]) >> from % 64;
+        if (word != 0)
+            return from + (uint32_t)__builtin_ctzll(word);
+        from = (from / 64 + 1) * 64;
+    }
+    return PS_CHUNKS_PER_UNIT;
 }
 
-static bool chunks_are_free(const struct ps_piece_unit *u, uint32_t first, uint32_t chunks)
+/* Where in the unit so many chunks in a row are free, at a multiple of `step`, a power of two; NONE: nowhere. */
+static uint32_t chunks_find(const struct ps_piece_unit *u, uint32_t chunks, uint32_t step)
 {
-    uint64_t mask = chunks_mask(chunks) << first % 64, all = mask;
-    for (uint32_t i = first; i < first + chunks; i += 64)
-        all &= u->chunks_free[i / 64];
-    return all == mask;
-}
-
-static void chunks_toggle(struct ps_piece_unit *u, uint32_t first, uint32_t chunks)
-{
-    for (uint32_t i = first; i < first + chunks; i += 64)
-        u->chunks_free[i / 64] ^= chunks_mask(chunks) << first % 64;
-}
-
-/* Where in the unit so many chunks are free, at a multiple of their number; NONE: nowhere. */
-static uint32_t chunks_find(const struct ps_piece_unit *u, uint32_t chunks)
-{
-    for (uint32_t first = 0; u->free_count >= chunks && first < PS_CHUNKS_PER_UNIT; first += chunks)
-        if (chunks_are_free(u, first, chunks))
-            return first;
+    uint32_t first = chunk_next(u, 0, true);
+    while (first < PS_CHUNKS_PER_UNIT) {
+        uint32_t end = chunk_next(u, first, false);
+        uint32_t aligned = (first + step - 1) / step * step;
+        if (aligned + chunks <= end)
+            return aligned;
+        first = chunk_next(u, end, true);
+    }
     return NONE;
 }
 
-/* The lowest place there is, so that high units become free; false when there is none. */
-static bool chunks_take(struct ps_pieces *p, uint32_t chunks, uint32_t *number)
+static void chunks_toggle(struct ps_pieces *p, uint32_t unit, uint32_t first, uint32_t chunks)
 {
-    uint32_t *from = &p->search_from[__builtin_ctz(chunks)];
-    for (; *from < p->units_end; ++*from) {
-        struct ps_piece_unit *u = &p->units[*from];
-        uint32_t first = chunks_find(u, chunks);
+    struct ps_piece_unit *u = &p->units[unit];
+    for (uint32_t i = first; i < first + chunks;) {
+        uint32_t count = 64 - i % 64 < first + chunks - i ? 64 - i % 64 : first + chunks - i;
+        u->chunks_free[i / 64] ^= (count == 64 ? UINT64_MAX : ((uint64_t)1 << count) - 1) << i % 64;
+        i += count;
+    }
+    uint32_t longest = 0;
+    for (uint32_t from = chunk_next(u, 0, true); from < PS_CHUNKS_PER_UNIT;) {
+        uint32_t end = chunk_next(u, from, false);
+        longest = end - from > longest ? end - from : longest;
+        from = chunk_next(u, end, true);
+    }
+    p->longest[unit] = (uint16_t)longest;
+}
+
+static uint32_t order_of(uint32_t chunks)
+{
+    return 31 - (uint32_t)__builtin_clz(chunks);
+}
+
+/* The lowest place there is, so that high units become free; false when there is none. */
+static bool chunks_take(struct ps_pieces *p, uint32_t class, uint32_t *number)
+{
+    uint32_t chunks = p->classes[class].chunks, step = p->classes[class].pieces > 1 ? chunks : 1;
+    uint32_t *from = &p->search_from[order_of(chunks)];
+    while (*from < p->units_end && p->longest[*from] < 1u << order_of(chunks))
+        ++*from;
+    for (uint32_t unit = *from; unit < p->units_end; unit++) {
+        uint32_t first = p->longest[unit] < chunks ? NONE : chunks_find(&p->units[unit], chunks, step);
         if (first == NONE)
             continue;
-        chunks_toggle(u, first, chunks);
-        u->free_count -= chunks;
-        *number = *from * PS_CHUNKS_PER_UNIT + first;
+        chunks_toggle(p, unit, first, chunks);
+        p->units[unit].free_count -= chunks;
+        *number = unit * PS_CHUNKS_PER_UNIT + first;
         return true;
     }
     return false;
@@ -136,10 +163,10 @@ static void chunks_give(struct ps_pieces *p, uint32_t number, uint32_t chunks)
 {
     uint32_t unit = number / PS_CHUNKS_PER_UNIT;
     struct ps_piece_unit *u = &p->units[unit];
-    chunks_toggle(u, number % PS_CHUNKS_PER_UNIT, chunks);
+    chunks_toggle(p, unit, number % PS_CHUNKS_PER_UNIT, chunks);
     u->free_count += chunks;
     if (u->free_count == PS_CHUNKS_PER_UNIT) {
-        u->free_count = 0; /* not cut any more */
+        p->longest[unit] = 0; /* not cut any more */
         (void)ps_units_give(p->space, p->space->base + unit * PS_UNIT_BYTES, PS_UNIT_BYTES);
         return;
     }
@@ -161,8 +188,8 @@ static void run_link(struct ps_pieces *p, uint32_t class, uint32_t number)
 
 static bool run_add(struct ps_pieces *p, uint32_t class)
 {
-    uint32_t chunks = p->classes[class].chunks, number;
-    if (!chunks_take(p, chunks, &number) && (!unit_add(p) || !chunks_take(p, chunks, &number)))
+    uint32_t number;
+    if (!chunks_take(p, class, &number) && (!unit_add(p) || !chunks_take(p, class, &number)))
         return false;
     *run_of(p, number) = (struct run){.free_first = NONE};
     run_link(p, class, number);
@@ -181,6 +208,12 @@ static void run_unlink(struct ps_pieces *p, uint32_t class, const struct run *ru
 
 /* ---- pieces ---- */
 
+static void *bookkeeping_map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p != MAP_FAILED ? p : NULL;
+}
+
 bool ps_pieces_init(struct ps_pieces *p, struct ps_units *space)
 {
     memset(p, 0, sizeof(*p));
@@ -190,14 +223,21 @@ bool ps_pieces_init(struct ps_pieces *p, struct ps_units *space)
         p->classes[class].pieces = (uint32_t)(p->classes[class].chunks * CHUNK_BYTES / class_bytes(class));
     }
     p->units_bytes = (space->unit_count + 1) * sizeof(struct ps_piece_unit);
-    p->units = mmap(NULL, p->units_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                    -1, 0);
-    return p->units != MAP_FAILED;
+    p->longest_bytes = (space->unit_count + 1) * sizeof(*p->longest);
+    p->units = bookkeeping_map(p->units_bytes);
+    p->longest = bookkeeping_map(p->longest_bytes);
+    if (p->units != NULL && p->longest != NULL)
+        return true;
+    ps_pieces_free(p);
+    return false;
 }
 
 void ps_pieces_free(struct ps_pieces *p)
 {
-    munmap(p->units, p->units_bytes);
+    if (p->units != NULL)
+        munmap(p->units, p->units_bytes);
+    if (p->longest != NULL)
+        munmap(p->longest, p->longest_bytes);
 }
 
 void *ps_pieces_take(struct ps_pieces *p, size_t bytes)
@@ -223,7 +263,9 @@ void *ps_pieces_take(struct ps_pieces *p, size_t bytes)
 void ps_pieces_give(struct ps_pieces *p, void *piece, size_t bytes)
 {
     uint32_t class = class_of(bytes), chunks = p->classes[class].chunks;
-    uint32_t number = (uint32_t)((size_t)((uint8_t *)piece - p->space->base) / CHUNK_BYTES) / chunks * chunks;
+    uint32_t number = (uint32_t)((size_t)((uint8_t *)piece - p->space->base) / CHUNK_BYTES);
+    if (p->classes[class].pieces > 1)
+        number = number / chunks * chunks;
     struct run *run = run_of(p, number);
     size_t offset = (size_t)((uint8_t *)piece - run_memory(p, number));
     assert(run->pieces > 0 && offset % class_bytes(class) == 0);

@@ -1,10 +1,10 @@
 /* Pieces of units: memory for bucket arrays and small slabs, which are many, of few sizes, and come and go together.
  *
- * A unit is cut into chunks of 4 KiB, chunks make runs (1, 2, 4, .. 512), a run holds a few pieces of one size. So when a table's
+ * A unit is cut into chunks of 4 KiB, chunks make runs, a run holds a few pieces of one size, or one large piece. So when a table's
  * partitions grow or shrink from one size to the next, the runs of the size they leave become empty, and so do units, which go
  * back to the kernel at once. (Runs of one size per class, as in Bonwick's slab allocator, USENIX 1994.)
  *
- * Sizes are 1, 2, .. 8 lines of 64 bytes, then eight from one power of two to the next; others are rounded up. Belongs to the
+ * Sizes are 1, 2, .. 16 lines of 64 bytes, then sixteen from one power of two to the next; others are rounded up. Belongs to the
  * arena's thread. The arena keeps the accounts.
  */
 #ifndef PS_PIECES_H
@@ -17,9 +17,9 @@
 
 #define PS_PIECE_LINE_BYTES ((size_t)64)
 #define PS_PIECE_BYTES_MAX  ((size_t)1 << 20)
-#define PS_PIECE_CLASSES    96u
+#define PS_PIECE_CLASSES    176u
 #define PS_CHUNKS_PER_UNIT  512u
-#define PS_CHUNK_ORDERS     10u /* runs of 1, 2, 4, .. 512 chunks */
+#define PS_CHUNK_ORDERS     10u /* runs of 1, 2 .. 3, 4 .. 7, .. 512 chunks */
 
 struct ps_piece_unit;
 
@@ -28,12 +28,14 @@ struct ps_pieces {
     struct ps_piece_unit
         *units; /* by number; memory is there only for those cut into pieces, 1/200 of them at most */
     size_t units_bytes;
+    uint16_t *longest; /* by number: the most free chunks in a row; 0 for units that are not cut */
+    size_t longest_bytes;
     struct {
         uint32_t chunks;    /* of a run */
         uint32_t pieces;    /* of a run */
         uint32_t with_room; /* number + 1 of the first run with room */
     } classes[PS_PIECE_CLASSES];
-    uint32_t search_from[PS_CHUNK_ORDERS]; /* no unit below has room for a run of 1 << order chunks */
+    uint32_t search_from[PS_CHUNK_ORDERS]; /* no unit below has 1 << order free chunks in a row */
     uint32_t units_end;                    /* no unit from here on is cut */
 };
 

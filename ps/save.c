@@ -253,12 +253,18 @@ static enum ps_save_went filter_step(struct ps_core *core, struct ps_feature *f,
     return PS_SAVE_WENT_ON;
 }
 
+static uint64_t step_need_bytes(const struct ps_feature *f, uint32_t bucket_count)
+{
+    return rows_need_bytes(ps_table_cut_step_rows_max(f->table, bucket_count),
+                           ps_table_stored_row_bytes(f->table));
+}
+
 static enum ps_save_went rows_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
     uint32_t buckets = PS_SAVE_STEP_BUCKETS;
-    if (!cursor_has_room(core, ps_save_need_bytes(core, f, buckets), now_us)) {
+    if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us)) {
         buckets = 1;
-        if (!cursor_has_room(core, ps_save_need_bytes(core, f, buckets), now_us)) {
+        if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us)) {
             return PS_SAVE_NO_ROOM;
         }
     }

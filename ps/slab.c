@@ -2,12 +2,14 @@
 
 #include <assert.h>
 #include <string.h>
+#include "ps/pieces.h"
 
-#define SLAB_ALIGN         64u
-#define DIRECTORY_MIN      16u
 #define PADDING_SHARE      16u /* rows are padded to whole lines as long as that costs at most 1/16 */
 #define STRIDE_ALIGN_MIN   4u
 #define STRIDE_ALIGN_START 64u
+#define ROOM_SHARE         32u /* of a group's rows: what compaction leaves free for the next ones */
+
+#define SLABS_SHIFT 6u /* binary logarithm of PS_SLABS_PER_SIZE */
 
 static uint32_t stride_of(uint32_t row_bytes)
 {
@@ -19,315 +21,324 @@ static uint32_t stride_of(uint32_t row_bytes)
     return (row_bytes + STRIDE_ALIGN_MIN - 1) / STRIDE_ALIGN_MIN * STRIDE_ALIGN_MIN;
 }
 
-static size_t slab_bytes(uint32_t slab_number)
-{
-    uint32_t doublings = slab_number / PS_SLABS_PER_BYTES;
-    return doublings < 8 && PS_SLAB_BYTES_MIN << doublings < PS_SLAB_BYTES_MAX
-               ? PS_SLAB_BYTES_MIN << doublings
-               : PS_SLAB_BYTES_MAX;
-}
-
-static uint32_t slab_places(const struct ps_slabs *s, uint32_t slab_number)
-{
-    return (uint32_t)(slab_bytes(slab_number) / s->stride_bytes);
-}
-
-static uint8_t *slab_take(const struct ps_slabs *s, uint32_t slab_number)
-{
-    size_t bytes = slab_bytes(slab_number);
-    return bytes < PS_SLAB_BYTES_MAX ? ps_arena_piece_alloc(s->arena, bytes)
-                                     : ps_arena_alloc(s->arena, bytes, SLAB_ALIGN);
-}
-
-static void slab_give(const struct ps_slabs *s, uint32_t slab_number)
-{
-    size_t bytes = slab_bytes(slab_number);
-    if (s->slab[slab_number] == NULL)
-        return;
-    if (bytes < PS_SLAB_BYTES_MAX)
-        ps_arena_piece_free(s->arena, s->slab[slab_number], bytes);
-    else
-        ps_arena_free(s->arena, s->slab[slab_number], bytes, SLAB_ALIGN);
-}
-
-static size_t directory_bytes(uint32_t capacity)
-{
-    return capacity * (sizeof(uint8_t *) + sizeof(struct ps_slab_state));
-}
-
-static void directory_free(struct ps_slabs *s)
-{
-    if (s->slab != NULL)
-        ps_arena_free(s->arena, s->slab, directory_bytes(s->slab_capacity), SLAB_ALIGN);
-}
-
-static void forget_all(struct ps_slabs *s)
-{
-    s->slab = NULL;
-    s->state = NULL;
-    s->slab_count = s->slab_capacity = 0;
-    s->room_first = s->room_last = s->number_free = PS_SLAB_NONE;
-    s->empty_count = s->leaving_count = 0;
-    s->rows = s->places = 0;
-    s->bytes = 0;
-}
-
 void ps_slabs_init(struct ps_slabs *s, struct ps_arena *arena, uint32_t row_bytes)
 {
-    assert(row_bytes >= STRIDE_ALIGN_MIN && row_bytes <= PS_SLAB_BYTES_MIN);
+    assert(row_bytes >= STRIDE_ALIGN_MIN && row_bytes <= PS_SLAB_ROW_MAX);
     memset(s, 0, sizeof(*s));
     s->arena = arena;
+    s->base = ps_arena_base(arena);
     s->stride_bytes = stride_of(row_bytes);
-    uint32_t rows_max = (uint32_t)(PS_SLAB_BYTES_MAX / s->stride_bytes);
-    while (((uint32_t)1 << s->index_bits) < rows_max)
-        s->index_bits++;
-    forget_all(s);
-}
-
-void ps_slabs_clear(struct ps_slabs *s)
-{
-    for (uint32_t i = 0; i < s->slab_count; i++)
-        slab_give(s, i);
-    directory_free(s);
-    forget_all(s);
-}
-
-/* ---- slabs with room ---- */
-
-static void room_append(struct ps_slabs *s, uint32_t number)
-{
-    s->state[number].previous = s->room_last;
-    s->state[number].next = PS_SLAB_NONE;
-    if (s->room_last != PS_SLAB_NONE)
-        s->state[s->room_last].next = number;
-    else
-        s->room_first = number;
-    s->room_last = number;
-}
-
-static void room_unlink(struct ps_slabs *s, uint32_t number)
-{
-    const struct ps_slab_state *state = &s->state[number];
-    if (state->previous != PS_SLAB_NONE)
-        s->state[state->previous].next = state->next;
-    else
-        s->room_first = state->next;
-    if (state->next != PS_SLAB_NONE)
-        s->state[state->next].previous = state->previous;
-    else
-        s->room_last = state->previous;
+    while ((size_t)s->stride_bytes << (s->first_shift + 1) <= PS_SLAB_FIRST_BYTES)
+        s->first_shift++;
+    s->last_shift = s->first_shift;
+    while ((size_t)s->stride_bytes << (s->last_shift + 1) <= PS_PIECE_BYTES_MAX)
+        s->last_shift++;
+    s->row_bias = PS_SLABS_PER_SIZE << s->first_shift;
+    for (uint32_t bit = s->first_shift + SLABS_SHIFT; bit < 32; bit++) {
+        uint32_t shift = bit - SLABS_SHIFT < s->last_shift ? bit - SLABS_SHIFT : s->last_shift;
+        s->sizes[bit] = (struct ps_slab_size){.shift = shift,
+                                              .place_mask = (1u << shift) - 1,
+                                              .slab_offset = (shift - s->first_shift) * PS_SLABS_PER_SIZE -
+                                                             PS_SLABS_PER_SIZE};
+    }
+    s->compaction = (struct ps_slab_compaction){.group = PS_ROW_NONE, .end = PS_ROW_NONE};
+    for (uint32_t i = 0; i < PS_ROW_GROUPS; i++)
+        s->groups[i] = (struct ps_slab_group){.free_first = PS_ROW_NONE};
 }
 
 /* ---- slabs ---- */
 
-static bool directory_grow(struct ps_slabs *s)
+static uint32_t slab_shift(const struct ps_slabs *s, uint32_t slab)
 {
-    uint32_t capacity = s->slab_capacity == 0 ? DIRECTORY_MIN : 2 * s->slab_capacity;
-    uint8_t **grown = ps_arena_alloc(s->arena, directory_bytes(capacity), SLAB_ALIGN);
-    if (grown == NULL)
-        return false;
-    struct ps_slab_state *state = (struct ps_slab_state *)(void *)(grown + capacity);
-    if (s->slab != NULL) {
-        memcpy(grown, s->slab, s->slab_count * sizeof(*grown));
-        memcpy(state, s->state, s->slab_count * sizeof(*state));
-        directory_free(s);
+    uint32_t shift = s->first_shift + slab / PS_SLABS_PER_SIZE;
+    return shift < s->last_shift ? shift : s->last_shift;
+}
+
+static size_t slab_bytes(const struct ps_slabs *s, uint32_t slab)
+{
+    return ps_piece_bytes((size_t)s->stride_bytes << slab_shift(s, slab));
+}
+
+/* Slabs up to the one with this row. */
+static uint32_t slabs_for(const struct ps_slabs *s, uint32_t row_end)
+{
+    if (row_end == 0)
+        return 0;
+    uint32_t biased = row_end - 1 + s->row_bias;
+    const struct ps_slab_size *size = &s->sizes[31 - (uint32_t)__builtin_clz(biased)];
+    return (biased >> size->shift) + size->slab_offset + 1;
+}
+
+static uint8_t *slab_memory(const struct ps_slabs *s, uint32_t group, uint32_t slab)
+{
+    return s->base + (size_t)s->directories[group][slab] * PS_SLAB_LINE_BYTES;
+}
+
+static size_t directory_bytes(uint32_t capacity)
+{
+    return capacity * sizeof(uint32_t);
+}
+
+/* False when memory is used up. */
+static bool directory_resize(struct ps_slabs *s, uint32_t group, uint32_t capacity)
+{
+    struct ps_slab_group *g = &s->groups[group];
+    uint32_t *fresh = NULL;
+    if (capacity > 0) {
+        fresh = ps_arena_piece_alloc(s->arena, directory_bytes(capacity));
+        if (fresh == NULL)
+            return false;
+        if (g->slab_count > 0)
+            memcpy(fresh, s->directories[group], g->slab_count * sizeof(*fresh));
     }
-    s->slab = grown;
-    s->state = state;
-    s->slab_capacity = capacity;
+    if (g->slab_capacity > 0)
+        ps_arena_piece_free(s->arena, s->directories[group], directory_bytes(g->slab_capacity));
+    s->bytes += directory_bytes(capacity);
+    s->bytes -= directory_bytes(g->slab_capacity);
+    s->directories[group] = fresh;
+    g->slab_capacity = capacity;
     return true;
 }
 
-/* A number for a slab: that of one given back, which is the smaller the earlier it was made, or the next. */
-static bool number_take(struct ps_slabs *s, uint32_t *number)
+static void slab_remove_last(struct ps_slabs *s, uint32_t group)
 {
-    if (s->number_free != PS_SLAB_NONE) {
-        *number = s->number_free;
-        return true;
+    struct ps_slab_group *g = &s->groups[group];
+    uint32_t slab = --g->slab_count, rows = 1u << slab_shift(s, slab);
+    ps_arena_slab_free(s->arena, slab_memory(s, group, slab), slab_bytes(s, slab));
+    s->bytes -= slab_bytes(s, slab);
+    s->places -= rows;
+    g->places -= rows;
+    if (g->slab_count % PS_SLABS_PER_SIZE == 0)
+        (void)directory_resize(s, group, g->slab_count); /* without memory for it, it stays as it is */
+}
+
+static __attribute__((cold, noinline)) bool slab_add(struct ps_slabs *s, uint32_t group)
+{
+    struct ps_slab_group *g = &s->groups[group];
+    uint32_t slab = g->slab_count, rows = 1u << slab_shift(s, slab);
+    if (g->places + rows > PS_GROUP_ROWS_MAX ||
+        (slab == g->slab_capacity && !directory_resize(s, group, slab + PS_SLABS_PER_SIZE)))
+        return false;
+    uint8_t *memory = ps_arena_slab_alloc(s->arena, slab_bytes(s, slab));
+    if (memory == NULL)
+        return false;
+    assert(s->directories[group] != NULL);
+    s->directories[group][slab] = (uint32_t)((size_t)(memory - s->base) / PS_SLAB_LINE_BYTES);
+    g->slab_count++;
+    g->places += rows;
+    s->places += rows;
+    s->bytes += slab_bytes(s, slab);
+    return true;
+}
+
+void ps_slabs_clear(struct ps_slabs *s)
+{
+    for (uint32_t i = 0; i < PS_ROW_GROUPS; i++) {
+        const struct ps_slab_group *g = &s->groups[i];
+        for (uint32_t slab = 0; slab < g->slab_count; slab++)
+            ps_arena_slab_free(s->arena, slab_memory(s, i, slab), slab_bytes(s, slab));
+        if (g->slab_capacity > 0)
+            ps_arena_piece_free(s->arena, s->directories[i], directory_bytes(g->slab_capacity));
     }
-    if (s->slab_count >= (uint64_t)1 << (32 - s->index_bits))
-        return false;
-    if (s->slab_count == s->slab_capacity && !directory_grow(s))
-        return false;
-    *number = s->slab_count;
-    return true;
+    ps_slabs_init(s, s->arena, s->stride_bytes);
 }
 
-static __attribute__((cold, noinline)) bool slab_add(struct ps_slabs *s)
+/* ---- sets of groups ---- */
+
+static void set_add(uint64_t *set, uint32_t group)
 {
-    uint32_t number;
-    if (!number_take(s, &number))
-        return false;
-    uint8_t *slab = slab_take(s, number);
-    if (slab == NULL)
-        return false;
-    if (number == s->slab_count)
-        s->slab_count++;
-    else
-        s->number_free = s->state[number].next;
-    s->slab[number] = slab;
-    s->state[number] = (struct ps_slab_state){.free_first = PS_SLAB_NONE};
-    room_append(s, number);
-    s->empty_count++;
-    s->places += slab_places(s, number);
-    s->bytes += slab_bytes(number);
-    return true;
+    set[group / 64] |= (uint64_t)1 << (group % 64);
 }
 
-/* It is in no list. */
-static void slab_remove(struct ps_slabs *s, uint32_t number)
+static void set_remove(uint64_t *set, uint32_t group)
 {
-    slab_give(s, number);
-    s->slab[number] = NULL;
-    s->state[number].next = s->number_free;
-    s->number_free = number;
-    s->places -= slab_places(s, number);
-    s->bytes -= slab_bytes(number);
+    set[group / 64] &= ~((uint64_t)1 << (group % 64));
+}
+
+/* One that is in it; PS_ROW_NONE: none. */
+static uint32_t set_first(const uint64_t *set)
+{
+    for (uint32_t word = 0; word < PS_ROW_GROUPS / 64; word++)
+        if (set[word] != 0)
+            return word * 64 + (uint32_t)__builtin_ctzll(set[word]);
+    return PS_ROW_NONE;
+}
+
+bool ps_slabs_want_upkeep(const struct ps_slabs *s)
+{
+    return s->compaction.group != PS_ROW_NONE || set_first(s->loose) != PS_ROW_NONE ||
+           set_first(s->sparse) != PS_ROW_NONE;
 }
 
 bool ps_slabs_trim(struct ps_slabs *s)
 {
-    if (s->empty_count <= 1)
-        return false;
-    uint32_t number = s->room_last;
-    while (s->state[number].rows != 0)
-        number = s->state[number].previous;
-    room_unlink(s, number);
-    s->empty_count--;
-    slab_remove(s, number);
-    return true;
-}
-
-size_t ps_slabs_take_bytes(const struct ps_slabs *s)
-{
-    if (s->room_first != PS_SLAB_NONE || s->leaving_count > 0)
-        return 0;
-    return slab_bytes(s->number_free != PS_SLAB_NONE ? s->number_free : s->slab_count);
-}
-
-/* ---- rows ---- */
-
-static uint8_t *place_of(const struct ps_slabs *s, uint32_t number, uint32_t place)
-{
-    return s->slab[number] + (size_t)place * s->stride_bytes;
-}
-
-bool ps_slabs_take(struct ps_slabs *s, uint32_t *row)
-{
-    if (s->room_first == PS_SLAB_NONE && s->leaving_count > 0)
-        ps_slabs_compact_end(s);
-    if (s->room_first == PS_SLAB_NONE && !slab_add(s))
-        return false;
-    uint32_t number = s->room_first, place;
-    struct ps_slab_state *state = &s->state[number];
-    if (state->free_first != PS_SLAB_NONE) {
-        place = state->free_first;
-        memcpy(&state->free_first, place_of(s, number, place), sizeof(state->free_first));
-    } else {
-        place = state->fresh++;
+    for (uint32_t group; (group = set_first(s->loose)) != PS_ROW_NONE;) {
+        const struct ps_slab_group *g = &s->groups[group];
+        uint32_t wanted = slabs_for(s, s->row_ends[group]);
+        bool has_gone = g->slab_count > wanted;
+        if (has_gone)
+            slab_remove_last(s, group);
+        if (g->slab_count <= wanted)
+            set_remove(s->loose, group);
+        if (has_gone)
+            return true;
     }
-    memset(place_of(s, number, place), 0, s->stride_bytes);
-    s->empty_count -= state->rows == 0;
-    if (++state->rows == slab_places(s, number))
-        room_unlink(s, number);
-    *row = number << s->index_bits | place;
+    return false;
+}
+
+/* ---- free places ---- */
+
+static uint32_t pop(const struct ps_slabs *s, uint32_t group, uint32_t *first)
+{
+    uint32_t row = *first;
+    memcpy(first, ps_slabs_row(s, group, row), sizeof(*first));
+    return row;
+}
+
+static void push(const struct ps_slabs *s, uint32_t group, uint32_t *first, uint32_t row)
+{
+    memcpy(ps_slabs_row(s, group, row), first, sizeof(*first));
+    *first = row;
+}
+
+static void push_high(struct ps_slabs *s, uint32_t row)
+{
+    struct ps_slab_compaction *c = &s->compaction;
+    if (c->high_first == PS_ROW_NONE)
+        c->high_last = row;
+    push(s, c->group, &c->high_first, row);
+    c->high_count++;
+}
+
+/* The list to take from; NULL: there is no free place but behind the last row. */
+static uint32_t *list_with_room(struct ps_slabs *s, uint32_t group)
+{
+    struct ps_slab_compaction *c = &s->compaction;
+    if (s->groups[group].free_first != PS_ROW_NONE)
+        return &s->groups[group].free_first;
+    if (group != c->group)
+        return NULL;
+    return c->unsorted_first != PS_ROW_NONE ? &c->unsorted_first
+           : c->high_first != PS_ROW_NONE   ? &c->high_first
+                                            : NULL;
+}
+
+size_t ps_slabs_take_bytes(const struct ps_slabs *s, uint32_t group)
+{
+    const struct ps_slab_group *g = &s->groups[group];
+    if (g->rows < g->places) /* a free place of any kind */
+        return 0;
+    return slab_bytes(s, g->slab_count) +
+           (g->slab_count == g->slab_capacity ? directory_bytes(g->slab_capacity + PS_SLABS_PER_SIZE) : 0);
+}
+
+bool ps_slabs_take(struct ps_slabs *s, uint32_t group, uint32_t *row)
+{
+    struct ps_slab_group *g = &s->groups[group];
+    uint32_t *list = list_with_room(s, group);
+    if (list != NULL) {
+        *row = pop(s, group, list);
+        s->compaction.high_count -= list == &s->compaction.high_first;
+    } else {
+        if (s->row_ends[group] == g->places && !slab_add(s, group))
+            return false;
+        *row = s->row_ends[group]++;
+    }
+    memset(ps_slabs_row(s, group, *row), 0, s->stride_bytes);
+    g->rows++;
     s->rows++;
     return true;
 }
 
-void ps_slabs_give(struct ps_slabs *s, uint32_t row)
+static bool is_sparse(const struct ps_slabs *s, uint32_t group)
 {
-    uint32_t number = row >> s->index_bits, place = row & (((uint32_t)1 << s->index_bits) - 1);
-    struct ps_slab_state *state = &s->state[number];
-    assert(number < s->slab_count && s->slab[number] != NULL && state->rows > 0 && place < state->fresh);
-    memcpy(place_of(s, number, place), &state->free_first, sizeof(state->free_first));
-    state->free_first = place;
+    uint32_t rows = s->groups[group].rows, end = s->row_ends[group];
+    return end - rows >= end / PS_SLABS_FREE_SHARE &&
+           slabs_for(s, rows + rows / ROOM_SHARE) < slabs_for(s, end);
+}
+
+void ps_slabs_give(struct ps_slabs *s, uint32_t group, uint32_t row)
+{
+    struct ps_slab_group *g = &s->groups[group];
+    assert(row < s->row_ends[group] && g->rows > 0);
+    if (group == s->compaction.group && ps_slabs_is_leaving(s, row))
+        push_high(s, row);
+    else
+        push(s, group, &g->free_first, row);
+    g->rows--;
     s->rows--;
-    bool was_full = state->rows-- == slab_places(s, number);
-    if (state->leaving) {
-        if (state->rows == 0) {
-            s->leaving_count--;
-            slab_remove(s, number);
-        }
-        return;
-    }
-    if (was_full)
-        room_append(s, number);
-    s->empty_count += state->rows == 0;
+    if (is_sparse(s, group))
+        set_add(s->sparse, group);
 }
 
 /* ---- bringing rows together ---- */
 
-#define FILL_LEVELS                                                                                          \
-    4u /* few: slabs much alike are told apart by their numbers, so that neighbours go together */
-#define ROOM_SHARE 32u /* of the rows: what is left free for the next ones */
-
-/* How full a slab is, from 0 to FILL_LEVELS, which is nearly full; more: it is not there. */
-static uint32_t fill_level(const struct ps_slabs *s, uint32_t number)
+static void rows_end_at(struct ps_slabs *s, uint32_t group, uint32_t end)
 {
-    uint32_t places = slab_places(s, number);
-    return s->slab[number] == NULL
-               ? FILL_LEVELS + 1
-               : (uint32_t)(((uint64_t)s->state[number].rows * FILL_LEVELS + places / 2) / places);
-}
-
-/* The level up to which slabs may leave: those below it all do. */
-static uint32_t level_to_leave(const struct ps_slabs *s, uint64_t places_spared)
-{
-    uint64_t places[FILL_LEVELS + 2] = {0};
-    for (uint32_t number = 0; number < s->slab_count; number++)
-        places[fill_level(s, number)] += slab_places(s, number);
-    uint32_t level = 0;
-    for (uint64_t sum = places[0]; level < FILL_LEVELS && sum < places_spared; sum += places[level])
-        level++;
-    return level;
+    s->row_ends[group] = end;
+    if (s->groups[group].slab_count > slabs_for(s, end))
+        set_add(s->loose, group);
 }
 
 bool ps_slabs_compact_begin(struct ps_slabs *s)
 {
-    assert(s->leaving_count == 0);
-    uint64_t wanted = s->rows + s->rows / ROOM_SHARE;
-    if ((s->places - s->rows) * PS_SLABS_FREE_SHARE < s->places || wanted >= s->places)
-        return false;
-    uint64_t spared = s->places - wanted;
-    uint32_t level_max = level_to_leave(s, spared);
-    for (uint32_t below = 0; below < 2;
-         below++) { /* sparser ones first; of the others the last ones, which are large */
-        for (uint32_t number = s->slab_count; number-- > 0;) {
-            uint32_t level = fill_level(s, number), places = slab_places(s, number);
-            if ((below == 0 ? level >= level_max : level != level_max) || s->slab[number] == NULL ||
-                s->state[number].rows == 0 || s->state[number].rows == places || places > spared)
-                continue;
-            spared -= places;
-            room_unlink(s, number);
-            s->state[number].leaving = true;
-            s->leaving_count++;
+    assert(s->compaction.group == PS_ROW_NONE);
+    for (uint32_t group; (group = set_first(s->sparse)) != PS_ROW_NONE;) {
+        struct ps_slab_group *g = &s->groups[group];
+        set_remove(s->sparse, group);
+        if (g->rows == 0) {
+            g->free_first = PS_ROW_NONE;
+            rows_end_at(s, group, 0);
+        } else if (is_sparse(s, group)) {
+            uint32_t end = g->rows + g->rows / ROOM_SHARE;
+            s->compaction =
+                (struct ps_slab_compaction){.group = group,
+                                            .end = end < s->row_ends[group] ? end : s->row_ends[group],
+                                            .unsorted_first = g->free_first,
+                                            .high_first = PS_ROW_NONE};
+            g->free_first = PS_ROW_NONE;
+            return true;
         }
     }
-    return s->leaving_count > 0;
+    return false;
 }
 
-bool ps_slabs_move(struct ps_slabs *s, uint32_t *row)
+bool ps_slabs_compact_sort(struct ps_slabs *s, uint32_t count)
 {
-    uint32_t from = *row;
-    if (s->room_first == PS_SLAB_NONE) {
-        ps_slabs_compact_end(s);
-        return false;
+    struct ps_slab_compaction *c = &s->compaction;
+    for (; count > 0 && c->unsorted_first != PS_ROW_NONE; count--) {
+        uint32_t row = pop(s, c->group, &c->unsorted_first);
+        if (ps_slabs_is_leaving(s, row))
+            push_high(s, row);
+        else
+            push(s, c->group, &s->groups[c->group].free_first, row);
     }
-    bool taken = ps_slabs_take(s, row);
-    assert(taken); /* there is room */
-    memcpy(ps_slabs_row(s, *row), ps_slabs_row(s, from), s->stride_bytes);
-    ps_slabs_give(s, from);
-    return taken;
+    return c->unsorted_first == PS_ROW_NONE;
+}
+
+uint32_t ps_slabs_move(struct ps_slabs *s, uint32_t row)
+{
+    uint32_t group = s->compaction.group, *first = &s->groups[group].free_first;
+    if (*first == PS_ROW_NONE)
+        return PS_ROW_NONE;
+    uint32_t to = pop(s, group, first);
+    memcpy(ps_slabs_row(s, group, to), ps_slabs_row(s, group, row), s->stride_bytes);
+    push_high(s, row);
+    return to;
 }
 
 void ps_slabs_compact_end(struct ps_slabs *s)
 {
-    for (uint32_t number = 0; number < s->slab_count && s->leaving_count > 0; number++) {
-        if (s->slab[number] == NULL || !s->state[number].leaving)
-            continue;
-        s->state[number].leaving = false;
-        s->leaving_count--;
-        room_append(s, number);
+    struct ps_slab_compaction *c = &s->compaction;
+    struct ps_slab_group *g = &s->groups[c->group];
+    assert(c->unsorted_first == PS_ROW_NONE);
+    if (c->high_count == s->row_ends[c->group] - c->end) {
+        rows_end_at(s, c->group, c->end);
+    } else if (c->high_first != PS_ROW_NONE) { /* rows are left there, or came: the places stay */
+        memcpy(ps_slabs_row(s, c->group, c->high_last), &g->free_first, sizeof(g->free_first));
+        g->free_first = c->high_first;
     }
+    if (is_sparse(s, c->group))
+        set_add(s->sparse, c->group);
+    c->group = c->end = PS_ROW_NONE;
 }

@@ -88,6 +88,7 @@ void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count)
     uint64_t share = f->capacity_rows / core_count + (core < f->capacity_rows % core_count);
     assert(core < core_count && t->index.rows == 0);
     t->rows_max = f->capacity_rows == 0 ? UINT64_MAX : share > 0 ? share : 1;
+    t->partitions = MR_PARTITION_COUNT / core_count;
     t->memory_max = f->memory_bytes == 0 ? 0 : f->memory_bytes / core_count;
     if (f->memory_bytes != 0 && t->memory_max < MR_MEMORY_BYTES_MIN)
         t->memory_max = MR_MEMORY_BYTES_MIN;
@@ -119,13 +120,19 @@ void ps_table_clear(struct ps_table *t)
 }
 
 /* False when memory is used up. */
-static bool row_place(struct ps_table *t, uint64_t key, uint64_t hash, bool marked, uint32_t *row)
+static bool row_place(struct ps_table *t, uint64_t hash, bool was_stored, uint32_t *row)
 {
-    if (!ps_slabs_take(&t->slabs, row))
+    uint32_t group = ps_group_of(hash);
+    bool marked = t->keeps_marks && !was_stored;
+    if (!ps_slabs_take(&t->slabs, group, row))
         return false;
-    if (ps_index_insert(&t->index, key, hash, *row, marked))
+    if (t->memory_max != 0) {
+        size_t used = ps_table_memory_bytes(t) - t->index.bytes;
+        t->index.bytes_max = was_stored ? SIZE_MAX : t->memory_max > used ? t->memory_max - used : 0;
+    }
+    if (ps_index_insert(&t->index, hash, *row, marked))
         return true;
-    ps_slabs_give(&t->slabs, *row);
+    ps_slabs_give(&t->slabs, group, *row);
     return false;
 }
 
@@ -136,7 +143,7 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
     uint32_t row;
     for (uint32_t evicted = 0;; evicted++) {
         enum ps_limit limit = was_stored ? PS_LIMIT_NONE : ps_table_limit_met(t, hash);
-        if (limit == PS_LIMIT_NONE && row_place(t, key, hash, t->keeps_marks && !was_stored, &row))
+        if (limit == PS_LIMIT_NONE && row_place(t, hash, was_stored, &row))
             break;
         limit = limit == PS_LIMIT_NONE ? PS_LIMIT_MEMORY : limit;
         if (evicted == PS_EVICT_PER_INSERT_MAX || !ps_table_evict_for(t, hash, limit)) {
@@ -147,7 +154,7 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
     ps_table_note_made(t, key, hash);
     t->counters.rows = t->index.rows;
     t->counters.rows_created++;
-    return ps_slabs_row(&t->slabs, row);
+    return ps_slabs_row(&t->slabs, ps_group_of(hash), row);
 }
 
 __attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash)
@@ -166,7 +173,7 @@ __attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, ui
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row)
 {
     uint64_t hash = ps_key_hash(key, t->index.seed);
-    struct ps_place place = ps_index_find(&t->index, key, hash);
+    struct ps_place place = ps_index_find(&t->index, hash);
     void *row;
     if (place.bucket != NULL) {
         ps_table_cut_before_change(t, place);
@@ -184,7 +191,7 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
 void ps_table_load_gone(struct ps_table *t, uint64_t key)
 {
     uint64_t hash = ps_key_hash(key, t->index.seed);
-    struct ps_place place = ps_index_find(&t->index, key, hash);
+    struct ps_place place = ps_index_find(&t->index, hash);
     if (place.bucket == NULL)
         return;
     ps_table_row_remove(t, place, hash);

@@ -1,7 +1,7 @@
 /* One core's share of one table: u64 key -> row (values, and the optimizer's state beside them).
  *
- * The index is a small hash table per partition of 64-byte buckets (keys and row numbers in one cache line); rows lie in
- * 2 MiB slabs of the core's arena. Calls work on groups of keys: hash and prefetch the bucket, probe and prefetch the row,
+ * The index is a small hash table per partition of 64-byte buckets (parts of hashes, and row numbers); rows lie in slabs of the
+ * core's arena. Calls work on groups of keys: hash and prefetch the bucket, probe and prefetch the row,
  * then gather. Belongs to one thread. Errors leave the table as it was. The same calls in the same order give the same bits,
  * whatever the processor's vector width and however the keys are spread over cores.
  */
@@ -179,7 +179,8 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
 
 /* ---- checkpoints: a cut while pushes go on ----
  * Between cut_begin and the last cut_step each row that existed at cut_begin (and has changed since the cut before, in a cut of
- * changes) is given to `emit` exactly once, as it was at cut_begin, but for when and how often it was used, which lookups go on counting: by the cursor, or, together with the
+ * changes) is given to `emit` exactly once, as it was at cut_begin, but for when and how often it was used, which lookups go on
+ * counting: by the cursor, or, together with some
  * others of its index bucket, just before its first change. Rows made meanwhile are not part of the cut, and making them
  * emits nothing. Neither the table nor its arena may be touched from inside `emit`. */
 #define PS_CUT_EMIT_ROWS_MAX                                                                                 \
@@ -215,7 +216,7 @@ uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then op
 uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum ps_save_kind kind);
 /* Look at up to `bucket_budget` further buckets, of at most PS_CUT_BUCKET_ROWS_MAX rows each, or a few times as many where there is
  * nothing to emit, and emit what is left in them; true when the cut is complete (and over). */
-#define PS_CUT_BUCKET_ROWS_MAX 5u
+#define PS_CUT_BUCKET_ROWS_MAX 8u
 bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
 /* Up to keys_max keys that had a row at the cut before this one, or were made since, and had none when this one, of changes, began: each
  * comes once. Any time until the next cut begins. Returns how many; 0: there are none left. */
@@ -238,6 +239,9 @@ bool ps_table_cut_running(const struct ps_table *t);
  * cut is running. Lookups, and pushes that make rows, emit no more than that: nothing, but for evictions by lookups that have
  * asked for room. */
 uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
+#define PS_CUT_CHANGE_ROWS_MAX 5u /* for each key */
+/* Most rows that a step of so many buckets emits. */
+uint64_t ps_table_cut_step_rows_max(const struct ps_table *t, uint32_t bucket_count);
 
 /* ---- upkeep ----
  * Some of the background work there is, for about `budget_bytes` of memory touched (at least one bounded piece of it): parts of

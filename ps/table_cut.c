@@ -12,17 +12,21 @@ struct cut_batch {
     const uint8_t *rows[PS_CUT_EMIT_ROWS_MAX];
 };
 
-static void batch_add_bucket(struct ps_table *t, struct ps_bucket *b, uint32_t pending,
-                             struct cut_batch *batch)
+static void batch_add(struct ps_table *t, struct ps_place place, struct cut_batch *batch)
 {
-    for (; pending != 0; pending &= pending - 1) {
-        uint32_t slot = (uint32_t)__builtin_ctz(pending);
-        batch->keys[batch->count] = b->keys[slot];
-        batch->rows[batch->count] = ps_slabs_row(&t->slabs, b->rows[slot]);
-        ps_row_prefetch(t, batch->rows[batch->count], t->layout.bytes);
-        batch->count++;
-    }
-    ps_bucket_set_pending(&t->index, b, 0);
+    batch->keys[batch->count] = ps_key_of_hash(ps_index_hash_at(&t->index, place), t->index.seed);
+    batch->rows[batch->count] = ps_table_row(t, place);
+    ps_row_prefetch(t, batch->rows[batch->count], t->layout.bytes);
+    batch->count++;
+    ps_index_emitted(&t->index, place.bucket, place.slot);
+}
+
+/* Up to `rows_max` of the pending ones of the bucket. */
+static void batch_add_bucket(struct ps_table *t, uint32_t partition, struct ps_bucket *b, uint32_t pending,
+                             uint32_t rows_max, struct cut_batch *batch)
+{
+    for (; pending != 0 && rows_max > 0; pending &= pending - 1, rows_max--)
+        batch_add(t, ps_index_place_at(&t->index, partition, b, (uint32_t)__builtin_ctz(pending)), batch);
 }
 
 static void batch_emit(struct ps_table *t, struct cut_batch *batch)
@@ -37,14 +41,22 @@ static void batch_emit(struct ps_table *t, struct cut_batch *batch)
 
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place)
 {
-    if (!t->cut_running)
-        return;
-    uint32_t pending = ps_bucket_pending(&t->index, place.bucket);
-    if ((pending >> place.slot & 1) == 0)
+    if (!t->cut_running || !ps_entry_is_pending(&t->index, *ps_place_entry(place)))
         return;
     struct cut_batch batch = {.count = 0};
-    batch_add_bucket(t, place.bucket, pending, &batch);
+    batch_add(t, place, &batch);
+    batch_add_bucket(t, place.partition, place.bucket, ps_bucket_pending(&t->index, place.bucket),
+                     PS_CUT_CHANGE_ROWS_MAX - 1, &batch);
     batch_emit(t, &batch);
+}
+
+static void cursor_enter(struct ps_table *t, uint32_t partition)
+{
+    t->cut_partition = partition;
+    t->cut_bucket = 0;
+    t->cut_version = t->index.versions[partition];
+    t->index.watched_partition = partition;
+    t->index.watched_moves = 0;
 }
 
 void ps_table_keep_marks(struct ps_table *t, struct ps_arena *gone_arena)
@@ -112,29 +124,27 @@ uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum p
     gone_turn(t, kind);
     t->cut_running = t->marks_hold = true;
     t->cut = *cut;
-    t->cut_partition = t->cut_bucket = 0;
-    t->cut_rewrites = t->index.upkeep[0].rewrites;
     t->cut_rows_left = ps_index_cut_begin(&t->index, kind == PS_SAVE_DELTA);
+    cursor_enter(t, 0);
     return t->cut_rows_left;
 }
 
-/* The cursor's next bucket; NULL behind the last. */
+/* The cursor's next bucket; NULL behind the last. Emitted keys are marked so: what is gone through again costs little. */
 static struct ps_bucket *cursor_next(struct ps_table *t)
 {
-    const struct ps_partition *p = &t->index.partitions[t->cut_partition];
-    if (t->cut_rewrites != t->index.upkeep[t->cut_partition].rewrites) {
-        /* It was written anew under the cursor, and keys moved: from its start again. Emitted keys are marked so. */
-        t->cut_rewrites = t->index.upkeep[t->cut_partition].rewrites;
-        t->cut_bucket = 0;
-    }
-    if (t->cut_bucket == p->bucket_count) {
-        if (t->cut_partition == MR_PARTITION_COUNT - 1)
+    for (;;) {
+        uint32_t partition = t->cut_partition;
+        if (t->cut_version != t->index.versions[partition])
+            cursor_enter(t, partition); /* it has other buckets now */
+        if (t->cut_bucket < ps_index_bucket_count(&t->index, partition))
+            return ps_index_bucket(&t->index, partition, t->cut_bucket++);
+        if (t->index.watched_moves > 0)
+            cursor_enter(t, partition); /* a key may have gone past the cursor */
+        else if (partition == MR_PARTITION_COUNT - 1)
             return NULL;
-        p = &t->index.partitions[++t->cut_partition];
-        t->cut_rewrites = t->index.upkeep[t->cut_partition].rewrites;
-        t->cut_bucket = 0;
+        else
+            cursor_enter(t, partition + 1);
     }
-    return &p->buckets[t->cut_bucket++];
 }
 
 bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
@@ -151,14 +161,14 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
             continue;
         }
         bucket_budget--;
-        batch_add_bucket(t, b, pending, &batch);
+        batch_add_bucket(t, t->cut_partition, b, pending, PS_BUCKET_KEYS, &batch);
         if (batch.count > PS_CUT_EMIT_ROWS_MAX - PS_BUCKET_KEYS)
             batch_emit(t, &batch);
     }
     batch_emit(t, &batch);
     if (t->cut_rows_left == 0) {
         t->cut_running = false;
-        ps_index_cut_is_whole(&t->index);
+        ps_index_cut_end(&t->index, true);
     }
     return !t->cut_running;
 }
@@ -171,6 +181,8 @@ void ps_table_cut_abort(struct ps_table *t)
         ps_gone_clear(&t->leaving);
         ps_gone_clear(&t->gone);
     }
+    if (t->cut_running)
+        ps_index_cut_end(&t->index, t->cut_rows_left == 0);
     t->cut_running = false;
     t->cut_rows_left = 0;
 }
@@ -184,6 +196,12 @@ uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count)
 {
     if (!t->cut_running)
         return 0;
-    uint64_t rows = (uint64_t)key_count * PS_BUCKET_KEYS;
+    uint64_t rows = (uint64_t)key_count * PS_CUT_CHANGE_ROWS_MAX;
+    return rows < t->cut_rows_left ? rows : t->cut_rows_left;
+}
+
+uint64_t ps_table_cut_step_rows_max(const struct ps_table *t, uint32_t bucket_count)
+{
+    uint64_t rows = (uint64_t)bucket_count * PS_CUT_BUCKET_ROWS_MAX;
     return rows < t->cut_rows_left ? rows : t->cut_rows_left;
 }

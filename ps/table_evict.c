@@ -17,13 +17,14 @@ struct sample {
     struct ps_place places[ROUND_ROWS_MAX];
 };
 
-static void sample_add_bucket(const struct ps_table *t, struct sample *s, struct ps_bucket *b)
+static void sample_add_bucket(const struct ps_table *t, struct sample *s, uint32_t partition,
+                              struct ps_bucket *b)
 {
-    uint32_t taken = b->flags & PS_BUCKET_ALL;
+    uint32_t taken = ps_bucket_taken(b);
     if (t->cut_running && !t->evictor.emits)
         taken &= ~ps_bucket_pending(&t->index, b);
     for (; taken != 0; taken &= taken - 1) {
-        struct ps_place place = {b, (uint32_t)__builtin_ctz(taken)};
+        struct ps_place place = ps_index_place_at(&t->index, partition, b, (uint32_t)__builtin_ctz(taken));
         const uint8_t *row = ps_table_row(t, place);
         __builtin_prefetch(row + t->layout.seen_offset, 1, 3);
         s->places[s->count++] = place;
@@ -46,14 +47,13 @@ static uint32_t partition_end(const struct ps_table *t)
 }
 
 /* A partition that was laid out anew under the cursor has rows elsewhere: it is gone through again. */
-static void cursor_follow(struct ps_evictor *e, const struct ps_partition *p)
+static void cursor_follow(struct ps_evictor *e, uint16_t version)
 {
-    if (e->bucket > 0 && (e->buckets != p->buckets || e->bucket_count != p->bucket_count)) {
+    if (e->bucket > 0 && e->version != version) {
         e->buckets_due += e->buckets_due > 0 ? e->bucket : 0;
         e->bucket = 0;
     }
-    e->buckets = p->buckets;
-    e->bucket_count = p->bucket_count;
+    e->version = version;
 }
 
 /* The next bucket of a partition with rows, going round; NULL when there is none. */
@@ -67,10 +67,9 @@ static struct ps_bucket *cursor_next(struct ps_table *t)
             if (end == 0)
                 return NULL;
         }
-        const struct ps_partition *p = &t->index.partitions[e->partition];
-        cursor_follow(e, p);
-        if (p->rows > 0 && e->bucket < p->bucket_count)
-            return &p->buckets[e->bucket++];
+        cursor_follow(e, t->index.versions[e->partition]);
+        if (e->bucket < ps_index_bucket_count(&t->index, e->partition))
+            return ps_index_bucket(&t->index, e->partition, e->bucket++);
         e->partition++;
         e->bucket = 0;
     }
@@ -79,7 +78,7 @@ static struct ps_bucket *cursor_next(struct ps_table *t)
 
 static void remove_row(struct ps_table *t, struct ps_place place, uint64_t *counter)
 {
-    ps_table_row_remove(t, place, ps_key_hash(place.bucket->keys[place.slot], t->index.seed));
+    ps_table_row_remove(t, place, ps_index_hash_at(&t->index, place));
     ++*counter;
 }
 
@@ -134,7 +133,7 @@ static uint32_t sample_fill(struct ps_table *t, struct sample *s, uint64_t bucke
         if (b == NULL || b == first)
             break;
         first = first == NULL ? b : first;
-        sample_add_bucket(t, s, b);
+        sample_add_bucket(t, s, t->evictor.partition, b);
     }
     return i;
 }
@@ -161,10 +160,10 @@ static bool due_step(struct ps_table *t, uint64_t *budget_bytes)
 
 /* ---- LRU, LFU ---- */
 
-static bool is_in_pool(const struct ps_evictor *e, uint64_t key)
+static bool is_in_pool(const struct ps_evictor *e, uint64_t hash)
 {
     for (uint32_t i = 0; i < e->pool_count; i++)
-        if (e->pool[i].key == key)
+        if (e->pool[i].hash == hash)
             return true;
     return false;
 }
@@ -178,7 +177,7 @@ static uint64_t idleness_of(const struct ps_table *t, const struct ps_evict_cand
 static void pool_offer(struct ps_table *t, const struct ps_evict_candidate *c)
 {
     struct ps_evictor *e = &t->evictor;
-    if (is_in_pool(e, c->key))
+    if (is_in_pool(e, c->hash))
         return;
     if (e->pool_count < PS_EVICT_POOL_ROWS) {
         e->pool[e->pool_count++] = *c;
@@ -207,7 +206,7 @@ static struct ps_evict_candidate pool_take_best(struct ps_table *t)
 static struct ps_evict_candidate candidate_at(const struct ps_table *t, struct ps_place place)
 {
     const uint8_t *row = ps_table_row(t, place);
-    return (struct ps_evict_candidate){.key = place.bucket->keys[place.slot],
+    return (struct ps_evict_candidate){.hash = ps_index_hash_at(&t->index, place),
                                        .seen = ps_row_seen(&t->use, row),
                                        .uses = ps_row_uses(&t->use, row)};
 }
@@ -226,12 +225,12 @@ static void pool_fill(struct ps_table *t)
 /* The candidate is still there, and was not used since; a running cut has it. */
 static bool is_as_it_was(const struct ps_table *t, const struct ps_evict_candidate *c, struct ps_place *place)
 {
-    *place = ps_index_find(&t->index, c->key, ps_key_hash(c->key, t->index.seed));
+    *place = ps_index_find(&t->index, c->hash);
     if (place->bucket == NULL)
         return false;
     struct ps_evict_candidate now = candidate_at(t, *place);
-    bool pending = t->cut_running && !t->evictor.emits &&
-                   (ps_bucket_pending(&t->index, place->bucket) >> place->slot & 1) != 0;
+    bool pending =
+        t->cut_running && !t->evictor.emits && ps_entry_is_pending(&t->index, *ps_place_entry(*place));
     return now.seen == c->seen && now.uses == c->uses && !pending;
 }
 
@@ -250,21 +249,30 @@ static bool evict_any(struct ps_table *t, uint64_t *counter)
     return false;
 }
 
-/* The most idle of a few rows near the home of this hash. */
-static bool evict_in_partition(struct ps_table *t, uint64_t hash, uint64_t *counter)
+/* Rows near the home of this hash, then of the other partitions of its group, if those do as well. */
+static void sample_near(const struct ps_table *t, struct sample *s, uint64_t hash, bool of_group)
 {
-    const struct ps_partition *p = &t->index.partitions[mr_partition_of(hash)];
-    struct ps_bucket *b = ps_index_home(&t->index, hash);
+    uint32_t own = mr_partition_of(hash), partitions = of_group ? PS_GROUP_PARTITIONS : 1;
+    for (uint32_t i = 0; i < partitions; i++) {
+        uint32_t partition =
+            own / PS_GROUP_PARTITIONS * PS_GROUP_PARTITIONS + (own + i) % PS_GROUP_PARTITIONS;
+        uint32_t count = ps_index_bucket_count(&t->index, partition);
+        uint32_t number = count > 0 ? ps_home_number(hash, count) : 0;
+        for (uint32_t left = count; left > 0 && s->count < PS_EVICT_NEAR_ROWS; left--) {
+            sample_add_bucket(t, s, partition, ps_index_bucket(&t->index, partition, number));
+            number = number + 1 == count ? 0 : number + 1;
+        }
+    }
+}
+
+/* The most idle of these. */
+static bool evict_near(struct ps_table *t, uint64_t hash, bool of_group, uint64_t *counter)
+{
     struct sample s = {.count = 0};
     struct ps_place best = {.bucket = NULL};
     uint64_t best_idleness = 0;
-    if (p->rows == 0)
-        return false;
     ask_for_room(t);
-    for (uint32_t i = 0; i < p->bucket_count && s.count < PS_EVICT_SAMPLE_ROWS; i++) {
-        sample_add_bucket(t, &s, b);
-        b = b + 1 == p->buckets + p->bucket_count ? p->buckets : b + 1;
-    }
+    sample_near(t, &s, hash, of_group);
     for (uint32_t i = 0; i < s.count; i++) {
         struct ps_evict_candidate c = candidate_at(t, s.places[i]);
         if (ps_row_is_let_go(&t->use, c.seen) && idleness_of(t, &c) >= best_idleness) {
@@ -279,14 +287,28 @@ static bool evict_in_partition(struct ps_table *t, uint64_t hash, uint64_t *coun
 
 /* ---- limits ---- */
 
+#define FIRST_BUCKETS_SHARE 8u /* of a table's memory, at most */
+
+/* Slabs leave room for the first buckets of partitions that have none yet: rows that go make room for rows, but not for buckets. */
+static size_t bytes_wanted(const struct ps_table *t, uint64_t hash)
+{
+    size_t slab_bytes = ps_slabs_take_bytes(&t->slabs, ps_group_of(hash));
+    uint32_t used = t->index.partitions_used;
+    size_t kept_bytes = t->partitions > used ? (t->partitions - used) * sizeof(struct ps_bucket) : 0;
+    size_t kept_max = t->memory_max / FIRST_BUCKETS_SHARE;
+    if (slab_bytes > 0)
+        slab_bytes += kept_bytes < kept_max ? kept_bytes : kept_max;
+    return slab_bytes + ps_index_insert_bytes(&t->index, hash);
+}
+
 enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash)
 {
     if (t->index.rows >= t->rows_max)
         return PS_LIMIT_ROWS;
     if (t->memory_max == 0)
         return PS_LIMIT_NONE;
-    size_t more = ps_slabs_take_bytes(&t->slabs) + ps_index_insert_bytes(&t->index, hash);
-    return more > 0 && ps_table_memory_bytes(t) + more > t->memory_max ? PS_LIMIT_MEMORY : PS_LIMIT_NONE;
+    size_t more = bytes_wanted(t, hash), used = ps_table_memory_bytes(t);
+    return more > 0 && used + more > t->memory_max ? PS_LIMIT_MEMORY : PS_LIMIT_NONE;
 }
 
 bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit)
@@ -296,11 +318,9 @@ bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit)
         return false;
     if (limit == PS_LIMIT_ROWS)
         return evict_any(t, &c->rows_evicted_capacity);
-    /* Where its partition of the index is full, and cannot grow, only a row of the same partition makes room. */
-    bool partition_is_full =
-        ps_slabs_take_bytes(&t->slabs) == 0 && ps_index_insert_bytes(&t->index, hash) > 0;
-    return partition_is_full ? evict_in_partition(t, hash, &c->rows_evicted_memory)
-                             : evict_any(t, &c->rows_evicted_memory);
+    /* Its partition of the index, or its group of rows, is full and cannot grow: only a row of the same one makes room. */
+    bool of_group = ps_index_insert_bytes(&t->index, hash) == 0;
+    return evict_near(t, hash, of_group, &c->rows_evicted_memory);
 }
 
 /* Rows beyond the limits: they came with a checkpoint. Free places count as given back: compaction sees to that. */

@@ -26,7 +26,7 @@
 /* Where the row mover is. */
 struct ps_upkeep {
     uint32_t partition, bucket;
-    uint16_t rewrites; /* of the partition when the cursor came to it */
+    uint16_t version; /* of the partition when the cursor came to it */
 };
 
 struct ps_table {
@@ -40,6 +40,7 @@ struct ps_table {
     uint32_t straddle_bytes;            /* how far behind a cache line's start a row may begin */
     const struct ps_half_kernels *half; /* NULL: rows of f32 */
     uint32_t dim;
+    uint32_t partitions; /* about how many are this core's */
     struct ps_row_layout layout;
     uint64_t rows_max;    /* this core's share of capacity_rows */
     uint64_t memory_max;  /* of memory_bytes; 0: none */
@@ -62,7 +63,7 @@ struct ps_table {
     bool may_emit; /* the call under way is none that was promised room: evictions may ask for it */
     struct ps_cut cut;
     uint32_t cut_partition, cut_bucket; /* cursor */
-    uint16_t cut_rewrites;              /* of cut_partition when the cursor came to it */
+    uint16_t cut_version;               /* of cut_partition when the cursor came to it */
     uint64_t cut_rows_left;             /* still to be emitted */
 
     struct ps_upkeep upkeep;
@@ -120,7 +121,7 @@ uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const stru
 
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
 {
-    return ps_slabs_row(&t->slabs, place.bucket->rows[place.slot]);
+    return ps_slabs_row(&t->slabs, place.partition / PS_GROUP_PARTITIONS, place.row);
 }
 
 /* Lookups that may insert, and pushes, count as uses. */
@@ -146,52 +147,57 @@ static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *off
 
 /* A group of keys goes through four stages, a step of its pipeline each, so that what a stage reads was asked for a step before:
  *   seek   hash the keys; ask for their home buckets
- *   find   look into those; ask for the rows, or, where a key must lie in a later bucket, for the next ones
- *   late   look for these keys once more, through all their buckets; ask for their rows
+ *   find   look into those; ask for the rows, or, where a key does not lie at home, for its other bucket
+ *   late   look for these keys once more, in all their buckets; ask for their rows
  *   use    the rows
  * Without the third, the tenth of all keys that does not lie at home would cost as much as the others together. */
 struct ps_group {
     uint64_t hashes[PS_GROUP_KEYS];
     struct ps_bucket *homes[PS_GROUP_KEYS];
-    uint8_t late[PS_GROUP_KEYS]; /* numbers of keys */
+    uint32_t limits[PS_GROUP_KEYS]; /* of the partitions */
+    uint8_t late[PS_GROUP_KEYS];    /* numbers of keys */
     uint32_t late_count;
 };
+
+static inline void ps_group_home(const struct ps_table *t, struct ps_group *g, uint32_t i)
+{
+    const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
+    g->homes[i] = p->buckets + ps_home_number(g->hashes[i], p->bucket_count);
+    g->limits[i] = p->limit;
+}
 
 static inline void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t i, uint64_t hash)
 {
     g->hashes[i] = hash;
-    g->homes[i] = ps_index_home(&t->index, hash);
+    ps_group_home(t, g, i);
     __builtin_prefetch(g->homes[i], 0, 3);
 }
 
-enum ps_found { PS_FOUND, PS_FOUND_LATER, PS_ABSENT };
-
-/* Looks for the group's i-th key in its home bucket. */
-static inline enum ps_found ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t i,
-                                          uint64_t key, struct ps_place *place)
+static inline uint32_t ps_group_of(uint64_t hash)
 {
-    struct ps_bucket *home = g->homes[i];
-    uint32_t match = ps_bucket_match(home, key);
-    if (__builtin_expect(match != 0, 1)) {
-        *place = (struct ps_place){home, (uint32_t)__builtin_ctz(match)};
-        return PS_FOUND;
-    }
-    if ((home->flags & PS_BUCKET_OVERFLOW) == 0)
-        return PS_ABSENT;
-    const struct ps_bucket *next = ps_index_next(&t->index, home, g->hashes[i]);
-    __builtin_prefetch(next, 0, 3);
-    __builtin_prefetch(next + 1, 0, 3); /* a third of them lie further on */
-    g->late[g->late_count++] = (uint8_t)i;
-    return PS_FOUND_LATER;
+    return mr_partition_of(hash) / PS_GROUP_PARTITIONS;
 }
 
-/* Buckets are elsewhere: partitions were written anew. */
+/* Looks for the group's i-th key in its home bucket. When it is not there, it is to be looked for later. */
+static inline bool ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t i,
+                                 struct ps_place *place)
+{
+    uint64_t hash = g->hashes[i];
+    *place = ps_bucket_find(g->homes[i], hash, g->limits[i], false);
+    if (__builtin_expect(place->bucket != NULL, 1))
+        return true;
+    const struct ps_partition *p = &t->index.partitions[mr_partition_of(hash)];
+    uint32_t home = ps_home_number(hash, p->bucket_count);
+    __builtin_prefetch(p->buckets + ps_other_number(hash, home, p->bucket_count), 0, 3);
+    g->late[g->late_count++] = (uint8_t)i;
+    return false;
+}
+
+/* Buckets are elsewhere: partitions were given others. */
 static inline void ps_groups_refresh(const struct ps_table *t, struct ps_group groups[PS_GROUPS])
 {
-    for (uint32_t i = 0; i < PS_GROUPS * PS_GROUP_KEYS; i++) {
-        struct ps_group *g = &groups[i / PS_GROUP_KEYS];
-        g->homes[i % PS_GROUP_KEYS] = ps_index_home(&t->index, g->hashes[i % PS_GROUP_KEYS]);
-    }
+    for (uint32_t i = 0; i < PS_GROUPS * PS_GROUP_KEYS; i++)
+        ps_group_home(t, &groups[i / PS_GROUP_KEYS], i % PS_GROUP_KEYS);
 }
 
 static inline uint32_t ps_group_size(uint32_t key_count, uint32_t first)

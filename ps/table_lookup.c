@@ -51,7 +51,6 @@ static inline void group_seek(const struct ps_table *t, struct lookup *l, uint32
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(l->key_count, first);
     struct ps_group *g = &l->groups[group % PS_GROUPS];
-    g->late_count = 0;
     for (uint32_t i = 0; i < count; i++)
         ps_group_seek(t, g, i, ps_key_hash(l->keys[first + i], t->index.seed));
 }
@@ -72,18 +71,15 @@ static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t gro
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(l->key_count, first);
     struct ps_group *g = &l->groups[group % PS_GROUPS];
     const void **rows = l->rows[group % PS_GROUPS];
+    g->late_count = 0;
     if (l->stamps)
         ps_row_use_advance(&t->use, count);
     for (uint32_t i = 0; i < count; i++) {
         struct ps_place place;
-        enum ps_found found = ps_group_find(t, g, i, l->keys[first + i], &place);
-        if (__builtin_expect(found == PS_FOUND, 1))
+        if (__builtin_expect(ps_group_find(t, g, i, &place), 1)) {
             rows[i] = row_take(t, l, place);
-        else if (found == PS_FOUND_LATER)
-            continue;
-        else
-            rows[i] = row_of_absent_in_group(t, l, group, i);
-        ps_row_prefetch(t, rows[i], t->layout.values_bytes);
+            ps_row_prefetch(t, rows[i], t->layout.values_bytes);
+        }
     }
 }
 
@@ -93,8 +89,9 @@ static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_
     const void **rows = l->rows[group % PS_GROUPS];
     for (uint32_t j = 0; j < g->late_count; j++) {
         uint32_t i = g->late[j];
-        uint64_t key = l->keys[group * PS_GROUP_KEYS + i];
-        struct ps_place place = ps_index_find_from(&t->index, g->homes[i], key, g->hashes[i]);
+        struct ps_place place = ps_index_find_away(&t->index, g->hashes[i]);
+        if (__builtin_expect(place.bucket == NULL, 0))
+            place = ps_index_find(&t->index, g->hashes[i]); /* it may have come with an earlier key */
         rows[i] = place.bucket != NULL ? row_take(t, l, place) : row_of_absent_in_group(t, l, group, i);
         ps_row_prefetch(t, rows[i], t->layout.values_bytes);
     }
@@ -253,7 +250,7 @@ static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink
 {
     uint64_t key = l->keys[l->keys_done];
     uint64_t hash = ps_key_hash(key, t->index.seed);
-    struct ps_place place = ps_index_find(&t->index, key, hash);
+    struct ps_place place = ps_index_find(&t->index, hash);
     if (l->insert && ps_table_stamps(t)) {
         ps_row_use_advance(&t->use, 1);
         if (place.bucket != NULL) {
@@ -355,17 +352,15 @@ void ps_table_lookup_bags(struct ps_table *t, const uint64_t *keys, const uint32
 void ps_table_prefetch(const struct ps_hint *hints, uint32_t count)
 {
     uint64_t hashes[PS_HINT_KEYS_MAX];
-    struct ps_bucket *homes[PS_HINT_KEYS_MAX];
     assert(count <= PS_HINT_KEYS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         const struct ps_index *ix = &hints[i].table->index;
         hashes[i] = ps_key_hash(hints[i].key, ix->seed);
-        homes[i] = ps_index_home(ix, hashes[i]);
-        __builtin_prefetch(homes[i], 0, 3);
+        __builtin_prefetch(ps_index_home(ix, hashes[i]), 0, 3);
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct ps_table *t = hints[i].table;
-        struct ps_place place = ps_index_find_from(&t->index, homes[i], hints[i].key, hashes[i]);
+        struct ps_place place = ps_index_find(&t->index, hashes[i]);
         if (place.bucket != NULL)
             ps_row_prefetch(t, ps_table_row(t, place), hints[i].row_bytes);
     }

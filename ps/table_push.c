@@ -71,7 +71,7 @@ static void stage_begin(struct ps_table_push *p, enum push_stage stage)
 
 static inline void see(struct ps_table *t, uint64_t key, uint64_t hash)
 {
-    struct ps_place place = ps_index_find(&t->index, key, hash);
+    struct ps_place place = ps_index_find(&t->index, hash);
     if (place.bucket == NULL) {
         if (ps_table_admits_lookup(t, hash))
             (void)ps_table_row_create(t, key, hash);

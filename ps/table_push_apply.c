@@ -17,14 +17,13 @@ static __attribute__((cold, noinline)) struct ps_place place_of_new_row(struct p
         return (struct ps_place){.bucket = NULL};
     if (t->index.rewrites != rewrites)
         ps_groups_refresh(t, a->groups);
-    return ps_index_find(&t->index, d->key, d->hash);
+    return ps_index_find(&t->index, d->hash);
 }
 
 static inline void group_seek(const struct ps_table *t, struct apply *a, uint32_t group)
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
     struct ps_group *g = &a->groups[group % PS_GROUPS];
-    g->late_count = 0;
     for (uint32_t i = 0; i < count; i++)
         ps_group_seek(t, g, i, a->distinct[first + i].hash);
 }
@@ -60,16 +59,14 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
     struct ps_group *g = &a->groups[group % PS_GROUPS];
     struct ps_row_group *out = &a->rows[group % PS_GROUPS];
     out->count = 0;
+    g->late_count = 0;
     if (ps_table_stamps(t))
         ps_row_use_advance(&t->use, count);
     for (uint32_t i = 0; i < count; i++) {
         const struct ps_distinct *d = &a->distinct[first + i];
         struct ps_place place;
-        enum ps_found found = ps_group_find(t, g, i, d->key, &place);
-        if (__builtin_expect(found == PS_FOUND, 1))
+        if (__builtin_expect(ps_group_find(t, g, i, &place), 1))
             row_take(t, out, place, d, false);
-        else if (found == PS_ABSENT && p->insert)
-            row_take_new(t, a, out, d);
     }
 }
 
@@ -81,7 +78,7 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
     for (uint32_t i = 0; i < g->late_count; i++) {
         uint32_t late = g->late[i];
         const struct ps_distinct *d = &a->distinct[group * PS_GROUP_KEYS + late];
-        struct ps_place place = ps_index_find_from(&t->index, g->homes[late], d->key, d->hash);
+        struct ps_place place = ps_index_find(&t->index, d->hash);
         if (place.bucket != NULL)
             row_take(t, out, place, d, false);
         else if (p->insert)

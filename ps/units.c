@@ -31,6 +31,7 @@ bool ps_units_init(struct ps_units *u, size_t limit_bytes)
 {
     memset(u, 0, sizeof(*u));
     u->limit_bytes = limit_bytes;
+    u->ahead_wanted = PS_UNITS_AHEAD_MIN;
     u->unit_count = limit_bytes / UNIT;
     u->used = calloc((u->unit_count + 63) / 64, sizeof(*u->used));
     if (u->used == NULL)
@@ -171,7 +172,7 @@ static uint8_t *ahead_take(struct ps_units *u)
 static void ahead_refill(struct ps_units *u)
 {
     bool wanted = false;
-    for (uint32_t i = 0; u->helper != NULL && i < PS_UNITS_AHEAD_MAX && !u->memory_is_short; i++) {
+    for (uint32_t i = 0; u->helper != NULL && i < u->ahead_wanted && !u->memory_is_short; i++) {
         struct ps_unit_ahead *a = &u->ahead[i];
         if (state_of(a) != PS_AHEAD_EMPTY || mapped(u) + UNIT > u->limit_bytes)
             continue;
@@ -246,10 +247,26 @@ static uint8_t *take_now(struct ps_units *u, size_t bytes, size_t alignment)
     return p;
 }
 
+static void ahead_adapt(struct ps_units *u, bool in_time)
+{
+    uint32_t wanted = u->ahead_wanted;
+    u->takes_in_time = in_time ? u->takes_in_time + 1 : 0;
+    if (!in_time) {
+        u->ahead_wanted = 2 * wanted < PS_UNITS_AHEAD_MAX ? 2 * wanted : PS_UNITS_AHEAD_MAX;
+    } else if (u->takes_in_time == PS_UNITS_IN_TIME) {
+        u->ahead_wanted = wanted > PS_UNITS_AHEAD_MIN ? wanted - 1 : wanted;
+        u->takes_in_time = 0;
+    }
+}
+
 void *ps_units_take(struct ps_units *u, size_t bytes, size_t alignment)
 {
     bytes = (bytes + UNIT - 1) / UNIT * UNIT;
-    uint8_t *p = bytes == UNIT && alignment <= UNIT ? ahead_take(u) : NULL;
+    bool is_one = bytes == UNIT && alignment <= UNIT;
+    size_t ahead_bytes = atomic_load_explicit(&u->ahead_bytes, memory_order_relaxed);
+    uint8_t *p = is_one ? ahead_take(u) : NULL;
+    if (is_one && ahead_bytes > 0)
+        ahead_adapt(u, p != NULL);
     if (p == NULL)
         p = take_now(u, bytes, alignment);
     if (p == NULL && atomic_load_explicit(&u->ahead_bytes, memory_order_relaxed) > 0) {

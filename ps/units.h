@@ -4,7 +4,8 @@
  * transparent huge pages where the kernel has them.
  *
  * The first touch of a unit costs up to milliseconds. With a helper thread (ps/prefault.h) a few units are kept ready: they
- * count as mapped, and are used before any other. Owner and helper hand a unit over through the state of its slot, without
+ * count as mapped, and are used before any other. How many goes by need: twice as many once none was ready in time, one less
+ * after each PS_UNITS_IN_TIME that were. Owner and helper hand a unit over through the state of its slot, without
  * locks; the helper touches a unit only between PS_AHEAD_WANTED and PS_AHEAD_READY. When the helper cannot have the memory, the
  * unit goes back, it is counted, and the owner takes units by itself, populating them, so that what cannot be had is refused
  * instead of ending the process.
@@ -20,7 +21,9 @@
 #include <stdint.h>
 
 #define PS_UNIT_BYTES      ((size_t)2 << 20)
-#define PS_UNITS_AHEAD_MAX 4u
+#define PS_UNITS_AHEAD_MIN 4u
+#define PS_UNITS_AHEAD_MAX 32u
+#define PS_UNITS_IN_TIME   128u
 
 enum ps_ahead_state {
     PS_AHEAD_EMPTY,  /* the owner's */
@@ -46,6 +49,8 @@ struct ps_units {
     struct ps_prefault *helper;    /* NULL: none */
     struct ps_units *helper_next;  /* in its list */
     bool memory_is_short;          /* the last unit could not be populated */
+    uint32_t ahead_wanted;         /* how many are kept ready: more where they were used faster than made */
+    uint32_t takes_in_time;        /* units taken in a row that were ready */
     struct ps_unit_ahead {
         _Atomic uint32_t state; /* enum ps_ahead_state */
         size_t unit;

@@ -1,7 +1,7 @@
 /* Any bytes as operations on an index: keys that come, go, are looked for and marked, cuts of all and of the marked, upkeep; beside a plain list of what is
- * there. The keys lie in two partitions, so that these grow, overflow, wrap and shrink again.
+ * there. The keys lie in two partitions, so that these grow, in steps or at once, make keys give way, and shrink again.
  *
- * An input is one byte of settings, then pairs: what to do, and with which key. */
+ * An input is one byte that is left out, then pairs: what to do, and with which key. */
 #include <stdbool.h>
 #include <string.h>
 #include "fuzz_assert.h"
@@ -43,12 +43,13 @@ static void choose_keys(struct list *list)
 
 static struct ps_place find(const struct ps_index *ix, const struct entry *e)
 {
-    struct ps_place place = ps_index_find(ix, e->key, e->hash);
+    struct ps_place place = ps_index_find(ix, e->hash);
     FUZZ_ASSERT((place.bucket != NULL) == e->there);
     if (place.bucket != NULL) {
-        FUZZ_ASSERT(place.bucket->keys[place.slot] == e->key && place.bucket->rows[place.slot] == e->row);
-        FUZZ_ASSERT((ps_bucket_pending(ix, place.bucket) >> place.slot & 1) == e->pending);
-        FUZZ_ASSERT((ps_bucket_marks(ix, place.bucket) >> place.slot & 1) == e->marked);
+        FUZZ_ASSERT(ps_index_hash_at(ix, place) == e->hash && place.row == e->row);
+        FUZZ_ASSERT(ps_key_of_hash(e->hash, SEED) == e->key);
+        FUZZ_ASSERT(ps_entry_is_pending(ix, *ps_place_entry(place)) == e->pending);
+        FUZZ_ASSERT(ps_index_is_marked(ix, place) == e->marked);
     }
     return place;
 }
@@ -57,7 +58,7 @@ static void insert(struct ps_index *ix, struct list *list, struct entry *e, uint
 {
     if (e->there)
         return;
-    FUZZ_ASSERT(ps_index_insert(ix, e->key, e->hash, row, row % 2 != 0));
+    FUZZ_ASSERT(ps_index_insert(ix, e->hash, row, row % 2 != 0));
     e->there = true;
     e->pending = false;
     e->marked = row % 2 != 0;
@@ -70,29 +71,33 @@ static void remove_key(struct ps_index *ix, struct list *list, struct entry *e)
     struct ps_place place = find(ix, e);
     if (place.bucket == NULL)
         return;
-    ps_index_remove(ix, place, e->hash);
+    ps_index_remove(ix, place);
     e->there = e->pending = e->marked = false;
     list->count--;
 }
 
-static struct entry *entry_of(struct list *list, uint64_t key)
+static struct entry *entry_of(struct list *list, uint64_t hash)
 {
     uint32_t i = 0;
-    while (list->entries[i].key != key)
+    while (list->entries[i].hash != hash)
         i++;
     return &list->entries[i];
 }
 
-/* What a change during a cut does: all of the bucket's keys are emitted. */
+/* What a change during a cut does: the keys of a bucket that are pending are emitted. */
 static void emit_bucket(struct ps_index *ix, struct list *list, const struct entry *e)
 {
     struct ps_bucket *b = find(ix, e).bucket;
     if (b == NULL)
         return;
-    for (uint32_t slot = 0; slot < PS_BUCKET_KEYS; slot++)
-        if ((b->flags >> slot & 1) != 0)
-            entry_of(list, b->keys[slot])->pending = false;
-    ps_bucket_set_pending(ix, b, 0);
+    uint32_t pending = ps_bucket_pending(ix, b);
+    for (uint32_t slot = 0; slot < PS_BUCKET_KEYS; slot++) {
+        if ((pending >> slot & 1) == 0)
+            continue;
+        entry_of(list, ps_index_hash_at(ix, ps_index_place_at(ix, mr_partition_of(e->hash), b, slot)))
+            ->pending = false;
+        ps_index_emitted(ix, b, slot);
+    }
 }
 
 static void mark(struct ps_index *ix, struct list *list, const struct entry *e)
@@ -101,7 +106,8 @@ static void mark(struct ps_index *ix, struct list *list, const struct entry *e)
     if (place.bucket == NULL)
         return;
     ps_index_mark(ix, place);
-    entry_of(list, e->key)->marked = true;
+    if (!e->pending)
+        entry_of(list, e->hash)->marked = true;
 }
 
 static uint32_t count_pending(const struct list *list)
@@ -115,9 +121,8 @@ static uint32_t count_pending(const struct list *list)
 /* Of the marked, if the last cut is through. */
 static void cut_begin(struct ps_index *ix, struct list *list, bool marked_only)
 {
-    if (count_pending(list) == 0)
-        ps_index_cut_is_whole(ix);
-    else
+    ps_index_cut_end(ix, count_pending(list) == 0);
+    if (ix->is_unswept)
         marked_only = false;
     uint64_t keys = ps_index_cut_begin(ix, marked_only);
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -143,23 +148,42 @@ static void check_all(const struct ps_index *ix, const struct list *list)
     uint64_t rows = 0, bytes = 0, taken = 0;
     check_keys(ix, list);
     for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
-        const struct ps_partition *p = &ix->partitions[i];
-        rows += p->rows;
-        for (uint32_t b = 0; b < p->bucket_count; b++)
-            taken += (uint32_t)__builtin_popcount(p->buckets[b].flags & PS_BUCKET_ALL);
-        if (p->rows > 0) {
-            bytes += p->bucket_count * sizeof(struct ps_bucket);
-            FUZZ_ASSERT(p->bucket_count == 1 || p->rows < p->bucket_count * PS_BUCKET_KEYS); /* probes end */
-        }
+        uint32_t count = ps_index_bucket_count(ix, i);
+        rows += ix->partition_rows[i];
+        bytes += count * sizeof(struct ps_bucket);
+        for (uint32_t b = 0; b < count; b++)
+            taken += (uint32_t)__builtin_popcount(ps_bucket_taken(ps_index_bucket(ix, i, b)));
     }
     FUZZ_ASSERT(rows == list->count && taken == list->count);
-    FUZZ_ASSERT(ix->bytes >= bytes && ix->bytes == ps_arena_allocated_bytes(ix->arena));
+    FUZZ_ASSERT(ix->bytes == bytes && ix->bytes == ps_arena_allocated_bytes(ix->arena));
+}
+
+static void maintain(struct ps_index *ix, const struct list *list, uint64_t budget_bytes)
+{
+    static uint32_t row_ends[PS_ROW_GROUPS];
+    memset(row_ends, 0, sizeof(row_ends));
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const struct entry *e = &list->entries[i];
+        uint32_t *end = &row_ends[mr_partition_of(e->hash) / PS_GROUP_PARTITIONS];
+        if (e->there && e->row >= *end)
+            *end = e->row + 1;
+    }
+    bool more = ps_index_maintain(ix, row_ends, &budget_bytes);
+    FUZZ_ASSERT(!more || budget_bytes == 0);
+}
+
+/* Its row is another one, if there are bits for it. */
+static void set_row(struct ps_index *ix, struct entry *e, uint32_t row)
+{
+    struct ps_place place = find(ix, e);
+    if (place.bucket != NULL && ps_index_set_row(ix, place, row))
+        e->row = row;
+    (void)find(ix, e);
 }
 
 static void operation(struct ps_index *ix, struct list *list, uint8_t what, uint8_t which)
 {
     struct entry *e = &list->entries[which];
-    uint64_t budget_bytes = (uint64_t)which * 64;
     switch (what % 16) {
     case 0: /* as many as `what` says */
         for (uint32_t i = 0; i <= what / 16u * 4; i++)
@@ -180,11 +204,13 @@ static void operation(struct ps_index *ix, struct list *list, uint8_t what, uint
         break;
     case 5:
     case 6:
-        (void)ps_index_maintain(ix, &budget_bytes);
+        maintain(ix, list, (uint64_t)which * 64);
         break;
     case 7:
+        set_row(ix, e, what);
+        break;
     case 8:
-        (void)find(ix, e);
+        ps_index_tidy_group(ix, which);
         break;
     case 9:
         mark(ix, list, e);
@@ -197,7 +223,7 @@ static void operation(struct ps_index *ix, struct list *list, uint8_t what, uint
         remove_key(ix, list, e);
         break;
     default:
-        insert(ix, list, e, what * 256u + which);
+        insert(ix, list, e, what / 16u * 256 + which);
     }
 }
 
@@ -211,17 +237,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FUZZ_ASSERT(arena != NULL);
     choose_keys(&list);
     ps_index_init(&ix, arena, SEED);
-    if (bytes > 0 && data[0] % 2 != 0) /* the cut's generations run out soon */
-        ix.generation = ix.generations_old = PS_GENERATION_MAX - data[0] / 2u % 8;
-    if (bytes > 0 && data[0] % 4 == 2) /* or go round */
-        ix.generation = PS_GENERATION_MAX - data[0] / 4u % 8;
     for (size_t i = 1; i + 1 < bytes; i += 2)
         operation(&ix, &list, data[i], data[i + 1]);
     check_all(&ix, &list);
     for (uint32_t i = 0; i < KEYS; i++)
         remove_key(&ix, &list, &list.entries[i]);
-    uint64_t budget_bytes = UINT64_MAX;
-    FUZZ_ASSERT(!ps_index_maintain(&ix, &budget_bytes) && ix.bytes == 0);
+    maintain(&ix, &list, UINT64_MAX);
+    FUZZ_ASSERT(ix.bytes == 0);
     ps_index_clear(&ix);
     FUZZ_ASSERT(ps_arena_allocated_bytes(arena) == 0);
     return 0;

@@ -158,10 +158,9 @@ void world_lookup(struct world *w, struct subject *s)
 static void world_seen_follow(const struct subject *s, struct model_row *row)
 {
     const struct ps_index *ix = &s->table->index;
-    struct ps_place place = ps_index_find(ix, row->key, ps_key_hash(row->key, ix->seed));
+    struct ps_place place = ps_index_find(ix, ps_key_hash(row->key, ix->seed));
     if (place.bucket != NULL && model_use_bytes(&s->model) > 0)
-        memcpy(&row->seen,
-               ps_slabs_row(&s->table->slabs, place.bucket->rows[place.slot]) + model_use_offset(&s->model),
+        memcpy(&row->seen, (const uint8_t *)ps_table_row(s->table, place) + model_use_offset(&s->model),
                sizeof(row->seen));
 }
 

@@ -81,6 +81,13 @@ enum ps_save_kind world_chain_begin(struct world *w, struct subject *s)
 void world_chain_emit(struct subject *s, const struct model_row *row)
 {
     model_put(&s->chain.image, row);
+    /* It was given out with the uses it has had by now: one that was used since the cut began needs no mark for that. */
+    const struct model_row *now = model_find(&s->model, row->key);
+    struct model_row *in_chain = model_find(&s->chain.image, row->key);
+    if (now != NULL) {
+        in_chain->seen = now->seen;
+        in_chain->clock = now->clock;
+    }
 }
 
 /* Some of the keys that went. */
@@ -122,12 +129,14 @@ bool world_chain_step(struct world *w, struct subject *s)
     return more_gone || more_filter;
 }
 
-static bool is_same(const struct subject *s, const struct model_row *a, const struct model_row *b)
+/* What the chain has of a row, which may have been used after the cut began, before it was given out. */
+static bool is_same(const struct subject *s, const struct model_row *got, const struct model_row *row)
 {
     size_t bytes = (s->model.dim + s->model.state_floats) * sizeof(float);
     bool by_limit = model_evicts_by_limit(&s->model), stamps = ps_table_stamps(s->table);
-    return memcmp(a->floats, b->floats, bytes) == 0 && a->updates == b->updates &&
-           (!stamps || by_limit || a->seen == b->seen) && (!by_limit || a->clock == b->clock);
+    return memcmp(got->floats, row->floats, bytes) == 0 && got->updates == row->updates &&
+           (!stamps || by_limit || got->seen - row->seen <= INT32_MAX) &&
+           (!by_limit || got->clock >= row->clock);
 }
 
 void world_chain_end(struct world *w, struct subject *s)

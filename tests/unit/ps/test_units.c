@@ -67,9 +67,9 @@ static void test_units_ahead_are_there_and_counted(void **state)
     ps_prefault_attach(helper, &u);
     uint8_t *p = ps_units_take(&u, UNIT, UNIT);
     check_zero_and_mark(p);
-    assert_int_equal(u.ahead_bytes, PS_UNITS_AHEAD_MAX * UNIT);
-    assert_int_equal(u.mapped_bytes, (PS_UNITS_AHEAD_MAX + 1) * UNIT);
-    wait_until_ready(&u, PS_UNITS_AHEAD_MAX);
+    assert_int_equal(u.ahead_bytes, PS_UNITS_AHEAD_MIN * UNIT);
+    assert_int_equal(u.mapped_bytes, (PS_UNITS_AHEAD_MIN + 1) * UNIT);
+    wait_until_ready(&u, PS_UNITS_AHEAD_MIN);
     p = ps_units_take(&u, UNIT, UNIT);
     assert_true(is_resident(p)); /* before it was touched here */
     check_zero_and_mark(p);
@@ -168,7 +168,7 @@ static void test_one_helper_serves_several(void **state)
         check_zero_and_mark(ps_units_take(&u[i], UNIT, UNIT));
     }
     for (uint32_t i = 0; i < 3; i++)
-        wait_until_ready(&u[i], PS_UNITS_AHEAD_MAX);
+        wait_until_ready(&u[i], PS_UNITS_AHEAD_MIN);
     for (uint32_t i = 0; i < 3; i++) {
         ps_prefault_detach(&u[(i + 1) % 3]);
         ps_prefault_detach(&u[(i + 1) % 3]);
