@@ -22,7 +22,8 @@ struct loader {
     bool is_last_link; /* these blocks are of it */
     struct ps_learnt_merge *learnt;
     struct ps_push_merge *pushes;
-    char *text; /* of the caller */
+    char *text;                      /* of the caller */
+    struct ps_restore_core *records; /* of each core */
     /* what each core says of them */
     enum mr_status status[DP_CORES_MAX];
     uint64_t lanes_forgotten[DP_CORES_MAX];
@@ -31,28 +32,33 @@ struct loader {
 
 /* ---- on a core ---- */
 
-struct core_load {
-    struct ps_core *core;
-    bool named_only, is_last_link;
-    char *text;
+struct block_load {
+    struct ps_restore_core *records;
+    bool is_last_link;
 };
 
 static enum mr_status load_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
-    const struct core_load *load = arg;
-    if (!ps_record_counts(record->kind, load->is_last_link)) {
-        return MR_OK;
-    }
-    return ps_restore_record(load->core, load->named_only, record, bytes, load->text);
+    const struct block_load *load = arg;
+    return ps_record_counts(record->kind, load->is_last_link)
+               ? ps_restore_record(load->records, record, bytes)
+               : MR_OK;
 }
 
 static void load_blocks(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    struct core_load load = {core, l->named_only, l->is_last_link, l->core_text[core->index]};
+    struct ps_restore_core *records = &l->records[core->index];
+    struct block_load load = {records, l->is_last_link};
+    records->core = core;
+    records->named_only = l->named_only;
+    records->text = l->core_text[core->index];
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < l->block_count && status == MR_OK; i++) {
         status = ps_block_each(l->blocks[i], load_record, &load);
+        if (status == MR_OK) {
+            status = ps_restore_flush(records);
+        }
     }
     l->status[core->index] = status;
 }
@@ -187,7 +193,8 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     l->text = text;
     l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);
     l->pushes = ps_push_merge_create(ps_reader_core_count(reader), node->core_count);
-    if (l->learnt == NULL || l->pushes == NULL) {
+    l->records = calloc(node->core_count, sizeof(*l->records));
+    if (l->learnt == NULL || l->pushes == NULL || l->records == NULL) {
         goto out;
     }
     text[0] = '\0';
@@ -199,6 +206,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
         status = take_over_everywhere(l, text);
     }
 out:
+    free(l->records);
     ps_push_merge_destroy(l->pushes);
     ps_learnt_merge_destroy(l->learnt);
     free(l);

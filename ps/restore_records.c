@@ -24,26 +24,40 @@ static enum mr_status no_memory(const struct ps_feature *f, enum mr_status statu
     return status;
 }
 
-static enum mr_status load_rows(struct ps_core *core, const struct ps_feature *f,
-                                const struct ps_record *record, const uint8_t *bytes, char *text)
+enum mr_status ps_restore_flush(struct ps_restore_core *r)
+{
+    uint32_t count = r->count;
+    r->count = 0;
+    if (count == 0) {
+        return MR_OK;
+    }
+    enum mr_status status = ps_table_load_rows(r->feature->table, r->rows, count);
+    return status == MR_OK ? MR_OK : no_memory(r->feature, status, r->text);
+}
+
+static enum mr_status load_rows(struct ps_restore_core *r, const struct ps_feature *f,
+                                const struct ps_record *record, const uint8_t *bytes)
 {
     uint32_t row_bytes = ps_table_stored_row_bytes(f->table);
     if (record->row_bytes != row_bytes) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "table %s: rows of %u bytes, not %u", f->feature.name,
+        snprintf(r->text, PS_RESTORE_TEXT_BYTES, "table %s: rows of %u bytes, not %u", f->feature.name,
                  record->row_bytes, row_bytes);
         return MR_CHECKPOINT_CORRUPT;
     }
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
     const uint8_t *rows = bytes + record->count * sizeof(uint64_t);
-    for (uint32_t i = 0; i < record->count; i++) {
-        if (is_own_key(core, f, keys[i])) {
-            enum mr_status status = ps_table_load(f->table, keys[i], rows + (size_t)i * row_bytes);
-            if (status != MR_OK) {
-                return no_memory(f, status, text);
-            }
+    enum mr_status status = r->feature == f ? MR_OK : ps_restore_flush(r);
+    r->feature = f;
+    for (uint32_t i = 0; i < record->count && status == MR_OK; i++) {
+        if (!is_own_key(r->core, f, keys[i])) {
+            continue;
+        }
+        r->rows[r->count++] = (struct ps_stored_row){keys[i], rows + (size_t)i * row_bytes};
+        if (r->count == PS_RESTORE_ROWS) {
+            status = ps_restore_flush(r);
         }
     }
-    return MR_OK;
+    return status;
 }
 
 static void load_gone(struct ps_core *core, const struct ps_feature *f, const struct ps_record *record,
@@ -92,32 +106,32 @@ static enum mr_status load_variable(struct ps_feature *f, const struct ps_record
     return MR_OK;
 }
 
-enum mr_status ps_restore_record(struct ps_core *core, bool named_only, const struct ps_record *record,
-                                 const uint8_t *bytes, char *text)
+enum mr_status ps_restore_record(struct ps_restore_core *r, const struct ps_record *record,
+                                 const uint8_t *bytes)
 {
     uint32_t wanted = ps_record_feature_kind(record->kind);
     if (wanted == 0) {
         return MR_OK; /* the control thread's */
     }
-    struct ps_feature *f = ps_staged_feature(core, record->feature);
-    if (f == NULL && named_only) {
+    struct ps_feature *f = ps_staged_feature(r->core, record->feature);
+    if (f == NULL && r->named_only) {
         return MR_OK; /* of one that was not asked for */
     }
     bool is_known = f != NULL && (wanted == MR_TABLE) == (f->table != NULL);
     if (!is_known) {
-        snprintf(text, PS_RESTORE_TEXT_BYTES, "a record belongs to feature %u, which is not in the manifest",
-                 record->feature);
+        snprintf(r->text, PS_RESTORE_TEXT_BYTES,
+                 "a record belongs to feature %u, which is not in the manifest", record->feature);
         return MR_CHECKPOINT_CORRUPT;
     }
     switch (record->kind) {
     case PS_RECORD_ROWS:
-        return load_rows(core, f, record, bytes, text);
+        return load_rows(r, f, record, bytes);
     case PS_RECORD_GONE:
-        load_gone(core, f, record, bytes);
+        load_gone(r->core, f, record, bytes);
         return MR_OK;
     case PS_RECORD_SIGHTINGS:
-        return load_sightings(core, f, record, bytes, text);
+        return load_sightings(r->core, f, record, bytes, r->text);
     default:
-        return f->variable != NULL ? load_variable(f, record, bytes, text) : MR_OK;
+        return f->variable != NULL ? load_variable(f, record, bytes, r->text) : MR_OK;
     }
 }

@@ -8,12 +8,28 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_status.h"
 #include "ps/checkpoint.h"
+#include "ps/table.h"
 
 struct ps_core;
+struct ps_feature;
 
-/* Records of other kinds are passed over, and with `named_only` those of features that are not staged. MR_CHECKPOINT_CORRUPT,
- * MR_OUT_OF_MEMORY: `text` (PS_RESTORE_TEXT_BYTES) says what. */
-enum mr_status ps_restore_record(struct ps_core *core, bool named_only, const struct ps_record *record,
-                                 const uint8_t *bytes, char *text);
+#define PS_RESTORE_ROWS 8192u
+
+struct ps_restore_core {
+    struct ps_core *core;
+    bool named_only; /* records of features that are not staged are passed over */
+    char *text;      /* PS_RESTORE_TEXT_BYTES: what is wrong */
+    /* rows that wait to be loaded together; zero to begin with */
+    const struct ps_feature *feature;
+    uint32_t count;
+    struct ps_stored_row rows[PS_RESTORE_ROWS];
+};
+
+/* `bytes` must stay until the next flush. Records of kinds that are no core's are passed over. MR_CHECKPOINT_CORRUPT,
+ * MR_OUT_OF_MEMORY. */
+enum mr_status ps_restore_record(struct ps_restore_core *r, const struct ps_record *record,
+                                 const uint8_t *bytes);
+/* Loads the rows that wait. */
+enum mr_status ps_restore_flush(struct ps_restore_core *r);
 
 #endif

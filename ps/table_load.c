@@ -1,0 +1,43 @@
+/* Rows of checkpoints into a table, many at a time. */
+#include "ps/table_internal.h"
+
+static uint32_t common_divisor(uint32_t a, uint32_t b)
+{
+    while (b != 0) {
+        uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Steps of this many rows, round and round, come by each of `count` rows once, and by neighbours far apart. */
+static uint32_t stride_of(uint32_t count)
+{
+    uint32_t stride = (uint32_t)((uint64_t)count * 618 / 1000) + 1;
+    while (common_divisor(stride, count) != 1)
+        stride++;
+    return stride;
+}
+
+enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count)
+{
+    struct ps_group group;
+    uint32_t stride = count == 0 ? 0 : stride_of(count), next = 0;
+    for (uint32_t done = 0; done < count;) {
+        const struct ps_stored_row *taken[PS_GROUP_KEYS];
+        uint32_t n = count - done < PS_GROUP_KEYS ? count - done : PS_GROUP_KEYS;
+        for (uint32_t i = 0; i < n; i++) {
+            taken[i] = &rows[next];
+            ps_group_seek(t, &group, i, ps_key_hash(taken[i]->key, t->index.seed));
+            next = (uint32_t)(((uint64_t)next + stride) % count);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            enum mr_status status = ps_table_load(t, taken[i]->key, taken[i]->bytes);
+            if (status != MR_OK)
+                return status;
+        }
+        done += n;
+    }
+    return MR_OK;
+}

@@ -1,0 +1,133 @@
+/* Rows of a checkpoint into a table, many at a time and in whatever order. */
+#include <stdlib.h>
+#include <string.h>
+#include "ps/arena.h"
+#include "table_fixture.h"
+
+#define DIM       4u
+#define ROW_BYTES (DIM * 2 * (uint32_t)sizeof(float)) /* with Adagrad's state */
+
+struct loaded {
+    struct ps_arena *arena;
+    struct ps_table *table;
+    uint32_t count;
+    uint64_t *keys;
+    uint8_t *bytes;
+    struct ps_stored_row *rows;
+};
+
+static struct loaded begin(uint32_t count, size_t limit_bytes)
+{
+    struct mr_feature f = fixture_adagrad(DIM);
+    struct loaded l = {.arena = ps_arena_create(limit_bytes), .count = count};
+    assert_non_null(l.arena);
+    l.table = fixture_table(&f, l.arena);
+    assert_int_equal(ps_table_stored_row_bytes(l.table), ROW_BYTES);
+    l.keys = calloc(count, sizeof(*l.keys));
+    l.bytes = calloc(count, ROW_BYTES);
+    l.rows = calloc(count, sizeof(*l.rows));
+    return l;
+}
+
+/* Values that tell the key and the round. */
+static void fill_rows(struct loaded *l, float round)
+{
+    for (uint32_t i = 0; i < l->count; i++) {
+        const float row[2 * DIM] = {(float)(l->keys[i] % 100003), round, 2, 3, 4, 5, 6, 7};
+        memcpy(l->bytes + (size_t)i * ROW_BYTES, row, ROW_BYTES);
+        l->rows[i] = (struct ps_stored_row){l->keys[i], l->bytes + (size_t)i * ROW_BYTES};
+    }
+}
+
+static void check_rows(struct loaded *l, float round)
+{
+    assert_int_equal(ps_table_rows(l->table), l->count);
+    for (uint32_t i = 0; i < l->count; i++) {
+        float values[DIM];
+        ps_table_lookup(l->table, &l->keys[i], 1, false, values);
+        assert_float_equal(values[0], (float)(l->keys[i] % 100003), 0);
+        assert_float_equal(values[1], round, 0);
+    }
+}
+
+static void end(struct loaded *l)
+{
+    ps_table_destroy(l->table);
+    ps_arena_destroy(l->arena);
+    free(l->keys);
+    free(l->bytes);
+    free(l->rows);
+}
+
+static void each_row_is_loaded_once(void **state)
+{
+    static const uint32_t counts[] = {1, 2, 3, 15, 16, 17, 100, 4097};
+    (void)state;
+    for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+        struct loaded l = begin(counts[c], FIXTURE_LIMIT_BYTES);
+        for (uint32_t i = 0; i < l.count; i++)
+            l.keys[i] = UINT64_C(0x9E3779B97F4A7C15) * i;
+        assert_int_equal(ps_table_load_rows(l.table, l.rows, 0), MR_OK);
+        fill_rows(&l, 1);
+        assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count), MR_OK);
+        check_rows(&l, 1);
+        fill_rows(&l, 2); /* in their places */
+        assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count), MR_OK);
+        check_rows(&l, 2);
+        end(&l);
+    }
+}
+
+static uint64_t seed_of_sort;
+
+static int by_hash(const void *a, const void *b)
+{
+    uint64_t x = mr_key_hash(*(const uint64_t *)a, seed_of_sort),
+             y = mr_key_hash(*(const uint64_t *)b, seed_of_sort);
+    return x < y ? -1 : x > y;
+}
+
+/* As a cut gives rows out: partition by partition, and within one in the order of hashes. Here they are of few partitions, as many
+ * in each as a table of 6 million rows has. */
+static void rows_in_the_order_of_a_cut(void **state)
+{
+    const uint32_t first_partition = 1234, partitions = 6;
+    (void)state;
+    struct loaded l = begin(partitions * 1500, FIXTURE_LIMIT_BYTES);
+    seed_of_sort = ps_table_feature(l.table)->seed;
+    uint64_t key = 0;
+    for (uint32_t i = 0; i < l.count; key++)
+        if (mr_partition_of(mr_key_hash(key, seed_of_sort)) - first_partition < partitions)
+            l.keys[i++] = key;
+    qsort(l.keys, l.count, sizeof(*l.keys), by_hash);
+    fill_rows(&l, 1);
+    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count), MR_OK);
+    check_rows(&l, 1);
+    ps_table_clear(l.table);
+    for (uint32_t i = 0; i < l.count; i++) /* and one by one, as they come */
+        assert_int_equal(ps_table_load(l.table, l.keys[i], l.rows[i].bytes), MR_OK);
+    check_rows(&l, 1);
+    end(&l);
+}
+
+static void no_memory_is_told(void **state)
+{
+    (void)state;
+    struct loaded l = begin(400000, (size_t)8 << 20);
+    for (uint32_t i = 0; i < l.count; i++)
+        l.keys[i] = i;
+    fill_rows(&l, 1);
+    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count), MR_OUT_OF_MEMORY);
+    assert_true(ps_table_rows(l.table) < l.count);
+    end(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_row_is_loaded_once),
+        cmocka_unit_test(rows_in_the_order_of_a_cut),
+        cmocka_unit_test(no_memory_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
