@@ -22,8 +22,8 @@ static enum mr_status read_link(struct ps_chain *c, const char *directory, uint6
         status = ps_checkpoint_fail(text, "open", directory, -ENAMETOOLONG);
     else
         status = ps_manifest_read(c->store, directory, id, &link->manifest, text);
-    if (status == MR_OK)
-        c->links[c->count++] = link;
+    if (status == MR_OK && links)
+        links[c->count++] = link;
     else
         free(link);
     return status;

@@ -47,7 +47,7 @@ struct ps_writer {
 
 /* Monotonic. */
 uint64_t ps_writer_now_us(void);
-/* The thread: writes what the cores hand over, then publishes or removes. */
-void *ps_writer_thread(void *writer);
+/* The thread; arg is the writer: it writes what the cores hand over, then publishes or removes. */
+void *ps_writer_thread(void *arg);
 
 #endif
