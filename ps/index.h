@@ -1,4 +1,4 @@
-/* Where a key's row is: a small hash table per partition, whose entries are 8 bytes. See docs/adr/0024.
+/* Where a key's row is: a small hash table per partition, whose entries are 8 bytes. See docs/adr/0022.
  *
  * Entries. A bucket is one cache line of eight entries. The hash of a key is a bijection of it (ps/key_hash.h), and where an entry
  * lies tells the hash's upper bits: the partition, and the home bucket, which follows from the next 32. So an entry holds

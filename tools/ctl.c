@@ -40,7 +40,7 @@ static void print_help(void)
 {
     (void)printf("usage: millrace ctl COMMAND [arguments]\n\nControls one server.\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
+        (void)printf("  %-13s%s\n", commands[i].name, commands[i].help);
     (void)printf("\nmillrace ctl COMMAND --help tells more.\n");
 }
 

@@ -231,8 +231,7 @@ int tool_ctl_checkpoints(int argc, char **argv)
         .command = command,
         .synopsis = "[options]",
         .summary = "The saves that wait, the one being written, and the last ones since the server's start; "
-                   "and what "
-                   "it was restored from.",
+                   "and what it was restored from.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };
@@ -253,6 +252,8 @@ int tool_ctl_checkpoints(int argc, char **argv)
     }
     if (c.json)
         return tool_print_json(command, info_json(&info, list.saves));
+    if (list.count == 0)
+        (void)printf("no saves since the server's start\n");
     print_info(&info);
     return 0;
 }
