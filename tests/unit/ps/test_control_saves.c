@@ -294,7 +294,10 @@ static void by_itself_at_the_step_with_trainers(void **state)
     assert_float_equal(restored_value(n, 1, table, 1), -10, 0);
     assert_float_equal(restored_value(n, 2, table, 1), -20, 0);
     /* Training goes on from there, and so do the saves. */
-    for (uint64_t step = 21; step <= 31; step++) {
+    push(n, table, 1, 21);
+    while (node_counter(n, 0, "checkpoint.waiting_step") != 30) {
+    }
+    for (uint64_t step = 22; step <= 31; step++) {
         push(n, table, 1, step);
     }
     wait_for_saves(n, 3);
