@@ -58,7 +58,8 @@ static int restore(const struct tool_connection *c, const struct restore_args *a
     else if (count == 0)
         (void)printf("restored checkpoint %" PRIu64 "\n", restored);
     else
-        (void)printf("restored %" PRIu32 " of checkpoint %" PRIu64 "\n", count, restored);
+        (void)printf("restored %" PRIu32 " feature%s of checkpoint %" PRIu64 "\n", count,
+                     count == 1 ? "" : "s", restored);
     mr_client_destroy(client);
     return exit_code;
 }

@@ -242,11 +242,11 @@ static void test_checkpoints(void **state)
     assert_string_equal(text(status, "state"), "idle");
     assert_int_equal(number(status, "last_good_id"), 2);
     json_decref(status);
-    expect_text(x, "ctl restore --id 1 --table user:user_old", "restored 1 of checkpoint 1");
+    expect_text(x, "ctl restore --id 1 --table user:user_old", "restored 1 feature of checkpoint 1");
     expect_text(x, "ctl list", "user_old");
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS + KEYS / 2);
     expect_refused(x, "ctl restore --id 1 --table user", 1, "user is there already");
-    expect_text(x, "ctl restore --id 1 --table user --replace", "restored 1 of checkpoint 1");
+    expect_text(x, "ctl restore --id 1 --table user --replace", "restored 1 feature of checkpoint 1");
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS / 2 + KEYS / 2);
     expect_refused(x, "ctl restore --table nothing", 1, "no table or variable named nothing");
     expect_refused(x, "ctl restore --table user:", 2, "expected NAME or NAME:NEW");
