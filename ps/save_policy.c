@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "ps/checkpoint.h"
 
 const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chain_limits *limits,
                               const char *directory, bool parent_is_there, bool marks_are_kept)
@@ -17,6 +18,9 @@ const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chai
     }
     if (!parent_is_there) {
         return "the last checkpoint is no longer in the directory";
+    }
+    if (chain->deltas + 1 >= PS_CHAIN_LINKS_MAX) {
+        return "the chain is as long as one can be";
     }
     return marks_are_kept ? NULL : "more rows went since the last checkpoint than were kept track of";
 }

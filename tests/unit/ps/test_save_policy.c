@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ps/checkpoint.h"
 #include "ps/save_policy.h"
 
 static const struct ps_chain_limits limits = {.deltas_max = 3, .delta_share_percent = 50};
@@ -43,6 +44,21 @@ static void switched_off_there_are_none(void **state)
     assert_true(ps_chain_is_long(&chain, &off));
 }
 
+/* Also when each delta was asked for: what cannot be read back is not written. */
+static void a_chain_is_no_longer_than_can_be_read(void **state)
+{
+    struct ps_chain chain = {0};
+    (void)state;
+    ps_chain_published(&chain, "/a", 1, false, 1000);
+    for (uint32_t links = 1; links < PS_CHAIN_LINKS_MAX; links++) {
+        assert_true(is_possible(&chain, "/a"));
+        ps_chain_published(&chain, "/a", 1 + links, true, 1);
+    }
+    assert_non_null(strstr(ps_chain_no_delta(&chain, &limits, "/a", true, true), "as long as one can be"));
+    ps_chain_restored(&chain, "/a", PS_CHAIN_LINKS_MAX, PS_CHAIN_LINKS_MAX - 1, 1000, 10);
+    assert_false(is_possible(&chain, "/a"));
+}
+
 static void so_many_deltas_and_then_a_full_one(void **state)
 {
     struct ps_chain chain = {0};
@@ -78,6 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_delta_needs_its_parent),
         cmocka_unit_test(switched_off_there_are_none),
+        cmocka_unit_test(a_chain_is_no_longer_than_can_be_read),
         cmocka_unit_test(so_many_deltas_and_then_a_full_one),
         cmocka_unit_test(so_many_bytes_and_then_a_full_one),
     };
