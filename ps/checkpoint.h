@@ -188,6 +188,14 @@ enum mr_status ps_checkpoint_newest(const struct ps_store *store /* NULL: local 
 uint32_t ps_checkpoint_list(const char *directory, uint64_t *ids, uint32_t ids_max);
 uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
                                uint32_t ids_max);
+/* The same, into *count; a negative errno when the directory could not be read to its end: there may be more. One that is not there
+ * has none. */
+int ps_checkpoint_list_all(const struct ps_store *store /* NULL: local */, const char *directory,
+                           uint64_t *ids, uint32_t ids_max, uint32_t *count);
+/* The number of the next checkpoint in a directory, which need not be there. MR_IO_ERROR: it cannot be read, so that nobody knows;
+ * MR_INVALID_ARGUMENT: there are no higher numbers. */
+enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local */, const char *directory,
+                                     uint64_t *id, char *text);
 /* Remove chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary directories of dead writers.
  * A chain is a full with all deltas on it, and as new as its newest link. What is broken does not count as one, and goes when it is
  * older than all that stays. What cannot be removed, or is being read, stays until the next time. */

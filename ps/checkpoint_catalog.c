@@ -35,13 +35,42 @@ static void collect(void *arg, const char *name)
         list->kept++;
 }
 
-uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
-                               uint32_t ids_max)
+int ps_checkpoint_list_all(const struct ps_store *store, const char *directory, uint64_t *ids,
+                           uint32_t ids_max, uint32_t *count)
 {
     struct id_list list = {.id_of = ps_name_published, .limit = ids_max};
     list.ids = ids;
-    (void)store->list(store->self, directory, collect, &list);
-    return list.seen;
+    store = store ? store : ps_store_local();
+    int error = store->list(store->self, directory, collect, &list);
+    *count = list.seen;
+    return error == -ENOENT ? 0 : error;
+}
+
+uint32_t ps_checkpoint_list_on(const struct ps_store *store, const char *directory, uint64_t *ids,
+                               uint32_t ids_max)
+{
+    uint32_t count;
+    (void)ps_checkpoint_list_all(store, directory, ids, ids_max, &count);
+    return count;
+}
+
+enum mr_status ps_checkpoint_next_id(const struct ps_store *store, const char *directory, uint64_t *id,
+                                     char *text)
+{
+    uint64_t newest = 0;
+    uint32_t count;
+    int error = ps_checkpoint_list_all(store, directory, &newest, 1, &count);
+    if (error != 0) {
+        ps_text_io(text, "open", directory, -error);
+        return MR_IO_ERROR;
+    }
+    if (newest == (uint64_t)PS_CHECKPOINT_ID_MAX) {
+        ps_text_path(text, directory,
+                     "it has the checkpoint of the highest number: save to another directory");
+        return MR_INVALID_ARGUMENT;
+    }
+    *id = newest + 1;
+    return MR_OK;
 }
 
 uint32_t ps_checkpoint_list(const char *directory, uint64_t *ids, uint32_t ids_max)

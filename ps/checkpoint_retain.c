@@ -132,10 +132,12 @@ static void join_chain(const struct directory *d, uint32_t at)
 static bool read_entries(struct directory *d)
 {
     uint64_t *ids = calloc(PS_STORE_ENTRIES_MAX, sizeof *ids);
-    uint32_t count = ids ? ps_checkpoint_list_on(d->store, d->path, ids, PS_STORE_ENTRIES_MAX) : 0;
+    uint32_t count = 0;
+    /* Of a list with gaps nobody can tell what is still needed. */
+    bool is_known = ids && ps_checkpoint_list_all(d->store, d->path, ids, PS_STORE_ENTRIES_MAX, &count) == 0;
     count = count < PS_STORE_ENTRIES_MAX ? count : PS_STORE_ENTRIES_MAX;
     d->entries = calloc(count + 1u, sizeof *d->entries);
-    bool is_known = ids && d->entries;
+    is_known = is_known && d->entries;
     for (uint32_t i = 0; i < count && is_known; i++) {
         d->entries[i].id = ids[count - 1 - i];
         is_known = read_entry(d, &d->entries[i]);

@@ -149,13 +149,6 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_en
     return ps_writer_start(NULL, &options, writer, text);
 }
 
-static uint64_t next_id(const char *directory)
-{
-    uint64_t newest = 0;
-    ps_checkpoint_list(directory, &newest, 1);
-    return newest + 1;
-}
-
 static void update_entry(struct ps_control *c, uint64_t number, const struct ps_save_entry *from)
 {
     pthread_mutex_lock(&c->view_lock);
@@ -236,8 +229,10 @@ enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request
 {
     struct ps_save_entry entry = {.state = PS_SAVE_WRITING, .step = step, .is_at_step = is_at_step};
     uint64_t bytes_total, changes = 0;
-    entry.id = next_id(request->directory);
-    enum mr_status status = ps_chain_choose(c, request, &entry, text);
+    enum mr_status status = ps_checkpoint_next_id(NULL, request->directory, &entry.id, text);
+    if (status == MR_OK) {
+        status = ps_chain_choose(c, request, &entry, text);
+    }
     if (status != MR_OK) {
         return status;
     }

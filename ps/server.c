@@ -199,7 +199,9 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         ps_log("restore: none; starting empty");
         return MR_OK;
     }
-    if (is_latest && ps_checkpoint_list(config->checkpoint_directory, &id, 1) == 0) {
+    uint32_t count = 0;
+    bool is_read = ps_checkpoint_list_all(NULL, config->checkpoint_directory, &id, 1, &count) == 0;
+    if (is_latest && is_read && count == 0) { /* of one that cannot be read the restore says why */
         ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
         return MR_OK;
     }

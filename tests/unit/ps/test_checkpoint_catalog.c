@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -78,12 +79,55 @@ static void test_retain_removes_what_dead_writers_left(void **state)
     assert_int_equal(fixture_count(*state, "ckpt-"), 2);
 }
 
+/* A disk that fails behind the first entries of a directory. */
+static int list_less(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
+{
+    (void)self;
+    (void)path;
+    visit(arg, "ckpt-1");
+    return -EIO;
+}
+
+static void test_a_list_with_gaps_is_nothing_to_go_by(void **state)
+{
+    struct ps_store gaps = *ps_store_local();
+    char text[PS_TEXT_BYTES];
+    uint64_t ids[8], id = 0;
+    uint32_t count;
+    gaps.list = list_less;
+    for (uint64_t number = 1; number <= 3; number++)
+        save(*state, number);
+    assert_int_equal(ps_checkpoint_list_all(&gaps, *state, ids, 8, &count), -EIO);
+    assert_int_equal(ps_checkpoint_next_id(&gaps, *state, &id, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "check the disk"));
+    ps_checkpoint_retain_on(&gaps, *state, 1);
+    assert_int_equal(ps_checkpoint_list(*state, ids, 8), 3);
+}
+
+static void test_the_next_number(void **state)
+{
+    char text[PS_TEXT_BYTES], file[PS_PATH_BYTES];
+    uint64_t id = 0;
+    assert_int_equal(ps_checkpoint_next_id(NULL, "/nowhere/at/all", &id, text), MR_OK);
+    assert_int_equal(id, 1);
+    save(*state, 7);
+    assert_int_equal(ps_checkpoint_next_id(NULL, *state, &id, text), MR_OK);
+    assert_int_equal(id, 8);
+    assert_true(ps_path_join(*state, "ckpt-7/MANIFEST", file));
+    assert_int_equal(ps_checkpoint_next_id(NULL, file, &id, text), MR_IO_ERROR);
+    make_directory(*state, "ckpt-9223372036854775807");
+    assert_int_equal(ps_checkpoint_next_id(NULL, *state, &id, text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(text, "highest number"));
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_newest_first),
+        CASE(test_a_list_with_gaps_is_nothing_to_go_by),
+        CASE(test_the_next_number),
         CASE(test_retain_keeps_the_newest),
         CASE(test_retain_removes_what_dead_writers_left),
     };

@@ -180,6 +180,23 @@ static void after_a_restart_a_delta_follows_what_was_restored(void **state)
     expect(n, AS_CONFIGURED, 5, FULL, 0);
 }
 
+/* Not that it is empty: training would begin anew, and its checkpoints come among those that are there. */
+static void a_directory_that_cannot_be_read_ends_the_start(void **state)
+{
+    struct node_fixture *n = *state;
+    char command[1024], error[DP_ERROR_BYTES];
+    const char *path = n->config.checkpoint_directory;
+    node_stop(n);
+    snprintf(command, sizeof(command), "rm -rf %s && touch %s", path, path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(ps_server_start(&n->config, &n->server, error), MR_IO_ERROR);
+    assert_non_null(strstr(error, "Not a directory"));
+    n->server = NULL;
+    snprintf(command, sizeof(command), "rm %s", path);
+    assert_int_equal(system(command), 0);
+    node_start(n, n->core_count);
+}
+
 int main(void)
 {
 #define TEST(name)   cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -190,6 +207,7 @@ int main(void)
         TEST(a_delta_may_be_asked_for),
         TEST_3(another_directory_gets_a_full_one),
         TEST_3(a_parent_that_is_gone_or_broken_has_no_delta),
+        TEST(a_directory_that_cannot_be_read_ends_the_start),
         TEST(after_a_restart_a_delta_follows_what_was_restored),
         TEST_3(after_a_restart_a_delta_follows_what_was_restored),
     };
