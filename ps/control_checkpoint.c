@@ -342,6 +342,10 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     snprintf(entry->text, sizeof(entry->text), "%s", status->status == MR_OK ? "" : status->text);
     log_ended(entry);
     ps_chain_ended(c, entry);
+    if (entry->status != MR_OK) {
+        c->saves.changes_saved =
+            UINT64_MAX; /* what it had is in no checkpoint: the next by time is not left out */
+    }
     if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
         ps_control_durable(c);
         ps_checkpoint_retain(directory, (uint32_t)c->node->config->checkpoint_keep);
