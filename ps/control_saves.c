@@ -120,8 +120,8 @@ static void wait_for_step(struct ps_control *c, const struct ps_save_request *re
     c->saves.waiting = *request;
     c->saves.is_waiting = true;
     const struct ps_step_cut *cut = &c->saves.cut;
-    bool is_nearer = request->step != 0 ? request->step < cut->step : cut->held_since_us == 0;
-    if (cut->is_armed && is_nearer) { /* that one is automatic, and comes later */
+    bool comes_first = request->step != 0 ? request->step <= cut->step : cut->held_since_us == 0;
+    if (cut->is_armed && comes_first) { /* that one is automatic, and comes later, or would be the same */
         ps_cut_disarm(c);
     }
 }

@@ -305,6 +305,27 @@ static void by_itself_at_the_step_with_trainers(void **state)
     assert_float_equal(restored_value(n, 3, table, 1), -30, 0);
 }
 
+/* One that is asked for at the very step of the next automatic one comes in its place. */
+static void one_asked_for_at_a_step_of_its_own(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t entry[WORDS];
+    start_with(n, 10, 1);
+    uint32_t table = make_table(n);
+    push(n, table, 1, 9);
+    while (node_counter(n, 0, "checkpoint.waiting_step") != 10) {
+    }
+    struct asked asked = save(n, 10, 1, 0);
+    push(n, table, 1, 10);
+    push(n, table, 1, 11);
+    wait_for_end(n, asked.number, entry);
+    assert_int_equal(entry[STATUS], MR_OK);
+    assert_int_equal(entry[AT_STEP], 1);
+    assert_int_equal(entry[STEP], 10);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_automatic"), 0);
+    assert_float_equal(restored_value(n, entry[ID], table, 1), -2, 0);
+}
+
 static void a_client_of_wild_steps_saves_nothing(void **state)
 {
     struct node_fixture *n = *state;
@@ -332,6 +353,7 @@ int main(void)
         TEST(a_second_save_is_refused_or_waits),
         TEST(every_so_many_steps_by_itself),
         TEST(by_itself_at_the_step_with_trainers),
+        TEST_3(one_asked_for_at_a_step_of_its_own),
         TEST(a_client_of_wild_steps_saves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
