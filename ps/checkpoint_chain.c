@@ -81,9 +81,9 @@ enum mr_status ps_chain_open(const struct ps_store *store, const char *directory
 {
     struct ps_chain c = {.store = store};
     enum mr_status status = read_link(&c, directory, id, text);
-    while (status == MR_OK && c.links[c.count - 1]->manifest.parent != 0)
+    while (status == MR_OK && c.links != NULL && c.links[c.count - 1]->manifest.parent != 0)
         status = read_parent(&c, directory, text);
-    if (status != MR_OK) {
+    if (status != MR_OK || c.links == NULL) {
         ps_chain_close(&c);
         return status;
     }

@@ -32,8 +32,10 @@ enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
     if (c->writer == NULL) {
         return MR_OK;
     }
-    snprintf(text, PS_CONTROL_TEXT_BYTES, "checkpoint %llu is being written; try again when it is done, or queue a save (ctl save --queue)",
-             (unsigned long long)c->view.id);
+    snprintf(
+        text, PS_CONTROL_TEXT_BYTES,
+        "checkpoint %llu is being written; try again when it is done, or queue a save (ctl save --queue)",
+        (unsigned long long)c->view.id);
     return MR_CHECKPOINT_RUNNING;
 }
 

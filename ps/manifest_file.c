@@ -41,7 +41,8 @@ enum mr_status ps_manifest_read(const struct ps_store *store, const char *direct
     if (!ps_path_published(directory, id, base) || !ps_path_join(base, PS_MANIFEST_NAME, path))
         return ps_checkpoint_fail(text, "open", directory, -ENAMETOOLONG);
     if (store->list(store->self, base, ignore_name, NULL) == -ENOENT) {
-        ps_text_path(text, base, "there is no such checkpoint; millrace ckpt list shows those of its directory");
+        ps_text_path(text, base,
+                     "there is no such checkpoint; millrace ckpt list shows those of its directory");
         return MR_CHECKPOINT_NOT_FOUND;
     }
     struct ps_store_file *file = NULL;

@@ -29,8 +29,8 @@ struct ps_node {
     struct ps_control *control;
     struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
     bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
-    char serves[PS_SERVES_BYTES]; /* then: which */
-    _Atomic uint32_t state;       /* enum mr_node_state; written by the control thread */
+    char serves[PS_SERVES_BYTES];                      /* then: which */
+    _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
     _Atomic uint32_t restores; /* restores by call since the start; written by the control thread */
 };

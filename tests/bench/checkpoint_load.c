@@ -124,7 +124,7 @@ static double median(double *values, uint32_t count)
 /* The median of values and that of the ratios of neighbours in time, from which the limit follows. */
 static void print(const char *name, const char *unit, double *with, const double *without, uint32_t count)
 {
-    double ratios[SAVES_MAX];
+    double ratios[SAVES_MAX] = {0};
     for (uint32_t i = 0; i < count; i++)
         ratios[i] = with[i] / without[i];
     double value = median(with, count), ratio = median(ratios, count);

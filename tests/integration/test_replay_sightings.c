@@ -101,7 +101,7 @@ static void train_step(struct mr_client *client, uint32_t table, uint32_t step)
 {
     struct mr_options options = {.step = step + 1};
     struct mr_reply *rows;
-    uint64_t random = step * 1000 + 17, keys[KEYS_PER_STEP];
+    uint64_t random = step * 1000 + 17, keys[KEYS_PER_STEP] = {0};
     float gradients[KEYS_PER_STEP * DIM];
 
     for (uint32_t i = 0; i < KEYS_PER_STEP; i++)

@@ -115,7 +115,10 @@ static bool take_filter(struct world *w, struct subject *s)
     for (uint32_t left = random_below(&w->rng, 3000); left > 0; left--) {
         if (!ps_table_filter_cut_next(s->table, &piece, &bytes))
             return false;
-        WORLD_CHECK(w, bytes <= sizeof(stored), "a piece of %u bytes", bytes);
+        if (bytes > sizeof(stored)) {
+            WORLD_CHECK(w, false, "a piece of %u bytes", bytes);
+            return false;
+        }
         ps_table_filter_cut_take(s->table, &piece, stored);
         const uint8_t *counters = stored + bytes - piece.line_count * PS_SIGHTINGS_LINE_BYTES;
         WORLD_CHECK(w, ps_sightings_load(&s->chain.filter, &piece, counters), "no memory for the test");
@@ -134,7 +137,7 @@ static bool is_same(const struct subject *s, const struct model_row *got, const 
 {
     size_t bytes = (s->model.dim + s->model.state_floats) * sizeof(float);
     bool by_limit = model_evicts_by_limit(&s->model), stamps = ps_table_stamps(s->table);
-    return memcmp(got->floats, row->floats, bytes) == 0 && got->updates == row->updates &&
+    return got != NULL && memcmp(got->floats, row->floats, bytes) == 0 && got->updates == row->updates &&
            (!stamps || by_limit || got->seen - row->seen <= INT32_MAX) &&
            (!by_limit || got->clock >= row->clock);
 }

@@ -209,7 +209,7 @@ static void check_same_rows(struct ps_table *a, struct ps_table *b)
 static void a_push_whose_lookup_was_lost_is_a_sighting(void **state)
 {
     struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3), *calm = table_of(MR_ADMIT_SIGHTINGS, 3);
-    uint64_t keys[CALL_KEYS], random = 1;
+    uint64_t keys[CALL_KEYS] = {0}, random = 1;
     float gradients[CALL_KEYS * DIM], out[CALL_KEYS * DIM];
     for (uint32_t call = 0; call < CALLS; call++) {
         bool lost = call % 3 != 0;
@@ -234,7 +234,8 @@ static void a_push_whose_lookup_was_lost_is_a_sighting(void **state)
 static void what_a_push_leaves_out_is_not_seen_either(void **state)
 {
     struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 1);
-    uint64_t keys[CALL_KEYS], left_out[MR_PARTITION_COUNT / 64], random = 2, seed = ps_table_feature(t)->seed;
+    uint64_t keys[CALL_KEYS] = {0}, left_out[MR_PARTITION_COUNT / 64], random = 2,
+             seed = ps_table_feature(t)->seed;
     float gradients[CALL_KEYS * DIM];
     draw_call(&random, keys, gradients);
     memset(left_out, 0xff, sizeof(left_out));
