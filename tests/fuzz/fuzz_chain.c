@@ -232,6 +232,8 @@ static void add_link(struct directory *d, uint64_t id, uint64_t parent, uint32_t
     link->id = id;
     make_block(link, d->count, data, bytes, wrong);
     make_manifest(d, link, parent, wrong);
+    if (link->json == NULL)
+        abort();
     const size_t length = strlen(link->json);
     if (wrong & WRONG_MANIFEST)
         link->json[(bytes > 0 ? data[0] * 7u : 0u) % length] ^= 1;

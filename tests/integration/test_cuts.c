@@ -339,7 +339,7 @@ static void test_replay_makes_it_whole(void **state)
 static void test_checkpoints_at_steps_are_whole(void **state)
 {
     static const char *const settings[] = {MEMORY, "checkpoint.keep=1000", "checkpoint.every_steps=200",
-                                           "checkpoint.trainers=" CLIENTS_TEXT, NULL};
+                                           ("checkpoint.trainers=" CLIENTS_TEXT), NULL};
     struct fixture x;
     uint64_t values[KEYS], share, id, restored, saves = save_count() / 2;
     uint32_t at_steps = 0;
