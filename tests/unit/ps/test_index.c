@@ -1,55 +1,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/index.h"
-#include "ps/key_hash.h"
-#include "table_fixture.h"
-
-struct fixture {
-    struct ps_arena *arena;
-    struct ps_index ix;
-    uint32_t row_ends[PS_ROW_GROUPS]; /* row numbers given out, by group */
-};
-
-static int set_up(void **state)
-{
-    struct fixture *f = calloc(1, sizeof(*f));
-    assert_non_null(f);
-    f->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
-    assert_non_null(f->arena);
-    ps_index_init(&f->ix, f->arena, 99);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    ps_index_clear(&f->ix);
-    assert_int_equal(ps_arena_allocated_bytes(f->arena), 0);
-    ps_arena_destroy(f->arena);
-    free(f);
-    return 0;
-}
-
-/* A row number for a key of this hash: the group's next. */
-static uint32_t row_for(struct fixture *f, uint64_t hash)
-{
-    return f->row_ends[mr_partition_of(hash) / PS_GROUP_PARTITIONS]++;
-}
-
-static uint64_t hash_of(const struct fixture *f, uint64_t key)
-{
-    return ps_key_hash(key, f->ix.seed);
-}
-
-/* The key's row number from now on. */
-static uint32_t insert(struct fixture *f, uint64_t key)
-{
-    uint32_t row = row_for(f, hash_of(f, key));
-    assert_true(ps_index_insert(&f->ix, hash_of(f, key), row, false));
-    return row;
-}
+#include "index_fixture.h"
 
 /* UINT32_MAX when it is not there. */
 static uint32_t find_hash(const struct ps_index *ix, uint64_t hash)
@@ -64,21 +16,6 @@ static uint32_t find_hash(const struct ps_index *ix, uint64_t hash)
 static uint32_t find(const struct fixture *f, uint64_t key)
 {
     return find_hash(&f->ix, hash_of(f, key));
-}
-
-static void remove_key(struct fixture *f, uint64_t key)
-{
-    struct ps_place place = ps_index_find(&f->ix, hash_of(f, key));
-    assert_non_null(place.bucket);
-    ps_index_remove(&f->ix, place);
-}
-
-static void maintain_to_the_end(struct fixture *f)
-{
-    for (uint64_t budget = 1; ps_index_maintain(&f->ix, f->row_ends, &budget); budget = 1)
-        ;
-    assert_int_equal(f->ix.untidy_count, 0);
-    assert_int_equal(f->ix.move.partition, PS_PARTITION_NONE);
 }
 
 static uint64_t key_in_partitions(const struct fixture *f, uint64_t *rng, uint32_t first, uint32_t end)
