@@ -133,10 +133,12 @@ static enum mr_status begin(struct ps_control *c, struct ps_save_request *reques
 {
     *id = 0;
     if (is_at_step(request)) {
-        note_state(c, request->number, PS_SAVE_WAITS_FOR_STEP);
         wait_for_step(c, request);
         if (c->gate == PS_GATE_OPEN) {
-            look_at_cut(c); /* before it is answered: what comes then is held */
+            look_at_cut(c);
+        }
+        if (c->saves.is_waiting && c->saves.waiting.number == request->number) {
+            note_state(c, request->number, PS_SAVE_WAITS_FOR_STEP); /* who reads this is held from now on */
         }
         return MR_OK;
     }
