@@ -48,7 +48,12 @@ extern "C" {
     X(NOT_READY, 32, "nothing to hand out now; ask again")                                                   \
     X(ALREADY_STARTED, 33, "StartSample was called before with other arguments")                             \
     X(NO_MEMORY, 34, "this process has no memory left for the call")                                         \
-    X(INTERNAL, 35, "internal error")
+    X(INTERNAL, 35, "internal error")                                                                        \
+    X(UNKNOWN_WORKER, 36, "no worker of that name or rank in this world")                                    \
+    X(UNKNOWN_FUNCTION, 37, "the worker has no function of that name")                                       \
+    X(WRONG_SIGNATURE, 38, "the arguments or results do not match the function's signature")                 \
+    X(FUNCTION_FAILED, 39, "the function ended with an error of its own")                                    \
+    X(WORKER_DIED, 40, "the worker died, or has not been heard of for too long")
 
 enum mr_status {
 #define MR_STATUS_ENUM(name, value, text) MR_##name = (value),

@@ -61,6 +61,7 @@
  * READ_SAMPLE         u64[n] batch ids this trainer is done with
  *                                                         -> u64[4] {batch id, samples, epoch, first sample}, f32[samples, dense],
  *                                                             f32[samples] labels
+ * RPC_JOIN to RPC_ALIVE are between workers, see dataplane/rpc/ and docs/protocol.md.
  * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, learnt, handed again,
  *                                                             expired, broken lines, trainers, fed, waiting, epoch, state, 0}
  */
@@ -87,7 +88,15 @@
     X(START_SAMPLE, 20, "start_sample", true)                                                                \
     X(READ_SAMPLE, 21, "read_sample", true)                                                                  \
     X(HUB_STATUS, 22, "hub_status", true)                                                                    \
-    X(MEMORY, 23, "memory", true)
+    X(MEMORY, 23, "memory", true)                                                                            \
+    X(RPC_JOIN, 24, "rpc_join", true)                                                                        \
+    X(RPC_CALL, 25, "rpc_call", false)                                                                       \
+    X(RPC_REFERENCE, 26, "rpc_reference", false)                                                             \
+    X(RPC_BACKWARD, 27, "rpc_backward", false)                                                               \
+    X(RPC_CONTEXT_END, 28, "rpc_context_end", true)                                                          \
+    X(RPC_LEAVE, 29, "rpc_leave", true)                                                                      \
+    X(RPC_FETCH, 30, "rpc_fetch", true)                                                                      \
+    X(RPC_ALIVE, 31, "rpc_alive", true)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable) MR_OP_##name = (value),

@@ -1,0 +1,312 @@
+/* Remote calls between workers: what torch.distributed.rpc and torch.distributed.autograd give, for C.
+ *
+ * A world is world_size workers: programs that joined it under a name and a rank, and nodes (millraced) that are members by
+ * their configuration. Any worker calls functions of any other by name; functions are registered in the worker's own program,
+ * or in modules that a node loads. Semantics follow PyTorch (https://pytorch.org/docs/stable/rpc.html, "Remote Reference
+ * Protocol" and "Distributed Autograd Design" there) unless a comment here says otherwise.
+ *
+ * Conventions
+ *   - As in millrace.h: enum mr_status is returned, outputs come last and are untouched on failure, mr_rpc_last_error() says
+ *     what happened where, handles come in pairs, there is no global state.
+ *   - Every function here may be called from any thread, also from within registered functions, unless its comment says
+ *     otherwise; one future, result or context by one thread at a time.
+ *   - Arguments are copied before a call returns.
+ *   - Floats of gradients are f32.
+ */
+#ifndef MILLRACE_RPC_H
+#define MILLRACE_RPC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "mr_status.h"
+#include "mr_tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef MR_API
+#define MR_API __attribute__((visibility("default")))
+#endif
+
+#define MR_RPC_NAME_BYTES    64u /* of workers and functions, with the NUL */
+#define MR_RPC_WORLD_MAX     1024u
+#define MR_RPC_ARGUMENTS_MAX 96u /* and results */
+
+struct mr_rpc;        /* this process's worker */
+struct mr_rpc_future; /* outcome of a call under way */
+struct mr_rpc_result; /* values that came back */
+struct mr_rpc_call;   /* a call that a function of ours is executing */
+struct mr_rref;       /* a handle of a value that lives on its owner */
+struct mr_autograd;   /* a distributed autograd context */
+
+/* ---- values ---- */
+
+enum mr_value_kind {
+    MR_VALUE_NONE = 0,
+    MR_VALUE_TENSOR = 1,
+    MR_VALUE_I64 = 2,
+    MR_VALUE_F64 = 3,
+    MR_VALUE_STRING = 4, /* bytes; a NUL follows them that is not counted */
+    MR_VALUE_RREF = 5,
+    MR_VALUE_OBJECT = 6, /* a pointer of the owner's; stays where it is: only references to it travel */
+};
+
+/* An argument or a result. Whoever fills it in owns what it points to; views given out by this library are valid until the
+ * result is freed, or the function returns. */
+struct mr_value {
+    enum mr_value_kind kind;
+    uint32_t
+        gradient; /* its number on the context's tape on this worker; 0: a constant. Keep it when passing a value on */
+    union {
+        struct mr_tensor tensor;
+        int64_t i64;
+        double f64;
+        struct {
+            const char *text;
+            uint32_t bytes;
+        } string;
+        struct mr_rref *rref;
+        void *object;
+    };
+};
+
+MR_API struct mr_value mr_value_tensor(struct mr_tensor tensor);
+MR_API struct mr_value mr_value_i64(int64_t i64);
+MR_API struct mr_value mr_value_f64(double f64);
+MR_API struct mr_value mr_value_string(const char *text);
+MR_API struct mr_value mr_value_rref(struct mr_rref *rref);
+
+/* ---- functions ---- */
+
+/* Runs on an executor thread; it may block and may call other workers. Results go through mr_rpc_return*(). Anything but
+ * MR_OK is an error, which the caller gets with the text given to mr_rpc_fail(). */
+typedef enum mr_status (*mr_rpc_run)(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                     uint32_t argument_count);
+/* `gradients`: one for each result, of its shape; NULL data where nothing depends on that result. Gives back with
+ * mr_rpc_return*() one gradient for each argument: a tensor of its shape, or mr_value_none() where there is none. `saved` is
+ * what the forward run gave to mr_rpc_save(). */
+typedef enum mr_status (*mr_rpc_backward)(struct mr_rpc_call *call, void *saved,
+                                          const struct mr_tensor *gradients, uint32_t gradient_count);
+
+enum mr_rpc_function_flag {
+    MR_RPC_INLINE =
+        1u << 0, /* runs on the thread that received it; must end within microseconds and must not block */
+};
+
+/* Signatures are lists of: f32[32,?] (a dtype and dims, ? any), f32[...] (any dims), tensor (any), i64, f64, string, ref; a
+ * last "..." allows any more. "" takes none. A call that does not match is refused with MR_WRONG_SIGNATURE and both texts. */
+struct mr_rpc_function {
+    const char *name;
+    const char *arguments;
+    const char *results;
+    mr_rpc_run run;
+    /* A function without one that is called in a context is differentiated through what it records on the tape itself. */
+    mr_rpc_backward backward;
+    void *user; /* for mr_rpc_user() */
+    uint32_t flags;
+};
+
+MR_API void *mr_rpc_user(const struct mr_rpc_call *call);
+MR_API struct mr_rpc *mr_rpc_of(const struct mr_rpc_call *call);
+/* Rank of the worker that called. */
+MR_API uint32_t mr_rpc_caller(const struct mr_rpc_call *call);
+/* Microseconds until the caller gives up; UINT64_MAX: never. */
+MR_API uint64_t mr_rpc_time_left_us(const struct mr_rpc_call *call);
+/* The next result, copied. MR_NO_MEMORY, MR_INVALID_ARGUMENT (too many). */
+MR_API enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value);
+/* The next result, to be written to *data (64-byte aligned) before the function returns. */
+MR_API enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtype, uint32_t rank,
+                                           const uint32_t *dims, void **data);
+/* The next result: an object that this worker owns; destroy(object) when the last reference is gone. The caller must have
+ * asked with mr_remote(), else the call fails and the object is destroyed. */
+MR_API enum mr_status mr_rpc_return_object(struct mr_rpc_call *call, void *object, void (*destroy)(void *));
+/* Says why the function fails (printf style, cut at 400 bytes); returns MR_FUNCTION_FAILED, for `return mr_rpc_fail(...)`. */
+MR_API enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- workers ---- */
+
+struct mr_rpc_options {
+    /* "10.0.0.1:7700": a node, or where rank 0 is: rank 0 listens there itself unless a node does. Required. */
+    const char *rendezvous;
+    bool rendezvous_is_node; /* rank 0: a node is there, do not listen there */
+    const char
+        *listen; /* own address; NULL: any free port on the address from which the rendezvous is reached */
+    const char *key_file;                    /* as in mr_client_options */
+    uint32_t init_timeout_ms;                /* for everybody to join; 0 = 60000 */
+    uint32_t timeout_ms;                     /* default of every call; 0 = 60000 */
+    uint32_t dead_after_ms;                  /* a worker not heard of for so long is dead; 0 = 10000 */
+    uint32_t executor_threads;               /* for functions of ours; 0 = 16 */
+    uint32_t busy_poll_us;                   /* as in mr_client_options; 0 = 50 */
+    size_t memory_bytes;                     /* for messages; 0 = 256 MiB */
+    const struct mr_rpc_function *functions; /* callable as soon as anybody joined */
+    uint32_t function_count;
+};
+
+struct mr_rpc_worker {
+    char name[MR_RPC_NAME_BYTES];
+    uint32_t rank;
+    bool is_node, is_dead;
+};
+
+/* Joins the world and returns once all world_size workers have: then every worker can be called by name and rank.
+ * MR_DEADLINE_EXCEEDED (`error` names how many are missing, and which ranks), MR_UNREACHABLE (nobody at the rendezvous),
+ * MR_INVALID_ARGUMENT (name or rank taken, another world_size than the others'). `error` gets one line. */
+MR_API enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
+                                  const struct mr_rpc_options *options, struct mr_rpc **rpc, char *error,
+                                  size_t error_bytes);
+/* Registers one more function. MR_INVALID_ARGUMENT: the name is taken, or a signature cannot be read. */
+MR_API enum mr_status mr_rpc_register(struct mr_rpc *rpc, const struct mr_rpc_function *function);
+/* Graceful: waits until every living worker has called it, and no call is under way and no reference is held by another, then
+ * leaves. MR_DEADLINE_EXCEEDED: the last error names who is missing or what is still held; the worker stays a member, and it
+ * may be called again. A second call after success is MR_INVALID_ARGUMENT. timeout_ms 0: the default of calls. */
+MR_API enum mr_status mr_rpc_shutdown(struct mr_rpc *rpc, uint32_t timeout_ms);
+/* Frees it; without a shutdown before, the others see a worker that died. All results, futures, contexts and references must have
+ * been freed. NULL is fine. */
+MR_API void mr_rpc_destroy(struct mr_rpc *rpc);
+/* One line about this thread's last failed call, "" if none. */
+MR_API const char *mr_rpc_last_error(void);
+
+MR_API uint32_t mr_rpc_rank(const struct mr_rpc *rpc);
+MR_API uint32_t mr_rpc_world_size(const struct mr_rpc *rpc);
+/* MR_UNKNOWN_WORKER. */
+MR_API enum mr_status mr_worker_info(struct mr_rpc *rpc, uint32_t rank, struct mr_rpc_worker *info);
+MR_API enum mr_status mr_worker_by_name(struct mr_rpc *rpc, const char *name, struct mr_rpc_worker *info);
+
+/* ---- calls ---- */
+
+struct mr_rpc_call_options {
+    uint32_t timeout_ms;         /* 0: the worker's default; UINT32_MAX: none */
+    struct mr_autograd *context; /* record the call there; arguments and results keep their `gradient` */
+};
+
+/* Calls a function of worker `to` (also of our own) and waits. *result (may be NULL) is to be freed. MR_UNKNOWN_WORKER,
+ * MR_UNKNOWN_FUNCTION, MR_WRONG_SIGNATURE, MR_FUNCTION_FAILED (the function's text is the last error), MR_DEADLINE_EXCEEDED,
+ * MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN. A function whose caller gave up is run to its end, if it
+ * had begun; it is run at most once. options NULL: the defaults. */
+MR_API enum mr_status mr_rpc_sync(struct mr_rpc *rpc, uint32_t to, const char *function,
+                                  const struct mr_value *arguments, uint32_t argument_count,
+                                  const struct mr_rpc_call_options *options, struct mr_rpc_result **result);
+/* The same without waiting. Errors that are known at once come at once. */
+MR_API enum mr_status mr_rpc_async(struct mr_rpc *rpc, uint32_t to, const char *function,
+                                   const struct mr_value *arguments, uint32_t argument_count,
+                                   const struct mr_rpc_call_options *options, struct mr_rpc_future **future);
+/* Ends by the call's time-out. May be called once; then only destroy is left. */
+MR_API enum mr_status mr_rpc_wait(struct mr_rpc_future *future, struct mr_rpc_result **result);
+MR_API bool mr_rpc_done(struct mr_rpc_future *future);
+/* `then` runs once when the call ends (at once if it has), on an executor thread of this worker. `result` is its to free. The
+ * future is gone with this call. */
+typedef void (*mr_rpc_then_run)(void *user, enum mr_status status, const char *error,
+                                struct mr_rpc_result *result);
+MR_API enum mr_status mr_rpc_then(struct mr_rpc_future *future, mr_rpc_then_run then, void *user);
+/* The call ends with MR_CANCELLED unless it has ended; one not begun over there is not run. */
+MR_API void mr_rpc_cancel(struct mr_rpc_future *future);
+MR_API void mr_rpc_future_destroy(struct mr_rpc_future *future); /* its outcome is dropped; NULL is fine */
+
+MR_API uint32_t mr_rpc_result_count(const struct mr_rpc_result *result);
+MR_API const struct mr_value *mr_rpc_result_value(const struct mr_rpc_result *result,
+                                                  uint32_t i); /* a view */
+MR_API void mr_rpc_result_free(struct mr_rpc_result *result);  /* references in it, too, unless retained */
+
+/* ---- references ---- */
+
+/* Runs the function on `to`, where its one result stays; returns at once with a reference to it, whose first use tells how it
+ * went. */
+MR_API enum mr_status mr_remote(struct mr_rpc *rpc, uint32_t to, const char *function,
+                                const struct mr_value *arguments, uint32_t argument_count,
+                                const struct mr_rpc_call_options *options, struct mr_rref **rref);
+/* A reference to a value of our own; copied, or, for an object, destroy(object) when the last reference is gone. */
+MR_API enum mr_status mr_rref_create(struct mr_rpc *rpc, struct mr_value value, void (*destroy)(void *),
+                                     struct mr_rref **rref);
+MR_API uint32_t mr_rref_owner(const struct mr_rref *rref);
+MR_API bool mr_rref_is_owner(const struct mr_rref *rref);
+/* A copy of the value, from its owner; waits until it is there. MR_INVALID_ARGUMENT: it is an object. */
+MR_API enum mr_status mr_rref_to_here(struct mr_rref *rref, uint32_t timeout_ms,
+                                      struct mr_rpc_result **result);
+/* The owner's own: a view, valid while the handle is held; waits until it is there. MR_INVALID_ARGUMENT: not the owner. */
+MR_API enum mr_status mr_rref_local_value(struct mr_rref *rref, uint32_t timeout_ms,
+                                          const struct mr_value **value);
+/* Waits until the owner has said that it knows of this handle. */
+MR_API enum mr_status mr_rref_confirm(struct mr_rref *rref, uint32_t timeout_ms);
+/* One more holder of the handle on this worker; each calls release. A released handle must not be used; one that is passed to a
+ * call may be released as soon as the call returned. */
+MR_API void mr_rref_retain(struct mr_rref *rref);
+MR_API void mr_rref_release(struct mr_rref *rref); /* NULL is fine */
+
+/* ---- autograd ---- */
+
+/* A context is known to all workers that calls in it reached, by a number. */
+MR_API enum mr_status mr_autograd_begin(struct mr_rpc *rpc, struct mr_autograd **context);
+MR_API void mr_autograd_end(struct mr_autograd *context); /* everywhere; NULL is fine */
+MR_API uint64_t mr_autograd_id(const struct mr_autograd *context);
+/* The context of the call that a function executes: NULL when it is in none. Of the call's, not to be ended. */
+MR_API struct mr_autograd *mr_rpc_context(const struct mr_rpc_call *call);
+/* An input whose gradient is wanted: a tensor value with a number on the tape. */
+MR_API enum mr_status mr_autograd_leaf(struct mr_autograd *context, struct mr_tensor tensor,
+                                       struct mr_value *value);
+/* Within a differentiable function's forward run: kept for its backward, or freed with the context. At most once. Outside of a context it
+ * is freed when the function returns. */
+MR_API enum mr_status mr_rpc_save(struct mr_rpc_call *call, void *saved, void (*destroy)(void *));
+/* Runs a differentiable function of our own here and now, recorded on the tape. */
+MR_API enum mr_status mr_autograd_apply(struct mr_autograd *context, const char *function,
+                                        const struct mr_value *arguments, uint32_t argument_count,
+                                        struct mr_rpc_result **result);
+/* Within a backward: adds to the gradient of a parameter of this worker, in the call's context. */
+MR_API enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
+                                               const struct mr_tensor *gradient);
+/* From scalar losses (f32 of one element) back through all workers; gradients add up in the context. Each recorded call is gone
+ * through once: a second backward over it is MR_INVALID_ARGUMENT unless `retain`. */
+MR_API enum mr_status mr_autograd_backward(struct mr_autograd *context, const struct mr_value *losses,
+                                           uint32_t loss_count, bool retain);
+/* Of a leaf; a view, valid until the context's end. NULL data: nothing depended on it. */
+MR_API enum mr_status mr_autograd_gradient(struct mr_autograd *context, const struct mr_value *leaf,
+                                           struct mr_tensor *gradient);
+/* Of the parameters that worker `of` owns (also our own), by pairs: a reference, and a tensor. */
+MR_API enum mr_status mr_autograd_gradients(struct mr_autograd *context, uint32_t of,
+                                            struct mr_rpc_result **pairs);
+
+/* ---- parameters and the distributed optimizer ---- */
+
+/* A parameter is a reference whose value is an f32 tensor that optimizers change. Readers hold a version of it: it stays as it
+ * is until they let go, while optimizers go on to later ones. */
+struct mr_parameter_version;
+MR_API enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *initial,
+                                          struct mr_rref **parameter);
+/* On the owner. */
+MR_API enum mr_status mr_parameter_read(struct mr_rref *parameter, struct mr_parameter_version **version);
+MR_API const struct mr_tensor *mr_parameter_tensor(const struct mr_parameter_version *version);
+MR_API uint64_t mr_parameter_number(const struct mr_parameter_version *version); /* rises with each step */
+MR_API void mr_parameter_done(struct mr_parameter_version *version);
+
+enum mr_dist_optimizer_kind { MR_DIST_SGD = 1, MR_DIST_ADAGRAD = 2, MR_DIST_ADAM = 3 };
+/* Zero means torch's default of that optimizer. */
+struct mr_dist_optimizer_options {
+    enum mr_dist_optimizer_kind kind;
+    float learning_rate, momentum, beta1, beta2, epsilon, weight_decay, initial_accumulator;
+    bool nesterov;
+};
+struct mr_dist_optimizer;
+/* Its state lies with each parameter's owner. */
+MR_API enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc,
+                                               const struct mr_dist_optimizer_options *options,
+                                               struct mr_rref *const *parameters, uint32_t parameter_count,
+                                               struct mr_dist_optimizer **optimizer);
+/* Every owner applies the context's gradients; returns when all have. */
+MR_API enum mr_status mr_dist_optimizer_step(struct mr_dist_optimizer *optimizer, struct mr_autograd *context,
+                                             uint32_t timeout_ms);
+MR_API void mr_dist_optimizer_destroy(struct mr_dist_optimizer *optimizer);
+
+/* ---- modules ---- */
+
+/* A shared object that a node loads exports this; it registers functions. `arguments` is the rest of its line in the
+ * configuration. A status other than MR_OK, with a line in `error`, keeps the node from starting. */
+typedef enum mr_status (*mr_module_init)(struct mr_rpc *rpc, const char *arguments, char *error,
+                                         size_t error_bytes);
+#define MR_MODULE_INIT_SYMBOL "millrace_module_init"
+
+#ifdef __cplusplus
+}
+#endif
+#endif
