@@ -30,7 +30,8 @@ static void unknown_ops_are_said_to_be_and_never_repeated(void **state)
 static void only_calls_that_do_no_harm_twice_are_repeatable(void **state)
 {
     for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
-        bool once = op == MR_OP_PUSH_GRAD || op == MR_OP_SAVE || op == MR_OP_RESTORE;
+        bool once = op == MR_OP_PUSH_GRAD || op == MR_OP_SAVE || op == MR_OP_RESTORE ||
+                    op == MR_OP_RPC_CALL || op == MR_OP_RPC_REFERENCE || op == MR_OP_RPC_BACKWARD;
         assert_int_equal(mr_op_repeatable(op), !once);
     }
 }
@@ -40,6 +41,7 @@ static void values_are_part_of_the_protocol(void **state)
     assert_int_equal(MR_OP_NODE_INFO, 1);
     assert_int_equal(MR_OP_PUSH_GRAD, 10);
     assert_int_equal(MR_OP_HUB_STATUS, 22);
+    assert_int_equal(MR_OP_RPC_CALL, 25);
     assert_true(MR_OP_COUNT <= 256); /* the preamble has one byte for it */
 }
 
