@@ -232,7 +232,7 @@ void ps_arena_prefault(struct ps_arena *a, struct ps_prefault *helper)
 
 size_t ps_arena_mapped_bytes(const struct ps_arena *a)
 {
-    return atomic_load_explicit(&a->units.mapped_bytes, memory_order_relaxed);
+    return ps_units_mapped_bytes(&a->units);
 }
 
 size_t ps_arena_ahead_bytes(const struct ps_arena *a)

@@ -22,7 +22,7 @@ static bool prepare_one(struct ps_prefault *p)
     bool found = false;
     pthread_mutex_lock(&p->lock);
     for (struct ps_units *u = p->first; u != NULL && !found; u = u->helper_next)
-        found = ps_units_prepare(u);
+        found = ps_units_serve(u);
     pthread_mutex_unlock(&p->lock);
     return found;
 }

@@ -1,4 +1,4 @@
-/* The thread that makes units ready before they are needed (ps/units.h): one per node, beside the data cores. It sleeps until
+/* The thread that makes units ready before they are needed, and gives them back (ps/units.h): one per node, beside the data cores. It sleeps until
  * it is woken. Attaching and detaching may be done from any thread; they wait for a unit that is just being made ready. */
 #ifndef PS_PREFAULT_H
 #define PS_PREFAULT_H

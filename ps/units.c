@@ -17,11 +17,6 @@ static void account(_Atomic size_t *counter, size_t add, size_t subtract)
                           memory_order_relaxed);
 }
 
-static size_t mapped(const struct ps_units *u)
-{
-    return atomic_load_explicit(&u->mapped_bytes, memory_order_relaxed);
-}
-
 static uint8_t *address(const struct ps_units *u, size_t unit)
 {
     return u->base + unit * UNIT;
@@ -61,7 +56,7 @@ static bool unit_is_used(const struct ps_units *u, size_t unit)
     return (u->used[unit / 64] >> (unit % 64) & 1) != 0;
 }
 
-static void units_mark(struct ps_units *u, size_t first, size_t count, bool used)
+static void bits_set(struct ps_units *u, size_t first, size_t count, bool used)
 {
     for (size_t unit = first; unit < first + count; unit++) {
         uint64_t bit = (uint64_t)1 << (unit % 64);
@@ -72,6 +67,11 @@ static void units_mark(struct ps_units *u, size_t first, size_t count, bool used
     }
     if (!used && first < u->search_from)
         u->search_from = first;
+}
+
+static void units_mark(struct ps_units *u, size_t first, size_t count, bool used)
+{
+    bits_set(u, first, count, used);
     account(&u->mapped_bytes, used ? count * UNIT : 0, used ? 0 : count * UNIT);
 }
 
@@ -124,29 +124,80 @@ static bool units_populate(uint8_t *p, size_t bytes)
     return true;
 }
 
-/* ---- units ahead ---- */
+/* ---- orders ---- */
 
-static enum ps_ahead_state state_of(struct ps_unit_ahead *a)
+static enum ps_order_state state_of(struct ps_unit_order *a)
 {
-    return (enum ps_ahead_state)atomic_load_explicit(&a->state, memory_order_acquire);
+    return (enum ps_order_state)atomic_load_explicit(&a->state, memory_order_acquire);
 }
 
-static bool state_change(struct ps_unit_ahead *a, enum ps_ahead_state from, enum ps_ahead_state to)
+static bool state_change(struct ps_unit_order *a, enum ps_order_state from, enum ps_order_state to)
 {
     uint32_t expected = from;
     return atomic_compare_exchange_strong_explicit(&a->state, &expected, to, memory_order_acq_rel,
                                                    memory_order_acquire);
 }
 
+/* ---- units on their way out ---- */
+
+static void out_serve(struct ps_units *u, struct ps_unit_order *o)
+{
+    bool good = units_close(address(u, o->unit), UNIT);
+    atomic_fetch_sub_explicit(&u->out_bytes, UNIT, memory_order_relaxed);
+    atomic_store_explicit(&o->state, good ? PS_ORDER_DONE : PS_ORDER_FAILED, memory_order_release);
+}
+
+/* Those that are gone are free. */
+static void out_collect(struct ps_units *u)
+{
+    for (uint32_t i = 0; u->out_count > 0 && i < PS_UNITS_OUT_MAX; i++) {
+        struct ps_unit_order *o = &u->out[i];
+        enum ps_order_state state = state_of(o);
+        if (state != PS_ORDER_DONE && state != PS_ORDER_FAILED)
+            continue;
+        if (state == PS_ORDER_DONE)
+            bits_set(u, o->unit, 1, false);
+        else
+            account(&u->mapped_bytes, UNIT, 0);
+        atomic_store_explicit(&o->state, PS_ORDER_EMPTY, memory_order_relaxed);
+        u->out_count--;
+    }
+}
+
+static void out_finish(struct ps_units *u)
+{
+    for (uint32_t i = 0; u->out_count > 0 && i < PS_UNITS_OUT_MAX; i++) {
+        if (state_change(&u->out[i], PS_ORDER_WANTED, PS_ORDER_BUSY))
+            out_serve(u, &u->out[i]);
+        while (state_of(&u->out[i]) == PS_ORDER_BUSY)
+            sched_yield();
+    }
+    out_collect(u);
+}
+
+static void out_order(struct ps_units *u, size_t unit)
+{
+    struct ps_unit_order *o = u->out;
+    while (state_of(o) != PS_ORDER_EMPTY)
+        o++;
+    o->unit = unit;
+    u->out_count++;
+    atomic_fetch_add_explicit(&u->out_bytes, UNIT, memory_order_relaxed);
+    account(&u->mapped_bytes, 0, UNIT);
+    atomic_store_explicit(&o->state, PS_ORDER_WANTED, memory_order_release);
+}
+
+/* ---- units ahead ---- */
+
 /* The slot's unit is an ordinary one in use from now on. */
-static uint8_t *ahead_leave(struct ps_units *u, struct ps_unit_ahead *a)
+static uint8_t *ahead_leave(struct ps_units *u, struct ps_unit_order *a)
 {
     account(&u->ahead_bytes, 0, UNIT);
-    atomic_store_explicit(&a->state, PS_AHEAD_EMPTY, memory_order_relaxed);
+    atomic_store_explicit(&a->state, PS_ORDER_EMPTY, memory_order_relaxed);
     return address(u, a->unit);
 }
 
-static void ahead_failed(struct ps_units *u, struct ps_unit_ahead *a)
+static void ahead_failed(struct ps_units *u, struct ps_unit_order *a)
 {
     (void)ahead_leave(u, a);
     units_mark(u, a->unit, 1, false);
@@ -158,10 +209,10 @@ static void ahead_failed(struct ps_units *u, struct ps_unit_ahead *a)
 static uint8_t *ahead_take(struct ps_units *u)
 {
     for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++) {
-        enum ps_ahead_state state = state_of(&u->ahead[i]);
-        if (state == PS_AHEAD_FAILED)
+        enum ps_order_state state = state_of(&u->ahead[i]);
+        if (state == PS_ORDER_FAILED)
             ahead_failed(u, &u->ahead[i]);
-        if (state == PS_AHEAD_READY) {
+        if (state == PS_ORDER_DONE) {
             u->memory_is_short = false;
             return ahead_leave(u, &u->ahead[i]);
         }
@@ -173,51 +224,70 @@ static void ahead_refill(struct ps_units *u)
 {
     bool wanted = false;
     for (uint32_t i = 0; u->helper != NULL && i < u->ahead_wanted && !u->memory_is_short; i++) {
-        struct ps_unit_ahead *a = &u->ahead[i];
-        if (state_of(a) != PS_AHEAD_EMPTY || mapped(u) + UNIT > u->limit_bytes)
+        struct ps_unit_order *a = &u->ahead[i];
+        if (state_of(a) != PS_ORDER_EMPTY || ps_units_mapped_bytes(u) + UNIT > u->limit_bytes)
             continue;
         a->unit = units_find(u, 1, 1);
         if (a->unit >= u->unit_count)
             return;
         units_mark(u, a->unit, 1, true);
         account(&u->ahead_bytes, UNIT, 0);
-        atomic_store_explicit(&a->state, PS_AHEAD_WANTED, memory_order_release);
+        atomic_store_explicit(&a->state, PS_ORDER_WANTED, memory_order_release);
         wanted = true;
     }
     if (wanted)
         ps_prefault_wake(u->helper);
 }
 
+static bool give_now(struct ps_units *u, uint8_t *p, size_t bytes)
+{
+    if (!units_close(p, bytes))
+        return false;
+    units_mark(u, (size_t)(p - u->base) / UNIT, bytes / UNIT, false);
+    return true;
+}
+
 void ps_units_give_ahead(struct ps_units *u)
 {
     for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++) {
-        struct ps_unit_ahead *a = &u->ahead[i];
-        if (state_change(a, PS_AHEAD_WANTED, PS_AHEAD_FAILED)) { /* it was not begun, and is closed still */
+        struct ps_unit_order *a = &u->ahead[i];
+        if (state_change(a, PS_ORDER_WANTED, PS_ORDER_FAILED)) { /* it was not begun, and is closed still */
             (void)ahead_leave(u, a);
             units_mark(u, a->unit, 1, false);
             continue;
         }
-        while (state_of(a) == PS_AHEAD_BUSY) /* for as long as one unit takes; at the limit only */
+        while (state_of(a) == PS_ORDER_BUSY) /* for as long as one unit takes; at the limit only */
             sched_yield();
-        if (state_of(a) == PS_AHEAD_FAILED)
+        if (state_of(a) == PS_ORDER_FAILED)
             ahead_failed(u, a);
-        else if (state_of(a) == PS_AHEAD_READY)
-            (void)ps_units_give(u, ahead_leave(u, a), UNIT);
+        else if (state_of(a) == PS_ORDER_DONE)
+            (void)give_now(u, ahead_leave(u, a), UNIT);
     }
+    out_finish(u);
 }
 
-bool ps_units_prepare(struct ps_units *u)
+static void ahead_serve(struct ps_units *u, struct ps_unit_order *a)
+{
+    uint8_t *p = address(u, a->unit);
+    bool good = units_open(p, UNIT) && units_populate(p, UNIT);
+    if (!good)
+        (void)units_close(p, UNIT);
+    atomic_store_explicit(&a->state, good ? PS_ORDER_DONE : PS_ORDER_FAILED, memory_order_release);
+}
+
+bool ps_units_serve(struct ps_units *u)
 {
     for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++) {
-        struct ps_unit_ahead *a = &u->ahead[i];
-        if (!state_change(a, PS_AHEAD_WANTED, PS_AHEAD_BUSY))
-            continue;
-        uint8_t *p = address(u, a->unit);
-        bool good = units_open(p, UNIT) && units_populate(p, UNIT);
-        if (!good)
-            (void)units_close(p, UNIT);
-        atomic_store_explicit(&a->state, good ? PS_AHEAD_READY : PS_AHEAD_FAILED, memory_order_release);
-        return true;
+        if (state_change(&u->ahead[i], PS_ORDER_WANTED, PS_ORDER_BUSY)) {
+            ahead_serve(u, &u->ahead[i]);
+            return true;
+        }
+    }
+    for (uint32_t i = 0; i < PS_UNITS_OUT_MAX; i++) {
+        if (state_change(&u->out[i], PS_ORDER_WANTED, PS_ORDER_BUSY)) {
+            out_serve(u, &u->out[i]);
+            return true;
+        }
     }
     return false;
 }
@@ -227,7 +297,8 @@ bool ps_units_prepare(struct ps_units *u)
 static uint8_t *take_now(struct ps_units *u, size_t bytes, size_t alignment)
 {
     size_t step = alignment > UNIT ? alignment / UNIT : 1;
-    size_t first = mapped(u) + bytes > u->limit_bytes ? u->unit_count : units_find(u, bytes / UNIT, step);
+    size_t first =
+        ps_units_mapped_bytes(u) + bytes > u->limit_bytes ? u->unit_count : units_find(u, bytes / UNIT, step);
     if (first >= u->unit_count)
         return NULL;
     uint8_t *p = address(u, first);
@@ -265,11 +336,12 @@ void *ps_units_take(struct ps_units *u, size_t bytes, size_t alignment)
     bool is_one = bytes == UNIT && alignment <= UNIT;
     size_t ahead_bytes = atomic_load_explicit(&u->ahead_bytes, memory_order_relaxed);
     uint8_t *p = is_one ? ahead_take(u) : NULL;
+    out_collect(u);
     if (is_one && ahead_bytes > 0)
         ahead_adapt(u, p != NULL);
     if (p == NULL)
         p = take_now(u, bytes, alignment);
-    if (p == NULL && atomic_load_explicit(&u->ahead_bytes, memory_order_relaxed) > 0) {
+    if (p == NULL && (u->out_count > 0 || atomic_load_explicit(&u->ahead_bytes, memory_order_relaxed) > 0)) {
         ps_units_give_ahead(u);
         p = take_now(u, bytes, alignment);
     }
@@ -279,8 +351,12 @@ void *ps_units_take(struct ps_units *u, size_t bytes, size_t alignment)
 
 bool ps_units_give(struct ps_units *u, uint8_t *p, size_t bytes)
 {
-    if (!units_close(p, bytes))
-        return false;
-    units_mark(u, (size_t)(p - u->base) / UNIT, bytes / UNIT, false);
+    size_t first = (size_t)(p - u->base) / UNIT, count = bytes / UNIT;
+    out_collect(u);
+    if (u->helper == NULL || u->out_count + count > PS_UNITS_OUT_MAX)
+        return give_now(u, p, bytes);
+    for (size_t unit = first; unit < first + count; unit++)
+        out_order(u, unit);
+    ps_prefault_wake(u->helper);
     return true;
 }

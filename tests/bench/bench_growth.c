@@ -9,6 +9,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -91,6 +92,20 @@ static void grow_once(struct growth *g, uint64_t rows_first)
     ps_arena_destroy(g->arena);
 }
 
+/* This thread stays on the processor it is on, and the helper keeps off it: as in the server. */
+static void helper_start(void)
+{
+    int cpu = sched_getcpu();
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET((size_t)cpu, &own);
+    helper = ps_prefault_create(&cpu, 1);
+    if (helper == NULL || sched_setaffinity(0, sizeof(own), &own) != 0) {
+        fprintf(stderr, "bench_growth: cannot start the helper\n");
+        exit(1);
+    }
+}
+
 static double slowest_of(const float *us, uint32_t count, const char *name)
 {
     uint32_t calls[BOUNDS + 1] = {0};
@@ -121,7 +136,7 @@ static float *times(uint32_t count)
 
 int main(int argc, char **argv)
 {
-    helper = ps_prefault_create(NULL, 0);
+    helper_start();
     static struct growth g;
     uint64_t first = argc > 2 ? strtoull(argv[1], NULL, 10) * 1000 : 1000000;
     uint64_t last = argc > 2 ? strtoull(argv[2], NULL, 10) * 1000 : 50000000;

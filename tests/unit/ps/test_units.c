@@ -11,7 +11,7 @@
 #define UNITS 16u
 #define LIMIT (UNITS * UNIT)
 
-/* Linked with --wrap=madvise, so that populating can be made to fail. */
+/* Linked with --wrap=madvise and --wrap=mmap64, so that populating, and giving back, can be made to fail. */
 int __real_madvise(void *p, size_t bytes, int advice);
 int __wrap_madvise(void *p, size_t bytes, int advice);
 static _Atomic bool memory_is_short;
@@ -26,12 +26,25 @@ int __wrap_madvise(void *p, size_t bytes, int advice)
     return __real_madvise(p, bytes, advice);
 }
 
+void *__real_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset);
+static _Atomic bool units_stay;
+
+void *__wrap_mmap64(void *p, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    if (units_stay && (flags & MAP_FIXED) != 0) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return __real_mmap64(p, bytes, protection, flags, fd, offset);
+}
+
 static void wait_until_ready(struct ps_units *u, uint32_t count)
 {
     for (uint32_t ready = 0; ready < count; sched_yield()) {
         ready = 0;
         for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++)
-            ready += atomic_load(&u->ahead[i].state) == PS_AHEAD_READY;
+            ready += atomic_load(&u->ahead[i].state) == PS_ORDER_DONE;
     }
 }
 
@@ -39,7 +52,7 @@ static void wait_until_failed(struct ps_units *u)
 {
     for (bool failed = false; !failed; sched_yield())
         for (uint32_t i = 0; i < PS_UNITS_AHEAD_MAX; i++)
-            failed |= atomic_load(&u->ahead[i].state) == PS_AHEAD_FAILED;
+            failed |= atomic_load(&u->ahead[i].state) == PS_ORDER_FAILED;
 }
 
 static bool is_resident(const uint8_t *p)
@@ -109,6 +122,90 @@ static void test_the_limit_is_exact_with_units_ahead(void **state)
         assert_int_equal(u.mapped_bytes, 0);
     }
     ps_prefault_detach(&u);
+    ps_units_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+static void test_the_helper_gives_units_back(void **state)
+{
+    struct ps_units u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    assert_true(ps_units_init(&u, LIMIT));
+    ps_prefault_attach(helper, &u);
+    uint8_t *p = ps_units_take(&u, UNIT, UNIT);
+    check_zero_and_mark(p);
+    wait_until_ready(&u, PS_UNITS_AHEAD_MIN);
+    assert_true(ps_units_give(&u, p, UNIT));
+    while (u.out_bytes > 0) /* without any doing of the owner */
+        sched_yield();
+    assert_int_equal(ps_units_mapped_bytes(&u), PS_UNITS_AHEAD_MIN * UNIT);
+    assert_false(is_resident(p));
+    ps_prefault_detach(&u);
+    ps_units_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+/* A helper that does not come to it: it is asleep, or busy with others' units. */
+static void test_units_on_their_way_out_count_and_can_be_had_again(void **state)
+{
+    struct ps_units u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    uint8_t *units[UNITS];
+    assert_true(ps_units_init(&u, LIMIT));
+    for (uint32_t i = 0; i < UNITS; i++) {
+        units[i] = ps_units_take(&u, UNIT, UNIT);
+        check_zero_and_mark(units[i]);
+    }
+    u.helper = helper; /* which does not know of it */
+    for (uint32_t i = 0; i < UNITS; i++)
+        assert_true(ps_units_give(&u, units[i], UNIT));
+    assert_int_equal(u.mapped_bytes, 0);
+    assert_int_equal(ps_units_mapped_bytes(&u), LIMIT);
+    assert_true(is_resident(units[0]));
+    uint8_t *many = ps_units_take(&u, LIMIT, UNIT);
+    assert_non_null(many);
+    for (uint32_t i = 0; i < UNITS; i++)
+        check_zero_and_mark(many + i * UNIT);
+    assert_int_equal(ps_units_mapped_bytes(&u), LIMIT);
+    assert_null(ps_units_take(&u, UNIT, UNIT));
+    u.helper = NULL;
+    ps_units_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+static void test_more_units_than_a_helper_is_given_go_at_once(void **state)
+{
+    struct ps_units u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    size_t bytes = (PS_UNITS_OUT_MAX + 1) * UNIT;
+    assert_true(ps_units_init(&u, bytes));
+    uint8_t *p = ps_units_take(&u, bytes, UNIT);
+    assert_non_null(p);
+    u.helper = helper;
+    assert_true(ps_units_give(&u, p, bytes));
+    assert_int_equal(ps_units_mapped_bytes(&u), 0);
+    u.helper = NULL;
+    ps_units_free(&u);
+    ps_prefault_destroy(helper);
+}
+
+static void test_units_that_the_kernel_does_not_take_back_stay_in_use(void **state)
+{
+    struct ps_units u;
+    struct ps_prefault *helper = ps_prefault_create(NULL, 0);
+    assert_true(ps_units_init(&u, 2 * UNIT));
+    uint8_t *p = ps_units_take(&u, UNIT, UNIT);
+    units_stay = true;
+    assert_false(ps_units_give(&u, p, UNIT));
+    ps_prefault_attach(helper, &u);
+    assert_true(ps_units_give(&u, p, UNIT)); /* it is not known yet */
+    while (atomic_load(&u.out[0].state) != PS_ORDER_FAILED)
+        sched_yield();
+    units_stay = false;
+    ps_prefault_detach(&u);
+    assert_non_null(ps_units_take(&u, UNIT, UNIT));
+    assert_int_equal(ps_units_mapped_bytes(&u), 2 * UNIT);
+    assert_null(ps_units_take(&u, UNIT, UNIT));
     ps_units_free(&u);
     ps_prefault_destroy(helper);
 }
@@ -183,6 +280,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_units_ahead_are_there_and_counted),
         cmocka_unit_test(test_the_limit_is_exact_with_units_ahead),
+        cmocka_unit_test(test_the_helper_gives_units_back),
+        cmocka_unit_test(test_units_on_their_way_out_count_and_can_be_had_again),
+        cmocka_unit_test(test_more_units_than_a_helper_is_given_go_at_once),
+        cmocka_unit_test(test_units_that_the_kernel_does_not_take_back_stay_in_use),
         cmocka_unit_test(test_without_memory_units_are_refused_and_counted),
         cmocka_unit_test(test_a_kernel_that_cannot_populate_has_pages_touched),
         cmocka_unit_test(test_one_helper_serves_several),
