@@ -72,6 +72,8 @@ struct mr_value {
     };
 };
 
+/* A result where there is none, as a gradient of what has none. */
+MR_API struct mr_value mr_value_none(void);
 MR_API struct mr_value mr_value_tensor(struct mr_tensor tensor);
 MR_API struct mr_value mr_value_i64(int64_t i64);
 MR_API struct mr_value mr_value_f64(double f64);
@@ -95,7 +97,7 @@ enum mr_rpc_function_flag {
         1u << 0, /* runs on the thread that received it; must end within microseconds and must not block */
 };
 
-/* Signatures are lists of: f32[32,?] (a dtype and dims, ? any), f32[...] (any dims), tensor (any), i64, f64, string, ref; a
+/* Signatures are lists of: f32[32,?] (a dtype and dims, ? any), f32[...] (any dims), tensor (any), i64, f64, string, ref, object; a
  * last "..." allows any more. "" takes none. A call that does not match is refused with MR_WRONG_SIGNATURE and both texts. */
 struct mr_rpc_function {
     const char *name;

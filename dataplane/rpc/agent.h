@@ -1,0 +1,168 @@
+/* A worker's agent: the state machine behind struct mr_rpc. It stands on one endpoint, which both calls and serves, and knows no
+ * socket, no NIC and no thread of its own but the executor's.
+ *
+ * Whoever moves the packets is its driver: a thread of a worker's program, or core 0 of a node. All of the agent belongs to the thread
+ * that is inside ("enters") at the moment, apart from what is marked "any thread". Others hand it work with
+ * mr_agent_submit() and wait on futures. Handlers of the endpoint and timers run inside.
+ *
+ * Names: the agent of the worker is struct mr_rpc itself, so that what the program holds needs no wrapping. Ids of contexts and
+ * references are (rank << MR_RPC_ID_SHIFT) | counter, unique in the world.
+ */
+#ifndef MR_RPC_AGENT_H
+#define MR_RPC_AGENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/rpc/functions.h"
+#include "dataplane/rpc/millrace_rpc.h"
+#include "dataplane/rpc/values.h"
+#include "dataplane/wire/endpoint.h"
+
+#define MR_RPC_ID_SHIFT    48
+#define MR_RPC_ERROR_BYTES 512u
+#define MR_RPC_NO_RANK     UINT32_MAX
+
+/* Work for the thread inside; whoever submits it owns it until run() is called. */
+struct mr_work {
+    struct mr_work *next;
+    void (*run)(struct mr_rpc *agent, struct mr_work *work);
+};
+
+/* What drives the agent. */
+struct mr_agent_driver {
+    void *self;
+    uint64_t (*now_us)(void *self); /* any thread; the endpoint's clock */
+    /* Any thread. The caller is inside until it leaves, if nobody is now and it may be. It must not be inside already. A driver whose agent
+     * belongs to one thread for good always says no. */
+    bool (*enter)(void *self);
+    /* Sends what was made to be sent, unless more follows at once (`more`: the same thread will wait, or enter again, soon). */
+    void (*leave)(void *self, bool more);
+    /* Any thread: there is submitted work where there was none. */
+    void (*wake)(void *self);
+    /* Any thread, not inside: returns when *done is no longer 0 (true), or at deadline_us (false). May drive meanwhile. Whoever sets *done
+     * calls mr_agent_done(). */
+    bool (*wait)(void *self, _Atomic uint32_t *done, uint64_t deadline_us);
+};
+
+struct mr_agent_config {
+    struct mr_agent_driver driver;
+    struct mr_endpoint *endpoint; /* its handlers call mr_agent_on_*(); see mr_agent_endpoint_config() */
+    const char *name; /* "": no member (a node that is the rendezvous only); rank is MR_RPC_NO_RANK then */
+    uint32_t rank, world_size;
+    uint8_t uuid[MR_UUID_BYTES]; /* the endpoint's client_uuid */
+    uint32_t incarnation;        /* the endpoint's: another one at each start */
+    bool is_node;
+    bool is_rendezvous;                                   /* serves JOIN, LEAVE and ALIVE */
+    struct mr_address rendezvous;                         /* unless is_rendezvous */
+    uint32_t timeout_ms, dead_after_ms, executor_threads; /* as in mr_rpc_options, defaults filled in */
+};
+
+/* Takes over what the endpoint's configuration needs to know of the agent: window, calls_max and so on are the caller's. */
+enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_rpc **out, char *error,
+                               size_t error_bytes);
+/* Nobody may be inside or waiting. The endpoint must still be there; calls under way end with MR_SHUTTING_DOWN first, and the
+ * executor's threads are waited for. */
+void mr_agent_destroy(struct mr_rpc *agent);
+
+/* ---- inside: the driver's side ---- */
+
+/* Whether the op of this request is the agent's; then it is answered. */
+bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request);
+/* `user` as given to mr_agent_send(): whether the call was the agent's. A node's other calls have users of their own: the
+ * agent's are told by their session. */
+bool mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *call, void *user, enum mr_status status,
+                       const struct mr_message *reply);
+void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum mr_session_event event);
+/* Submitted work and timers. Returns when it wants to be called next; UINT64_MAX: when there is work. Follow it with a poll of the
+ * endpoint. */
+uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us);
+
+/* ---- any thread ---- */
+
+/* Runs it inside, in the order of submission. */
+void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work);
+bool mr_agent_has_work(const struct mr_rpc *agent);
+/* *done was 0: it is 1 now, and who waits for it is woken. `done` may be gone when this returns. */
+void mr_agent_done(_Atomic uint32_t *done);
+uint64_t mr_agent_now_us(const struct mr_rpc *agent);
+struct mr_functions *mr_agent_functions(struct mr_rpc *agent);
+struct mr_agent_driver *mr_agent_driver(struct mr_rpc *agent);
+/* The line of mr_rpc_last_error() of this thread. */
+void mr_rpc_error_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define mr_rpc_error(status, ...) (mr_rpc_error_line(__VA_ARGS__), (status))
+
+/* ---- inside: messages to other workers, of any RPC op ---- */
+
+/* One call of an op; whoever makes it owns it until ended() is called. preamble.step of the request says our rank. */
+struct mr_agent_call {
+    uint32_t to; /* not our own rank */
+    uint8_t op;
+    /* In a session of its own: functions that take long over there do not hold it up. For what never waits there. */
+    bool control;
+    uint64_t deadline_us; /* UINT64_MAX: none; it ends when the worker dies */
+    /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when `keep` is set in here, until
+     * mr_agent_free(). Deadlines are MR_DEADLINE_EXCEEDED, whatever was sent; a worker that died or was restarted is MR_WORKER_DIED. */
+    void (*ended)(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                  const struct mr_message *reply);
+    bool keep;
+
+    struct mr_call *wire; /* the agent's */
+    struct mr_agent_call *next, **before;
+    bool cancelled;
+};
+
+/* tensors as in mr_call_begin: with data, copied; without, `data` is set to where the caller writes before mr_agent_send(). If it fails
+ * ended() is not called: MR_UNKNOWN_WORKER, MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN. */
+enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, struct mr_tensor *tensors,
+                              uint32_t tensor_count);
+void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call);
+/* Begun and not sent: forgotten, ended() is not called. */
+void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call);
+/* Ends it with MR_CANCELLED, from within here. */
+void mr_agent_cancel(struct mr_rpc *agent, struct mr_agent_call *call);
+void mr_agent_free(struct mr_rpc *agent, struct mr_agent_call *kept);
+
+/* Serving another op: `from` is a living member. The rules of mr_on_request hold. */
+typedef void (*mr_agent_serve)(struct mr_rpc *agent, void *self, uint32_t from,
+                               const struct mr_request *request);
+void mr_agent_set_op(struct mr_rpc *agent, uint8_t op, mr_agent_serve serve, void *self);
+struct mr_endpoint *mr_agent_endpoint(struct mr_rpc *agent);
+
+/* ---- what references and autograd hang into calls; NULL functions: not there, such calls are refused ---- */
+
+struct mr_agent_references {
+    void *self;
+    struct mr_value_hooks values;
+    /* Any thread: one more handle, and one less, of arguments that wait to be sent and of values that were received. */
+    void (*retain)(void *self, struct mr_rref *rref);
+    void (*release)(void *self, struct mr_rref *rref);
+    /* Inside, on the callee: a call whose result is to stay came; it ended. `result` is the receiver's (NULL when it failed). */
+    enum mr_status (*remote_came)(void *self, uint32_t from, uint64_t reference, uint64_t fork);
+    void (*remote_ended)(void *self, uint64_t reference, enum mr_status status, const char *error,
+                         struct mr_rpc_result *result);
+    void (*died)(void *self, uint32_t rank); /* inside */
+    /* Inside: whether others hold what is ours, so that we cannot leave; then one line. */
+    bool (*held)(void *self, char *what, size_t what_bytes);
+};
+void mr_agent_set_references(struct mr_rpc *agent, const struct mr_agent_references *references);
+
+struct mr_rpc_call;
+struct mr_agent_autograd {
+    void *self;
+    /* On the caller, its thread, before anything is sent. */
+    enum mr_status (*call_out)(void *self, struct mr_autograd *context, uint32_t to, const char *function,
+                               const struct mr_value *arguments, uint32_t argument_count,
+                               uint64_t *context_id, uint64_t *invocation);
+    /* On the caller, inside: the answer; results get their numbers. */
+    void (*reply_in)(void *self, uint64_t context_id, uint64_t invocation, enum mr_status status,
+                     struct mr_value *results, uint32_t result_count);
+    /* On the callee, the executor's thread, around the function's run; see executing.h. Arguments and results get their numbers. */
+    enum mr_status (*run_begins)(void *self, struct mr_rpc_call *call);
+    enum mr_status (*run_ended)(void *self, struct mr_rpc_call *call, enum mr_status status);
+    void (*died)(void *self, uint32_t rank); /* inside */
+};
+void mr_agent_set_autograd(struct mr_rpc *agent, const struct mr_agent_autograd *autograd);
+
+#endif

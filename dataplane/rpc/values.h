@@ -1,0 +1,81 @@
+/* Values as they travel: the arguments of a call, or its results.
+ *
+ * The first tensor of such a message, u8[n], holds the head, a struct mr_value_wire per value, the words of references, the
+ * function's name (requests) and the strings, each followed by a NUL. Tensor values are the tensors that follow, in order.
+ * So an empty call is one small tensor, and tensors are read where they arrived.
+ *
+ * Pure, apart from what the hooks do. All integers are little endian.
+ */
+#ifndef MR_RPC_VALUES_H
+#define MR_RPC_VALUES_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/rpc/millrace_rpc.h"
+#include "dataplane/wire/message.h"
+
+struct mr_rpc_head {
+    uint64_t context;    /* autograd: the context's id; 0: none */
+    uint64_t invocation; /* the call's number among the caller's of that context, from 1; in replies 0 */
+    uint64_t reference;  /* MR_RPC_REMOTE: under which id the callee keeps the result, */
+    uint64_t fork;       /* and the caller's handle of it */
+    uint32_t flags;      /* enum mr_rpc_head_flag; in replies 0 */
+    uint16_t value_count;
+    uint16_t name_bytes; /* of the function, without its NUL; in replies 0 */
+};
+static_assert(sizeof(struct mr_rpc_head) == 40, "head size");
+
+enum mr_rpc_head_flag {
+    MR_RPC_REMOTE = 1u << 0, /* the result stays there, the answer has none */
+};
+
+struct mr_value_wire {
+    uint32_t kind; /* enum mr_value_kind, never MR_VALUE_OBJECT */
+    uint32_t gradient;
+    uint64_t word; /* i64: two's complement; f64: its bits; string: bytes without the NUL; else 0 */
+};
+static_assert(sizeof(struct mr_value_wire) == 16, "value size");
+
+/* A reference as it travels: {owner's rank, rank and number of its id, rank and number of the receiver's fork}. */
+#define MR_RREF_WORDS 5u
+
+/* What values do with references; both on the thread that drives the agent. NULL functions: references are refused. */
+struct mr_value_hooks {
+    void *self;
+    /* A handle goes to worker `to`. */
+    enum mr_status (*pass_out)(void *self, struct mr_rref *rref, uint32_t to, uint64_t words[MR_RREF_WORDS]);
+    /* One came from worker `from`: the handle is whoever's the values are. */
+    enum mr_status (*take_in)(void *self, uint32_t from, const uint64_t words[MR_RREF_WORDS],
+                              struct mr_rref **rref);
+};
+
+/* Bytes of the first tensor. 0: a value cannot travel (an object, an unknown kind, a NULL string with bytes or reference), or
+ * there are more than MR_RPC_ARGUMENTS_MAX. */
+size_t mr_values_head_bytes(const char *name, const struct mr_value *values, uint32_t count);
+/* Writes the first tensor to `out` (that many bytes, 8-byte aligned). head->value_count and name_bytes are set from the others;
+ * name NULL: a reply. References are passed out to `to`: the status of the first that failed. */
+enum mr_status mr_values_encode(uint8_t *out, const struct mr_rpc_head *head, const char *name,
+                                const struct mr_value *values, uint32_t count,
+                                const struct mr_value_hooks *hooks, uint32_t to);
+/* The message's tensors: `head` of `head_bytes`, and all tensor values. Returns their number; `tensors` has room for
+ * 1 + MR_RPC_ARGUMENTS_MAX. */
+uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_value *values, uint32_t count,
+                           struct mr_tensor *tensors);
+
+/* Reads a message back: *head and *name (NUL-terminated, "" in replies) and up to MR_RPC_ARGUMENTS_MAX values, all views into
+ * the message. False: malformed, or a reference could not be taken in; those taken in before are in `values` then, the rest
+ * MR_VALUE_NONE, *count is set. hooks NULL: a message with references is malformed. */
+bool mr_values_decode(const struct mr_message *message, struct mr_rpc_head *head, const char **name,
+                      struct mr_value *values, uint32_t *count, const struct mr_value_hooks *hooks,
+                      uint32_t from);
+/* The head alone, and the name: what is needed to find the function before there is room for the values. */
+bool mr_values_peek(const struct mr_message *message, struct mr_rpc_head *head, const char **name);
+
+/* Bytes of a copy of these values in one block, and the copy itself: `out` is 64-byte aligned, `copies` point into it.
+ * References and objects are copied as they are. */
+size_t mr_values_copy_bytes(const struct mr_value *values, uint32_t count);
+void mr_values_copy(const struct mr_value *values, uint32_t count, struct mr_value *copies, uint8_t *out);
+
+#endif
