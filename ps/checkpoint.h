@@ -97,6 +97,9 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
 
 /* Core `core`'s side: called on that core's thread only, never blocks, never allocates. */
 
+/* About so many bytes of records, without their headers, will come: room on the disk is set aside for them, which makes writing
+ * faster. Before the first append; may be left out. */
+void ps_writer_expect(struct ps_writer *w, uint32_t core, uint64_t bytes);
 /* Bytes of blocks that can be written right now; 0 once the checkpoint failed. A record takes sizeof(struct ps_record) plus
  * its bytes rounded up to 8, and what it leaves at the end of a block may be lost: ask ps_writer_fits() for a promise. */
 uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core);

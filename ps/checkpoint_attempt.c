@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RESERVE_BYTES (UINT64_C(64) << 20) /* at a time, where it is not known how long a file will be */
+
 static void ignore_name(void *arg, const char *name)
 {
     (void)arg;
@@ -125,6 +127,28 @@ int ps_attempt_begin(struct ps_attempt *a, const char *directory, char text[PS_T
     return error;
 }
 
+/* Writes that make a file longer come one after the other, and each waits for the file's lock: hence room for many at a time. */
+void ps_attempt_reserve(struct ps_attempt *a, uint32_t core, uint32_t block, uint64_t expected_bytes)
+{
+    const struct ps_store *s = a->store;
+    uint64_t *reserved = &a->reserved_bytes[core];
+    uint64_t end = ((uint64_t)block + 1) * PS_BLOCK_BYTES, wanted = (end / RESERVE_BYTES + 1) * RESERVE_BYTES;
+    if (end <= *reserved || !s->reserve || !s->set_length || !s->is_direct(a->files[core]))
+        return;
+    if (wanted < expected_bytes)
+        wanted = (expected_bytes + PS_BLOCK_BYTES - 1) / PS_BLOCK_BYTES * PS_BLOCK_BYTES;
+    *reserved = s->reserve(a->files[core], wanted) == 0 ? wanted : UINT64_MAX;
+}
+
+static int cut_to_length(struct ps_attempt *a, uint32_t core, const char *path, char text[PS_TEXT_BYTES])
+{
+    if (a->reserved_bytes[core] == 0)
+        return 0;
+    int error =
+        a->store->set_length(a->files[core], (uint64_t)a->manifest.files[core].blocks * PS_BLOCK_BYTES);
+    return error != 0 ? fail(text, "set the length of", path, error) : 0;
+}
+
 static int sync_and_close(struct ps_attempt *a, struct ps_store_file **file, const char *path,
                           char text[PS_TEXT_BYTES])
 {
@@ -167,7 +191,9 @@ int ps_attempt_publish(struct ps_attempt *a, char text[PS_TEXT_BYTES])
     for (uint32_t core = 0; core < a->manifest.file_count; core++) {
         char path[PS_PATH_BYTES];
         file_path(a, core, path);
-        int error = sync_and_close(a, &a->files[core], path, text);
+        int error = cut_to_length(a, core, path, text);
+        if (error == 0)
+            error = sync_and_close(a, &a->files[core], path, text);
         if (error != 0)
             return error;
     }

@@ -97,6 +97,17 @@ static int local_sync(struct ps_store_file *file)
     return fsync(file->fd) == 0 ? 0 : -errno;
 }
 
+/* The length is part of it: a write within it, to room that is there, needs no lock of the file of its own. */
+static int local_reserve(struct ps_store_file *file, uint64_t bytes)
+{
+    return fallocate(file->fd, 0, 0, (off_t)bytes) == 0 ? 0 : -errno;
+}
+
+static int local_set_length(struct ps_store_file *file, uint64_t bytes)
+{
+    return ftruncate(file->fd, (off_t)bytes) == 0 ? 0 : -errno;
+}
+
 static int local_close(struct ps_store_file *file)
 {
     int result = close(file->fd) == 0 ? 0 : -errno;
@@ -203,6 +214,8 @@ const struct ps_store *ps_store_local(void)
         .write = local_write,
         .read = local_read,
         .sync = local_sync,
+        .reserve = local_reserve,
+        .set_length = local_set_length,
         .close = local_close,
         .descriptor = local_descriptor,
         .is_direct = local_is_direct,

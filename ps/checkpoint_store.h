@@ -31,6 +31,11 @@ struct ps_store {
     int64_t (*write)(struct ps_store_file *file, const void *data, size_t bytes, uint64_t offset);
     int64_t (*read)(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset);
     int (*sync)(struct ps_store_file *file);
+    /* Room for a file of so many bytes is set aside, so that writes to it need not find their own; it is as long then, until
+     * set_length cuts it to what was written. Any error means no more than that there is no such room. Both NULL: the store
+     * does not do that. */
+    int (*reserve)(struct ps_store_file *file, uint64_t bytes);
+    int (*set_length)(struct ps_store_file *file, uint64_t bytes);
     /* Frees the file also when it fails. */
     int (*close)(struct ps_store_file *file);
     /* A file descriptor that io_uring may write to, or -1: then `write` is used. */

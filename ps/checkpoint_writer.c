@@ -5,6 +5,8 @@
 
 #include "ps/checkpoint_writer_internal.h"
 
+#define HEADERS_SHARE 32u /* of a block's bytes: headers of records, and what is left over at its end */
+
 uint64_t ps_writer_now_us(void)
 {
     struct timespec t;
@@ -22,6 +24,12 @@ uint32_t ps_writer_record_bytes_max(void)
 bool ps_writer_failed(const struct ps_writer *w)
 {
     return atomic_load_explicit(&w->failed, memory_order_acquire);
+}
+
+void ps_writer_expect(struct ps_writer *w, uint32_t core, uint64_t bytes)
+{
+    assert(core < w->core_count && !w->cores[core].block);
+    w->cores[core].expected_bytes = bytes + bytes / HEADERS_SHARE + PS_BLOCK_BYTES;
 }
 
 uint32_t ps_writer_free_bytes(struct ps_writer *w, uint32_t core)

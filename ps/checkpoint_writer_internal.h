@@ -22,6 +22,7 @@ struct writer_core {
     /* the core's own */
     alignas(64) uint8_t *block; /* being filled, NULL = none */
     uint32_t buffer, payload_bytes, record_count;
+    uint64_t expected_bytes; /* of the file; 0: unknown. Set before the first put, then read by the writer */
     /* the writer's own, and what it polls */
     alignas(64) XXH3_state_t *hash; /* over the hashes of the blocks so far */
     _Atomic bool done;              /* set by the core after its last put */

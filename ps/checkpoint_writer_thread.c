@@ -24,6 +24,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     uint8_t *block = w->buffers + (size_t)buffer * PS_BLOCK_BYTES;
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
     ps_block_seal(block, w->attempt.manifest.id, core, file->blocks);
+    ps_attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
     XXH3_128bits_update(c->hash, &header->hash, sizeof header->hash);
     ps_uring_writer_put(w->disk, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
     file->blocks++;

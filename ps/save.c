@@ -118,6 +118,7 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
             *bytes += feature_begin(core->features[id], kind);
         }
     }
+    ps_writer_expect(writer, core->index, *bytes);
     core->marks_hold = true;
     return MR_OK;
 }

@@ -14,6 +14,8 @@ struct ps_store_file {
 /* Counts the call; 0 when it may go on. */
 static int strike(struct fault_store *f, enum fault_call what)
 {
+    if (f->mode == FAULT_SHORT_ONCE && what != FAULT_WRITE)
+        return 0;
     uint32_t call = atomic_fetch_add(&f->calls, 1) + 1;
     if (f->fail_at == 0 || call < f->fail_at || (call > f->fail_at && f->mode != FAULT_FOR_EVER))
         return 0;
@@ -87,6 +89,18 @@ static int fault_sync(struct ps_store_file *file)
 {
     int error = strike(file->faults, FAULT_SYNC);
     return error != 0 ? error : file->faults->below->sync(file->below);
+}
+
+static int fault_reserve(struct ps_store_file *file, uint64_t bytes)
+{
+    int error = strike(file->faults, FAULT_RESERVE);
+    return error != 0 ? error : file->faults->below->reserve(file->below, bytes);
+}
+
+static int fault_set_length(struct ps_store_file *file, uint64_t bytes)
+{
+    int error = strike(file->faults, FAULT_SET_LENGTH);
+    return error != 0 ? error : file->faults->below->set_length(file->below, bytes);
 }
 
 static int fault_close(struct ps_store_file *file)
@@ -167,6 +181,8 @@ void fault_store_init(struct fault_store *f)
         .write = fault_write,
         .read = fault_read,
         .sync = fault_sync,
+        .reserve = fault_reserve,
+        .set_length = fault_set_length,
         .close = fault_close,
         .descriptor = fault_descriptor,
         .is_direct = fault_is_direct,

@@ -9,7 +9,7 @@
 enum fault_mode {
     FAULT_ONCE,       /* call `fail_at` fails, later ones work */
     FAULT_FOR_EVER,   /* call `fail_at` and all later ones fail */
-    FAULT_SHORT_ONCE, /* a write at `fail_at` moves half of its bytes */
+    FAULT_SHORT_ONCE, /* write `fail_at` moves half of its bytes; only writes are counted */
 };
 
 /* Calls that can fail, as bits. */
@@ -26,6 +26,8 @@ enum fault_call {
     FAULT_LIST = 512,
     FAULT_REMOVE = 1024,
     FAULT_CLAIM = 2048,
+    FAULT_RESERVE = 4096,
+    FAULT_SET_LENGTH = 8192,
 };
 
 struct fault_store {

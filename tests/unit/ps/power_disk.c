@@ -81,6 +81,18 @@ static void make_pieces(struct power_node *node, uint64_t bytes)
         node->bytes = bytes;
 }
 
+/* A multiple of whole pieces, where it becomes shorter. */
+static void set_length(struct power_node *node, uint64_t bytes)
+{
+    make_pieces(node, bytes);
+    if (bytes == node->bytes)
+        return;
+    assert(bytes % POWER_PIECE_BYTES == 0);
+    for (; node->piece_count > bytes / POWER_PIECE_BYTES; node->piece_count--)
+        free(node->own[node->piece_count - 1]);
+    node->bytes = bytes;
+}
+
 static uint8_t *own_piece(struct power_node *node, uint32_t i)
 {
     if (!node->own[i]) {
@@ -168,6 +180,9 @@ void power_disk_apply(struct power_disk *disk, const struct power_change *c)
     case POWER_WRITE:
         put(&disk->nodes[c->node], c->data, c->bytes, c->offset, true);
         break;
+    case POWER_LENGTH:
+        set_length(&disk->nodes[c->node], c->bytes);
+        break;
     case POWER_SYNC:
     case POWER_SYNC_DIRECTORY:
         break;
@@ -250,7 +265,7 @@ static void write_unsynced(struct power_disk *disk, const struct power_change *c
 
 static bool is_synced(const struct power_change *changes, uint32_t i, uint32_t count)
 {
-    const bool is_write = changes[i].kind == POWER_WRITE;
+    const bool is_write = changes[i].kind == POWER_WRITE || changes[i].kind == POWER_LENGTH;
     const enum power_change_kind by = is_write ? POWER_SYNC : POWER_SYNC_DIRECTORY;
     const uint32_t node = is_write ? changes[i].node : changes[i].directory;
     for (uint32_t j = i + 1; j < count; j++)
@@ -273,6 +288,9 @@ void power_disk_fail(struct power_disk *disk, const struct power_disk *before,
             power_disk_apply(disk, c);
         } else if (c->kind == POWER_WRITE) {
             write_unsynced(disk, c, seed, &dice);
+        } else if (c->kind == POWER_LENGTH) {
+            if (seed == POWER_ALL_KEPT || (seed >= POWER_DRAWN && draw(&dice) % 2 == 0))
+                power_disk_apply(disk, c);
         } else if (c->kind < POWER_WRITE) {
             bool kept = seed >= POWER_DRAWN ? draw(&dice) % 2 == 0 : seed != POWER_ALL_LOST;
             if (seed >= POWER_DRAWN && in_order)

@@ -17,6 +17,7 @@ enum power_change_kind {
     POWER_REMOVE, /* of a name */
     POWER_MOVE,   /* within a directory, onto what has that name */
     POWER_WRITE,
+    POWER_LENGTH, /* a file becomes `bytes` long: zeros come, or its end goes */
     POWER_SYNC,
     POWER_SYNC_DIRECTORY,
 };

@@ -140,6 +140,16 @@ static int power_sync(struct ps_store_file *file)
     return 0;
 }
 
+static int power_set_length(struct ps_store_file *file, uint64_t bytes)
+{
+    struct power_store *p = file->power;
+    struct power_change change = {.kind = POWER_LENGTH, .node = file->node, .bytes = bytes};
+    pthread_mutex_lock(&p->lock);
+    note(p, &change);
+    pthread_mutex_unlock(&p->lock);
+    return 0;
+}
+
 static int power_close(struct ps_store_file *file)
 {
     free(file);
@@ -287,6 +297,8 @@ static struct power_store *store_new(void)
         .write = power_write,
         .read = power_read,
         .sync = power_sync,
+        .reserve = power_set_length,
+        .set_length = power_set_length,
         .close = power_close,
         .descriptor = power_descriptor,
         .is_direct = power_is_direct,

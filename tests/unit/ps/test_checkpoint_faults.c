@@ -36,7 +36,7 @@ static void save_old(const char *directory)
 /* What a save asks of its store when a directory is there. */
 #define SAVE_CALLS                                                                                           \
     (FAULT_MAKE_DIRECTORY | FAULT_CREATE | FAULT_WRITE | FAULT_SYNC | FAULT_CLOSE | FAULT_RENAME |           \
-     FAULT_SYNC_DIRECTORY | FAULT_LIST | FAULT_CLAIM)
+     FAULT_SYNC_DIRECTORY | FAULT_LIST | FAULT_CLAIM | FAULT_SET_LENGTH)
 
 /* One failing call, for every call. */
 static void fail_each_call_once(const char *directory, int error, bool descriptors)

@@ -114,6 +114,36 @@ static void test_small_records_share_a_block(void **state)
     assert_int_equal(status.bytes_written, FIXTURE_CORES * PS_BLOCK_BYTES);
 }
 
+/* However much was expected, files are as long as what was written, and take no more of the disk. */
+static void test_room_set_aside_goes_back(void **state)
+{
+    static const uint64_t expected_bytes[] = {0, 1, PS_BLOCK_BYTES, 1u << 30};
+    for (uint64_t id = 1; id <= sizeof expected_bytes / sizeof *expected_bytes; id++) {
+        struct ps_writer *w;
+        struct ps_reader *r;
+        char text[PS_TEXT_BYTES];
+        assert_int_equal(fixture_start(ps_store_local(), *state, id, &w, text), MR_OK);
+        for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+            ps_writer_expect(w, core, expected_bytes[id - 1]);
+            assert_true(fixture_fill(w, id, core, ROWS));
+            ps_writer_core_done(w, core);
+        }
+        uint64_t written = fixture_finish(w).bytes_written, lengths = 0;
+        for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+            struct stat st;
+            char name[PS_FILE_NAME_BYTES];
+            ps_file_name(core, name);
+            assert_int_equal(stat(fixture_path(*state, id, name), &st), 0);
+            assert_true((uint64_t)st.st_blocks * 512 <= (uint64_t)st.st_size + PS_BLOCK_BYTES);
+            lengths += (uint64_t)st.st_size;
+        }
+        assert_int_equal(lengths, written);
+        assert_int_equal(ps_reader_open(*state, id, &r, text), MR_OK);
+        fixture_check(r, id, ROWS);
+        ps_reader_close(r);
+    }
+}
+
 static void test_a_core_may_have_nothing_to_write(void **state)
 {
     struct ps_writer *w;
@@ -356,6 +386,7 @@ int main(void)
         CASE(test_cores_write_at_the_same_time),
         CASE(test_a_full_ring_refuses_and_never_blocks),
         CASE(test_small_records_share_a_block),
+        CASE(test_room_set_aside_goes_back),
         CASE(test_a_core_may_have_nothing_to_write),
         CASE(test_abort_leaves_nothing_behind),
         CASE(test_an_existing_id_is_refused),
