@@ -1,0 +1,194 @@
+/* Stages without weights: relu, dropout, log-softmax, max-pool, and changes of format. */
+#include "ps/modules/layers/plan.h"
+
+#include <math.h>
+#include <string.h>
+#include "ps/modules/layers/elementwise.h"
+
+static size_t floats_of(const ps_format *format)
+{
+    return ps_format_bytes(format) / sizeof(float);
+}
+
+/* ---- relu: what is beside the elements in a format of blocks is 0, and stays so ---- */
+
+static enum mr_status relu_forward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                   float *out)
+{
+    if (!s->in_place)
+        memcpy(out, in, ps_format_bytes(&s->out));
+    ps_relu_forward(out, floats_of(&s->out));
+    return MR_OK;
+}
+
+static enum mr_status relu_backward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                    const float *out, float *out_gradient, float *in_gradient)
+{
+    ps_relu_backward(out_gradient, out, floats_of(&s->out));
+    return MR_OK;
+}
+
+void ps_stage_relu(struct ps_stage *s, const ps_format *now)
+{
+    static const struct ps_stage_ops ops = {relu_forward, relu_backward};
+    s->ops = &ops;
+    s->in = s->out = *now;
+    s->in_place = s->back_in_place = true;
+}
+
+/* ---- dropout: row-major, so that an element's place does not depend on the machine ---- */
+
+static float scale_of(const struct ps_stage *s)
+{
+    return s->layer.probability < 1 ? 1 / (1 - s->layer.probability) : 0;
+}
+
+static enum mr_status dropout_forward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                      float *out)
+{
+    const size_t bytes = ps_format_bytes(&s->out), each = bytes / sizeof(float) / run->batch;
+    uint8_t *kept = run->memory + s->extra_at;
+    if (!s->in_place)
+        memcpy(out, in, bytes);
+    if (!run->how.training || s->layer.probability <= 0)
+        return MR_OK;
+    double threshold = ldexp((double)s->layer.probability, 32);
+    if (threshold >= 0x1p32) {
+        memset(out, 0, bytes);
+        memset(kept, 0, s->extra_bytes);
+        return MR_OK;
+    }
+    for (uint32_t i = 0; i < run->batch; i++)
+        ps_dropout_forward(ps_drop_key(run->how.seed, run->how.step, s->number, i), (uint32_t)threshold,
+                           scale_of(s), out + i * each, kept + i * each, each);
+    return MR_OK;
+}
+
+static enum mr_status dropout_backward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                       const float *out, float *out_gradient, float *in_gradient)
+{
+    if (run->how.training && s->layer.probability > 0)
+        ps_dropout_backward(out_gradient, run->memory + s->extra_at, scale_of(s), floats_of(&s->out));
+    return MR_OK;
+}
+
+void ps_stage_dropout(struct ps_stage *s, uint32_t batch, const struct ps_shape *in)
+{
+    static const struct ps_stage_ops ops = {dropout_forward, dropout_backward};
+    s->ops = &ops;
+    s->in = s->out = ps_format_plain(batch, in);
+    s->in_place = s->back_in_place = true;
+    s->extra_bytes = floats_of(&s->out);
+}
+
+/* ---- log-softmax ---- */
+
+static enum mr_status log_softmax_forward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                          float *out)
+{
+    ps_log_softmax_forward(in, out, run->batch, (uint32_t)s->out.dims[1]);
+    return MR_OK;
+}
+
+static enum mr_status log_softmax_backward(const struct ps_run *run, const struct ps_stage *s,
+                                           const float *in, const float *out, float *out_gradient,
+                                           float *in_gradient)
+{
+    if (in_gradient != NULL)
+        ps_log_softmax_backward(out, out_gradient, in_gradient, run->batch, (uint32_t)s->out.dims[1]);
+    return MR_OK;
+}
+
+void ps_stage_log_softmax(struct ps_stage *s, uint32_t batch, const struct ps_shape *in)
+{
+    static const struct ps_stage_ops ops = {log_softmax_forward, log_softmax_backward};
+    s->ops = &ops;
+    s->in = s->out = ps_format_plain(batch, in);
+    s->keeps_out = true;
+}
+
+/* ---- max-pool: any format; what comes out has the same ---- */
+
+static enum mr_status pool_forward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                   float *out)
+{
+    const struct ps_argument arguments[3] = {
+        {DNNL_ARG_SRC, &s->in, in, NULL},
+        {DNNL_ARG_DST, &s->out, NULL, out},
+        {DNNL_ARG_WORKSPACE, &s->extra_format, NULL, run->memory + s->extra_at}};
+    return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, 3);
+}
+
+static enum mr_status pool_backward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                    const float *out, float *out_gradient, float *in_gradient)
+{
+    const struct ps_argument arguments[3] = {
+        {DNNL_ARG_DIFF_DST, &s->out, NULL, out_gradient},
+        {DNNL_ARG_DIFF_SRC, &s->in, NULL, in_gradient},
+        {DNNL_ARG_WORKSPACE, &s->extra_format, NULL, run->memory + s->extra_at}};
+    return in_gradient == NULL ? MR_OK : ps_primitive_run(&s->data, run->stream, run->scratch, arguments, 3);
+}
+
+/* Padding behind, such that the windows end where it ends: what is left over of the input takes no part. */
+static int64_t pad_behind(const struct ps_layer *l, const ps_format *in, uint32_t axis, uint32_t out_size)
+{
+    return (int64_t)(out_size - 1) * l->stride[axis] + l->kernel[axis] - in->dims[2 + axis] - l->pad[axis];
+}
+
+enum mr_status ps_stage_max_pool2d(struct ps_stage *s, const ps_format *now, const struct ps_shape *out)
+{
+    static const struct ps_stage_ops ops = {pool_forward, pool_backward};
+    const struct ps_layer *l = &s->layer;
+    const dnnl_dims_t kernel = {l->kernel[0], l->kernel[1]}, stride = {l->stride[0], l->stride[1]};
+    const dnnl_dims_t before = {l->pad[0], l->pad[1]};
+    const dnnl_dims_t behind = {pad_behind(l, now, 0, out->dims[1]), pad_behind(l, now, 1, out->dims[2])};
+    ps_format any_out = ps_format_any((uint32_t)now->dims[0], out);
+    dnnl_pooling_desc_t forward, back;
+    dnnl_primitive_desc_t hint = NULL;
+    s->ops = &ops;
+    s->in = *now;
+    dnnl_status_t told = dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, dnnl_pooling_max,
+                                                        now, &any_out, stride, kernel, before, behind);
+    if (told != dnnl_success)
+        return ps_layers_status(told);
+    enum mr_status status = ps_primitive_create(&forward, NULL, NULL, &s->forward, &hint);
+    if (status != MR_OK)
+        return status;
+    s->out = *dnnl_primitive_desc_query_md(hint, dnnl_query_dst_md, 0);
+    s->extra_format = *dnnl_primitive_desc_query_md(hint, dnnl_query_workspace_md, 0);
+    s->extra_bytes = ps_format_bytes(&s->extra_format);
+    told = dnnl_pooling_backward_desc_init(&back, dnnl_pooling_max, now, &s->out, stride, kernel, before,
+                                           behind);
+    status = told == dnnl_success ? ps_primitive_create(&back, NULL, hint, &s->data, NULL)
+                                  : ps_layers_status(told);
+    dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+/* ---- another format ---- */
+
+static enum mr_status reorder_forward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                      float *out)
+{
+    const struct ps_argument arguments[2] = {{DNNL_ARG_FROM, &s->in, in, NULL},
+                                             {DNNL_ARG_TO, &s->out, NULL, out}};
+    return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, 2);
+}
+
+static enum mr_status reorder_backward(const struct ps_run *run, const struct ps_stage *s, const float *in,
+                                       const float *out, float *out_gradient, float *in_gradient)
+{
+    const struct ps_argument arguments[2] = {{DNNL_ARG_FROM, &s->out, NULL, out_gradient},
+                                             {DNNL_ARG_TO, &s->in, NULL, in_gradient}};
+    return in_gradient == NULL ? MR_OK : ps_primitive_run(&s->data, run->stream, run->scratch, arguments, 2);
+}
+
+enum mr_status ps_stage_reorder(struct ps_stage *s, const ps_format *from, const ps_format *to)
+{
+    static const struct ps_stage_ops ops = {reorder_forward, reorder_backward};
+    s->ops = &ops;
+    s->in = *from;
+    s->out = *to;
+    enum mr_status status = ps_primitive_reorder(from, to, &s->forward);
+    return status == MR_OK ? ps_primitive_reorder(to, from, &s->data) : status;
+}

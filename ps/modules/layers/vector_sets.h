@@ -1,0 +1,45 @@
+/* One loop compiled for several vector widths, and the widest that the processor runs chosen at the call. Inside
+ * ps/modules/layers/ only.
+ *
+ *   INLINE void name_body(float *x, size_t count) { ... }
+ *   PS_VECTOR_SETS(name, (float *x, size_t count), (x, count))
+ *   ... PS_VECTOR_CALL(name, (x, count));
+ */
+#ifndef PS_LAYERS_VECTOR_SETS_H
+#define PS_LAYERS_VECTOR_SETS_H
+
+#define INLINE static inline __attribute__((always_inline))
+
+#define PS_VECTOR_SET(name, set, parameters, arguments)                                                      \
+    static void name##_##set parameters                                                                      \
+    {                                                                                                        \
+        name##_body arguments;                                                                               \
+    }
+
+#ifdef __x86_64__
+#define PS_VECTOR_AVX2 __attribute__((target("avx2,fma")))
+#define PS_VECTOR_AVX512                                                                                     \
+    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#define PS_VECTOR_SETS(name, parameters, arguments)                                                          \
+    PS_VECTOR_SET(name, baseline, parameters, arguments)                                                     \
+    PS_VECTOR_AVX2 PS_VECTOR_SET(name, avx2, parameters, arguments)                                          \
+    PS_VECTOR_AVX512 PS_VECTOR_SET(name, avx512, parameters, arguments)
+#define PS_HAS_AVX512                                                                                        \
+    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&                              \
+     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+#define PS_HAS_AVX2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+#define PS_VECTOR_CALL(name, arguments)                                                                      \
+    do {                                                                                                     \
+        if (PS_HAS_AVX512)                                                                                   \
+            name##_avx512 arguments;                                                                         \
+        else if (PS_HAS_AVX2)                                                                                \
+            name##_avx2 arguments;                                                                           \
+        else                                                                                                 \
+            name##_baseline arguments;                                                                       \
+    } while (0)
+#else
+#define PS_VECTOR_SETS(name, parameters, arguments) PS_VECTOR_SET(name, baseline, parameters, arguments)
+#define PS_VECTOR_CALL(name, arguments)             name##_baseline arguments
+#endif
+
+#endif
