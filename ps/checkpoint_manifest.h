@@ -44,6 +44,8 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
 void ps_manifest_clear(struct ps_manifest *manifest);
 /* Payload of all its blocks. */
 uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);
+/* Of the blocks themselves, as they lie in the files. */
+uint64_t ps_manifest_block_bytes(const struct ps_manifest *manifest);
 /* 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
 uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
 /* Whether a delta may have this parent: each of the parent's features is in it, as it was. If not, `wrong` (PS_TEXT_BYTES) names

@@ -19,6 +19,14 @@ uint64_t ps_manifest_bytes(const struct ps_manifest *m)
     return bytes;
 }
 
+uint64_t ps_manifest_block_bytes(const struct ps_manifest *m)
+{
+    uint64_t bytes = 0;
+    for (uint32_t core = 0; core < m->file_count; core++)
+        bytes += (uint64_t)m->files[core].blocks * PS_BLOCK_BYTES;
+    return bytes;
+}
+
 static const struct mr_feature *find_feature(const struct ps_manifest *m, uint32_t feature_id)
 {
     for (uint32_t i = 0; i < m->feature_count; i++)

@@ -74,26 +74,33 @@ static struct ps_command *take_command(struct ps_control *c)
 
 static void execute_save(struct ps_control *c, struct ps_command *command)
 {
-    uint64_t id;
-    command->status = ps_control_save(c, &command->save, &id, command->text);
+    uint64_t id = 0, number = command->cancel_number;
+    if (number != 0) {
+        command->status = ps_control_save_cancel(c, number, command->text);
+    } else {
+        command->status = ps_control_save(c, &command->save, &id, command->text);
+        number = command->save.number;
+    }
     if (command->status == MR_OK) {
         ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &id);
-        ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &command->save.number);
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &number);
     }
 }
 
 static void execute_restore(struct ps_control *c, struct ps_command *command)
 {
-    uint64_t id;
+    struct ps_restored restored;
     const struct ps_restore_request request = {.directory = command->directory,
                                                .id = command->checkpoint_id,
                                                .names = command->names,
                                                .name_count = command->name_count,
                                                .replace = command->replace};
-    command->status = ps_control_restore(c, &request, &id, command->text);
+    command->status = ps_control_restore(c, &request, &restored, command->text);
     if (command->status == MR_OK) {
+        const uint64_t words[5] = {restored.id, restored.step, restored.is_at_step, restored.tables,
+                                   restored.variables};
         atomic_fetch_add(&c->node->restores, 1);
-        ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &id);
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 5, NULL), words);
     }
     if (c->gate == PS_GATE_BUSY) {
         ps_control_gate(c, PS_GATE_OPEN, MR_OK, "");

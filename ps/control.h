@@ -38,6 +38,7 @@ struct ps_command {
     bool replace; /* what has such a name already */
     char directory[PS_DIRECTORY_BYTES];
     struct ps_save_request save;
+    uint64_t cancel_number; /* of the save to be withdrawn; 0: `save` is one to be made */
     /* answered; tensors' data are the command's */
     enum mr_status status;
     char text[PS_CONTROL_TEXT_BYTES];
@@ -100,11 +101,17 @@ struct ps_restore_request {
     uint32_t name_count; /* 0: everything, in place of all that the node holds */
     bool replace;        /* names: what has such a name already */
 };
+/* What it came to. */
+struct ps_restored {
+    uint64_t id, step;          /* of the checkpoint; step 0: training said none */
+    bool is_at_step;            /* it was cut at that step */
+    uint32_t tables, variables; /* taken of it */
+};
 /* What is loaded lies beside what serves until all of it is there; on failure the node holds what it held before. One exception: when
  * both do not fit into memory, the checkpoint is verified first and then takes the place of what was there; should it fail even
  * so, `text` says that the node refuses data calls. Data calls must not be let in meanwhile, but with names they may be. */
 enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
-                                  uint64_t *restored_id, char *text);
+                                  struct ps_restored *restored, char *text);
 /* What the last cut or restore holds is in a checkpoint that a start would load: clients may forget the pushes in it. */
 void ps_control_durable(struct ps_control *c);
 /* Waits for the save under way to end; what became of it. MR_OK when there is none. */

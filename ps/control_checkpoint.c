@@ -1,9 +1,7 @@
-/* Save over all cores, and what it shares with Restore. */
-#include <errno.h>
+/* A save over all cores, from the choice of its kind to its cut, and what it shares with Restore. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "ps/checkpoint_format.h"
 #include "ps/control_internal.h"
 #include "ps/log.h"
 
@@ -104,12 +102,10 @@ static void begin_on_core(struct ps_core *core, void *arg)
     order->status[core->index] = ps_save_begin(core, order->writer, order->kind, &order->bytes[core->index]);
 }
 
-static void end_on_core(struct ps_core *core, void *arg)
+/* Of a core's file, whose records come to so many bytes, about. */
+static uint64_t file_bytes(uint64_t bytes)
 {
-    (void)arg;
-    if (core->save.writer != NULL) {
-        ps_save_end(core);
-    }
+    return (bytes + PS_PAYLOAD_BYTES - 1) / PS_PAYLOAD_BYTES * PS_BLOCK_BYTES;
 }
 
 /* The cut on every core, or on none. */
@@ -121,10 +117,10 @@ static enum mr_status begin_everywhere(struct ps_control *c, struct ps_writer *w
     *bytes_total = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++) {
         if (order.status[i] != MR_OK) {
-            ps_node_each_core(c->node, end_on_core, NULL);
+            ps_control_cut_end(c);
             return order.status[i];
         }
-        *bytes_total += order.bytes[i];
+        *bytes_total += file_bytes(order.bytes[i]);
     }
     *changes = changes_sum(c, &order.changes);
     return MR_OK;
@@ -151,19 +147,6 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_en
     return ps_writer_start(NULL, &options, writer, text);
 }
 
-static void update_entry(struct ps_control *c, uint64_t number, const struct ps_save_entry *from)
-{
-    pthread_mutex_lock(&c->view_lock);
-    struct ps_save_entry *entry = ps_save_log_find(&c->saves.log, number);
-    if (entry != NULL) {
-        bool is_automatic = entry->is_automatic;
-        *entry = *from;
-        entry->number = number;
-        entry->is_automatic = is_automatic;
-    }
-    pthread_mutex_unlock(&c->view_lock);
-}
-
 static void log_begun(const struct ps_control *c, const struct ps_save_entry *entry, uint64_t bytes)
 {
     char at[64] = "", kind[64] = "";
@@ -184,7 +167,7 @@ static void set_running(struct ps_control *c, const struct ps_save_request *requ
     struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
     c->saves.running = *request;
     c->saves.entry = *entry;
-    update_entry(c, request->number, entry);
+    ps_control_note_entry(c, request->number, entry);
     view.state = PS_VIEW_SAVING;
     view.id = entry->id;
     view.bytes_total = bytes_total;
@@ -193,6 +176,7 @@ static void set_running(struct ps_control *c, const struct ps_save_request *requ
     ps_control_set_view(c, &view);
     ps_control_set_counter(&counters->running_id, entry->id);
     ps_control_set_counter(&counters->running_bytes, 0);
+    ps_control_set_counter(&counters->running_bytes_total, bytes_total);
     atomic_store(&c->node->state, MR_NODE_SAVING);
 }
 
@@ -256,157 +240,4 @@ enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request
     log_begun(c, &entry, bytes_total);
     *id = entry.id;
     return MR_OK;
-}
-
-void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_status status, const char *text)
-{
-    pthread_mutex_lock(&c->view_lock);
-    struct ps_save_entry *entry = ps_save_log_find(&c->saves.log, number);
-    if (entry != NULL) {
-        entry->state = PS_SAVE_ENDED;
-        entry->status = status;
-        snprintf(entry->text, sizeof(entry->text), "%.255s", text);
-    }
-    pthread_mutex_unlock(&c->view_lock);
-    ps_log("save failed: %s", text);
-    ps_control_add_counter(&c->node->checkpoint_counters.saves_failed, 1);
-    ps_control_set_counter(&c->node->checkpoint_counters.last_status, status);
-}
-
-static void published_on_core(struct ps_core *core, void *arg)
-{
-    (void)arg;
-    ps_pushes_published(core->pushes);
-}
-
-void ps_control_durable(struct ps_control *c)
-{
-    ps_node_each_core(c->node, published_on_core, NULL);
-}
-
-static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
-{
-    struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
-    ps_control_set_counter(&counters->running_id, 0);
-    ps_control_set_counter(&counters->last_status, entry->status);
-    if (entry->status != MR_OK) {
-        ps_control_add_counter(&counters->saves_failed, 1);
-        return;
-    }
-    ps_control_add_counter(&counters->saves_good, 1);
-    ps_control_add_counter(&counters->deltas_good, entry->is_delta);
-    ps_control_add_counter(&counters->saves_at_step, entry->is_at_step);
-    ps_control_add_counter(&counters->bytes_written, entry->bytes);
-    ps_control_add_counter(&counters->write_us, entry->duration_us);
-    ps_control_set_counter(&counters->last_good_id, entry->id);
-    ps_control_set_counter(&counters->last_good_step, entry->step);
-}
-
-static void log_ended(const struct ps_save_entry *entry)
-{
-    if (entry->status != MR_OK) {
-        ps_log("save of checkpoint %llu failed: %s", (unsigned long long)entry->id, entry->text);
-        return;
-    }
-    ps_log("saved checkpoint %llu: %llu MiB in %llu ms", (unsigned long long)entry->id,
-           (unsigned long long)(entry->bytes >> 20), (unsigned long long)(entry->duration_us / 1000));
-}
-
-static void view_ended(struct ps_control *c, const struct ps_save_entry *entry)
-{
-    struct ps_checkpoint_view view = c->view;
-    view.state = PS_VIEW_IDLE;
-    view.bytes_done = entry->bytes;
-    view.duration_us = entry->duration_us;
-    view.last_status = entry->status;
-    view.last_errno = (uint64_t)entry->error_number;
-    snprintf(view.text, sizeof(view.text), "%s", entry->text);
-    if (entry->status == MR_OK) {
-        view.last_good_id = view.id;
-        view.bytes_total = entry->bytes;
-    }
-    ps_control_set_view(c, &view);
-}
-
-/* The writer has published or failed: take it apart. */
-static void end_save(struct ps_control *c, const struct ps_writer_status *status)
-{
-    const char *directory = c->saves.running.directory;
-    struct ps_save_entry *entry = &c->saves.entry;
-    ps_node_each_core(c->node, end_on_core, NULL);
-    ps_writer_finish(c->writer);
-    c->writer = NULL;
-    entry->state = PS_SAVE_ENDED;
-    entry->status = status->status;
-    entry->error_number = status->error_number;
-    entry->bytes = status->bytes_written;
-    entry->duration_us = status->duration_us;
-    snprintf(entry->text, sizeof(entry->text), "%s", status->status == MR_OK ? "" : status->text);
-    log_ended(entry);
-    ps_chain_ended(c, entry);
-    if (entry->status != MR_OK) {
-        c->saves.changes_saved =
-            UINT64_MAX; /* what it had is in no checkpoint: the next by time is not left out */
-    }
-    if (entry->status == MR_OK && strcmp(directory, c->node->config->checkpoint_directory) == 0) {
-        ps_control_durable(c);
-        ps_checkpoint_retain(directory, (uint32_t)c->node->config->checkpoint_keep);
-    }
-    count_ended(c, entry);
-    update_entry(c, c->saves.running.number, entry);
-    view_ended(c, entry);
-    uint32_t saving = MR_NODE_SAVING;
-    atomic_compare_exchange_strong(&c->node->state, &saving, MR_NODE_SERVING);
-}
-
-void ps_control_save_progress(struct ps_control *c)
-{
-    struct ps_writer_status status;
-    if (c->writer == NULL) {
-        return;
-    }
-    ps_writer_status(c->writer, &status);
-    if (status.done) {
-        end_save(c, &status);
-        return;
-    }
-    struct ps_checkpoint_view view = c->view;
-    view.bytes_done = status.bytes_written;
-    view.duration_us = status.duration_us;
-    ps_control_set_view(c, &view);
-    ps_control_set_counter(&c->node->checkpoint_counters.running_bytes, status.bytes_written);
-}
-
-enum mr_status ps_control_save_wait(struct ps_control *c, char *text)
-{
-    if (c->writer == NULL) {
-        return MR_OK;
-    }
-    while (c->writer != NULL) {
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-        ps_control_save_progress(c);
-    }
-    snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", c->saves.entry.text);
-    return c->saves.entry.status;
-}
-
-enum mr_status ps_control_save_last(struct ps_control *c, char *text)
-{
-    struct ps_save_request request = {.is_automatic = true};
-    uint64_t id;
-    /* A broken gate stays, and with it the refusal to save half a checkpoint. */
-    if (c->gate != PS_GATE_BROKEN) {
-        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
-    }
-    enum mr_status status = ps_control_save(c, &request, &id, text);
-    return status == MR_OK ? ps_control_save_wait(c, text) : status;
-}
-
-void ps_control_save_abort(struct ps_control *c)
-{
-    char text[PS_CONTROL_TEXT_BYTES];
-    if (c->writer != NULL) {
-        ps_writer_abort(c->writer);
-        ps_control_save_wait(c, text);
-    }
 }

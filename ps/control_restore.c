@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ps/checkpoint_manifest.h"
 #include "ps/control_internal.h"
 #include "ps/log.h"
 #include "ps/restore.h"
@@ -15,6 +16,7 @@ struct attempt {
     struct ps_checkpoint_view *view;
     struct ps_catalog held; /* the checkpoint's */
     struct ps_restore_plan plan;
+    struct ps_restored *restored;
     bool is_damaged; /* the reason of its failure */
     char *text;      /* of the caller */
 };
@@ -252,6 +254,17 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
     return status;
 }
 
+static void note_restored(const struct attempt *a, const struct ps_reader *reader)
+{
+    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    struct ps_restored restored = {.id = last->id, .step = last->step, .is_at_step = last->is_at_step};
+    for (uint32_t i = 0; i < a->plan.count; i++) {
+        restored.tables += a->plan.entries[i].feature.kind == MR_TABLE;
+        restored.variables += a->plan.entries[i].feature.kind == MR_VARIABLE;
+    }
+    *a->restored = restored;
+}
+
 /* Each block is verified as it is loaded, and read once. */
 static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
@@ -266,8 +279,13 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     ps_control_set_view(a->c, a->view);
     status = load(a, reader);
     a->is_damaged |= ps_reader_is_damaged(reader);
+    if (status == MR_OK) {
+        note_restored(a, reader);
+    }
     if (status == MR_OK && a->plan.whole) {
         ps_control_restored(a->c, a->directory, reader);
+    } else if (status == MR_OK) {
+        ps_control_restored_some(a->c);
     }
     ps_reader_close(reader);
     return status;
@@ -298,7 +316,8 @@ static enum mr_status restore_newest(struct attempt *a)
 /* ---- the call ---- */
 
 static enum mr_status restore_to_view(struct ps_control *c, const struct ps_restore_request *request,
-                                      const char *directory, struct ps_checkpoint_view *view, char *text)
+                                      const char *directory, struct ps_checkpoint_view *view,
+                                      struct ps_restored *restored, char *text)
 {
     struct attempt *a = calloc(1, sizeof(*a));
     if (a == NULL) {
@@ -309,10 +328,24 @@ static enum mr_status restore_to_view(struct ps_control *c, const struct ps_rest
     a->request = request;
     a->directory = directory;
     a->view = view;
+    a->restored = restored;
     a->text = text;
     enum mr_status status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
     free(a);
     return status;
+}
+
+static void log_restored(const struct ps_restore_request *request, const char *directory,
+                         const struct ps_checkpoint_view *view, const struct ps_restored *restored)
+{
+    char step[64] = "";
+    if (restored->step != 0) {
+        snprintf(step, sizeof(step), " of step %llu%s", (unsigned long long)restored->step,
+                 restored->is_at_step ? ", cut at that step," : "");
+    }
+    ps_log("restored %scheckpoint %llu%s from %s: %llu MiB in %llu ms",
+           request->name_count > 0 ? "tables of " : "", (unsigned long long)restored->id, step, directory,
+           (unsigned long long)(view->bytes_total >> 20), (unsigned long long)(view->duration_us / 1000));
 }
 
 static enum mr_status check_possible(const struct ps_control *c, const struct ps_restore_request *request,
@@ -327,7 +360,7 @@ static enum mr_status check_possible(const struct ps_control *c, const struct ps
 }
 
 enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
-                                  uint64_t *restored_id, char *text)
+                                  struct ps_restored *restored, char *text)
 {
     struct ps_checkpoint_view view = c->view;
     uint32_t state_before = atomic_load(&c->node->state);
@@ -349,7 +382,7 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     }
     uint64_t start_us = dp_now_us();
     text[0] = '\0';
-    status = restore_to_view(c, request, directory, &view, text);
+    status = restore_to_view(c, request, directory, &view, restored, text);
     view.state = PS_VIEW_IDLE;
     view.bytes_done = atomic_load(&c->load_progress);
     view.duration_us = dp_now_us() - start_us;
@@ -359,10 +392,7 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     ps_control_set_view(c, &view);
     atomic_store(&c->node->state, c->gate == PS_GATE_BROKEN ? MR_NODE_RESTORING : state_before);
     if (status == MR_OK) {
-        *restored_id = view.id;
-        ps_log("restored %scheckpoint %llu from %s: %llu MiB in %llu ms",
-               request->name_count > 0 ? "tables of " : "", (unsigned long long)view.id, directory,
-               (unsigned long long)(view.bytes_total >> 20), (unsigned long long)(view.duration_us / 1000));
+        log_restored(request, directory, &view, restored);
     } else {
         ps_log("restore failed: %s", text);
     }

@@ -7,32 +7,18 @@
 
 #define ARM_TRIES 8u /* at a step that training is just passing */
 
-/* ---- the list ---- */
+/* ---- the queue ---- */
 
-void ps_control_note_save(struct ps_control *c, struct ps_save_request *request, enum ps_save_state state)
-{
-    pthread_mutex_lock(&c->view_lock);
-    struct ps_save_entry *entry = ps_save_log_add(&c->saves.log);
-    entry->state = state;
-    entry->step = request->step;
-    entry->is_automatic = request->is_automatic;
-    request->number = entry->number;
-    pthread_mutex_unlock(&c->view_lock);
-}
-
-static void note_state(struct ps_control *c, uint64_t number, enum ps_save_state state)
-{
-    pthread_mutex_lock(&c->view_lock);
-    struct ps_save_entry *entry = ps_save_log_find(&c->saves.log, number);
-    if (entry != NULL) {
-        entry->state = state;
-    }
-    pthread_mutex_unlock(&c->view_lock);
-}
-
-static void count_queued(const struct ps_control *c)
+void ps_control_count_queued(const struct ps_control *c)
 {
     ps_control_set_counter(&c->node->checkpoint_counters.saves_queued, c->saves.queued);
+}
+
+void ps_control_queue_remove(struct ps_control *c, uint32_t i)
+{
+    struct ps_saves *s = &c->saves;
+    memmove(s->queue + i, s->queue + i + 1, (--s->queued - i) * sizeof(*s->queue));
+    ps_control_count_queued(c);
 }
 
 /* ---- asked for ---- */
@@ -94,7 +80,7 @@ static enum mr_status enqueue(struct ps_control *c, struct ps_save_request *requ
     }
     ps_control_note_save(c, request, PS_SAVE_QUEUED);
     s->queue[s->queued++] = *request;
-    count_queued(c);
+    ps_control_count_queued(c);
     return MR_OK;
 }
 
@@ -138,7 +124,8 @@ static enum mr_status begin(struct ps_control *c, struct ps_save_request *reques
             look_at_cut(c);
         }
         if (c->saves.is_waiting && c->saves.waiting.number == request->number) {
-            note_state(c, request->number, PS_SAVE_WAITS_FOR_STEP); /* who reads this is held from now on */
+            ps_control_note_state(c, request->number,
+                                  PS_SAVE_WAITS_FOR_STEP); /* who reads this is held from now on */
         }
         return MR_OK;
     }
@@ -173,8 +160,7 @@ static bool take_queued(struct ps_control *c, struct ps_save_request *request)
     for (uint32_t i = 0; i < s->queued; i++) {
         if (!must_wait(c, &s->queue[i])) {
             *request = s->queue[i];
-            memmove(s->queue + i, s->queue + i + 1, (--s->queued - i) * sizeof(*s->queue));
-            count_queued(c);
+            ps_control_queue_remove(c, i);
             return true;
         }
     }
@@ -194,21 +180,6 @@ static void begin_queued(struct ps_control *c)
             (void)begin(c, &request, &id, text);
         }
     }
-}
-
-void ps_control_saves_drop(struct ps_control *c, const char *why)
-{
-    struct ps_saves *s = &c->saves;
-    ps_cut_disarm(c);
-    if (s->is_waiting) {
-        s->is_waiting = false;
-        ps_control_save_failed(c, s->waiting.number, MR_CANCELLED, why);
-    }
-    for (uint32_t i = 0; i < s->queued; i++) {
-        ps_control_save_failed(c, s->queue[i].number, MR_CANCELLED, why);
-    }
-    s->queued = 0;
-    count_queued(c);
 }
 
 /* ---- at a step ---- */

@@ -1,6 +1,7 @@
 /* When saves happen: those asked for, those that wait for a step or for another save, and automatic ones. The control thread's,
- * over five files: control_saves.c (who is next), control_automatic.c (those by themselves), control_step.c (cuts at a step),
- * control_chain.c (full or delta), control_checkpoint.c (one save, from its cut to its end).
+ * over eight files: control_saves.c (who is next), control_automatic.c (those by themselves), control_cancel.c (those that will not be
+ * made), control_step.c (cuts at a step), control_chain.c (full or delta), control_checkpoint.c (one save, to its cut), control_ending.c (from
+ * there to its end), control_entries.c (the list of them).
  */
 #ifndef PS_CONTROL_SAVES_H
 #define PS_CONTROL_SAVES_H
@@ -31,6 +32,7 @@ struct ps_step_cut {
 struct ps_saves {
     struct ps_save_request running; /* while there is a writer */
     struct ps_save_entry entry;     /* of it, or of the last */
+    bool is_withdrawn;              /* it is being taken back */
     bool is_waiting;
     struct ps_save_request waiting; /* for a step */
     struct ps_save_request queue[PS_SAVES_QUEUED_MAX];
@@ -51,14 +53,35 @@ void ps_control_saves_turn(struct ps_control *c);
 bool ps_control_saves_pending(const struct ps_control *c);
 /* All that wait are given up, with that reason. */
 void ps_control_saves_drop(struct ps_control *c, const char *why);
+/* Withdraws the save with that number, whether it waits or is being written; of the latter it returns once its files are gone.
+ * MR_CHECKPOINT_NOT_FOUND, MR_INVALID_ARGUMENT: there is no such save any more, and `text` (PS_CONTROL_TEXT_BYTES) says what became
+ * of it. */
+enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, char *text);
 /* Intervals count from now. */
 void ps_control_schedule_start(struct ps_control *c);
 /* The node holds just what this checkpoint holds. */
 struct ps_reader;
 void ps_control_restored(struct ps_control *c, const char *directory, const struct ps_reader *reader);
+/* Features of a checkpoint came to what the node holds. */
+void ps_control_restored_some(struct ps_control *c);
+
+/* The i-th of the queue leaves it. */
+void ps_control_queue_remove(struct ps_control *c, uint32_t i);
+void ps_control_count_queued(const struct ps_control *c);
+
+/* ---- the list (control_entries.c) ---- */
+
+#define PS_SAVE_WITHDRAWN "it was withdrawn"
 
 /* Puts it into the list, and gives it its number. */
 void ps_control_note_save(struct ps_control *c, struct ps_save_request *request, enum ps_save_state state);
+void ps_control_note_state(struct ps_control *c, uint64_t number, enum ps_save_state state);
+/* All of it but its number, and whether it is automatic. */
+void ps_control_note_entry(struct ps_control *c, uint64_t number, const struct ps_save_entry *from);
+/* A save that never came to its cut: logged and counted. */
+void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_status status, const char *text);
+/* The same, by a call that said so. */
+void ps_control_save_withdrawn(struct ps_control *c, uint64_t number);
 
 /* ---- automatic ones (control_automatic.c) ---- */
 
@@ -77,13 +100,13 @@ enum mr_status ps_chain_choose(struct ps_control *c, const struct ps_save_reques
 /* A save has ended, well or not, or a cut was begun and given up (NULL). */
 void ps_chain_ended(struct ps_control *c, const struct ps_save_entry *entry);
 
-/* ---- one save (control_checkpoint.c) ---- */
+/* ---- one save (control_checkpoint.c, control_ending.c) ---- */
 
 /* Its cut on every core, now. is_at_step: everybody is held at `step`. */
 enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,
                               bool is_at_step, uint64_t *id, char *text);
-/* A save that never came to its cut. */
-void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_status status, const char *text);
+/* Whatever cores have still to write of the cut, they do not. */
+void ps_control_cut_end(struct ps_control *c);
 /* Of all cores: pushes applied and features made. The same again: nothing is new. */
 uint64_t ps_control_changes(struct ps_control *c);
 

@@ -60,8 +60,22 @@ static bool read_directory(const struct ps_op *op, struct ps_command *command)
     return true;
 }
 
-/* Words of the second tensor of a Save; it may be left out. */
-enum { SAVE_KIND, SAVE_STEP, SAVE_TRAINERS, SAVE_QUEUE, SAVE_WORDS };
+/* Words of the second tensor of a Save; it may be left out, and so may the last word. */
+enum { SAVE_KIND, SAVE_STEP, SAVE_TRAINERS, SAVE_QUEUE, SAVE_WORDS, SAVE_CANCEL = SAVE_WORDS };
+
+/* The number of a save that waits or is being written, and no save. */
+static bool read_cancel(const struct ps_op *op, const uint64_t *words, struct ps_command *command)
+{
+    bool is_alone = op->tensors[0].bytes == 0;
+    for (uint32_t i = 0; i < SAVE_WORDS; i++) {
+        is_alone = is_alone && words[i] == 0;
+    }
+    if (words[SAVE_CANCEL] != 0 && !is_alone) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "a save is withdrawn by its number, with nothing else");
+    }
+    command->cancel_number = words[SAVE_CANCEL];
+    return true;
+}
 
 static bool read_save(const struct ps_op *op, struct ps_command *command)
 {
@@ -73,10 +87,15 @@ static bool read_save(const struct ps_op *op, struct ps_command *command)
     if (op->tensor_count == 1) {
         return true;
     }
-    if (!ps_check_vector(op, 1, MR_U64, SAVE_WORDS, "kind, step, trainers, queue")) {
+    bool may_cancel = op->tensors[1].rank == 1 && op->tensors[1].dims[0] == SAVE_WORDS + 1;
+    if (!ps_check_vector(op, 1, MR_U64, may_cancel ? SAVE_WORDS + 1 : SAVE_WORDS,
+                         "kind, step, trainers, queue")) {
         return false;
     }
     const uint64_t *words = op->tensors[1].data;
+    if (may_cancel && !read_cancel(op, words, command)) {
+        return false;
+    }
     if (words[SAVE_KIND] > PS_WISH_DELTA || words[SAVE_TRAINERS] > PS_STEP_CLIENTS_MAX ||
         words[SAVE_QUEUE] > 1) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,

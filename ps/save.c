@@ -95,6 +95,7 @@ static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
     f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
     uint64_t rows = ps_table_cut_begin(f->table, &f->cut, kind);
     return rows * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table)) +
+           rows / PS_SAVE_RECORD_ROWS * sizeof(struct ps_record) +
            ps_table_cut_gone_left(f->table) * sizeof(uint64_t) + ps_table_filter_cut_bytes(f->table);
 }
 
@@ -144,18 +145,36 @@ void ps_save_end(struct ps_core *core)
 
 /* ---- marks of what changed ---- */
 
-bool ps_save_delta_possible(const struct ps_core *core)
+/* The first table that has that in its way; NULL: none. */
+static const char *table_without(const struct ps_core *core, bool (*has)(const struct ps_table *t))
 {
-    if (core->gone_arena == NULL || !core->marks_hold || core->save.writer != NULL) {
-        return false;
-    }
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         const struct ps_feature *f = core->features[id];
-        if (f != NULL && f->table != NULL && !ps_table_delta_possible(f->table)) {
-            return false;
+        if (f != NULL && f->table != NULL && !has(f->table)) {
+            return f->feature.name;
         }
     }
-    return true;
+    return NULL;
+}
+
+enum ps_no_delta ps_save_no_delta(const struct ps_core *core, const char **table)
+{
+    bool keeps_track = core->gone_arena != NULL;
+    *table = keeps_track ? table_without(core, ps_table_keeps_marks) : NULL;
+    if (*table != NULL) {
+        return PS_NO_DELTA_NO_MEMORY;
+    }
+    if (!keeps_track || !core->marks_hold || core->save.writer != NULL) {
+        return PS_NO_DELTA_UNKNOWN;
+    }
+    *table = table_without(core, ps_table_delta_possible);
+    return *table != NULL ? PS_NO_DELTA_ROWS_WENT : PS_DELTA_POSSIBLE;
+}
+
+bool ps_save_delta_possible(const struct ps_core *core)
+{
+    const char *table;
+    return ps_save_no_delta(core, &table) == PS_DELTA_POSSIBLE;
 }
 
 void ps_save_marks_lost(struct ps_core *core)

@@ -56,6 +56,14 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
 /* A delta on the last cut is possible: marks are kept (checkpoint.deltas > 0), that cut was written to its end, or restored, and what
  * changed since is known: not too many rows went. False while a save runs. */
 bool ps_save_delta_possible(const struct ps_core *core);
+/* Why not; with the table that it is about in *table, valid as long as the table. Of several reasons the one that stays longest. */
+enum ps_no_delta {
+    PS_DELTA_POSSIBLE,
+    PS_NO_DELTA_NO_MEMORY, /* for the marks of a table's sightings, when it was made */
+    PS_NO_DELTA_UNKNOWN,   /* no cut is known that it could stand on, or one is running */
+    PS_NO_DELTA_ROWS_WENT, /* more than are kept track of */
+};
+enum ps_no_delta ps_save_no_delta(const struct ps_core *core, const char **table);
 /* The last cut was not published, or what serves is another state than it and what changed since: the next one must be full. */
 void ps_save_marks_lost(struct ps_core *core);
 /* What serves is what was loaded just now, whole, of a checkpoint that the next save may be a delta on. */

@@ -5,13 +5,15 @@
 #include "ps/checkpoint.h"
 
 const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chain_limits *limits,
-                              const char *directory, bool parent_is_there, bool marks_are_kept)
+                              const char *directory, bool parent_is_there, const char *marks_lost)
 {
     if (limits->deltas_max == 0) {
         return "checkpoint.deltas is 0: this node does not keep track of what has changed";
     }
     if (!chain->is_open) {
-        return "there is no checkpoint yet that it could follow: save a full one first";
+        return chain->why_closed != NULL
+                   ? chain->why_closed
+                   : "there is no checkpoint yet that it could follow: save a full one first";
     }
     if (strcmp(chain->directory, directory) != 0) {
         return "the last checkpoint is in another directory";
@@ -22,7 +24,7 @@ const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chai
     if (chain->deltas + 1 >= PS_CHAIN_LINKS_MAX) {
         return "the chain is as long as one can be";
     }
-    return marks_are_kept ? NULL : "more rows went since the last checkpoint than were kept track of";
+    return marks_lost;
 }
 
 bool ps_chain_is_long(const struct ps_chain *chain, const struct ps_chain_limits *limits)
@@ -47,6 +49,7 @@ void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t i
                        uint64_t full_bytes, uint64_t delta_bytes)
 {
     chain->is_open = true;
+    chain->why_closed = NULL;
     snprintf(chain->directory, sizeof(chain->directory), "%s", directory);
     chain->last_id = id;
     chain->deltas = deltas;
@@ -54,7 +57,8 @@ void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t i
     chain->delta_bytes = delta_bytes;
 }
 
-void ps_chain_break(struct ps_chain *chain)
+void ps_chain_break(struct ps_chain *chain, const char *why)
 {
     chain->is_open = false;
+    chain->why_closed = why;
 }

@@ -18,10 +18,11 @@ enum ps_save_wish { PS_WISH_CONFIGURED = 0, PS_WISH_FULL = 1, PS_WISH_DELTA = 2 
 
 struct ps_chain {
     bool is_open;                             /* there is a checkpoint that a delta may follow */
+    const char *why_closed;                   /* if not; NULL: there was none yet */
     char directory[PS_CHAIN_DIRECTORY_BYTES]; /* where */
     uint64_t last_id;
     uint32_t deltas;
-    uint64_t full_bytes, delta_bytes; /* of the full one, and of all deltas on it */
+    uint64_t full_bytes, delta_bytes; /* of the full one's blocks, and of all deltas' on it */
 };
 
 struct ps_chain_limits {
@@ -29,10 +30,10 @@ struct ps_chain_limits {
     uint32_t delta_share_percent;
 };
 
-/* Why a delta is not possible now, or NULL. `parent_is_there`: the directory still holds last_id. `marks_are_kept`: by every
- * core. Deltas may be possible that the limits are against. */
+/* Why a delta is not possible now, or NULL. `parent_is_there`: the directory still holds last_id. `marks_lost`: why a core does not
+ * know what has changed, NULL: all do; it may be what is returned. Deltas may be possible that the limits are against. */
 const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chain_limits *limits,
-                              const char *directory, bool parent_is_there, bool marks_are_kept);
+                              const char *directory, bool parent_is_there, const char *marks_lost);
 /* A delta would be one too many. */
 bool ps_chain_is_long(const struct ps_chain *chain, const struct ps_chain_limits *limits);
 
@@ -42,7 +43,7 @@ void ps_chain_published(struct ps_chain *chain, const char *directory, uint64_t 
 /* The node holds just what a checkpoint holds: it was restored. */
 void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
                        uint64_t full_bytes, uint64_t delta_bytes);
-/* A save failed, or the node holds something else now. */
-void ps_chain_break(struct ps_chain *chain);
+/* A save failed, or the node holds something else now. `why` is kept, not copied. */
+void ps_chain_break(struct ps_chain *chain, const char *why);
 
 #endif

@@ -24,6 +24,7 @@ struct ps_save_request {
     X(saves_good, "checkpoints published, deltas among them")                                                \
     X(deltas_good, "deltas published")                                                                       \
     X(saves_failed, "saves that failed, or were given up")                                                   \
+    X(saves_withdrawn, "saves that were withdrawn by a call")                                                \
     X(saves_automatic, "saves that began by themselves")                                                     \
     X(saves_at_step, "checkpoints cut at a step, with all trainers held there")                              \
     X(saves_late, "automatic saves at a step that were cut at once because trainers did not come")           \
@@ -35,6 +36,7 @@ struct ps_save_request {
     X(write_us, "microseconds that these took")                                                              \
     X(running_id, "the checkpoint being written now; 0: none")                                               \
     X(running_bytes, "bytes of it written")                                                                  \
+    X(running_bytes_total, "bytes that it will have, about")                                                 \
     X(last_good_id, "the last one published")                                                                \
     X(last_good_step, "its step")                                                                            \
     X(last_status, "how the last save ended: an mr_status, 0 is good")                                       \

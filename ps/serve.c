@@ -53,10 +53,10 @@ enum mr_status ps_serve_start(struct ps_node *node, char *error)
     const char *path = node->config->checkpoint_serve;
     char directory[PS_DIRECTORY_BYTES], text[PS_CONTROL_TEXT_BYTES] = "path: too long";
     struct ps_restore_request request = {.directory = directory};
-    uint64_t id = 0;
+    struct ps_restored restored = {0};
     enum mr_status status = MR_INVALID_ARGUMENT;
     if (ps_serve_path_parse(path, directory, sizeof(directory), &request.id)) {
-        status = ps_control_restore(node->control, &request, &id, text);
+        status = ps_control_restore(node->control, &request, &restored, text);
     }
     if (status != MR_OK) {
         snprintf(error, DP_ERROR_BYTES, "checkpoint.serve = %.120s: %s: %.300s", path, mr_status_text(status),
@@ -64,7 +64,7 @@ enum mr_status ps_serve_start(struct ps_node *node, char *error)
         return status;
     }
     node->is_read_only = true;
-    snprintf(node->serves, sizeof(node->serves), "checkpoint %" PRIu64 " of %.200s", id, directory);
+    snprintf(node->serves, sizeof(node->serves), "checkpoint %" PRIu64 " of %.200s", restored.id, directory);
     ps_node_each_core(node, freeze_core, NULL);
     ps_log("serving %s, read only", node->serves);
     return MR_OK;

@@ -192,7 +192,8 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     const struct ps_config *config = server->node.config;
     char text[PS_CONTROL_TEXT_BYTES] = "";
     struct ps_restore_request request = {.directory = ""};
-    uint64_t id = 0, restored_id;
+    struct ps_restored restored;
+    uint64_t id = 0;
     bool is_latest = strcmp(config->checkpoint_restore, "latest") == 0;
     if (strcmp(config->checkpoint_restore, "none") == 0 ||
         (is_latest && config->checkpoint_directory[0] == '\0')) {
@@ -208,7 +209,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     if (!is_latest) {
         ps_number_parse(config->checkpoint_restore, &request.id);
     }
-    enum mr_status status = ps_control_restore(server->node.control, &request, &restored_id, text);
+    enum mr_status status = ps_control_restore(server->node.control, &request, &restored, text);
     if (status != MR_OK) {
         snprintf(
             error, DP_ERROR_BYTES,

@@ -206,8 +206,8 @@ enum ps_save_kind {
 #define PS_TABLE_GONE_SHARE 4u
 #define PS_TABLE_GONE_MIN   1024u
 void ps_table_keep_marks(struct ps_table *t, struct ps_arena *gone_arena);
-/* All rows were loaded since the table was made or cleared: they count as given out by the last cut. */
-void ps_table_is_as_saved(struct ps_table *t);
+/* False where it was not asked to, and where memory was short: sightings have marks of their own. */
+bool ps_table_keeps_marks(const struct ps_table *t);
 /* A cut of what has changed since the last cut can be begun: marks are kept, and the last cut gave out all it had to. */
 bool ps_table_delta_possible(const struct ps_table *t);
 uint32_t ps_table_stored_row_bytes(const struct ps_table *t); /* values, then optimizer state */

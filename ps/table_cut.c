@@ -76,10 +76,9 @@ void ps_table_note_gone(struct ps_table *t, uint64_t key, uint64_t hash)
             ps_gone_add(&t->gone, key, hash, PS_TABLE_GONE_MIN + t->index.rows / PS_TABLE_GONE_SHARE);
 }
 
-void ps_table_is_as_saved(struct ps_table *t)
+bool ps_table_keeps_marks(const struct ps_table *t)
 {
-    assert(t->index.marks == 0);
-    t->marks_hold = true;
+    return t->keeps_marks;
 }
 
 /* As far as it depends on rows. */

@@ -127,6 +127,8 @@ static int list_all(const char *command, const char *path, bool verify, bool jso
     free(ids);
     if (json)
         exit_code = tool_print_json(command, list);
+    if (count == 0 && !json)
+        (void)tool_fail(command, "%s: there is no checkpoint in this directory", directory);
     if (damaged > 0 && exit_code == 0)
         exit_code = tool_fail(command, "%s: %" PRIu32 " of %" PRIu32 " checkpoints cannot be restored",
                               directory, damaged, count);
@@ -147,7 +149,7 @@ int ckpt_list(int argc, char **argv)
             "The checkpoints of a directory, oldest first: what each builds upon, the step it was cut at "
             "(with a +\n"
             "where later pushes may be in it), when it was written, and what its own files take on disk.\n"
-            "Ends with exit code 1 if one is damaged.",
+            "Ends with exit code 1 if one is damaged, with 0 if there is none.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .words_min = 1,

@@ -3,9 +3,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "tools/save_text.h"
 
 const char tool_core_heading[] =
-    "core state      busy  calls/s  keys/s   rx pk/s  rx B/s   tx pk/s  tx B/s   rows     memory   batches";
+    "core state      busy  calls/s  keys/s   rx pk/s  rx B/s   tx pk/s  tx B/s   rows     MiB      batches";
 
 void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
 {
@@ -14,10 +15,20 @@ void tool_core_sample_counter(void *arg, const char *name, uint64_t value)
         const char *name;
         uint64_t *sum;
     } wanted[] = {
-        {"wire.calls_served", &s->calls}, {"table.keys_looked_up", &s->keys},
-        {"table.keys_pushed", &s->keys},  {"wire.rx_packets", &s->rx_packets},
-        {"wire.rx_bytes", &s->rx_bytes},  {"wire.tx_packets", &s->tx_packets},
+        {"wire.calls_served", &s->calls},
+        {"table.keys_looked_up", &s->keys},
+        {"table.keys_pushed", &s->keys},
+        {"wire.rx_packets", &s->rx_packets},
+        {"wire.rx_bytes", &s->rx_bytes},
+        {"wire.tx_packets", &s->tx_packets},
         {"wire.tx_bytes", &s->tx_bytes},
+        {"checkpoint.running_id", &s->running_id},
+        {"checkpoint.running_bytes", &s->running_bytes},
+        {"checkpoint.running_bytes_total", &s->running_bytes_total},
+        {"checkpoint.saves_queued", &s->saves_queued},
+        {"checkpoint.waiting_step", &s->waiting_step},
+        {"checkpoint.trainers_held", &s->trainers_held},
+        {"checkpoint.trainers_awaited", &s->trainers_awaited},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (strcmp(name, wanted[i].name) == 0)
@@ -72,27 +83,83 @@ void tool_short_number(double value, char out[16])
                    value, units[unit]);
 }
 
+static int add_number(char *out, size_t out_bytes, int at, const char *number)
+{
+    if (at < 0 || (size_t)at >= out_bytes)
+        return at;
+    return at + snprintf(out + at, out_bytes - (size_t)at, "  %-7s", number);
+}
+
 void tool_core_line(const struct tool_core_sample *now, const struct tool_core_rates *rates, char *out,
                     size_t out_bytes)
 {
     const double values[] = {
-        rates->calls_per_s,
-        rates->keys_per_s,
-        rates->rx_packets_per_s,
-        rates->rx_bytes_per_s,
-        rates->tx_packets_per_s,
-        rates->tx_bytes_per_s,
-        (double)now->state.rows,
-        (double)now->state.memory_bytes,
-        (double)now->state.cached_batches,
+        rates->calls_per_s,      rates->keys_per_s,     rates->rx_packets_per_s, rates->rx_bytes_per_s,
+        rates->tx_packets_per_s, rates->tx_bytes_per_s, (double)now->state.rows,
     };
+    char number[16];
     int at = snprintf(out, out_bytes, "%4" PRIu32 " %-10s%4.0f%%", now->state.core,
                       tool_node_state_name(now->state.state), 100.0 * now->state.busy_share);
-    for (size_t i = 0; i < sizeof values / sizeof *values && at > 0 && (size_t)at < out_bytes; i++) {
-        char number[16];
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         tool_short_number(values[i], number);
-        at += snprintf(out + at, out_bytes - (size_t)at, "  %-7s", number);
+        at = add_number(out, out_bytes, at, number);
     }
+    (void)snprintf(number, sizeof number, "%.1f", tool_mib(now->state.memory_bytes));
+    at = add_number(out, out_bytes, at, number);
+    tool_short_number((double)now->state.cached_batches, number);
+    (void)add_number(out, out_bytes, at, number);
+}
+
+/* Of what was written between the samples. */
+static double written_per_s(const struct tool_core_sample *before, const struct tool_core_sample *now)
+{
+    const uint64_t from = before->running_id == now->running_id ? before->running_bytes : 0;
+    if (now->running_id == 0 || now->time_us <= before->time_us ||
+        now->state.incarnation != before->state.incarnation)
+        return 0.0;
+    return rate(from, now->running_bytes, (double)(now->time_us - before->time_us) / 1e6);
+}
+
+static int add_text(char *out, size_t out_bytes, int at, const char *text)
+{
+    if (at < 0 || (size_t)at >= out_bytes)
+        return at;
+    return at + snprintf(out + at, out_bytes - (size_t)at, "%s%s", at > 0 ? "; " : "", text);
+}
+
+bool tool_checkpoint_line(const struct tool_core_sample *before, const struct tool_core_sample *now,
+                          char *out, size_t out_bytes)
+{
+    char text[160];
+    int at = 0;
+    if (now->running_id != 0) {
+        (void)snprintf(text, sizeof text, "checkpoint %" PRIu64 ": %.1f of %.1f MiB, %.1f MiB/s now",
+                       now->running_id, tool_mib(now->running_bytes), tool_mib(now->running_bytes_total),
+                       written_per_s(before, now) / (double)(1u << 20));
+        at = add_text(out, out_bytes, at, text);
+    }
+    if (now->saves_queued != 0) {
+        (void)snprintf(text, sizeof text, "%" PRIu64 " save%s queued", now->saves_queued,
+                       now->saves_queued == 1 ? "" : "s");
+        at = add_text(out, out_bytes, at, text);
+    }
+    if (now->waiting_step != 0) {
+        (void)snprintf(text, sizeof text,
+                       "a cut waits for step %" PRIu64 ", where %" PRIu64 " of %" PRIu64 " trainers are",
+                       now->waiting_step, now->trainers_held, now->trainers_awaited);
+        at = add_text(out, out_bytes, at, text);
+    }
+    return at > 0;
+}
+
+json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct tool_core_sample *now)
+{
+    return json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "id", (json_int_t)now->running_id,
+                     "bytes_done", (json_int_t)now->running_bytes, "bytes_total",
+                     (json_int_t)now->running_bytes_total, "bytes_per_s", written_per_s(before, now),
+                     "queued", (json_int_t)now->saves_queued, "waiting_step", (json_int_t)now->waiting_step,
+                     "trainers_held", (json_int_t)now->trainers_held, "trainers_awaited",
+                     (json_int_t)now->trainers_awaited);
 }
 
 json_t *tool_core_json(const struct tool_core_sample *now, const struct tool_core_rates *rates)

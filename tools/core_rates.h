@@ -11,6 +11,9 @@ struct tool_core_sample {
     uint64_t time_us;
     uint64_t calls, keys, rx_packets, rx_bytes, tx_packets, tx_bytes; /* since the server's start */
     struct mr_core_state state;
+    /* of the node's checkpoints, which core 0 tells: as counters of the same names */
+    uint64_t running_id, running_bytes, running_bytes_total, saves_queued;
+    uint64_t waiting_step, trainers_held, trainers_awaited;
 };
 
 struct tool_core_rates {
@@ -22,6 +25,12 @@ void tool_core_sample_counter(void *arg, const char *name, uint64_t value);
 /* Zero between samples of different incarnations (counters began again) or of the same time. */
 struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
                                        const struct tool_core_sample *now);
+
+/* What the node's checkpoints are about, by core 0's samples: "checkpoint 7: 12.0 of 400.0 MiB, 250.0 MiB/s now; 1 save queued; a cut
+ * waits for step 40, where 1 of 2 trainers are". False: about nothing. */
+bool tool_checkpoint_line(const struct tool_core_sample *before, const struct tool_core_sample *now,
+                          char *out, size_t out_bytes);
+json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct tool_core_sample *now);
 
 /* "serving", "saving", ... */
 const char *tool_node_state_name(uint32_t state);

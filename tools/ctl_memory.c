@@ -8,7 +8,7 @@
 #include "tools/ctl.h"
 #include "tools/options.h"
 
-#define MB 1e6
+#define MIB (1024.0 * 1024.0)
 
 /* Of one core, or summed over all. */
 struct account {
@@ -94,13 +94,13 @@ static json_t *account_json(const struct account *a, const struct mr_feature_inf
 
 static void print_line(const char *what, uint64_t bytes, const char *meaning)
 {
-    (void)printf("%-12s %12.1f  %s\n", what, (double)bytes / MB, meaning);
+    (void)printf("%-12s %12.1f  %s\n", what, (double)bytes / MIB, meaning);
 }
 
 static void print_account(const struct account *a, const struct mr_feature_info *infos, uint32_t count)
 {
     const struct mr_core_memory *c = &a->core;
-    (void)printf("%-12s %12s\n", "", "MB");
+    (void)printf("%-12s %12s\n", "", "MiB");
     print_line("limit", c->limit_bytes, "of tables and variables");
     print_line("mapped", c->mapped_bytes, "of it, taken from the kernel");
     print_line("allocated", c->allocated_bytes, "of this, in use");
@@ -113,15 +113,15 @@ static void print_account(const struct account *a, const struct mr_feature_info 
     print_line("checkpoint", c->checkpoint_bytes, "buffers of a checkpoint under way, beside the limits");
     if (c->units_failed > 0)
         (void)printf("the machine had no memory for 2 MiB units %" PRIu64 " times\n", c->units_failed);
-    (void)printf("\n%-24s %12s %10s %10s %10s %10s %10s %10s %8s\n", "table", "rows", "total MB", "index",
+    (void)printf("\n%-24s %12s %10s %10s %10s %10s %10s %10s %8s\n", "table", "rows", "total MiB", "index",
                  "values", "state", "slack", "filter", "over");
     for (uint32_t i = 0; i < a->table_count; i++) {
         const struct mr_table_memory *t = &a->tables[i];
         double raw = (double)(t->values_bytes + t->state_bytes), all = (double)table_bytes(t);
         (void)printf("%-24s %12" PRIu64 " %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f ",
-                     name_of(infos, count, t->id), t->rows, all / MB, (double)t->index_bytes / MB,
-                     (double)t->values_bytes / MB, (double)t->state_bytes / MB, (double)t->slack_bytes / MB,
-                     (double)t->filter_bytes / MB);
+                     name_of(infos, count, t->id), t->rows, all / MIB, (double)t->index_bytes / MIB,
+                     (double)t->values_bytes / MIB, (double)t->state_bytes / MIB,
+                     (double)t->slack_bytes / MIB, (double)t->filter_bytes / MIB);
         if (raw > 0)
             (void)printf("%7.1f%%\n", 100 * (all / raw - 1));
         else

@@ -28,14 +28,14 @@ static int print_states(const char *command, bool json, const struct mr_core_sta
         return tool_print_json(command, list);
     }
     (void)printf("%4s  %-10s %11s %10s %6s %10s %8s %12s %10s %8s\n", "core", "state", "incarnation",
-                 "uptime s", "busy", "last step", "batches", "rows", "memory MB", "rtt us");
+                 "uptime s", "busy", "last step", "batches", "rows", "memory MiB", "rtt us");
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_core_state *s = &states[i];
         (void)printf("%4" PRIu32 "  %-10s %11" PRIu32 " %10.1f %5.1f%% %10" PRIu64 " %8" PRIu64 " %12" PRIu64
                      " %10.1f %8" PRIu64 "\n",
                      s->core, tool_node_state_name(s->state), s->incarnation, (double)s->uptime_us / 1e6,
                      100.0 * s->busy_share, s->last_step, s->cached_batches, s->rows,
-                     (double)s->memory_bytes / 1e6, s->rtt_us);
+                     (double)s->memory_bytes / (1024.0 * 1024.0), s->rtt_us);
     }
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "tools/ctl.h"
 #include "tools/options.h"
 #include "tools/restore_args.h"
+#include "tools/save_text.h"
 
 #define RESTORE_MS_DEFAULT 600000u /* a restore ends when it is done, which may take minutes */
 #define TABLES_MAX         256u    /* on a command line */
@@ -38,28 +39,49 @@ static int read_tables(struct restore_args *args)
     return 0;
 }
 
+static json_t *restored_json(const struct mr_restored *r)
+{
+    return json_pack("{s:I, s:I, s:b, s:I, s:I}", "id", (json_int_t)r->id, "step", (json_int_t)r->step,
+                     "at_step", r->is_at_step, "tables", (json_int_t)r->tables, "variables",
+                     (json_int_t)r->variables);
+}
+
+static void print_restored(const struct mr_restored *r, bool is_whole)
+{
+    char step[64], what[64];
+    tool_save_step(r->step, r->is_at_step, step, sizeof step);
+    (void)snprintf(what, sizeof what, "%" PRIu32 " table%s, %" PRIu32 " variable%s", r->tables,
+                   r->tables == 1 ? "" : "s", r->variables, r->variables == 1 ? "" : "s");
+    if (!is_whole)
+        (void)printf("restored %s out of checkpoint %" PRIu64 "%s\n", what, r->id, step);
+    else
+        (void)printf("restored checkpoint %" PRIu64 "%s: %s\n", r->id, step, what);
+    if (is_whole && r->is_at_step)
+        (void)printf("training goes on with step %" PRIu64 "\n", r->step + 1);
+}
+
 static int restore(const struct tool_connection *c, const struct restore_args *args)
 {
     struct mr_client *client;
-    uint64_t restored = 0;
+    struct mr_restored restored = {.bytes = sizeof restored};
     const struct mr_options call = {.deadline_ms = c->deadline_ms ? c->deadline_ms : RESTORE_MS_DEFAULT};
     const uint32_t count = args->tables.count;
+    const struct mr_restore_options what = {.bytes = sizeof what,
+                                            .directory = args->directory,
+                                            .id = args->id,
+                                            .names = count > 0 ? args->names : NULL,
+                                            .name_count = count,
+                                            .replace = args->replace};
     int exit_code = tool_connect(command, c, &client);
     if (exit_code != 0)
         return exit_code;
-    enum mr_status status = count == 0 ? mr_restore(client, &call, args->directory, args->id, &restored)
-                                       : mr_restore_named(client, &call, args->directory, args->id,
-                                                          args->names, count, args->replace, &restored);
+    enum mr_status status = mr_checkpoint_restore(client, &call, &what, &restored);
     if (status != MR_OK)
         exit_code = tool_call_failed(command, status);
     else if (c->json)
-        exit_code = tool_print_json(
-            command, json_pack("{s:I, s:I}", "id", (json_int_t)restored, "tables", (json_int_t)count));
-    else if (count == 0)
-        (void)printf("restored checkpoint %" PRIu64 "\n", restored);
+        exit_code = tool_print_json(command, restored_json(&restored));
     else
-        (void)printf("restored %" PRIu32 " feature%s of checkpoint %" PRIu64 "\n", count,
-                     count == 1 ? "" : "s", restored);
+        print_restored(&restored, count == 0);
     mr_client_destroy(client);
     return exit_code;
 }

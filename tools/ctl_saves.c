@@ -1,4 +1,4 @@
-/* millrace ctl save, checkpoints. */
+/* millrace ctl save. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,90 +8,113 @@
 #include "tools/connection.h"
 #include "tools/ctl.h"
 #include "tools/options.h"
+#include "tools/save_text.h"
 
-#define POLL_MS 100u
+#define POLL_MS      100u
+#define CALL_MS_MIN  1000u /* a look takes this long at most where less is left */
+#define CLEAR_LINE   "\r\033[K"
+#define EXIT_GOES_ON 3 /* the deadline came first */
 
-static const char *state_name(enum mr_save_state state)
+static const char command[] = "ctl save";
+
+/* A save that is waited for, and where it stood when it was looked at last. */
+struct waiting {
+    struct mr_client *client;
+    uint64_t end_us; /* UINT64_MAX: none */
+    uint32_t incarnation;
+    struct mr_save_info save;
+    struct mr_checkpoint_info info;
+    struct mr_checkpoint_status now;
+};
+
+static uint64_t now_us(void)
 {
-    switch (state) {
-    case MR_SAVE_ENDED:
-        return "ended";
-    case MR_SAVE_WRITING:
-        return "writing";
-    case MR_SAVE_WAITS_FOR_STEP:
-        return "waits for step";
-    case MR_SAVE_QUEUED:
-        return "queued";
-    }
-    return "?";
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
-static const char *kind_name(const struct mr_save_info *s)
+static uint64_t left_ms(const struct waiting *w)
 {
-    return s->kind == MR_SAVE_FULL ? "full" : s->kind == MR_SAVE_DELTA ? "delta" : "-";
+    const uint64_t now = now_us();
+    return w->end_us == UINT64_MAX ? UINT64_MAX : now < w->end_us ? (w->end_us - now + 999) / 1000 : 0;
 }
-
-static json_t *save_json(const struct mr_save_info *s)
-{
-    return json_pack("{s:I, s:s, s:I, s:s, s:I, s:I, s:b, s:b, s:I, s:f, s:s, s:s}", "number",
-                     (json_int_t)s->number, "state", state_name(s->state), "id", (json_int_t)s->id, "kind",
-                     kind_name(s), "parent", (json_int_t)s->parent_id, "step", (json_int_t)s->step, "at_step",
-                     s->is_at_step, "automatic", s->is_automatic, "bytes", (json_int_t)s->bytes, "seconds",
-                     (double)s->duration_us / 1e6, "status", mr_status_name(s->status), "error", s->error);
-}
-
-/* ---- save ---- */
 
 static void keep(void *arg, const struct mr_save_info *save)
 {
     *(struct mr_save_info *)arg = *save;
 }
 
-static void print_progress(const struct mr_save_info *s, const struct mr_checkpoint_status *now,
-                           const struct mr_checkpoint_info *info)
+static enum mr_status look(struct waiting *w)
 {
-    if (s->state == MR_SAVE_WAITS_FOR_STEP)
-        (void)fprintf(
-            stderr, "\rstep %" PRIu64 ", cut at %" PRIu64 ": %" PRIu64 " of %" PRIu64 " trainers are there ",
-            info->step, info->waiting_step, info->trainers_held, info->trainers_awaited);
-    else
-        (void)fprintf(stderr, "\rcheckpoint %" PRIu64 ": %.1f of %.1f MB ", now->id,
-                      (double)now->bytes_done / 1e6, (double)now->bytes_total / 1e6);
-    (void)fflush(stderr);
+    const uint64_t left = left_ms(w);
+    const struct mr_options options = {.deadline_ms = left == UINT64_MAX   ? 0
+                                                      : left < CALL_MS_MIN ? CALL_MS_MIN
+                                                                           : (uint32_t)left};
+    w->info.bytes = sizeof w->info;
+    enum mr_status status = mr_checkpoint_info(w->client, &options, w->save.number, &w->info, keep, &w->save);
+    return status == MR_OK ? mr_checkpoint_status(w->client, &options, &w->now) : status;
 }
 
-static enum mr_status look(struct mr_client *client, uint64_t number, bool terminal, struct mr_save_info *s)
+static void pause_before_look(const struct waiting *w)
 {
-    struct mr_checkpoint_info info = {.bytes = sizeof info};
-    struct mr_checkpoint_status now = {0};
-    enum mr_status status = mr_checkpoint_info(client, NULL, number, &info, keep, s);
-
-    if (status == MR_OK && terminal)
-        status = mr_checkpoint_status(client, NULL, &now);
-    if (status == MR_OK && terminal)
-        print_progress(s, &now, &info);
-    return status;
+    const uint64_t left = left_ms(w), ms = left < POLL_MS ? left : POLL_MS;
+    const struct timespec pause = {.tv_nsec = (long)ms * 1000000L};
+    (void)nanosleep(&pause, NULL);
 }
 
-static int wait_saved(const char *command, struct mr_client *client, uint64_t number, struct mr_save_info *s)
+static int look_failed(const struct waiting *w, enum mr_status status)
+{
+    if (mr_client_incarnation(w->client) != w->incarnation)
+        return tool_fail(command,
+                         "the server was restarted while save %" PRIu64 " was under way; millrace ctl "
+                         "checkpoints says what it was restored from",
+                         w->save.number);
+    return tool_call_failed(command, status);
+}
+
+static int goes_on(const struct waiting *w)
+{
+    char stands[TOOL_SAVE_LINE_BYTES];
+    tool_save_stands(&w->save, &w->info, &w->now, stands);
+    (void)tool_fail(command,
+                    "the deadline has passed and save %" PRIu64
+                    " goes on: %s; millrace ctl checkpoints shows "
+                    "it, millrace ctl save --cancel %" PRIu64 " withdraws it",
+                    w->save.number, stands, w->save.number);
+    return EXIT_GOES_ON;
+}
+
+static int ended(const struct waiting *w)
+{
+    const struct mr_save_info *s = &w->save;
+    if (s->status == MR_OK)
+        return 0;
+    if (s->status == MR_CANCELLED)
+        return tool_fail(command, "save %" PRIu64 " was not made: %s", s->number, s->error);
+    if (s->id == 0)
+        return tool_fail(command, "save %" PRIu64 " failed: %s", s->number, s->error);
+    return tool_fail(command, "checkpoint %" PRIu64 " failed: %s", s->id,
+                     s->error[0] ? s->error : mr_status_text(s->status));
+}
+
+static int wait_saved(struct waiting *w)
 {
     const bool terminal = isatty(STDERR_FILENO) == 1;
-    const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
-
-    while (s->state != MR_SAVE_ENDED) {
-        (void)nanosleep(&pause, NULL);
-        enum mr_status status = look(client, number, terminal, s);
-        if (status != MR_OK)
-            return tool_call_failed(command, status);
+    char stands[TOOL_SAVE_LINE_BYTES];
+    enum mr_status status = MR_OK;
+    while (status == MR_OK && w->save.state != MR_SAVE_ENDED && left_ms(w) > 0) {
+        pause_before_look(w);
+        status = look(w);
+        tool_save_stands(&w->save, &w->info, &w->now, stands);
+        if (terminal && status == MR_OK)
+            (void)fprintf(stderr, CLEAR_LINE "save %" PRIu64 ": %s ", w->save.number, stands);
     }
     if (terminal)
         (void)fputc('\n', stderr);
-    if (s->status == MR_OK)
-        return 0;
-    if (s->id == 0)
-        return tool_fail(command, "save %" PRIu64 " failed: %s", number, s->error);
-    return tool_fail(command, "checkpoint %" PRIu64 " failed: %s", s->id,
-                     s->error[0] ? s->error : mr_status_text(s->status));
+    if (status != MR_OK || mr_client_incarnation(w->client) != w->incarnation)
+        return look_failed(w, status);
+    return w->save.state == MR_SAVE_ENDED ? ended(w) : goes_on(w);
 }
 
 static void print_save(const struct mr_save_info *s)
@@ -102,44 +125,79 @@ static void print_save(const struct mr_save_info *s)
         (void)printf("save %" PRIu64 " waits for %s\n", s->number,
                      s->state == MR_SAVE_QUEUED ? "another one" : "the end of a step");
     else if (s->state == MR_SAVE_WRITING)
-        (void)printf("checkpoint %" PRIu64 " started\n", s->id);
-    else
-        (void)printf("saved checkpoint %" PRIu64 ": %s, step %" PRIu64 ", %.1f MB in %.2f s\n", s->id,
-                     kind_name(s), s->step, (double)s->bytes / 1e6, (double)s->duration_us / 1e6);
+        (void)printf("save %" PRIu64 " writes checkpoint %" PRIu64 "\n", s->number, s->id);
+    else {
+        char step[64];
+        tool_save_step(s->step, s->is_at_step, step, sizeof step);
+        (void)printf("saved checkpoint %" PRIu64 "%s: %s, %.1f MiB in %.2f s\n", s->id, step,
+                     tool_save_kind_name(s), tool_mib(s->bytes), (double)s->duration_us / 1e6);
+    }
 }
 
-static int save(const char *command, const struct tool_connection *c, const struct mr_save_options *wish,
-                bool wait)
+static int save(const struct tool_connection *c, const struct mr_save_options *wish, bool wait)
 {
-    struct mr_client *client;
-    struct mr_save_info s = {0};
-    uint64_t number = 0;
-    int exit_code = tool_connect(command, c, &client);
-
+    const bool ends = wait && c->deadline_ms != 0;
+    struct waiting w = {.end_us = ends ? now_us() + c->deadline_ms * UINT64_C(1000) : UINT64_MAX};
+    int exit_code = tool_connect(command, c, &w.client);
     if (exit_code != 0)
         return exit_code;
-    enum mr_status status = mr_checkpoint_save(client, NULL, wish, &number);
+    w.incarnation = mr_client_incarnation(w.client);
+    enum mr_status status = mr_checkpoint_save(w.client, NULL, wish, &w.save.number);
     if (status == MR_OK)
-        status = mr_checkpoint_info(client, NULL, number, NULL, keep, &s);
+        status = look(&w);
     if (status != MR_OK)
         exit_code = tool_call_failed(command, status);
-    else if (wait)
-        exit_code = wait_saved(command, client, number, &s);
-    mr_client_destroy(client);
+    else if (wait || w.save.state == MR_SAVE_ENDED)
+        exit_code = wait_saved(&w);
+    mr_client_destroy(w.client);
+    if (exit_code != 0 && exit_code != EXIT_GOES_ON)
+        return exit_code;
+    if (c->json) {
+        int printed = tool_print_json(command, tool_save_json(&w.save));
+        return printed != 0 ? printed : exit_code;
+    }
+    if (exit_code == 0)
+        print_save(&w.save);
+    return exit_code;
+}
+
+static int cancel(const struct tool_connection *c, uint64_t number)
+{
+    struct mr_client *client;
+    int exit_code = tool_connect(command, c, &client);
     if (exit_code != 0)
         return exit_code;
-    if (c->json)
-        return tool_print_json(command, save_json(&s));
-    print_save(&s);
-    return 0;
+    enum mr_status status = mr_checkpoint_cancel(client, NULL, number);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(command, status);
+    else if (c->json)
+        exit_code = tool_print_json(
+            command, json_pack("{s:I, s:s}", "number", (json_int_t)number, "state", "cancelled"));
+    else
+        (void)printf("save %" PRIu64 " was withdrawn\n", number);
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+/* What was asked for beside --cancel. */
+static bool is_a_save(const struct mr_save_options *wish, bool wait)
+{
+    return wait || wish->directory != NULL || wish->kind != MR_SAVE_CONFIGURED || wish->step != 0 ||
+           wish->trainers != 0 || wish->queue;
+}
+
+static int refuse_usage(const char *text)
+{
+    (void)tool_fail(command, "%s", text);
+    return TOOL_EXIT_USAGE;
 }
 
 int tool_ctl_save(int argc, char **argv)
 {
-    static const char command[] = "ctl save";
     struct tool_connection c = {0};
     struct mr_save_options wish = {.bytes = sizeof wish};
     bool wait = false, full = false, delta = false;
+    uint64_t cancelled = 0;
     const struct tool_option options[] = {
         {"directory", TOOL_STRING, &wish.directory, "DIR",
          "on the server's machine; default: as configured there"},
@@ -150,13 +208,17 @@ int tool_ctl_save(int argc, char **argv)
         {"trainers", TOOL_U32, &wish.trainers, "N",
          "how many trainers a step has; default: as configured. Without --step: at the step they are at"},
         {"queue", TOOL_FLAG, &wish.queue, NULL, "wait while another save is under way; default: an error"},
-        {"wait", TOOL_FLAG, &wait, NULL, "return when it is on disk; progress on a terminal"},
+        {"wait", TOOL_FLAG, &wait, NULL,
+         "return when it is on disk; progress on a terminal. With --deadline-ms: then at the latest"},
+        {"cancel", TOOL_U64, &cancelled, "NUMBER",
+         "withdraw a save that waits or is being written; ctl checkpoints has the numbers"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct tool_usage usage = {
         .command = command,
         .synopsis = "[options]",
-        .summary = "Starts a checkpoint and prints its number. Training goes on meanwhile.",
+        .summary = "Starts a checkpoint and prints its number. Training goes on meanwhile.\n"
+                   "Ends with exit code 3 when --wait has met its deadline: the save goes on then.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };
@@ -165,95 +227,10 @@ int tool_ctl_save(int argc, char **argv)
 
     if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
         return exit_code;
-    if (full && delta) {
-        (void)tool_fail(command, "--full or --delta, not both");
-        return TOOL_EXIT_USAGE;
-    }
+    if (full && delta)
+        return refuse_usage("--full or --delta, not both");
     wish.kind = full ? MR_SAVE_FULL : delta ? MR_SAVE_DELTA : MR_SAVE_CONFIGURED;
-    return save(command, &c, &wish, wait);
-}
-
-/* ---- checkpoints ---- */
-
-struct list {
-    json_t *saves; /* NULL: text */
-    uint32_t count;
-};
-
-static void list_save(void *arg, const struct mr_save_info *s)
-{
-    struct list *list = arg;
-
-    if (list->saves != NULL) {
-        (void)json_array_append_new(list->saves, save_json(s));
-        return;
-    }
-    if (list->count++ == 0)
-        (void)printf("%-7s%-12s%-7s%-12s%-14s%-6s%12s%10s  %s\n", "save", "checkpoint", "kind", "parent",
-                     "step", "at it", "MB", "seconds", "");
-    (void)printf("%-7" PRIu64 "%-12" PRIu64 "%-7s%-12" PRIu64 "%-14" PRIu64 "%-6s%12.1f%10.2f  %s%s%s\n",
-                 s->number, s->id, kind_name(s), s->parent_id, s->step, s->is_at_step ? "yes" : "no",
-                 (double)s->bytes / 1e6, (double)s->duration_us / 1e6,
-                 s->state != MR_SAVE_ENDED ? state_name(s->state)
-                 : s->is_automatic         ? "automatic"
-                                           : "",
-                 s->error[0] ? ": " : "", s->error);
-}
-
-static json_t *info_json(const struct mr_checkpoint_info *i, json_t *saves)
-{
-    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "step", (json_int_t)i->step,
-                     "restored_id", (json_int_t)i->restored_id, "restored_step", (json_int_t)i->restored_step,
-                     "restored_at_step", i->restored_is_at_step, "last_good_id", (json_int_t)i->last_good_id,
-                     "last_good_step", (json_int_t)i->last_good_step, "queued", (json_int_t)i->saves_queued,
-                     "waiting_step", (json_int_t)i->waiting_step, "trainers_held",
-                     (json_int_t)i->trainers_held, "trainers_awaited", (json_int_t)i->trainers_awaited,
-                     "saves", saves);
-}
-
-static void print_info(const struct mr_checkpoint_info *i)
-{
-    if (i->waiting_step != 0)
-        (void)printf("a cut waits for step %" PRIu64 ": %" PRIu64 " of %" PRIu64
-                     " trainers are there, training is at step %" PRIu64 "\n",
-                     i->waiting_step, i->trainers_held, i->trainers_awaited, i->step);
-    if (i->restored_id != 0)
-        (void)printf("restored from checkpoint %" PRIu64 " of step %" PRIu64 "%s\n", i->restored_id,
-                     i->restored_step, i->restored_is_at_step ? ", cut at that step" : "");
-}
-
-int tool_ctl_checkpoints(int argc, char **argv)
-{
-    static const char command[] = "ctl checkpoints";
-    struct tool_connection c = {0};
-    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
-    const struct tool_usage usage = {
-        .command = command,
-        .synopsis = "[options]",
-        .summary = "The saves that wait, the one being written, and the last ones since the server's start; "
-                   "and what it was restored from.",
-        .options = options,
-        .option_count = sizeof options / sizeof *options,
-    };
-    struct mr_client *client;
-    struct list list = {0};
-    struct mr_checkpoint_info info = {.bytes = sizeof info};
-    int exit_code;
-
-    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
-        return exit_code;
-    if (c.json)
-        list.saves = json_array();
-    enum mr_status status = mr_checkpoint_info(client, NULL, 0, &info, list_save, &list);
-    mr_client_destroy(client);
-    if (status != MR_OK) {
-        json_decref(list.saves);
-        return tool_call_failed(command, status);
-    }
-    if (c.json)
-        return tool_print_json(command, info_json(&info, list.saves));
-    if (list.count == 0)
-        (void)printf("no saves since the server's start\n");
-    print_info(&info);
-    return 0;
+    if (cancelled != 0 && is_a_save(&wish, wait))
+        return refuse_usage("--cancel withdraws a save, and starts none: leave the other options out");
+    return cancelled != 0 ? cancel(&c, cancelled) : save(&c, &wish, wait);
 }

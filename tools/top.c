@@ -73,8 +73,13 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
         else
             (void)printf("%s\n", line);
     }
+    if (json && count > 0)
+        json_object_set_new(json_array_get(list, 0), "checkpoint", tool_checkpoint_json(&before[0], &now[0]));
     if (json)
         return tool_print_json(command, list);
+    char about[512];
+    if (count > 0 && tool_checkpoint_line(&before[0], &now[0], about, sizeof about))
+        (void)printf("%s\n", about);
     if (!terminal)
         (void)putchar('\n');
     return fflush(stdout) == 0 ? 0 : tool_fail(command, "the output could not be written");
@@ -136,7 +141,8 @@ int tool_top(int argc, char **argv)
         .command = command,
         .synopsis = "[options]",
         .summary = "What each core does: calls, keys and packets per second, busy share, rows, memory, "
-                   "cached batches.\n"
+                   "cached batches;\n"
+                   "below that the checkpoint being written, and what waits. JSON has it with core 0.\n"
                    "A terminal is refreshed; in a pipe there is one block per interval.",
         .options = options,
         .option_count = sizeof options / sizeof *options,

@@ -1,50 +1,10 @@
-/* Save, and how saves and restores are getting on. */
+/* How saves and restores are getting on. */
 #include <stdio.h>
 #include <string.h>
 #include "trainer_client/calls.h"
 
-#define DIRECTORY_BYTES_MAX 4096u
 #define STATUS_WORDS                                                                                         \
     8u /* state, id, bytes done, bytes total, duration us, last good id, last status, errno */
-
-struct id_context {
-    uint64_t *checkpoint_id;
-};
-
-static enum mr_status finish_id(struct mr_future *f, struct mr_reply **reply)
-{
-    const struct id_context *context = f->context;
-    const struct mr_tensor *id = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-
-    (void)reply;
-    if (id == NULL || id->dims[0] != 1)
-        return mrc_part_garbled(f, 0);
-    if (context->checkpoint_id != NULL)
-        *context->checkpoint_id = *(const uint64_t *)id->data;
-    return MR_OK;
-}
-
-enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
-                       uint64_t *checkpoint_id)
-{
-    const char *path = directory == NULL ? "" : directory;
-    size_t bytes = strlen(path);
-    struct mr_future *f;
-
-    if (client == NULL)
-        return mrc_bad_argument("mr_save", "client is NULL");
-    if (bytes > DIRECTORY_BYTES_MAX)
-        return mrc_error(MR_INVALID_ARGUMENT, "mr_save: directory has %zu bytes; at most %u", bytes,
-                         DIRECTORY_BYTES_MAX);
-    struct mr_tensor tensor = mr_tensor_1d(MR_U8, (uint32_t)bytes, path);
-    enum mr_status status =
-        mrc_call_core0(client, options, MR_OP_SAVE, &tensor, 1, finish_id, sizeof(struct id_context), &f);
-
-    if (status != MR_OK)
-        return status;
-    ((struct id_context *)f->context)->checkpoint_id = checkpoint_id;
-    return mrc_future_run(f, options, NULL);
-}
 
 struct status_context {
     struct mr_checkpoint_status *status;

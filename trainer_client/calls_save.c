@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "trainer_client/calls.h"
+#include "trainer_client/clock.h"
 
 #define DIRECTORY_BYTES_MAX 4096u
 #define STATUS_WORDS        8u
@@ -11,32 +12,120 @@
 /* ---- save ---- */
 
 struct save_context {
-    uint64_t *number;
+    uint64_t *checkpoint_id, *number; /* NULL: not wanted */
+    uint32_t incarnation;             /* of the server that has all pushes; 0: whichever it is */
 };
+
+static uint32_t incarnation_of(struct mr_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    uint32_t incarnation = client->node.incarnation;
+
+    pthread_mutex_unlock(&client->lock);
+    return incarnation;
+}
 
 static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
 {
     const struct save_context *context = f->context;
+    const struct mr_tensor *id = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     const struct mr_tensor *number = mrc_part_tensor(f, 0, 1, MR_U64, 1);
 
     (void)reply;
-    if (number == NULL || number->dims[0] != 1)
+    if (id == NULL || id->dims[0] != 1 ||
+        (context->number != NULL && (number == NULL || number->dims[0] != 1)))
         return mrc_part_garbled(f, 0);
+    if (context->incarnation != 0 && incarnation_of(f->client) != context->incarnation)
+        return mrc_error(
+            MR_UNKNOWN_OUTCOME,
+            "%s: save: the server was restarted at that moment, and the checkpoint may lack pushes "
+            "that are only now given to it again: save once more",
+            f->client->server);
+    if (context->checkpoint_id != NULL)
+        *context->checkpoint_id = *(const uint64_t *)id->data;
     if (context->number != NULL)
         *context->number = *(const uint64_t *)number->data;
     return MR_OK;
 }
 
-static enum mr_status check_save(const struct mr_save_options *save)
+static enum mr_status take_any(struct mr_future *f, struct mr_reply **reply)
 {
-    if (save->bytes < sizeof *save)
-        return mrc_error(MR_INVALID_ARGUMENT,
-                         "mr_checkpoint_save: save->bytes is %zu; set it to sizeof(struct mr_save_options)",
-                         save->bytes);
-    if (save->directory != NULL && strlen(save->directory) > DIRECTORY_BYTES_MAX)
-        return mrc_error(MR_INVALID_ARGUMENT, "mr_checkpoint_save: directory has %zu bytes; at most %u",
-                         strlen(save->directory), DIRECTORY_BYTES_MAX);
+    (void)f;
+    (void)reply;
     return MR_OK;
+}
+
+/* A core answers a call once it has been given again what it lacks: then all have. */
+static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_options *options)
+{
+    char why[MRC_ERROR_BYTES];
+    const struct mr_options wait = {.deadline_ms = options == NULL ? 0 : options->deadline_ms};
+    struct mr_future *f;
+    enum mr_status status =
+        mrc_future_new(client, &wait, MR_OP_HEARTBEAT, 0, mrc_cores(client, NULL), 0, 0, &f);
+
+    if (status != MR_OK)
+        return status;
+    f->finish = take_any;
+    status = mrc_future_run(f, &wait, NULL);
+    if (status == MR_OK)
+        return MR_OK;
+    (void)snprintf(why, sizeof why, "%s", mr_last_error());
+    return mrc_error(status, "the save was not sent: first every core is to have its pushes again: %s", why);
+}
+
+static enum mr_status run_save(struct mr_client *client, const struct mr_options *options,
+                               const struct mr_tensor *tensors, uint32_t tensor_count,
+                               struct save_context context)
+{
+    struct mr_options left = options == NULL ? (struct mr_options){0} : *options;
+    uint64_t deadline_us = mrc_deadline_us(client, options, mrc_now_us()), now_us;
+    struct mr_future *f;
+
+    if (client->replay) {
+        enum mr_status caught_up = wait_for_replay(client, options);
+
+        if (caught_up != MR_OK)
+            return caught_up;
+        context.incarnation = incarnation_of(client);
+        now_us = mrc_now_us();
+        left.deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
+    }
+    enum mr_status status =
+        mrc_call_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, sizeof context, &f);
+
+    if (status != MR_OK)
+        return status;
+    *(struct save_context *)f->context = context;
+    return mrc_future_run(f, &left, NULL);
+}
+
+static enum mr_status check_directory(const char *call, const char *directory)
+{
+    if (directory == NULL || strlen(directory) <= DIRECTORY_BYTES_MAX)
+        return MR_OK;
+    return mrc_error(MR_INVALID_ARGUMENT, "%s: directory has %zu bytes; at most %u", call, strlen(directory),
+                     DIRECTORY_BYTES_MAX);
+}
+
+static struct mr_tensor directory_tensor(const char *directory)
+{
+    return directory == NULL ? mr_tensor_1d(MR_U8, 0, "")
+                             : mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory);
+}
+
+enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
+                       uint64_t *checkpoint_id)
+{
+    if (client == NULL)
+        return mrc_bad_argument("mr_save", "client is NULL");
+    enum mr_status status = check_directory("mr_save", directory);
+
+    if (status != MR_OK)
+        return status;
+    const struct mr_tensor tensor = directory_tensor(directory);
+
+    return run_save(client, options, &tensor, 1, (struct save_context){.checkpoint_id = checkpoint_id});
 }
 
 enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
@@ -44,25 +133,36 @@ enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_opti
 {
     static const struct mr_save_options nothing = {.bytes = sizeof nothing};
     const struct mr_save_options *wish = save == NULL ? &nothing : save;
-    struct mr_future *f;
 
     if (client == NULL)
         return mrc_bad_argument("mr_checkpoint_save", "client is NULL");
-    enum mr_status status = check_save(wish);
+    if (wish->bytes < sizeof *wish)
+        return mrc_error(MR_INVALID_ARGUMENT,
+                         "mr_checkpoint_save: save->bytes is %zu; set it to sizeof(struct mr_save_options)",
+                         wish->bytes);
+    enum mr_status status = check_directory("mr_checkpoint_save", wish->directory);
 
     if (status != MR_OK)
         return status;
-    const char *directory = wish->directory == NULL ? "" : wish->directory;
     uint64_t words[4] = {wish->kind, wish->step, wish->trainers, wish->queue};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory),
-                                   mr_tensor_1d(MR_U64, 4, words)};
+    const struct mr_tensor tensors[2] = {directory_tensor(wish->directory), mr_tensor_1d(MR_U64, 4, words)};
 
-    status =
-        mrc_call_core0(client, options, MR_OP_SAVE, tensors, 2, finish_save, sizeof(struct save_context), &f);
-    if (status != MR_OK)
-        return status;
-    ((struct save_context *)f->context)->number = number;
-    return mrc_future_run(f, options, NULL);
+    return run_save(client, options, tensors, 2, (struct save_context){.number = number});
+}
+
+enum mr_status mr_checkpoint_cancel(struct mr_client *client, const struct mr_options *options,
+                                    uint64_t number)
+{
+    uint64_t words[5] = {0, 0, 0, 0, number};
+    const struct mr_tensor tensors[2] = {directory_tensor(NULL), mr_tensor_1d(MR_U64, 5, words)};
+    struct mr_future *f;
+
+    if (client == NULL || number == 0)
+        return mrc_bad_argument("mr_checkpoint_cancel",
+                                client == NULL ? "client is NULL" : "number is 0; saves count from 1");
+    enum mr_status status = mrc_call_core0(client, options, MR_OP_SAVE, tensors, 2, take_any, 0, &f);
+
+    return status != MR_OK ? status : mrc_future_run(f, options, NULL);
 }
 
 /* ---- the list ---- */

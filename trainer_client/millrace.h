@@ -245,7 +245,8 @@ MR_API enum mr_status mr_variable_push_gradient(struct mr_client *client, const 
 
 /* ---- the node ---- */
 
-/* Starts a checkpoint and returns its id; training goes on. directory NULL: the server's configured one. */
+/* Starts a checkpoint and returns its id; training goes on. directory NULL: the server's configured one. A client with `replay` first
+ * waits until every core has its pushes again, should the server have been restarted; also when this is asynchronous. */
 MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options *options,
                               const char *directory, uint64_t *checkpoint_id);
 /* Replaces all features and rows by those of a checkpoint (id 0 = newest that verifies). Returns when done. On failure the node
@@ -258,14 +259,31 @@ struct mr_restore_name {
     const char *name;
     const char *new_name; /* NULL: the same */
 };
-/* Takes `count` features out of a checkpoint (id 0 = newest that verifies) and puts them beside what the node holds, or with
- * `replace` in the place of those that have such names already, which is refused otherwise. All of them, or none. Other features,
- * and what the node knows of batches, clients and pushes, stay as they are, and calls for them are answered meanwhile. New features
- * get numbers of their own: mr_list() and mr_create() tell them; one that replaces has the old one's. */
-MR_API enum mr_status mr_restore_named(struct mr_client *client, const struct mr_options *options,
-                                       const char *directory, uint64_t id,
-                                       const struct mr_restore_name *names, uint32_t count, bool replace,
-                                       uint64_t *checkpoint_id);
+struct mr_restore_options {
+    size_t bytes;          /* sizeof(struct mr_restore_options) */
+    const char *directory; /* on the server's machine; NULL: the configured one */
+    uint64_t id;           /* 0: the newest that verifies */
+    /* [name_count] features to be taken out of the checkpoint and put beside what the node holds, or with `replace` in the place of
+     * those that have such names already, which is refused otherwise. All of them, or none. Other features, and what the node knows of
+     * batches, clients and pushes, stay as they are, and calls for them are answered meanwhile. New features get numbers of their own:
+     * mr_list() and mr_create() tell them; one that replaces has the old one's. NULL and 0: all of the checkpoint, in place of all
+     * that the node holds. */
+    const struct mr_restore_name *names;
+    uint32_t name_count;
+    bool replace;
+};
+/* What it came to. */
+struct mr_restored {
+    size_t bytes;    /* sizeof(struct mr_restored), set by the caller */
+    uint64_t id;     /* of the checkpoint */
+    uint64_t step;   /* that training had come to at its cut; 0: calls said none */
+    bool is_at_step; /* all pushes up to `step` are in it and none behind: trainers go on with step + 1 */
+    uint32_t tables, variables; /* taken out of it */
+};
+/* mr_restore() with a say in what. `what` NULL: all of the newest that verifies; restored: may be NULL. */
+MR_API enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_options *options,
+                                            const struct mr_restore_options *what,
+                                            struct mr_restored *restored);
 
 enum mr_checkpoint_state { MR_CHECKPOINT_IDLE = 0, MR_CHECKPOINT_SAVING = 1, MR_CHECKPOINT_LOADING = 2 };
 struct mr_checkpoint_status {
@@ -300,12 +318,18 @@ struct mr_save_options {
     bool queue; /* while another save is under way: wait for its end, in place of MR_CHECKPOINT_RUNNING */
 };
 /* Starts a save, or has it wait, and returns its number at once; training goes on. The numbers count the saves of the server since
- * its start; mr_checkpoint_info() tells what became of it. save: NULL for everything as configured. */
+ * its start; mr_checkpoint_info() tells what became of it. save: NULL for everything as configured. With `replay`: as mr_save(). */
 MR_API enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
                                          const struct mr_save_options *save, uint64_t *number);
 
+/* Withdraws the save with this number: one that waits for its step or for another, or one that is being written. On MR_OK nothing is
+ * left of it, and its status is MR_CANCELLED. MR_INVALID_ARGUMENT: it has ended already, and mr_last_error() says how;
+ * MR_CHECKPOINT_NOT_FOUND: there is none of that number among the last 32. */
+MR_API enum mr_status mr_checkpoint_cancel(struct mr_client *client, const struct mr_options *options,
+                                           uint64_t number);
+
 enum mr_save_state {
-    MR_SAVE_ENDED = 0,
+    MR_SAVE_ENDED = 0, /* well, or not: its status says which */
     MR_SAVE_WRITING = 1,
     MR_SAVE_WAITS_FOR_STEP = 3,
     MR_SAVE_QUEUED = 4, /* behind another */

@@ -38,7 +38,9 @@
  * SAVE                u8[n] directory ("" = configured), may be followed by u64[4] {kind, step, trainers, queue}
  *                                                         -> u64[1] checkpoint id, u64[1] number.   To core 0; returns when the cut is
  *                                                             started, or, with id 0, when the save waits
- * RESTORE             u8[n] directory, u64[1] id (0 = newest) -> u64[1] checkpoint id.  To core 0; returns when done
+ *                     u8[0], u64[5] {0, 0, 0, 0, number}  -> u64[1] 0, u64[1] number.   That save is withdrawn
+ * RESTORE             u8[n] directory, u64[1] id (0 = newest) -> u64[5] {checkpoint id, step, 1 if cut at it, tables, variables}.  To
+ *                                                             core 0; returns when done
  *                       further, to take some features only: u8[n, sizeof(mr_restore_pair)], u32[1] 0 or MR_RESTORE_REPLACE
  * CHECKPOINT_STATUS   - or u64[1] number of a save         -> u64[8] {state, id, bytes done, bytes total, duration us,
  *                                                             last good id, enum mr_status of the last, errno},

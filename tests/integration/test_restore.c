@@ -146,23 +146,35 @@ static void start_training(struct trainer *t, pthread_t *thread, const struct fi
         usleep(1000);
 }
 
+static enum mr_status restore_named(const struct fixture *x, uint64_t id, const struct mr_restore_name *names,
+                                    uint32_t count, bool replace, struct mr_restored *restored)
+{
+    const struct mr_restore_options what = {
+        .bytes = sizeof what, .id = id, .names = names, .name_count = count, .replace = replace};
+
+    return mr_checkpoint_restore(x->client, NULL, &what, restored);
+}
+
 /* Beside what is there, and in its place, while another table learns. */
 static void test_while_training(void **state)
 {
     struct fixture *x = *state;
     const struct mr_restore_name beside[2] = {{"rows", "rows_old"}, {"bias", "bias_old"}},
                                  in_place = {"rows", NULL};
-    uint64_t id = save_and_go_on(x), restored = 0;
+    struct mr_restored restored = {.bytes = sizeof restored};
+    uint64_t id = save_and_go_on(x);
     struct trainer trainer;
     pthread_t thread;
     float bias;
     struct mr_reply *reply;
 
     start_training(&trainer, &thread, x);
-    node_fixture_refused(mr_restore_named(x->client, NULL, NULL, 0, &in_place, 1, false, NULL),
-                         MR_INVALID_ARGUMENT, "rows is there already");
-    assert_int_equal(mr_restore_named(x->client, NULL, NULL, 0, beside, 2, false, &restored), MR_OK);
-    assert_int_equal(restored, id);
+    node_fixture_refused(restore_named(x, 0, &in_place, 1, false, NULL), MR_INVALID_ARGUMENT,
+                         "rows is there already");
+    assert_int_equal(restore_named(x, 0, beside, 2, false, &restored), MR_OK);
+    assert_int_equal(restored.id, id);
+    assert_int_equal(restored.tables, 1);
+    assert_int_equal(restored.variables, 1);
     check_rows(x, number_of(x, "rows_old"), values[0]);
     read_rows(x, x->rows, values[1]);
     assert_memory_not_equal(values[1], values[0], sizeof values[0]);
@@ -170,7 +182,7 @@ static void test_while_training(void **state)
     memcpy(&bias, mr_reply_tensor(reply, 0)->data, sizeof bias);
     mr_reply_free(reply);
     assert_true(bias == 1);
-    assert_int_equal(mr_restore_named(x->client, NULL, NULL, id, &in_place, 1, true, NULL), MR_OK);
+    assert_int_equal(restore_named(x, id, &in_place, 1, true, NULL), MR_OK);
     assert_int_equal(number_of(x, "rows"), x->rows);
     check_rows(x, x->rows, values[0]);
     atomic_store(&trainer.stop, true);
@@ -203,7 +215,7 @@ static void test_into_an_empty_node(void **state)
 
     save_and_go_on(x);
     restart_with(x, "checkpoint.restore", "none", cores + 1);
-    assert_int_equal(mr_restore_named(x->client, NULL, NULL, 0, &one, 1, false, NULL), MR_OK);
+    assert_int_equal(restore_named(x, 0, &one, 1, false, NULL), MR_OK);
     assert_int_equal(number_of(x, "rows"), 1);
     assert_int_equal(number_of(x, "other"), 0);
     check_rows(x, 1, values[0]);
@@ -236,8 +248,8 @@ static void test_damage(void **state)
     read_rows(x, x->rows, values[0]);
     node_fixture_refused(mr_restore(x->client, NULL, NULL, bad, NULL), MR_CHECKPOINT_CORRUPT,
                          "core-000.mrc: block 1");
-    node_fixture_refused(mr_restore_named(x->client, NULL, NULL, bad, &other, 1, false, NULL),
-                         MR_CHECKPOINT_CORRUPT, "core-000.mrc: block 1");
+    node_fixture_refused(restore_named(x, bad, &other, 1, false, NULL), MR_CHECKPOINT_CORRUPT,
+                         "core-000.mrc: block 1");
     assert_int_equal(number_of(x, "other_old"), 0);
     check_rows(x, x->rows, values[0]);
     assert_int_equal(mr_restore(x->client, NULL, NULL, 0, &restored), MR_OK); /* passes it over */

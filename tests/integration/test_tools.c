@@ -231,22 +231,26 @@ static void test_checkpoints(void **state)
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS);
     status = run_json(x, "ctl restore --id 1");
     assert_int_equal(number(status, "id"), 1);
+    assert_int_equal(number(status, "tables"), 1);
+    assert_int_equal(number(status, "variables"), 0);
+    assert_int_equal(number(status, "step"), 0);
     json_decref(status);
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS / 2);
     /* A restored table is what the checkpoint says, its optimizer included. */
     expect_text(x, CREATE, "user is table");
     expect_refused(x, CREATE_ADAM, 1, "user exists with another optimizer");
-    expect_text(x, "ctl restore", "restored checkpoint 2");
+    expect_text(x, "ctl restore", "restored checkpoint 2: 1 table, 0 variables");
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS);
     status = run_json(x, "ctl status");
     assert_string_equal(text(status, "state"), "idle");
     assert_int_equal(number(status, "last_good_id"), 2);
     json_decref(status);
-    expect_text(x, "ctl restore --id 1 --table user:user_old", "restored 1 feature of checkpoint 1");
+    expect_text(x, "ctl restore --id 1 --table user:user_old",
+                "restored 1 table, 0 variables out of checkpoint 1");
     expect_text(x, "ctl list", "user_old");
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS + KEYS / 2);
     expect_refused(x, "ctl restore --id 1 --table user", 1, "user is there already");
-    expect_text(x, "ctl restore --id 1 --table user --replace", "restored 1 feature of checkpoint 1");
+    expect_text(x, "ctl restore --id 1 --table user --replace", "restored 1 table, 0 variables out of");
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS / 2 + KEYS / 2);
     expect_refused(x, "ctl restore --table nothing", 1, "no table or variable named nothing");
     expect_refused(x, "ctl restore --table user:", 2, "expected NAME or NAME:NEW");
@@ -265,6 +269,31 @@ static void test_checkpoints(void **state)
     assert_int_equal(json_array_size(json_object_get(status, "saves")), 5);
     assert_string_equal(text(json_array_get(json_object_get(status, "saves"), 3), "state"), "waits for step");
     json_decref(status);
+    expect_text(x, "ctl status", "queued     1\na cut waits for step 5: 0 of 2 trainers are there");
+    expect_text(x, "top --count 1 --interval 0.05",
+                "1 save queued; a cut waits for step 5, where 0 of 2 trainers are");
+    status = run_json(x, "top --count 1 --interval 0.05");
+    assert_int_equal(number(json_object_get(json_array_get(status, 0), "checkpoint"), "queued"), 1);
+    json_decref(status);
+    expect_text(x, "ctl save --cancel 5", "save 5 was withdrawn");
+    status = run_json(x, "ctl save --cancel 4");
+    assert_int_equal(number(status, "number"), 4);
+    assert_string_equal(text(status, "state"), "cancelled");
+    json_decref(status);
+    expect_text(x, "ctl checkpoints", "cancelled: it was withdrawn");
+    expect_refused(x, "ctl save --cancel 4", 1, "save 4 has ended already, without a checkpoint");
+    expect_refused(x, "ctl save --cancel 1", 1, "save 1 has ended already: it is checkpoint 1");
+    expect_refused(x, "ctl save --cancel 9", 1, "save 9 is not known");
+    expect_refused(x, "ctl save --cancel 4 --wait", 2, "--cancel withdraws a save, and starts none");
+    /* No trainer comes, and the save goes on beyond the deadline. */
+    expect_refused(x, "ctl save --step 7 --trainers 2 --wait --deadline-ms 1500", 3,
+                   "save 6 goes on: it waits for step 7, where 0 of 2 trainers are; training is at step 0; "
+                   "millrace ctl checkpoints shows it, millrace ctl save --cancel 6 withdraws it");
+    run(x, "ctl save --step 8 --trainers 2 --queue --wait --deadline-ms 1500 --json");
+    program_expect(&x->result, 3, "save 7 goes on: it waits for another save");
+    assert_non_null(strstr(x->result.out, "\"state\": \"queued\""));
+    expect_text(x, "ctl save --cancel 6", "save 6 was withdrawn");
+    expect_text(x, "ctl save --cancel 7", "save 7 was withdrawn");
     expect_refused(x, "ctl restore --id 99", 1, "99");
     expect_refused(x, "ctl save --directory /proc/nowhere", 1, "/proc/nowhere");
     expect_refused(x, "ctl restore --id many", 2, "--id");

@@ -108,6 +108,68 @@ static void deltas_that_have_grown_end_a_chain(void **state)
     expect(n, AS_CONFIGURED, 5, DELTA, 4);
 }
 
+/* Blocks count, whether the node wrote them or was restored from them. */
+static void so_it_does_after_a_restart(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = start_with(n, 100, 150);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 2, DELTA, 1);
+    node_restart(n, n->core_count);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 3, DELTA, 2);
+    node_restart(n, n->core_count);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 4, FULL, 0);
+}
+
+static const struct node_reply *restore_table(struct node_fixture *n, uint64_t id)
+{
+    struct mr_restore_pair pair = {.name = "emb", .new_name = "emb_old"};
+    uint32_t flags = 0;
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 1, &id),
+                                   mr_tensor_2d(MR_U8, 1, sizeof(pair), &pair),
+                                   mr_tensor_1d(MR_U32, 1, &flags)};
+    return node_call(n, 0, MR_OP_RESTORE, 0, tensors, 4);
+}
+
+static void the_real_reason_is_told(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = start_with(n, 5, 1000);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 2, DELTA, 1);
+    node_check(node_restore(n, 1), MR_OK, NULL);
+    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "not the newest checkpoint");
+    expect(n, AS_CONFIGURED, 3, FULL, 0);
+    node_check(restore_table(n, 2), MR_OK, NULL);
+    node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "single tables were restored");
+    expect(n, AS_CONFIGURED, 4, FULL, 0);
+}
+
+/* What a restore came to is in its answer. */
+static void a_restore_tells_its_step_and_features(void **state)
+{
+    struct node_fixture *n = *state;
+    start_with(n, 0, 0);
+    struct mr_feature v = node_variable("bias", 3);
+    node_create(n, &v);
+    uint64_t key = 1;
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &key);
+    node_check(node_call_step(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, 1, 30, 0, &t, 1), MR_OK, NULL);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    const struct node_reply *reply = node_restore(n, 1);
+    const uint64_t whole[5] = {1, 30, 0, 1, 1}, one[5] = {1, 30, 0, 1, 0};
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[0].bytes, sizeof(whole));
+    assert_memory_equal(reply->tensors[0].data, whole, sizeof(whole));
+    reply = restore_table(n, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_memory_equal(reply->tensors[0].data, one, sizeof(one));
+}
+
 static void a_delta_may_be_asked_for(void **state)
 {
     struct node_fixture *n = *state;
@@ -204,6 +266,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(so_many_deltas_follow_a_full_one),
         TEST(deltas_that_have_grown_end_a_chain),
+        TEST(so_it_does_after_a_restart),
+        TEST_3(the_real_reason_is_told),
+        TEST_3(a_restore_tells_its_step_and_features),
         TEST(a_delta_may_be_asked_for),
         TEST_3(another_directory_gets_a_full_one),
         TEST_3(a_parent_that_is_gone_or_broken_has_no_delta),

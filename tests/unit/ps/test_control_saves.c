@@ -166,6 +166,147 @@ static void who_is_held_and_who_is_not(void **state)
     assert_int_equal(entry[STATUS], MR_CANCELLED);
 }
 
+static void start_with(struct node_fixture *n, uint64_t every_steps, uint64_t trainers)
+{
+    node_stop(n);
+    n->config.checkpoint_every_steps = every_steps;
+    n->config.checkpoint_trainers = trainers;
+    n->config.checkpoint_step_wait_ms = NEVER_MS;
+    node_start(n, n->core_count);
+}
+
+static const struct node_reply *withdraw(struct node_fixture *n, uint64_t number)
+{
+    uint64_t words[5] = {0, 0, 0, 0, number};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 5, words)};
+    return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
+}
+
+static void check_withdrawn(struct node_fixture *n, uint64_t number)
+{
+    uint64_t entry[WORDS];
+    node_check(withdraw(n, number), MR_OK, NULL);
+    look(n, number, entry);
+    assert_int_equal(entry[STATE], ENDED);
+    assert_int_equal(entry[STATUS], MR_CANCELLED);
+    node_check(withdraw(n, number), MR_INVALID_ARGUMENT, "has ended already, without a checkpoint");
+}
+
+/* Whom it held goes on, what was queued behind it takes its place. */
+static void one_that_waits_can_be_withdrawn(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call held = {0};
+    uint64_t entry[WORDS];
+    uint32_t table = make_table(n);
+    push(n, table, 1, 3);
+    uint64_t first = save(n, 3, 2, 0).number, second = save(n, 9, 2, 1).number,
+             third = save(n, 10, 2, 1).number;
+    post_push(n, &held, table, 1, 4);
+    while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
+        assert_false(held.is_answered);
+    }
+    check_withdrawn(n, third);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
+    assert_false(held.is_answered);
+    check_withdrawn(n, first);
+    node_check(node_wait(n, &held), MR_OK, NULL);
+    node_call_end(&held);
+    do {
+        look(n, second, entry);
+    } while (entry[STATE] == QUEUED);
+    assert_int_equal(entry[STATE], WAITS_FOR_STEP);
+    assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 9);
+    check_withdrawn(n, second);
+    assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 0);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_withdrawn"), 3);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_failed"), 0);
+    push(n, table, 1, 20);
+    node_check(withdraw(n, 77), MR_CHECKPOINT_NOT_FOUND, "save 77 is not known");
+}
+
+/* Whom an automatic cut holds is not let go. */
+static void an_automatic_cut_is_not_withdrawn_with_it(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call held = {0};
+    uint32_t core = node_core_of_key(n, 1, 0);
+    start_with(n, 10, 2);
+    uint32_t table = make_table(n);
+    push(n, table, 1, 3);
+    uint64_t number = save(n, 5, 2, 0).number;
+    assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 5); /* before the automatic one */
+    check_withdrawn(n, number);
+    while (node_counter(n, 0, "checkpoint.waiting_step") != 10) {
+    }
+    number = save(n, 30, 2, 0).number;
+    post_push(n, &held, table, 1, 11);
+    while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
+        assert_false(held.is_answered);
+    }
+    check_withdrawn(n, number);
+    assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 10);
+    assert_false(held.is_answered);
+    node_leave(n, core);
+    node_call_end(&held);
+    node_join(n, core);
+}
+
+/* At 1 MiB a second it takes long enough. */
+static void one_being_written_can_be_withdrawn(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t entry[WORDS];
+    node_stop(n);
+    n->config.checkpoint_rate_mib_s = 1;
+    n->config.checkpoint_deltas = 3;
+    node_start(n, n->core_count);
+    struct mr_feature f = node_variable("big", 16u << 20);
+    node_create(n, &f);
+    struct asked asked = save(n, 0, 0, 0);
+    assert_int_equal(asked.id, 1);
+    assert_true(node_counter(n, 0, "checkpoint.running_bytes_total") >= UINT64_C(64) << 20);
+    check_withdrawn(n, asked.number);
+    assert_int_equal(node_counter(n, 0, "checkpoint.running_id"), 0);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_failed"), 0);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_withdrawn"), 1);
+    node_check(node_restore(n, 0), MR_CHECKPOINT_NOT_FOUND, NULL);
+    look(n, asked.number, entry);
+    assert_int_equal(entry[ID], 1);
+    uint64_t words[4] = {2, 0, 0, 0};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words)};
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT,
+               "the last save was withdrawn");
+}
+
+static void one_that_has_ended_cannot_be_withdrawn(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t entry[WORDS], words[5] = {1, 0, 0, 0, 1};
+    make_table(n);
+    struct asked asked = save(n, 0, 0, 0);
+    wait_for_end(n, asked.number, entry);
+    node_check(withdraw(n, asked.number), MR_INVALID_ARGUMENT, "has ended already: it is checkpoint 1");
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 5, words)};
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_INVALID_ARGUMENT, "with nothing else");
+    node_check(withdraw(n, 0), MR_OK, NULL); /* no number: a save */
+}
+
+/* Who asks how the last one ended is told so. */
+static void one_that_failed_before_its_cut_is_told(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t words[4] = {0};
+    static const char nowhere[] = "/proc/nowhere";
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, sizeof(nowhere) - 1, nowhere),
+                                   mr_tensor_1d(MR_U64, 4, words)};
+    assert_int_not_equal(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2)->status, MR_OK);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_not_equal(((const uint64_t *)reply->tensors[0].data)[6], MR_OK);
+    assert_non_null(memmem(reply->tensors[1].data, reply->tensors[1].bytes, nowhere, sizeof(nowhere) - 1));
+}
+
 static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
 {
     struct node_fixture *n = *state;
@@ -239,15 +380,6 @@ static void wait_for_saves(struct node_fixture *n, uint64_t count)
 {
     while (node_counter(n, 0, "checkpoint.saves_good") < count) {
     }
-}
-
-static void start_with(struct node_fixture *n, uint64_t every_steps, uint64_t trainers)
-{
-    node_stop(n);
-    n->config.checkpoint_every_steps = every_steps;
-    n->config.checkpoint_trainers = trainers;
-    n->config.checkpoint_step_wait_ms = NEVER_MS;
-    node_start(n, n->core_count);
 }
 
 static void every_so_many_steps_by_itself(void **state)
@@ -350,6 +482,12 @@ int main(void)
         TEST(who_is_held_and_who_is_not),
         TEST_3(trainers_that_do_not_come_are_not_waited_for_long),
         TEST(what_is_asked_is_checked),
+        TEST(one_that_waits_can_be_withdrawn),
+        TEST_3(one_that_waits_can_be_withdrawn),
+        TEST(an_automatic_cut_is_not_withdrawn_with_it),
+        TEST_3(one_being_written_can_be_withdrawn),
+        TEST(one_that_has_ended_cannot_be_withdrawn),
+        TEST(one_that_failed_before_its_cut_is_told),
         TEST(a_second_save_is_refused_or_waits),
         TEST(every_so_many_steps_by_itself),
         TEST(by_itself_at_the_step_with_trainers),

@@ -284,6 +284,56 @@ static void a_delta_needs_a_cut_to_stand_on(void **state)
     assert_true(ps_save_delta_possible(f->core));
 }
 
+static void expect_no_delta(const struct ps_core *core, enum ps_no_delta why, const char *name)
+{
+    const char *table;
+    assert_int_equal(ps_save_no_delta(core, &table), why);
+    if (name == NULL) {
+        assert_null(table);
+    } else {
+        assert_string_equal(table, name);
+    }
+}
+
+static void why_there_is_none(void **state)
+{
+    struct fixture *f = *state;
+    char text[PS_CORE_TEXT_BYTES];
+    expect_no_delta(f->core, PS_NO_DELTA_UNKNOWN, NULL);
+    make_rows(f, 0, 5000);
+    begin(f, 1, 0);
+    expect_no_delta(f->core, PS_NO_DELTA_UNKNOWN, NULL);
+    finish(f);
+    expect_no_delta(f->core, PS_DELTA_POSSIBLE, NULL);
+    remove_rows(f, 0, 4000);
+    expect_no_delta(f->core, PS_NO_DELTA_ROWS_WENT, "emb");
+    /* There is no room for a bit for each piece of the largest filter; the table itself is made all the same. */
+    enum {
+        BITS_BYTES = MR_FILTER_BYTES_MAX / PS_SIGHTINGS_LINE_BYTES / PS_SIGHTINGS_PIECE_LINES / 8,
+        MOST = 256
+    };
+    void *taken[MOST];
+    uint32_t count = 0;
+    struct mr_feature large = f->features[0];
+    large.filter_bytes = MR_FILTER_BYTES_MAX;
+    memcpy(large.name, "large", sizeof("large"));
+    f->config.memory_limit_mib = 64;
+    struct ps_core *core = ps_core_create(&f->node, 0);
+    assert_non_null(core);
+    while (count < MOST && (taken[count] = ps_arena_alloc(core->arena, BITS_BYTES, 64)) != NULL) {
+        count++;
+    }
+    assert_in_range(count, 1, MOST - 1);
+    assert_int_equal(ps_core_add_feature(core, 3, &large, text), MR_OK);
+    ps_save_is_as_saved(core);
+    expect_no_delta(core, PS_NO_DELTA_NO_MEMORY, "large");
+    while (count > 0) {
+        ps_arena_free(core->arena, taken[--count], BITS_BYTES, 64);
+    }
+    expect_no_delta(core, PS_NO_DELTA_NO_MEMORY, "large"); /* it stays so */
+    ps_core_destroy(core);
+}
+
 static void without_the_setting_there_are_no_deltas(void **state)
 {
     struct fixture *f = *state;
@@ -357,7 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_CORE(a_chain_is_the_core_as_it_was),           WITH_CORE(a_delta_needs_a_cut_to_stand_on),
         WITH_CORE(without_the_setting_there_are_no_deltas), WITH_CORE(a_variable_is_as_it_was_at_the_cut),
-        WITH_CORE(a_large_variable_waits_for_the_cursor),
+        WITH_CORE(a_large_variable_waits_for_the_cursor),   WITH_CORE(why_there_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,17 +290,16 @@ static void test_loaded_rows_are_as_saved(void **state)
     struct fixture *f = *state;
     float stored[2 * DIM] = {1, 2, 3, 4, 5, 6}, out[DIM];
     uint64_t key = 9;
-    ps_table_clear(f->table);
-    assert_false(ps_table_delta_possible(f->table));
     assert_int_equal(ps_table_load(f->table, 8, (const uint8_t *)stored), MR_OK);
     assert_int_equal(ps_table_load(f->table, 8, (const uint8_t *)stored), MR_OK);
-    ps_table_is_as_saved(f->table);
     assert_true(ps_table_delta_possible(f->table));
     ps_table_lookup(f->table, &key, 1, true, out);
     model_lookup(&f->model, key, true, out);
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 1);
     assert_true(ps_table_cut_step(f->table, UINT32_MAX));
     check_image(f);
+    ps_table_clear(f->table); /* that is a change of all */
+    assert_false(ps_table_delta_possible(f->table));
 }
 
 /* More keys go than are kept: the next cut must be of every row, and keeps what goes from then on. */

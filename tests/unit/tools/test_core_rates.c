@@ -14,17 +14,15 @@ static void test_counters_are_picked_by_name(void **state)
     static const struct {
         const char *name;
         uint64_t value;
-    } counters[] = {{"wire.calls_served", 1},
-                    {"table.keys_looked_up", 10},
-                    {"table.keys_pushed", 100},
-                    {"wire.rx_packets", 1000},
-                    {"wire.rx_bytes", 2000},
-                    {"wire.tx_packets", 3000},
-                    {"wire.tx_bytes", 4000},
-                    {"port.rx_frames", 77},
-                    {"wire.calls_made", 77},
-                    {"table.keys_missing", 77},
-                    {"", 77},
+    } counters[] = {{"wire.calls_served", 1},         {"table.keys_looked_up", 10},
+                    {"table.keys_pushed", 100},       {"wire.rx_packets", 1000},
+                    {"wire.rx_bytes", 2000},          {"wire.tx_packets", 3000},
+                    {"wire.tx_bytes", 4000},          {"checkpoint.running_id", 5},
+                    {"checkpoint.running_bytes", 6},  {"checkpoint.running_bytes_total", 7},
+                    {"checkpoint.saves_queued", 8},   {"checkpoint.waiting_step", 9},
+                    {"checkpoint.trainers_held", 10}, {"checkpoint.trainers_awaited", 11},
+                    {"port.rx_frames", 77},           {"wire.calls_made", 77},
+                    {"table.keys_missing", 77},       {"", 77},
                     {"wire.rx_bytes_more", 77}};
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
         tool_core_sample_counter(&s, counters[i].name, counters[i].value);
@@ -34,6 +32,13 @@ static void test_counters_are_picked_by_name(void **state)
     assert_int_equal(s.rx_bytes, 2000);
     assert_int_equal(s.tx_packets, 3000);
     assert_int_equal(s.tx_bytes, 4000);
+    assert_int_equal(s.running_id, 5);
+    assert_int_equal(s.running_bytes, 6);
+    assert_int_equal(s.running_bytes_total, 7);
+    assert_int_equal(s.saves_queued, 8);
+    assert_int_equal(s.waiting_step, 9);
+    assert_int_equal(s.trainers_held, 10);
+    assert_int_equal(s.trainers_awaited, 11);
 }
 
 static struct tool_core_sample sample(uint64_t time_us, uint64_t n)
@@ -113,8 +118,8 @@ static void test_lines_fit_their_heading(void **state)
     assert_non_null(strstr(line, " 50%"));
     static const struct {
         const char *heading, *value;
-    } columns[] = {{"calls/s", "123k"}, {"keys/s", "247k"},  {"tx B/s", "741k"},
-                   {"rows", "1.23M"},   {"memory", "5.37G"}, {"batches", "98"}};
+    } columns[] = {{"calls/s", "123k"}, {"keys/s", "247k"}, {"tx B/s", "741k"},
+                   {"rows", "1.23M"},   {"MiB", "5120.0"},  {"batches", "98"}};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         assert_int_equal(strstr(line, columns[i].value) - line,
                          strstr(tool_core_heading, columns[i].heading) - tool_core_heading);
@@ -137,6 +142,49 @@ static void test_json_holds_the_same(void **state)
     json_decref(o);
 }
 
+static void expect_line(const struct tool_core_sample *before, const struct tool_core_sample *now,
+                        const char *expected)
+{
+    char line[512] = "";
+    assert_int_equal(tool_checkpoint_line(before, now, line, sizeof line), expected[0] != '\0');
+    assert_string_equal(line, expected);
+}
+
+static void test_what_checkpoints_are_about(void **state)
+{
+    struct tool_core_sample before = sample(0, 0), now = sample(2000000, 0);
+    (void)state;
+    expect_line(&before, &now, "");
+    now.running_id = 7;
+    now.running_bytes = UINT64_C(12) << 20;
+    now.running_bytes_total = UINT64_C(400) << 20;
+    expect_line(&before, &now, "checkpoint 7: 12.0 of 400.0 MiB, 6.0 MiB/s now");
+    before.running_id = 7;
+    before.running_bytes = UINT64_C(10) << 20;
+    expect_line(&before, &now, "checkpoint 7: 12.0 of 400.0 MiB, 1.0 MiB/s now");
+    before.running_id = 6; /* another one then: that began since */
+    now.saves_queued = 1;
+    now.waiting_step = 40;
+    now.trainers_held = 1;
+    now.trainers_awaited = 2;
+    expect_line(
+        &before, &now,
+        "checkpoint 7: 12.0 of 400.0 MiB, 6.0 MiB/s now; 1 save queued; a cut waits for step 40, where "
+        "1 of 2 trainers are");
+    json_t *o = tool_checkpoint_json(&before, &now);
+    assert_int_equal(json_integer_value(json_object_get(o, "id")), 7);
+    assert_int_equal(json_integer_value(json_object_get(o, "bytes_total")), 400 << 20);
+    assert_true(json_real_value(json_object_get(o, "bytes_per_s")) == 6 << 20);
+    assert_int_equal(json_integer_value(json_object_get(o, "trainers_awaited")), 2);
+    json_decref(o);
+    before.state.incarnation++;
+    now.running_id = 0;
+    expect_line(&before, &now, "1 save queued; a cut waits for step 40, where 1 of 2 trainers are");
+    char little[10];
+    assert_true(tool_checkpoint_line(&before, &now, little, sizeof little));
+    assert_int_equal(strlen(little), sizeof little - 1);
+}
+
 static void test_state_names(void **state)
 {
     (void)state;
@@ -149,13 +197,10 @@ static void test_state_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters_are_picked_by_name),
-        cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_no_rate_across_a_restart),
-        cmocka_unit_test(test_short_numbers),
-        cmocka_unit_test(test_lines_fit_their_heading),
-        cmocka_unit_test(test_json_holds_the_same),
-        cmocka_unit_test(test_state_names),
+        cmocka_unit_test(test_counters_are_picked_by_name), cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_no_rate_across_a_restart),    cmocka_unit_test(test_short_numbers),
+        cmocka_unit_test(test_lines_fit_their_heading),     cmocka_unit_test(test_json_holds_the_same),
+        cmocka_unit_test(test_what_checkpoints_are_about),  cmocka_unit_test(test_state_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,6 +83,7 @@ struct fake_node {
     struct fake_lane *saved_lanes; /* [FAKE_LANES_MAX], of all cores */
     uint32_t freeze;               /* as set by FREEZE */
     uint64_t checkpoint_id;
+    atomic_ullong applied_at_save; /* `applied` as of the last SAVE */
     uint32_t feature_count;
     struct fake_feature *features; /* [FAKE_FEATURES_MAX]; the number of the i-th is i + 1 */
     struct fake_core cores[FAKE_CORES_MAX];

@@ -571,9 +571,16 @@ static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const str
                        *(const uint32_t *)r->message->tensors[3].data);
         return;
     }
-    if (r->message->preamble.op == MR_OP_SAVE)
+    if (r->message->preamble.op == MR_OP_SAVE) {
         node->checkpoint_id++;
-    reply(ep, r, &id, 1);
+        atomic_store(&node->applied_at_save, atomic_load(&node->applied));
+        reply(ep, r, &id, 1);
+    } else {
+        uint64_t restored[5] = {node->checkpoint_id, 40, 1, 2, 1};
+        struct mr_tensor answer = mr_tensor_1d(MR_U64, 5, restored);
+
+        reply(ep, r, &answer, 1);
+    }
 }
 
 /* The hub's side: one batch, then the end. */

@@ -365,23 +365,51 @@ static void check_node(uint32_t core_count)
     tear_down(&x);
 }
 
+static void check_restored(struct fixture *x, const struct mr_restore_options *what)
+{
+    struct mr_restored restored = {.bytes = 0};
+
+    assert_int_equal(mr_checkpoint_restore(x->client, NULL, what, &restored), MR_INVALID_ARGUMENT);
+    restored.bytes = sizeof restored;
+    assert_int_equal(mr_checkpoint_restore(x->client, NULL, what, &restored), MR_OK);
+    assert_int_equal(restored.id, x->node->checkpoint_id);
+    assert_int_equal(restored.step, 40);
+    assert_true(restored.is_at_step);
+    assert_int_equal(restored.tables, 2);
+    assert_int_equal(restored.variables, 1);
+}
+
 static void check_restore_named(uint32_t core_count)
 {
     struct fixture x;
     char long_name[MR_NAME_BYTES + 1];
     struct mr_restore_name names[2] = {{"user", NULL}, {"item", "item_old"}};
+    struct mr_restore_options what = {.bytes = sizeof what, .directory = "/dir", .id = 7, .names = names};
 
     set_up(&x, core_count);
-    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 7, names, 2, true, NULL), MR_UNKNOWN_TABLE);
+    what.name_count = 2;
+    what.replace = true;
+    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_UNKNOWN_TABLE);
     assert_non_null(strstr(mr_last_error(), "user> item>item_old id=7 flags=1"));
-    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 0, names, 1, false, NULL), MR_UNKNOWN_TABLE);
+    what.id = 0;
+    what.name_count = 1;
+    what.replace = false;
+    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_UNKNOWN_TABLE);
     assert_non_null(strstr(mr_last_error(), "user> id=0 flags=0"));
-    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 0, names, 0, false, NULL), MR_INVALID_ARGUMENT);
-    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 0, NULL, 1, false, NULL), MR_INVALID_ARGUMENT);
+    what.name_count = 0;
+    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
+    what.names = NULL;
+    what.replace = true;
+    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "replace is for names"));
+    what.replace = false;
+    check_restored(&x, &what);
+    what.names = names;
+    what.name_count = 2;
     memset(long_name, 'x', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = '\0';
     names[1].new_name = long_name;
-    assert_int_equal(mr_restore_named(x.client, NULL, "/dir", 0, names, 2, false, NULL), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "names[1] must have names of 1 to 63 bytes"));
     tear_down(&x);
 }

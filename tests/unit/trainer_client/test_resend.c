@@ -82,6 +82,46 @@ static void test_saved_pushes_are_let_go(void **state)
     replay_stop(&x);
 }
 
+/* Nothing was said to the other cores since: they get theirs again before the save goes out. */
+static void test_a_save_comes_behind_all_of_it(void **state)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        struct replay_fixture x;
+        struct mr_save_options wish = {.bytes = sizeof wish, .directory = "/dir"};
+
+        (void)state;
+        replay_start(&x, 3, 0);
+        replay_push_steps(&x, 1, 20);
+        replay_crash(&x);
+        uint64_t applied = atomic_load(&x.node->applied);
+
+        /* The node answers as one of old, without the number of the save. */
+        if (i == 0)
+            assert_int_equal(mr_save(x.client, NULL, "/dir", NULL), MR_OK);
+        else
+            assert_int_equal(mr_checkpoint_save(x.client, NULL, &wish, NULL), MR_OK);
+        assert_int_equal(atomic_load(&x.node->applied_at_save) - applied, 3 * 20);
+        replay_stop(&x);
+    }
+}
+
+static void test_a_save_that_cannot_come_behind_it_is_not_sent(void **state)
+{
+    struct replay_fixture x;
+    struct mr_options soon = {.deadline_ms = 300};
+
+    (void)state;
+    replay_start(&x, 3, 0);
+    replay_push_steps(&x, 1, 3);
+    fake_node_kill(x.node);
+    assert_int_not_equal(mr_save(x.client, &soon, "/dir", NULL), MR_OK);
+    assert_non_null(strstr(mr_last_error(), "the save was not sent"));
+    fake_node_restart(x.node);
+    replay_check_rows(&x);
+    assert_int_equal(x.node->checkpoint_id, 0);
+    replay_stop(&x);
+}
+
 /* The server learns which pushes' lookups it has lost: of those sent again, of those under way, and of those made since. */
 static void test_lost_lookups_are_told(void **state)
 {
@@ -310,6 +350,8 @@ int main(void)
         cmocka_unit_test(test_off_by_default),
         cmocka_unit_test(test_what_was_lost_comes_back),
         cmocka_unit_test(test_saved_pushes_are_let_go),
+        cmocka_unit_test(test_a_save_comes_behind_all_of_it),
+        cmocka_unit_test(test_a_save_that_cannot_come_behind_it_is_not_sent),
         cmocka_unit_test(test_lost_lookups_are_told),
         cmocka_unit_test(test_crash_upon_crash),
         cmocka_unit_test(test_answer_lost),

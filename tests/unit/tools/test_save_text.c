@@ -1,0 +1,91 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tools/save_text.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static const struct mr_checkpoint_info waiting = {
+    .step = 38, .waiting_step = 40, .trainers_held = 1, .trainers_awaited = 2, .saves_queued = 1};
+static const struct mr_checkpoint_status saving = {.state = MR_CHECKPOINT_SAVING,
+                                                   .id = 7,
+                                                   .bytes_done = 12 * MIB,
+                                                   .bytes_total = 400 * MIB,
+                                                   .duration_us = 500000};
+
+static void stands(struct mr_save_info save, const char *expected)
+{
+    char out[TOOL_SAVE_LINE_BYTES];
+    tool_save_stands(&save, &waiting, &saving, out);
+    assert_string_equal(out, expected);
+}
+
+static void test_where_a_save_stands(void **state)
+{
+    (void)state;
+    stands((struct mr_save_info){.state = MR_SAVE_WRITING, .id = 7},
+           "it writes checkpoint 7: 12.0 of 400.0 MiB, 24.0 MiB/s");
+    /* What is known of its progress is of another moment. */
+    stands((struct mr_save_info){.state = MR_SAVE_WRITING, .id = 6}, "it writes checkpoint 6: almost there");
+    stands((struct mr_save_info){.state = MR_SAVE_QUEUED},
+           "it waits for checkpoint 7: 12.0 of 400.0 MiB, 24.0 MiB/s");
+    stands((struct mr_save_info){.state = MR_SAVE_WAITS_FOR_STEP, .step = 40},
+           "it waits for step 40, where 1 of 2 trainers are; training is at step 38");
+    stands((struct mr_save_info){.state = MR_SAVE_WAITS_FOR_STEP},
+           "it waits for step 40, where 1 of 2 trainers are; training is at step 38");
+    /* An automatic cut comes before. */
+    stands((struct mr_save_info){.state = MR_SAVE_WAITS_FOR_STEP, .step = 50},
+           "it waits for step 50; training is at step 38");
+    stands((struct mr_save_info){.state = MR_SAVE_ENDED}, "it has ended");
+}
+
+static void test_queued_behind_one_that_waits(void **state)
+{
+    char out[TOOL_SAVE_LINE_BYTES];
+    struct mr_checkpoint_status idle = {.state = MR_CHECKPOINT_IDLE, .id = 7};
+    struct mr_save_info save = {.state = MR_SAVE_QUEUED};
+    (void)state;
+    tool_save_stands(&save, &waiting, &idle, out);
+    assert_string_equal(out, "it waits for another save");
+}
+
+static void test_names(void **state)
+{
+    struct mr_save_info save = {.state = MR_SAVE_ENDED, .kind = MR_SAVE_DELTA};
+    (void)state;
+    assert_string_equal(tool_save_state_name(&save), "ended");
+    assert_string_equal(tool_save_kind_name(&save), "delta");
+    save.status = MR_CANCELLED;
+    assert_string_equal(tool_save_state_name(&save), "cancelled");
+    save.state = MR_SAVE_QUEUED;
+    save.kind = MR_SAVE_CONFIGURED;
+    assert_string_equal(tool_save_state_name(&save), "queued");
+    assert_string_equal(tool_save_kind_name(&save), "-");
+}
+
+static void test_progress_and_step(void **state)
+{
+    char out[64];
+    (void)state;
+    tool_save_progress(0, 3 * MIB, 0, out, sizeof out);
+    assert_string_equal(out, "0.0 of 3.0 MiB");
+    tool_save_step(0, false, out, sizeof out);
+    assert_string_equal(out, "");
+    tool_save_step(40, false, out, sizeof out);
+    assert_string_equal(out, " of step 40");
+    tool_save_step(40, true, out, sizeof out);
+    assert_string_equal(out, " of step 40, cut at that step");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_where_a_save_stands),
+        cmocka_unit_test(test_queued_behind_one_that_waits),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_progress_and_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

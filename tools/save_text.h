@@ -1,0 +1,32 @@
+/* What the tools say of saves, and of how one is getting on: texts of numbers, pure. Sizes are in MiB throughout. */
+#ifndef TOOL_SAVE_TEXT_H
+#define TOOL_SAVE_TEXT_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "millrace.h"
+
+#define TOOL_SAVE_LINE_BYTES 512u
+
+static inline double tool_mib(uint64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+/* "ended", "cancelled", "waits for step", ... */
+const char *tool_save_state_name(const struct mr_save_info *save);
+/* "full", "delta", or "-" as long as it is not known. */
+const char *tool_save_kind_name(const struct mr_save_info *save);
+json_t *tool_save_json(const struct mr_save_info *save);
+/* Where a save stands, without its end: "it waits for step 5000, where 1 of 2 trainers are". `info` and `now` are of about the same
+ * moment. */
+void tool_save_stands(const struct mr_save_info *save, const struct mr_checkpoint_info *info,
+                      const struct mr_checkpoint_status *now, char out[TOOL_SAVE_LINE_BYTES]);
+/* "12.0 of 400.0 MiB, 250.0 MiB/s"; without a rate when no time has passed. */
+void tool_save_progress(uint64_t bytes_done, uint64_t bytes_total, uint64_t duration_us, char *out,
+                        size_t out_bytes);
+/* " of step 40, cut at that step", " of step 40", or "" of step 0. */
+void tool_save_step(uint64_t step, bool is_at_step, char *out, size_t out_bytes);
+
+#endif
