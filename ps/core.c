@@ -333,7 +333,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
     }
     more |= ps_long_calls_step(core, now_us);
     if (core->save.writer != NULL) {
-        more |= ps_save_step(core, now_us);
+        more |= ps_save_turn(core, now_us);
     }
     if (!more || ++core->upkeep_turns >= PS_UPKEEP_TURNS_BETWEEN) {
         core->upkeep_turns = 0;

@@ -157,6 +157,16 @@ struct ps_bucket *ps_index_bucket(const struct ps_index *ix, uint32_t partition,
                               : &ix->partitions[partition].buckets[number - old_count];
 }
 
+struct ps_bucket_run ps_index_run(const struct ps_index *ix, uint32_t partition, uint32_t number)
+{
+    const struct ps_partition *p = &ix->partitions[partition];
+    uint32_t old_count = old_bucket_count(ix, partition);
+    if (number < old_count)
+        return (struct ps_bucket_run){&ix->move.buckets[number], old_count - number, number, old_count};
+    number -= old_count;
+    return (struct ps_bucket_run){&p->buckets[number], p->bucket_count - number, number, p->bucket_count};
+}
+
 struct ps_place ps_index_place_at(const struct ps_index *ix, uint32_t partition, struct ps_bucket *b,
                                   uint32_t slot)
 {

@@ -126,6 +126,8 @@ void ps_index_remove(struct ps_index *ix, struct ps_place place);
 bool ps_index_set_row(struct ps_index *ix, struct ps_place place, uint32_t row);
 /* The hash of the key at `place`. */
 uint64_t ps_index_hash_at(const struct ps_index *ix, struct ps_place place);
+/* The hash of a taken entry in bucket `number` of an array of so many, of this partition. */
+uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_count, uint64_t entry);
 /* Makes partitions smaller that removals have left too large, a piece at a time, until the memory so touched uses up the budget; takes it
  * off. True when there is more to do. row_ends[g]: all rows of group g have lower numbers. Buckets move; a running cut goes
  * on. A partition that cannot be made smaller now, for want of memory or for its row numbers, is looked at again after the next removal
@@ -138,6 +140,14 @@ void ps_index_tidy_group(struct ps_index *ix, uint32_t group);
  * a cursor but when entries give way to a new key. A partition whose version has changed has other buckets: from the start again. */
 uint32_t ps_index_bucket_count(const struct ps_index *ix, uint32_t partition);
 struct ps_bucket *ps_index_bucket(const struct ps_index *ix, uint32_t partition, uint32_t number);
+/* From this bucket on, as far as they lie one behind the other: first[i] is bucket first_number + i of an array of bucket_count. Valid
+ * like places are. */
+struct ps_bucket_run {
+    struct ps_bucket *first;
+    uint32_t count; /* at least 1 */
+    uint32_t first_number, bucket_count;
+};
+struct ps_bucket_run ps_index_run(const struct ps_index *ix, uint32_t partition, uint32_t number);
 /* Of a slot that is taken, in a bucket of this partition. */
 struct ps_place ps_index_place_at(const struct ps_index *ix, uint32_t partition, struct ps_bucket *b,
                                   uint32_t slot);
@@ -296,13 +306,31 @@ static inline bool ps_entry_is_pending(const struct ps_index *ix, uint64_t entry
     return (ix->pending_codes >> ps_entry_state(entry) & 1) != 0;
 }
 
-/* Bits of the entries of `b` that it has still to have. */
+/* Bits of the entries of `b` that it has still to have, all of them taken. */
 static inline uint32_t ps_bucket_pending(const struct ps_index *ix, const struct ps_bucket *b)
 {
+    if (ix->pending_codes == 0)
+        return 0;
+#ifdef __SSE2__
+    /* One code or two. */
+    __m128i first = _mm_set1_epi32(__builtin_ctz(ix->pending_codes));
+    __m128i last = _mm_set1_epi32(31 - __builtin_clz(ix->pending_codes));
+    __m128i states = _mm_set1_epi32(PS_ENTRY_STATES - 1), found[2];
+    const __m128 *in = (const __m128 *)(const void *)b->entries;
+    for (uint32_t i = 0; i < 2; i++) {
+        __m128i low = _mm_castps_si128(_mm_shuffle_ps(in[2 * i], in[2 * i + 1], 0x88));
+        __m128i state = _mm_and_si128(low, states);
+        __m128i is_pending = _mm_or_si128(_mm_cmpeq_epi32(state, first), _mm_cmpeq_epi32(state, last));
+        found[i] = _mm_andnot_si128(_mm_cmpeq_epi32(low, _mm_setzero_si128()), is_pending);
+    }
+    __m128i all = _mm_packs_epi16(_mm_packs_epi32(found[0], found[1]), _mm_setzero_si128());
+    return (uint32_t)_mm_movemask_epi8(all);
+#else
     uint32_t pending = 0;
-    for (uint32_t i = 0; ix->pending_codes != 0 && i < PS_BUCKET_KEYS; i++)
+    for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)
         pending |= (uint32_t)(b->entries[i] != 0 && ps_entry_is_pending(ix, b->entries[i])) << i;
     return pending;
+#endif
 }
 
 /* The cut was given the key. */

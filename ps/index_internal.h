@@ -17,8 +17,6 @@ static inline uint32_t ps_row_max(uint32_t bucket_count)
     return ps_entry_limit(bucket_count) / PS_ENTRY_STATES - 2;
 }
 
-/* The hash of an entry in bucket `number` of so many, of this partition. */
-uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_count, uint64_t entry);
 /* Puts a key in, making others give way. row <= ps_row_max(). False when no place is found: nothing is changed. */
 bool ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t hash, uint32_t row,
                     uint32_t state);

@@ -3,10 +3,10 @@
 
 #define NODES_MAX 256u /* buckets looked at for a free place, about */
 
-/* What it holds of the hash. */
-static uint64_t low_hash(uint64_t entry, uint32_t limit)
+/* What it holds of the hash. `limit` is a power of two, which the compiler does not know. */
+static inline uint64_t low_hash(uint64_t entry, uint32_t limit)
 {
-    return entry / limit / 2;
+    return entry >> 1 >> __builtin_ctz(limit);
 }
 
 static bool is_in_other(uint64_t entry, uint32_t limit)
@@ -28,7 +28,7 @@ uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_coun
                         : number;
     /* The home's hashes begin here, and are no more than the entry's bits tell apart: the lowest 32 - q of below_partition. */
     uint64_t first = (((uint64_t)home << 32) + bucket_count - 1) / bucket_count;
-    uint64_t mask = (UINT64_C(1) << 43) / limit - 1;
+    uint64_t mask = (UINT64_C(1) << 43 >> __builtin_ctz(limit)) - 1;
     uint64_t below_partition = first + (((low >> 20) - first) & mask);
     return (uint64_t)partition << 52 | below_partition << 20 | (low & 0xfffff);
 }

@@ -106,7 +106,10 @@ enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enu
     assert(save->writer == NULL && core->long_calls.running == NULL);
     assert(kind == PS_SAVE_FULL || ps_save_delta_possible(core));
     struct ps_save begun = {
-        .writer = writer, .next_feature = 1, .capacity_bytes = ps_writer_free_bytes(writer, core->index)};
+        .writer = writer,
+        .next_feature = 1,
+        .capacity_bytes = ps_writer_free_bytes(writer, core->index),
+        .pace = ps_save_pace_start((uint32_t)core->node->config->checkpoint_busy_share_percent, 0, 0)};
     if (!ps_save_copy_begin(core, &begun) || !filters_begin(core, kind)) {
         free(begun.copy);
         return MR_OUT_OF_MEMORY;
@@ -217,11 +220,15 @@ bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us
 
 /* ---- the cursor ---- */
 
+/* What it leaves is room for pushes that come next, and for one that waits for more than that. */
 static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uint64_t now_us)
 {
     const struct ps_save *save = &core->save;
-    uint64_t wanted = now_us < save->wanted_until_us ? save->wanted_bytes : 0;
-    return ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + wanted + need_bytes;
+    uint64_t left = save->capacity_bytes / PS_SAVE_ROOM_SHARE;
+    if (now_us < save->wanted_until_us && save->wanted_bytes > left) {
+        left = save->wanted_bytes;
+    }
+    return ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + left + need_bytes;
 }
 
 uint8_t *ps_save_append(struct ps_core *core, const struct ps_record *record, uint64_t now_us)
@@ -333,10 +340,10 @@ static enum ps_save_went cursor_step(struct ps_core *core, uint64_t now_us)
     return went;
 }
 
-bool ps_save_step(struct ps_core *core, uint64_t now_us)
+bool ps_save_step(struct ps_core *core, uint64_t now_us, uint64_t step_us)
 {
     struct ps_writer *writer = core->save.writer;
-    uint64_t end_us = dp_now_us() + PS_SAVE_STEP_US;
+    uint64_t end_us = dp_now_us() + step_us;
     do {
         enum ps_save_went went = ps_writer_failed(writer) ? PS_SAVE_THROUGH : cursor_step(core, now_us);
         if (went == PS_SAVE_THROUGH) {
@@ -349,4 +356,29 @@ bool ps_save_step(struct ps_core *core, uint64_t now_us)
         }
     } while (dp_now_us() < end_us);
     return true;
+}
+
+/* What the core has done for others. */
+static uint64_t other_work(const struct ps_core *core)
+{
+    const struct mr_wire_counters *wire = mr_endpoint_counters(core->ep);
+    return wire->rx_packets + wire->tx_packets + core->counters.slices;
+}
+
+bool ps_save_turn(struct ps_core *core, uint64_t now_us)
+{
+    struct ps_save *save = &core->save;
+    ps_save_pace_look(&save->pace, other_work(core), now_us);
+    if (!ps_save_pace_may_step(&save->pace, now_us)) {
+        return false;
+    }
+    bool is_busy = ps_save_pace_is_busy(&save->pace, now_us);
+    uint64_t start_us = dp_now_us();
+    bool more = ps_save_step(core, now_us, is_busy ? PS_SAVE_STEP_BUSY_US : PS_SAVE_STEP_US);
+    if (save->writer == NULL) {
+        return false;
+    }
+    ps_save_pace_stepped(&save->pace, dp_now_us() - start_us, now_us);
+    save->yielded = more && (is_busy || !save->yielded);
+    return more && !save->yielded;
 }

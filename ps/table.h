@@ -180,8 +180,7 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
 /* ---- checkpoints: a cut while pushes go on ----
  * Between cut_begin and the last cut_step each row that existed at cut_begin (and has changed since the cut before, in a cut of
  * changes) is given to `emit` exactly once, as it was at cut_begin, but for when and how often it was used, which lookups go on
- * counting: by the cursor, or, together with some
- * others of its index bucket, just before its first change. Rows made meanwhile are not part of the cut, and making them
+ * counting: by the cursor, or just before its first change. Rows made meanwhile are not part of the cut, and making them
  * emits nothing. Neither the table nor its arena may be touched from inside `emit`. */
 #define PS_CUT_EMIT_ROWS_MAX                                                                                 \
     60u /* rows in one call of emit; a record of them fits PS_BLOCK_BYTES at any dim */
@@ -239,7 +238,6 @@ bool ps_table_cut_running(const struct ps_table *t);
  * cut is running. Lookups, and pushes that make rows, emit no more than that: nothing, but for evictions by lookups that have
  * asked for room. */
 uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count);
-#define PS_CUT_CHANGE_ROWS_MAX 5u /* for each key */
 /* Most rows that a step of so many buckets emits. */
 uint64_t ps_table_cut_step_rows_max(const struct ps_table *t, uint32_t bucket_count);
 

@@ -4,6 +4,8 @@
 static_assert(PS_CUT_BUCKET_ROWS_MAX == PS_BUCKET_KEYS, "a bucket's rows");
 
 #define CLEAN_SHARE 16u /* buckets with nothing to emit that count as one with */
+#define BUCKETS_AHEAD                                                                                        \
+    32u /* asked for before they are looked at: at a glance each, memory would be waited for */
 
 /* Rows on their way to `emit`. */
 struct cut_batch {
@@ -12,41 +14,51 @@ struct cut_batch {
     const uint8_t *rows[PS_CUT_EMIT_ROWS_MAX];
 };
 
-static void batch_add(struct ps_table *t, struct ps_place place, struct cut_batch *batch)
+/* Pending entries of bucket `number` of the run. */
+static inline void batch_add(struct ps_table *t, uint32_t partition, const struct ps_bucket_run *run,
+                             uint32_t number, uint32_t pending, struct cut_batch *batch)
 {
-    batch->keys[batch->count] = ps_key_of_hash(ps_index_hash_at(&t->index, place), t->index.seed);
-    batch->rows[batch->count] = ps_table_row(t, place);
-    ps_row_prefetch(t, batch->rows[batch->count], t->layout.bytes);
-    batch->count++;
-    ps_index_emitted(&t->index, place.bucket, place.slot);
-}
-
-/* Up to `rows_max` of the pending ones of the bucket. */
-static void batch_add_bucket(struct ps_table *t, uint32_t partition, struct ps_bucket *b, uint32_t pending,
-                             uint32_t rows_max, struct cut_batch *batch)
-{
-    for (; pending != 0 && rows_max > 0; pending &= pending - 1, rows_max--)
-        batch_add(t, ps_index_place_at(&t->index, partition, b, (uint32_t)__builtin_ctz(pending)), batch);
+    struct ps_bucket *b = &run->first[number];
+    uint32_t limit = ps_entry_limit(run->bucket_count);
+    t->cut_rows_left -= (uint32_t)__builtin_popcount(pending);
+    for (; pending != 0; pending &= pending - 1) {
+        uint32_t slot = (uint32_t)__builtin_ctz(pending);
+        uint64_t entry = b->entries[slot];
+        const uint8_t *row =
+            ps_slabs_row(&t->slabs, partition / PS_GROUP_PARTITIONS, ps_entry_row(entry, limit));
+        ps_row_prefetch(t, row, t->layout.bytes);
+        ps_index_emitted(&t->index, b, slot);
+        batch->keys[batch->count] = ps_key_of_hash(
+            ps_entry_hash(partition, run->first_number + number, run->bucket_count, entry), t->index.seed);
+        batch->rows[batch->count++] = row;
+    }
 }
 
 static void batch_emit(struct ps_table *t, struct cut_batch *batch)
 {
-    if (batch->count == 0)
-        return;
-    assert(batch->count <= t->cut_rows_left);
-    t->cut_rows_left -= batch->count;
-    t->cut.emit(t->cut.self, t, batch->keys, batch->rows, batch->count);
+    if (batch->count > 0)
+        t->cut.emit(t->cut.self, t, batch->keys, batch->rows, batch->count);
     batch->count = 0;
 }
 
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place)
 {
-    if (!t->cut_running || !ps_entry_is_pending(&t->index, *ps_place_entry(place)))
-        return;
-    struct cut_batch batch = {.count = 0};
-    batch_add(t, place, &batch);
-    batch_add_bucket(t, place.partition, place.bucket, ps_bucket_pending(&t->index, place.bucket),
-                     PS_CUT_CHANGE_ROWS_MAX - 1, &batch);
+    if (t->cut_running && ps_table_cut_take(t, place)) {
+        uint64_t key = ps_key_of_hash(ps_index_hash_at(&t->index, place), t->index.seed);
+        const uint8_t *row = ps_table_row(t, place);
+        t->cut.emit(t->cut.self, t, &key, &row, 1);
+    }
+}
+
+void ps_table_cut_group_before_change(struct ps_table *t, const struct ps_row_group *g)
+{
+    struct cut_batch batch; /* not all of it set to zero */
+    batch.count = 0;
+    for (uint32_t taken = g->taken_by_cut; taken != 0; taken &= taken - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(taken);
+        batch.keys[batch.count] = ps_key_of_hash(g->hashes[i], t->index.seed);
+        batch.rows[batch.count++] = (const uint8_t *)g->values[i];
+    }
     batch_emit(t, &batch);
 }
 
@@ -128,41 +140,60 @@ uint64_t ps_table_cut_begin(struct ps_table *t, const struct ps_cut *cut, enum p
     return t->cut_rows_left;
 }
 
-/* The cursor's next bucket; NULL behind the last. Emitted keys are marked so: what is gone through again costs little. */
-static struct ps_bucket *cursor_next(struct ps_table *t)
+/* Brings the cursor to a bucket. Emitted keys are marked so: what is gone through again costs little. */
+static void cursor_seek(struct ps_table *t)
 {
     for (;;) {
         uint32_t partition = t->cut_partition;
         if (t->cut_version != t->index.versions[partition])
             cursor_enter(t, partition); /* it has other buckets now */
         if (t->cut_bucket < ps_index_bucket_count(&t->index, partition))
-            return ps_index_bucket(&t->index, partition, t->cut_bucket++);
-        if (t->index.watched_moves > 0)
+            return;
+        if (t->index.watched_moves > 0) {
             cursor_enter(t, partition); /* a key may have gone past the cursor */
-        else if (partition == MR_PARTITION_COUNT - 1)
-            return NULL;
-        else
-            cursor_enter(t, partition + 1);
+            continue;
+        }
+        assert(partition + 1 <
+               MR_PARTITION_COUNT); /* as long as rows are left, the cursor has not passed them all */
+        cursor_enter(t, partition + 1);
     }
+}
+
+/* What a step has left. */
+struct cut_budget {
+    uint32_t buckets, clean_buckets; /* with something to emit, and without */
+};
+
+/* Goes on in the cursor's partition. */
+static void run_step(struct ps_table *t, struct cut_budget *left, struct cut_batch *batch)
+{
+    const struct ps_bucket_run run = ps_index_run(&t->index, t->cut_partition, t->cut_bucket);
+    uint32_t i = 0;
+    for (; i < run.count && left->buckets > 0 && left->clean_buckets > 0; i++) {
+        __builtin_prefetch(&run.first[i + BUCKETS_AHEAD], 1, 3);
+        uint32_t pending = ps_bucket_pending(&t->index, &run.first[i]);
+        if (pending == 0) {
+            left->clean_buckets--;
+            continue;
+        }
+        left->buckets--;
+        batch_add(t, t->cut_partition, &run, i, pending, batch);
+        if (batch->count > PS_CUT_EMIT_ROWS_MAX - PS_BUCKET_KEYS)
+            batch_emit(t, batch);
+    }
+    t->cut_bucket += i;
 }
 
 bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget)
 {
     assert(t->cut_running);
-    struct cut_batch batch = {.count = 0};
-    uint32_t clean_left = bucket_budget < UINT32_MAX / CLEAN_SHARE ? bucket_budget * CLEAN_SHARE : UINT32_MAX;
-    while (bucket_budget > 0 && clean_left > 0 && t->cut_rows_left > batch.count) {
-        struct ps_bucket *b = cursor_next(t);
-        assert(b != NULL); /* as long as rows are left, the cursor has not passed them all */
-        uint32_t pending = ps_bucket_pending(&t->index, b);
-        if (pending == 0) {
-            clean_left--;
-            continue;
-        }
-        bucket_budget--;
-        batch_add_bucket(t, t->cut_partition, b, pending, PS_BUCKET_KEYS, &batch);
-        if (batch.count > PS_CUT_EMIT_ROWS_MAX - PS_BUCKET_KEYS)
-            batch_emit(t, &batch);
+    struct cut_batch batch; /* not all of it set to zero */
+    batch.count = 0;
+    struct cut_budget left = {
+        bucket_budget, bucket_budget < UINT32_MAX / CLEAN_SHARE ? bucket_budget * CLEAN_SHARE : UINT32_MAX};
+    while (left.buckets > 0 && left.clean_buckets > 0 && t->cut_rows_left > 0) {
+        cursor_seek(t);
+        run_step(t, &left, &batch);
     }
     batch_emit(t, &batch);
     if (t->cut_rows_left == 0) {
@@ -195,8 +226,7 @@ uint64_t ps_table_cut_rows_max(const struct ps_table *t, uint32_t key_count)
 {
     if (!t->cut_running)
         return 0;
-    uint64_t rows = (uint64_t)key_count * PS_CUT_CHANGE_ROWS_MAX;
-    return rows < t->cut_rows_left ? rows : t->cut_rows_left;
+    return key_count < t->cut_rows_left ? key_count : t->cut_rows_left;
 }
 
 uint64_t ps_table_cut_step_rows_max(const struct ps_table *t, uint32_t bucket_count)

@@ -87,8 +87,14 @@ bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit);
 /* Takes a row out, having given it to a running cut that has still to have it. `hash` is the key's. Other rows and places stay
  * as they are. */
 void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
-/* Before a row is changed while a cut runs: emit its bucket unless that has been done. */
+/* Before a row is changed while a cut runs: emit it unless that has been done. */
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
+/* The same in two parts, for a group of rows that are looked for first and changed together later: true when the running cut has still to
+ * have the row, which counts as emitted from now on ... */
+static inline bool ps_table_cut_take(struct ps_table *t, struct ps_place place);
+/* ... and must be emitted before it changes. */
+struct ps_row_group;
+void ps_table_cut_group_before_change(struct ps_table *t, const struct ps_row_group *g);
 /* A key's row goes, or is made. */
 void ps_table_note_gone(struct ps_table *t, uint64_t key, uint64_t hash);
 static inline void ps_table_note_made(struct ps_table *t, uint64_t key, uint64_t hash)
@@ -111,6 +117,7 @@ const float *ps_table_row_values(struct ps_table *t, const void *row);
 /* Rows of a group, and their gradients, on the way. Keys without a row are left out. */
 struct ps_row_group {
     uint32_t count;
+    uint32_t taken_by_cut;        /* a bit per row: to be emitted before it changes */
     float *values[PS_GROUP_KEYS]; /* rows of 16 bits: where the row begins, not to be read as it stands */
     float *states[PS_GROUP_KEYS];
     const float *gradients[PS_GROUP_KEYS];
@@ -122,6 +129,15 @@ uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const stru
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
 {
     return ps_slabs_row(&t->slabs, place.partition / PS_GROUP_PARTITIONS, place.row);
+}
+
+static inline bool ps_table_cut_take(struct ps_table *t, struct ps_place place)
+{
+    if (!ps_entry_is_pending(&t->index, *ps_place_entry(place)))
+        return false;
+    ps_index_emitted(&t->index, place.bucket, place.slot);
+    t->cut_rows_left--;
+    return true;
 }
 
 /* Lookups that may insert, and pushes, count as uses. */

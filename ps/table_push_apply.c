@@ -32,7 +32,7 @@ static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct
                             const struct ps_distinct *d, bool is_new)
 {
     if (__builtin_expect(t->cut_running, 0))
-        ps_table_cut_before_change(t, place);
+        out->taken_by_cut |= (uint32_t)ps_table_cut_take(t, place) << out->count;
     ps_table_mark(t, place);
     float *row = ps_table_row(t, place);
     ps_row_prefetch(t, row, t->layout.bytes);
@@ -58,7 +58,7 @@ static inline void group_find(const struct ps_table_push *p, struct ps_table *t,
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first);
     struct ps_group *g = &a->groups[group % PS_GROUPS];
     struct ps_row_group *out = &a->rows[group % PS_GROUPS];
-    out->count = 0;
+    out->count = out->taken_by_cut = 0;
     g->late_count = 0;
     if (ps_table_stamps(t))
         ps_row_use_advance(&t->use, count);
@@ -99,6 +99,8 @@ void ps_table_push_apply(struct ps_table_push *p, struct ps_table *t, uint32_t f
             group_find_late(p, t, &a, step - 2);
         if (step >= 3) {
             const struct ps_row_group *g = &a.rows[(step - 3) % PS_GROUPS];
+            if (__builtin_expect(g->taken_by_cut != 0, 0))
+                ps_table_cut_group_before_change(t, g);
             found += g->count;
             changed += t->half == NULL ? ps_optimizer_apply(&t->optimizer, p->learning_rate, g->values,
                                                             g->states, g->gradients, g->count, t->dim)

@@ -83,7 +83,7 @@ static struct ps_writer_status finish(struct fixture *f)
 {
     struct ps_writer_status status;
     while (f->core->save.writer != NULL) {
-        ps_save_step(f->core, dp_now_us());
+        ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     }
     do {
         ps_writer_status(f->writer, &status);
@@ -201,7 +201,7 @@ static void pushes_find_the_room_they_were_promised(void **state)
             ps_table_push(f->core->features[1]->table, keys, count, gradients);
             pushes++;
         }
-        ps_save_step(f->core, dp_now_us());
+        ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     }
     assert_true(pushes > 0);
     assert_int_equal(finish(f).status, MR_OK);
@@ -217,9 +217,9 @@ static void the_cursor_leaves_room_for_a_push_that_waits(void **state)
     save->wanted_bytes = save->capacity_bytes - 100;
     save->wanted_until_us = 1000;
     uint32_t next_free = ps_writer_free_bytes(f->writer, 0);
-    assert_false(ps_save_step(f->core, 999));
+    assert_false(ps_save_step(f->core, 999, PS_SAVE_STEP_US));
     assert_int_equal(ps_writer_free_bytes(f->writer, 0), next_free);
-    ps_save_step(f->core, 1000);
+    ps_save_step(f->core, 1000, PS_SAVE_STEP_US);
     assert_true(ps_writer_free_bytes(f->writer, 0) < next_free);
     assert_int_equal(finish(f).status, MR_OK);
 }
@@ -233,7 +233,7 @@ static void room_kept_for_a_push_in_slices_is_nobody_elses(void **state)
     save->reserved_bytes = free_bytes - 100;
     assert_true(ps_save_has_room(f->core, 100, 0));
     assert_false(ps_save_has_room(f->core, 101, 0));
-    assert_false(ps_save_step(f->core, dp_now_us()));
+    assert_false(ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US));
     assert_int_equal(ps_writer_free_bytes(f->writer, 0), free_bytes);
     save->reserved_bytes = 0;
     assert_true(ps_save_has_room(f->core, 101, 0));
@@ -260,7 +260,7 @@ static void ends_half_way_when_told_so(void **state)
 {
     struct fixture *f = *state;
     begin(f, 2);
-    ps_save_step(f->core, dp_now_us());
+    ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     ps_save_end(f->core);
     assert_null(f->core->save.writer);
     assert_int_equal(ps_save_need_bytes(f->core, f->core->features[1], ROWS), 0);

@@ -149,7 +149,7 @@ static void finish(struct fixture *f)
 {
     struct ps_writer_status status;
     while (f->core->save.writer != NULL) {
-        ps_save_step(f->core, dp_now_us());
+        ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     }
     do {
         ps_writer_status(f->writer, &status);
@@ -361,7 +361,7 @@ static void a_variable_is_as_it_was_at_the_cut(void **state)
         for (uint32_t i = 1; i < id; i++) {
             while (v->in_cut && v->cut_bytes < i * ELEMENTS) {
                 /* a step of no time: one record */
-                ps_save_step(f->core, dp_now_us());
+                ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
             }
         }
         assert_true(ps_save_variable_ready(f->core, v));
@@ -395,7 +395,7 @@ static void a_large_variable_waits_for_the_cursor(void **state)
     assert_false(ps_save_variable_ready(f->core, v));
     while (ps_variable_stored_bytes(v->variable) - v->cut_bytes > PS_SAVE_VARIABLES_BYTES) {
         assert_false(ps_save_variable_ready(f->core, v));
-        ps_save_step(f->core, dp_now_us());
+        ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     }
     assert_true(ps_save_variable_ready(f->core, v));
     finish(f);

@@ -1,0 +1,44 @@
+/* How much of a core's time writing out a checkpoint takes. A core without other work gives all of its time; a busy one gives a share of it,
+ * so that calls go on at nearly their speed while the checkpoint takes longer. Pure: time and work are the caller's to tell, the
+ * first monotonic; one thread.
+ *
+ * Work is a count of what the core has done for others (packets, slices of long calls). A core is busy for PS_SAVE_PACE_BUSY_US after it
+ * has changed. Then steps are taken only when those so far have been worth their time: a step of t us is worth t * 100 / share. A
+ * turn that comes late finds what it is late by made up for, PS_SAVE_PACE_LATE_US_MAX of it at most. A step counts as
+ * PS_SAVE_PACE_STEP_US_MAX at most, for the scheduler may have taken the processor meanwhile: so whatever happens, a core that goes on
+ * turning takes steps at a rate that has a lower bound.
+ */
+#ifndef PS_SAVE_PACE_H
+#define PS_SAVE_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PS_SAVE_PACE_BUSY_US     200u
+#define PS_SAVE_PACE_LATE_US_MAX 1000u
+#define PS_SAVE_PACE_STEP_US_MAX 50u
+
+struct ps_save_pace {
+    uint32_t busy_share_percent; /* 1..100; 100: all the time, busy or not */
+    uint64_t work;               /* as last told */
+    uint64_t busy_until_us;
+    uint64_t next_us; /* no step before, while busy */
+};
+
+/* Not busy until work is seen to change. */
+struct ps_save_pace ps_save_pace_start(uint32_t busy_share_percent, uint64_t work, uint64_t now_us);
+/* Once a turn, whether or not a step follows. */
+void ps_save_pace_look(struct ps_save_pace *p, uint64_t work, uint64_t now_us);
+static inline bool ps_save_pace_is_busy(const struct ps_save_pace *p, uint64_t now_us)
+{
+    return p->busy_share_percent < 100 && now_us < p->busy_until_us;
+}
+/* It is time for a step. */
+static inline bool ps_save_pace_may_step(const struct ps_save_pace *p, uint64_t now_us)
+{
+    return !ps_save_pace_is_busy(p, now_us) || now_us >= p->next_us;
+}
+/* One was taken, and took so long. now_us: its turn's, as for the others. */
+void ps_save_pace_stepped(struct ps_save_pace *p, uint64_t took_us, uint64_t now_us);
+
+#endif
