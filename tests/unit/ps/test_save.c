@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include "ps/core.h"
 
-#define ROWS 20000u
+#define ROWS 40000u
 #define DIM  16u
 
 struct fixture {
@@ -61,7 +61,7 @@ static int destroy(void **state)
 }
 
 /* The cut, with that many buffers. */
-static void begin(struct fixture *f, uint32_t buffers)
+static void begin_at_rate(struct fixture *f, uint32_t buffers, uint64_t bytes_per_s_max)
 {
     char text[256];
     uint64_t bytes;
@@ -73,10 +73,16 @@ static void begin(struct fixture *f, uint32_t buffers)
                                               .feature_count = 1,
                                               .core_count = 1,
                                               .incarnation = 1,
+                                              .bytes_per_s_max = bytes_per_s_max,
                                               .buffers_per_core = buffers};
     assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
     assert_int_equal(ps_save_begin(f->core, f->writer, PS_SAVE_FULL, &bytes), MR_OK);
     assert_in_range(bytes, ROWS * DIM * sizeof(float), 2 * ROWS * DIM * sizeof(float));
+}
+
+static void begin(struct fixture *f, uint32_t buffers)
+{
+    begin_at_rate(f, buffers, 0);
 }
 
 static struct ps_writer_status finish(struct fixture *f)
@@ -224,6 +230,28 @@ static void the_cursor_leaves_room_for_a_push_that_waits(void **state)
     assert_int_equal(finish(f).status, MR_OK);
 }
 
+/* A disk that has all but stopped: the cursor does, too, before pushes have to. */
+static void the_cursor_leaves_room_for_pushes_to_come(void **state)
+{
+    struct fixture *f = *state;
+    begin_at_rate(f, 2, 1);
+    const uint64_t capacity_bytes = f->core->save.capacity_bytes;
+    uint64_t out_bytes = 0, free_bytes = capacity_bytes;
+    while (ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US) || out_bytes < PS_BLOCK_BYTES / 2) {
+        assert_non_null(f->core->save.writer);
+        free_bytes = ps_writer_free_bytes(f->writer, 0);
+        out_bytes = capacity_bytes - free_bytes;
+    }
+    free_bytes = ps_writer_free_bytes(f->writer, 0);
+    assert_in_range(free_bytes, capacity_bytes / PS_SAVE_ROOM_SHARE, capacity_bytes);
+    const uint32_t some = 1000;
+    const uint64_t need = ps_save_need_bytes(f->core, f->core->features[1], some);
+    assert_in_range(need, some * DIM * sizeof(float), capacity_bytes / PS_SAVE_ROOM_SHARE);
+    assert_true(ps_save_has_room(f->core, need, dp_now_us()));
+    ps_writer_abort(f->writer);
+    assert_int_not_equal(finish(f).status, MR_OK);
+}
+
 static void room_kept_for_a_push_in_slices_is_nobody_elses(void **state)
 {
     struct fixture *f = *state;
@@ -272,13 +300,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
     const struct CMUnitTest tests[] = {
-        TEST(a_push_behind_the_cut_is_not_in_it),
-        TEST(a_push_larger_than_all_buffers_waits),
-        TEST(pushes_find_the_room_they_were_promised),
-        TEST(the_cursor_leaves_room_for_a_push_that_waits),
-        TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
-        TEST(an_abandoned_save_frees_the_core),
-        TEST(ends_half_way_when_told_so),
+        TEST(a_push_behind_the_cut_is_not_in_it),        TEST(a_push_larger_than_all_buffers_waits),
+        TEST(pushes_find_the_room_they_were_promised),   TEST(the_cursor_leaves_room_for_a_push_that_waits),
+        TEST(the_cursor_leaves_room_for_pushes_to_come), TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
+        TEST(an_abandoned_save_frees_the_core),          TEST(ends_half_way_when_told_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
