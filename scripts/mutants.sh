@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Shows that the simulator, the tables' property test and the power failures of checkpoints find bugs: breaks the code on purpose, one
-# patch of tests/sim/mutants/ (the transport), tests/property/mutants/ (tables) or tests/unit/ps/mutants/ (saves) at a time, and runs seeds
-# until one fails. First the code as it is must pass them all. Prints a table; exit status 1 when a mutant survives, or a patch no
-# longer applies or builds.
-# usage: scripts/mutants.sh [--seeds N] [--operations N] [--jobs N] [sim | property | power | PATCH...]
-#   defaults: 4000 seeds of the simulator, 1000000 operations on tables, all processors, all patches
+# Shows that the simulators, the tables' property test and the power failures of checkpoints find bugs: breaks the code on purpose, one
+# patch of tests/sim/mutants/ (the transport), tests/sim/cuts/mutants/ (cuts), tests/property/mutants/ (tables) or
+# tests/unit/ps/mutants/ (saves) at a time, and runs seeds until one fails. First the code as it is must pass them all. Prints a table;
+# exit status 1 when a mutant survives, or a patch no longer applies or builds.
+# usage: scripts/mutants.sh [--seeds N] [--operations N] [--jobs N] [sim | cuts | property | power | PATCH...]
+#   defaults: 4000 seeds of the simulator (of cuts a tenth), 1000000 operations on tables, all processors, all patches
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,29 +16,30 @@ while [ $# -gt 0 ]; do
         case $1 in --seeds) seeds=$2 ;; --operations) operations=$2 ;; *) jobs=$2 ;; esac
         shift 2
         ;;
-    -h | --help) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
     -*) echo "mutants: unknown option '$1'; see --help" >&2; exit 2 ;;
     sim | property) patches+=(tests/"$1"/mutants/*.patch); shift ;;
+    cuts) patches+=(tests/sim/cuts/mutants/*.patch); shift ;;
     power) patches+=(tests/unit/ps/mutants/*.patch); shift ;;
     *) [ -f "$1" ] || { echo "mutants: no file '$1'" >&2; exit 2; }; patches+=("$1"); shift ;;
     esac
 done
-[ ${#patches[@]} -gt 0 ] || patches=(tests/{sim,property,unit/ps}/mutants/*.patch)
+[ ${#patches[@]} -gt 0 ] || patches=(tests/{sim,sim/cuts,property,unit/ps}/mutants/*.patch)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE $(pkg-config --cflags libsodium libxxhash jemalloc liburing jansson)"
-read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc liburing jansson) -lcmocka -lm -pthread"
+read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc liburing jansson) -linih -lcmocka -lm -pthread"
 
 # compile SOURCE...: object files next to them, in parallel.
 # shellcheck disable=SC2016 # the inner shell expands it
 compile() {
     (cd "$work" && printf '%s\n' "$@" |
-        xargs -P "$jobs" -I{} sh -c '"$@" -c "$0" -o "${0%.c}.o"' {} "${CC:-cc}" "${flags[@]}" -I.)
+        xargs -P "$jobs" -I{} sh -c '"$@" -c "$0" -o "${0%.c}.o"' {} "${CC:-cc}" "${flags[@]}" -I. -iquote dataplane/wire)
 }
 
 directory_of() {
-    case $1 in power) echo tests/unit/ps ;; *) echo "tests/$1" ;; esac
+    case $1 in power) echo tests/unit/ps ;; cuts) echo tests/sim/cuts ;; *) echo "tests/$1" ;; esac
 }
 
 # The sources that meson.build lists under a name.
@@ -54,10 +55,11 @@ objects_of() {
         listed row_lib
         ;;
     power) listed checkpoint_sources ;;
+    cuts) (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c | grep -v 'ps/main\.c\|socket_server\.c') ;;
     esac | sed 's/\.c$/.o/'
     case $1 in
     power) printf 'tests/unit/ps/%s.o\n' chain_fixture checkpoint_fixture fault_store power_disk power_store test_checkpoint_power ;;
-    *) (cd "$work" && for source in tests/"$1"/*.c; do echo "${source%.c}.o"; done) ;;
+    *) (cd "$work" && for source in "$(directory_of "$1")"/*.c; do echo "${source%.c}.o"; done) ;;
     esac
     (cd "$work" && for source in dataplane/wire/*.c; do echo "${source%.c}.o"; done)
 }
@@ -66,7 +68,11 @@ objects_of() {
 link() {
     local objects wraps=()
     mapfile -t objects < <(objects_of "$1")
-    [ "$1" != property ] || wraps=('-Wl,--wrap=ps_table_row_remove')
+    case $1 in
+    property) wraps=('-Wl,--wrap=ps_table_row_remove') ;;
+    cuts) mapfile -t wraps < <(sed -n "/^foreach name/,/\]/p" tests/sim/cuts/meson.build | grep -o "'[a-z0-9_]*'" |
+        sed "s/'//g; s/^/-Wl,--wrap=/") ;;
+    esac
     (cd "$work" && "${CC:-cc}" -o "$1" "${objects[@]}" "${libs[@]}" "${wraps[@]}")
 }
 
@@ -74,6 +80,7 @@ link() {
 run() {
     case $1 in
     sim) "$work/sim" --seeds "$seeds" --jobs "$jobs" --seconds 10 --stop ;;
+    cuts) "$work/cuts" --seeds $(((seeds + 9) / 10)) --jobs "$jobs" --stop ;;
     property) timeout 300 "$work/property" --first 1 --operations "$operations" --jobs "$jobs" ;;
     power) timeout 300 "$work/power" ;;
     esac >"$work/out" 2>&1
@@ -85,6 +92,10 @@ outcome() {
     sim)
         first=$(sed -n 's/.*the first is \([0-9]*\)$/\1/p' "$work/out")
         why=$(sed -n "s/^sim: seed $first failed: \(.*\) (sim --first.*/\1/p" "$work/out" | head -1)
+        ;;
+    cuts)
+        first=$(sed -n 's/^cuts: seed \([0-9]*\) failed.*/\1/p' "$work/out" | sort -n | head -1)
+        why=$(sed -n "s/^cuts: seed $first failed[^:]*: \(.*\) (cuts --first.*/\1/p" "$work/out" | head -1)
         ;;
     property)
         first=$(sed -n 's/^table_property: seed \([0-9]*\) .*/\1/p' "$work/out" | sort -n | head -1)
@@ -105,9 +116,12 @@ suite_of() {
 }
 
 suites=$(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -ru)
-mkdir -p "$work/dataplane/wire" "$work/ps" "$work/tests/sim" "$work/tests/property" "$work/tests/unit/ps"
+mkdir -p "$work"/{dataplane/wire,ps,trainer_client,tests/sim/cuts,tests/property,tests/unit/ps}
+cp dataplane/*.h "$work/dataplane/"
 cp dataplane/wire/*.[ch] "$work/dataplane/wire/"
-cp ps/*.[ch] "$work/ps/"
+cp ps/*.{c,h,def} "$work/ps/"
+cp trainer_client/*.[ch] "$work/trainer_client/"
+cp tests/property/*.h "$work/tests/property/"
 for suite in $suites; do
     cp "$(directory_of "$suite")"/*.[ch] "$work/$(directory_of "$suite")/"
     mapfile -t sources < <(objects_of "$suite" | sed 's/\.o$/.c/')

@@ -4,7 +4,9 @@
  * the model is, bit for bit, that of a run that nobody disturbed. (The demo's would not be: the hub feeds its batches ahead, and their rows
  * are as of then.)
  *
- * MILLRACE_KILLS: how many for each test (5 unless set); the data is learnt anew until there were that many. */
+ * The last argument is checkpoint.deltas: with 0 every checkpoint is full, else most of those restored are chains.
+ *
+ * MILLRACE_KILLS: how many for each test (3 unless set); the data is learnt anew until there were that many. */
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
@@ -20,23 +22,25 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ps/checkpoint.h"
 #include "tests/integration/checkpoint_content.h"
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
 
-#define KILLS_DEFAULT    5u
+#define KILLS_DEFAULT    3u
 #define TRAINERS_MAX     2
 #define SERVED_MS_MAX    1000u  /* between a restart and the next kill */
 #define STARTED_MS_MAX   600u   /* the same, for a kill that does not wait until it serves */
 #define CALL_DEADLINE_MS 600000 /* over many kills, should each come before a call gets through */
 #define COMMAND_BYTES    1024
+#define SETTING_BYTES    32
 #define OUTPUT_BYTES     4096
 #define PLAN             "--format flights --epochs 2 --batch 512"
 
 enum { DIM = 8, BATCHES = 1500, BATCH_KEYS = 400, SAVE_EVERY = 20 };
 
 static const char *fm, *data;
-static uint32_t cores;
+static uint32_t cores, deltas; /* deltas: after each full checkpoint */
 
 struct fixture {
     struct node_fixture node;
@@ -49,6 +53,7 @@ struct fixture {
     atomic_bool is_learnt;
     atomic_uint batches;
     uint64_t random;
+    uint32_t restored, chains; /* checkpoints restored, and how many of them were deltas */
 };
 
 static uint32_t kill_count(void)
@@ -71,9 +76,11 @@ static void wait_ms(uint32_t ms)
 
 static void start(struct fixture *x, uint64_t seed)
 {
+    static char of_deltas[SETTING_BYTES];
     static const char *const settings[] = {"memory.limit_mib=512", "batches.count_max=64",
-                                           "checkpoint.deltas=4", NULL};
+                                           "checkpoint.delta_share_percent=1000", of_deltas, NULL};
 
+    snprintf(of_deltas, sizeof of_deltas, "checkpoint.deltas=%u", (unsigned)deltas);
     memset(x, 0, sizeof *x);
     x->random = seed;
     node_fixture_start(&x->node, cores, settings);
@@ -94,7 +101,7 @@ static void start_trainers(struct fixture *x, uint32_t count, const char *option
     for (uint32_t i = 0; i < count; i++) {
         snprintf(command, sizeof command,
                  "exec %s train --hub " HUB_ADDRESS " --server %s --data %s " PLAN
-                 " --ledger --replay on --quiet %s >%.40s/trainer%u.json",
+                 " --ledger --replay on --give-up 600 --quiet %s >%.40s/trainer%u.json",
                  fm, x->node.address, x->samples, options, x->node.directory, (unsigned)i);
         netns_spawn(&x->node.net, NETNS_CLIENT, (char *[]){"/bin/sh", "-c", command, NULL}, &x->trainers[i]);
     }
@@ -138,6 +145,20 @@ static uint64_t newest_checkpoint(const struct fixture *x)
     return newest;
 }
 
+/* While no server runs, which might remove it. */
+static bool is_delta(const struct fixture *x, uint64_t id)
+{
+    struct ps_reader *reader;
+    char text[256];
+
+    if (ps_reader_open_unread(x->node.checkpoints, id, &reader, text) != MR_OK)
+        fail_msg("%s", text);
+    bool delta = ps_reader_link_count(reader) > 1;
+
+    ps_reader_close(reader);
+    return delta;
+}
+
 /* Now and then the trainer gets on: on a machine with too much to do it might not between any two kills. */
 static void let_learn(struct fixture *x)
 {
@@ -164,6 +185,8 @@ static uint32_t crash(struct fixture *x, uint32_t kills_left)
     }
     const uint64_t newest = newest_checkpoint(x);
 
+    x->restored++;
+    x->chains += is_delta(x, newest);
     node_fixture_restart(&x->node);
     struct mr_client *client = node_fixture_connect(&x->node);
 
@@ -184,7 +207,21 @@ static uint32_t train_and_kill(struct fixture *x, uint32_t kills_max)
     while (kills < kills_max && is_training(x))
         kills += crash(x, kills_max - kills);
     await_trainers(x);
+    print_message("%u kills: %u restores, %u of deltas\n", (unsigned)kills, (unsigned)x->restored,
+                  (unsigned)x->chains);
     return kills;
+}
+
+/* That this test is about what it should be about. Nobody saves meanwhile. */
+static void check_kinds(const struct fixture *x)
+{
+    uint64_t ids[64];
+    uint32_t count = ps_checkpoint_list(x->node.checkpoints, ids, 64), found = 0;
+
+    assert_true(count > 0 && count <= 64);
+    for (uint32_t i = 0; i < count; i++)
+        found += is_delta(x, ids[i]);
+    assert_int_equal(found > 0, deltas > 0);
 }
 
 /* What fm says of the server's record; the ledger in it counts each batch. */
@@ -358,6 +395,7 @@ static uint32_t learn_alone(uint64_t seed, uint32_t kills_max, struct content *c
     uint32_t kills = train_and_kill(&x, kills_max);
 
     save(&x);
+    check_kinds(&x);
     content_read(x.node.checkpoints, 0, content);
     node_fixture_stop(&x.node);
     return kills;
@@ -399,6 +437,8 @@ static void test_two_trainers_lose_and_double_nothing(void **state)
         start_trainers(&x, 1, "");
         await_trainers(&x);
         check_record(&x);
+        save(&x);
+        check_kinds(&x);
         hub_fixture_stop(&x.hub);
         node_fixture_stop(&x.node);
         print_message("%u kills, no push lost or made twice\n", (unsigned)kills);
@@ -412,8 +452,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_trainers_lose_and_double_nothing),
     };
 
-    if (argc != 6 || (cores = (uint32_t)strtoul(argv[5], NULL, 10)) == 0) {
-        (void)fputs("usage: test_kills MILLRACED MILLRACE-HUB FM FLIGHTS.CSV.XZ CORES\n", stderr);
+    if (argc != 7 || (cores = (uint32_t)strtoul(argv[5], NULL, 10)) == 0) {
+        (void)fputs("usage: test_kills MILLRACED MILLRACE-HUB FM FLIGHTS.CSV.XZ CORES DELTAS\n", stderr);
         return 2;
     }
     netns_require_root();
@@ -421,5 +461,6 @@ int main(int argc, char **argv)
     hub_fixture_program = argv[2];
     fm = argv[3];
     data = argv[4];
+    deltas = (uint32_t)strtoul(argv[6], NULL, 10);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

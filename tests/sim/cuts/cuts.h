@@ -1,0 +1,78 @@
+/* Checkpoints in the simulator: a whole node (cores, control thread, writer, restore) and trainers, all the real code, as fibers under
+ * a virtual clock (fiber.h), over a simulated network (cuts_net.h). Trainers push to rows on different cores without a pause while
+ * checkpoints are cut and the node is killed and comes back, with another number of cores.
+ *
+ *   cuts.c         command line; a process for each seed
+ *   cuts_world.c   what kind of world a seed is; the node's life, saves and kills
+ *   cuts_pusher.c  what trainers do, and what must be true of their rows
+ *   cuts_net.c     the network, and the library's sockets
+ *   cuts_dp.c      the data plane
+ *   fiber.c        threads that take turns; fiber_wraps.c: behind the calls of the C library
+ *
+ * A trainer adds the same to all rows of one of its groups per push, and waits for the answer. So a row tells how many pushes it
+ * has, by a plain model of one row (cuts_row_value).
+ */
+#ifndef SIM_CUTS_H
+#define SIM_CUTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+#include "tests/sim/cuts/fiber.h"
+#include "trainer_client/millrace.h"
+
+enum {
+    CUTS_PUSHERS_MAX = 4,
+    CUTS_GROUPS_MAX = 16,
+    CUTS_GROUP_KEYS_MAX = 6,
+    CUTS_KEYS_MAX = CUTS_GROUPS_MAX * CUTS_GROUP_KEYS_MAX,
+    CUTS_PUSHES_MAX = 400,
+    CUTS_DIM_MAX = 512,
+    CUTS_COUNT_MAX = CUTS_PUSHES_MAX / 4 + 2, /* pushes to one group at most: there are 4 groups at least */
+};
+
+/* What trainers do; drawn, and then only read. */
+struct cuts_work {
+    struct mr_feature feature;
+    uint32_t pushers, pushes, groups, group_keys; /* pushes: of each */
+    uint32_t pause_ns;                            /* between two pushes at most */
+};
+
+struct cuts_pusher {
+    const struct cuts_work *work;
+    struct mr_client *client;
+    struct fiber *fiber;
+    uint32_t index, table;
+    uint64_t keys[CUTS_KEYS_MAX];           /* group after group */
+    uint64_t begun_ns[CUTS_PUSHES_MAX + 2]; /* by push, from 1; 0: not yet */
+    uint64_t ended_ns[CUTS_PUSHES_MAX + 2]; /* answered by all cores */
+    uint64_t step;                          /* the push it is at */
+    bool has_ended;
+};
+
+/* Ends the process: this seed has failed. */
+__attribute__((noreturn, format(printf, 1, 2))) void cuts_fail(const char *format, ...);
+void cuts_expect_ok(enum mr_status status, const char *what);
+
+/* ---- cuts_pusher.c ---- */
+
+/* The row after so many pushes: any float of it. */
+float cuts_row_value(uint32_t count);
+void cuts_rows_begin(const struct mr_feature *feature);
+struct mr_client *cuts_connect(bool replay);
+/* A client that has made its rows; and then pushes. */
+void cuts_pusher_create(struct cuts_pusher *p, const struct cuts_work *work, uint32_t index, uint32_t table);
+void cuts_pusher_start(struct cuts_pusher *p);
+/* What one trainer has in a checkpoint: pushes 1..whole, and of the next one a share of its rows. */
+struct cuts_instant {
+    uint64_t whole;
+    uint32_t share;
+};
+/* Its rows by `client` (its own, or any other). Each is what the model says; all together they are an instant of this trainer. */
+struct cuts_instant cuts_read(const struct cuts_pusher *p, struct mr_client *client);
+/* As many pushes as some row of it has, of which `whole` cannot be told: rows are what the model says, and no push is there twice. */
+void cuts_read_loosely(const struct cuts_pusher *p, struct mr_client *client);
+/* All trainers' together are one instant: what had been answered before anything in it was begun is in it. */
+void cuts_check_instant(const struct cuts_pusher *pushers, const struct cuts_instant *instants);
+
+#endif

@@ -1,0 +1,486 @@
+#include "cuts_world.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cuts.h"
+#include "cuts_net.h"
+#include "ps/checkpoint.h"
+#include "ps/checkpoint_manifest.h"
+#include "ps/checkpoint_store.h"
+#include "ps/log.h"
+#include "ps/server.h"
+#include "tests/property/random.h"
+
+#define CORES_MAX 4u
+#define SAVES_MAX 64u
+#define US        UINT64_C(1000)
+#define MS        UINT64_C(1000000)
+#define NEVER     UINT64_MAX
+
+/* A save that was published: when its cut was, at the earliest and at the latest. */
+struct save {
+    uint64_t id, from_ns, to_ns;
+};
+
+static struct {
+    uint64_t seed;
+    bool verbose;
+    char directory[64];
+    /* drawn */
+    struct cuts_work work;
+    struct ps_config config;
+    uint32_t crashes_left;
+    uint32_t write_ns; /* that a write of the disk takes at most */
+    /* the run */
+    struct ps_server *server;
+    struct mr_client *client;
+    struct cuts_pusher pushers[CUTS_PUSHERS_MAX];
+    struct save saves[SAVES_MAX];
+    uint32_t save_count, crashes;
+    uint64_t undisturbed_id; /* the newest checkpoint before the first kill */
+    struct cuts_stats *stats;
+} world;
+
+void cuts_fail(const char *format, ...)
+{
+    va_list arguments;
+
+    printf("cuts: seed %llu failed at %llu us: ", (unsigned long long)world.seed,
+           (unsigned long long)(fiber_now_ns() / US));
+    va_start(arguments, format);
+    (void)vprintf(format, arguments);
+    va_end(arguments);
+    printf(" (cuts --first %llu --seeds 1 --verbose)\n", (unsigned long long)world.seed);
+    (void)fflush(stdout);
+    _exit(1); /* from the middle of everything; the parent removes the directory */
+}
+
+void cuts_expect_ok(enum mr_status status, const char *what)
+{
+    if (status != MR_OK)
+        cuts_fail("%s: %s: %s", what, mr_status_name(status), mr_last_error());
+}
+
+static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void tell(const char *format, ...)
+{
+    va_list arguments;
+
+    if (!world.verbose)
+        return;
+    printf("%12llu us ", (unsigned long long)(fiber_now_ns() / US));
+    va_start(arguments, format);
+    (void)vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+}
+
+/* What the node logs, and its disk. */
+void __wrap_ps_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int __real_ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
+                              size_t bytes, uint64_t offset);
+int __wrap_ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
+                              size_t bytes, uint64_t offset);
+
+void __wrap_ps_log(const char *format, ...)
+{
+    va_list arguments;
+    char line[512];
+
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    tell("node: %s", line);
+}
+
+int __wrap_ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
+                              size_t bytes, uint64_t offset)
+{
+    fiber_sleep_ns(random_below(fiber_random(), world.write_ns));
+    return __real_ps_store_write_all(store, file, data, bytes, offset);
+}
+
+/* ---- what kind of world ---- */
+
+static uint32_t below(uint32_t n)
+{
+    return random_below(fiber_random(), n);
+}
+
+static uint32_t one_of(const uint32_t *choices, uint32_t count)
+{
+    return choices[below(count)];
+}
+#define ONE_OF(...)                                                                                          \
+    one_of((const uint32_t[]){__VA_ARGS__}, sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
+
+static void draw_feature(struct mr_feature *f)
+{
+    *f = mr_feature_table("groups", ONE_OF(4, 4, 16, 128, CUTS_DIM_MAX));
+    f->learning_rate = 1;
+    if (below(2) == 0) {
+        f->optimizer = MR_OPT_ADAGRAD;
+        f->learning_rate = 0.5f;
+        f->optimizer_args[0] = 0.1f;
+        f->optimizer_args[1] = 1e-8f;
+    }
+}
+
+static void draw_work(struct cuts_work *w)
+{
+    draw_feature(&w->feature);
+    w->pushers = 1 + below(CUTS_PUSHERS_MAX);
+    w->pushes = ONE_OF(60, 150, CUTS_PUSHES_MAX);
+    w->groups = 4 + below(CUTS_GROUPS_MAX - 3);
+    w->group_keys = 2 + below(CUTS_GROUP_KEYS_MAX - 1);
+    w->pause_ns = ONE_OF(1000, 100000, 2000000);
+}
+
+static void draw_config(struct ps_config *c)
+{
+    ps_config_default(c);
+    (void)snprintf(c->checkpoint_directory, sizeof c->checkpoint_directory, "%s/ckpt", world.directory);
+    c->cores_count = 1 + below(CORES_MAX);
+    c->memory_messages_mib = 16;
+    c->memory_limit_mib = 512;
+    c->batches_memory_mib = 64;
+    c->batches_count_max = 8;
+    c->transport_message_mib_max = 4;
+    c->transport_sessions_max = 16;
+    c->checkpoint_keep = 1000;
+    c->checkpoint_deltas = ONE_OF(0, 1, 3, 8);
+    c->checkpoint_delta_share_percent = 1000;
+    c->checkpoint_buffers_per_core = 2 + below(3);
+    if (below(2) == 0)
+        c->checkpoint_every_steps = 10 + below(40);
+    if (below(2) == 0)
+        c->checkpoint_trainers = world.work.pushers;
+}
+
+static struct net_faults draw_faults(void)
+{
+    return (struct net_faults){.lose_ppm = ONE_OF(0, 2000, 20000),
+                               .repeat_ppm = ONE_OF(0, 0, 20000),
+                               .late_ppm = ONE_OF(0, 10000, 200000),
+                               .delay_ns = ONE_OF(5000, 50000, 500000),
+                               .late_ns = ONE_OF(100000, 5000000)};
+}
+
+/* ---- the node's life ---- */
+
+static uint64_t newest_checkpoint(void)
+{
+    uint64_t id = 0;
+
+    (void)ps_checkpoint_list(world.config.checkpoint_directory, &id, 1);
+    return id;
+}
+
+static void start_node(void)
+{
+    char error[DP_ERROR_BYTES];
+
+    if (ps_server_start(&world.config, &world.server, error) != MR_OK)
+        cuts_fail("the node does not start: %s", error);
+}
+
+/* From one moment to the next nothing of it is seen any more; what it held goes. */
+static void crash_node(void)
+{
+    net_server_off(true);
+    tell("the node is killed");
+    (void)ps_server_stop(world.server);
+    world.server = NULL;
+    if (world.crashes++ == 0)
+        world.undisturbed_id = newest_checkpoint();
+    fiber_sleep_ns(below(50) * MS);
+    net_server_off(false);
+}
+
+static void restart_node(void)
+{
+    world.config.cores_count = 1 + below(CORES_MAX);
+    tell("the node comes back with %u cores", (uint32_t)world.config.cores_count);
+    start_node();
+    /* Calls to cores that are no more would be cancelled. */
+    mr_client_destroy(world.client);
+    world.client = cuts_connect(false);
+}
+
+/* ---- saves ---- */
+
+struct look {
+    struct mr_save_info info;
+    bool found;
+};
+
+static void take_info(void *arg, const struct mr_save_info *info)
+{
+    struct look *look = arg;
+
+    look->info = *info;
+    look->found = true;
+}
+
+static struct mr_save_info look_at_save(uint64_t number)
+{
+    struct look look = {.found = false};
+
+    cuts_expect_ok(mr_checkpoint_info(world.client, NULL, number, NULL, take_info, &look),
+                   "a look at a save");
+    if (!look.found)
+        cuts_fail("save %llu is not known", (unsigned long long)number);
+    return look.info;
+}
+
+static uint64_t highest_step(void)
+{
+    uint64_t step = 0;
+
+    for (uint32_t i = 0; i < world.work.pushers; i++)
+        step = world.pushers[i].step > step ? world.pushers[i].step : step;
+    return step;
+}
+
+static bool all_have_ended(void)
+{
+    for (uint32_t i = 0; i < world.work.pushers; i++) {
+        if (!world.pushers[i].has_ended)
+            return false;
+    }
+    return true;
+}
+
+/* Why a save may be refused, or fail. */
+static bool is_explained(enum mr_status status, const struct mr_save_options *options)
+{
+    return status == MR_CHECKPOINT_RUNNING ||
+           (status == MR_INVALID_ARGUMENT && (options->kind == MR_SAVE_DELTA || options->step > 0)) ||
+           (status == MR_DEADLINE_EXCEEDED &&
+            options->step > 0); /* training was faster, or a trainer had ended */
+}
+
+static struct mr_save_options draw_save(void)
+{
+    static const enum mr_save_kind kinds[] = {MR_SAVE_CONFIGURED, MR_SAVE_CONFIGURED, MR_SAVE_FULL,
+                                              MR_SAVE_DELTA};
+    struct mr_save_options options = {
+        .bytes = sizeof options, .kind = kinds[below(4)], .queue = below(2) == 0};
+
+    if (below(3) == 0) {
+        options.step = highest_step() + below(10);
+        options.trainers = world.work.pushers;
+    }
+    return options;
+}
+
+/* Follows a save to its end, or, if the node is to be killed under it, not as far. */
+static void follow(uint64_t number, uint64_t from_ns, uint64_t give_up_ns,
+                   const struct mr_save_options *options)
+{
+    struct save save = {.from_ns = from_ns, .to_ns = NEVER};
+    struct mr_save_info info;
+
+    do {
+        info = look_at_save(number);
+        if (info.id != 0 && save.to_ns == NEVER)
+            save.to_ns = fiber_now_ns();
+        save.id = info.id;
+        if (fiber_now_ns() > give_up_ns || (info.state == MR_SAVE_WAITS_FOR_STEP && all_have_ended()))
+            return;
+        fiber_sleep_ns(below(500) * US);
+    } while (info.state != MR_SAVE_ENDED);
+    if (info.status != MR_OK && !is_explained(info.status, options))
+        cuts_fail("a save failed: %s: %s", mr_status_name(info.status), info.error);
+    if (info.status == MR_OK && world.crashes == 0 && world.save_count < SAVES_MAX)
+        world.saves[world.save_count++] = save;
+}
+
+static void save_once(uint64_t give_up_ns)
+{
+    const struct mr_save_options options = draw_save();
+    const uint64_t from_ns = fiber_now_ns();
+    uint64_t number;
+    enum mr_status status = mr_checkpoint_save(world.client, NULL, &options, &number);
+
+    tell("save: kind %u, step %llu: %s", (uint32_t)options.kind, (unsigned long long)options.step,
+         mr_status_name(status));
+    if (status == MR_OK)
+        follow(number, from_ns, give_up_ns, &options);
+    else if (!is_explained(status, &options))
+        cuts_fail("a save was refused: %s: %s", mr_status_name(status), mr_last_error());
+}
+
+/* ---- the run ---- */
+
+static void begin_training(void)
+{
+    uint64_t number;
+    uint32_t table;
+
+    start_node();
+    world.client = cuts_connect(false);
+    cuts_expect_ok(mr_create(world.client, NULL, &world.work.feature, 1, &table), "create");
+    for (uint32_t i = 0; i < world.work.pushers; i++)
+        cuts_pusher_create(&world.pushers[i], &world.work, i, table);
+    /* Without a checkpoint a kill would leave no table. */
+    cuts_expect_ok(mr_checkpoint_save(world.client, NULL, NULL, &number), "the first save");
+    const struct mr_save_options plain = {.step = 0};
+
+    follow(number, 0, NEVER, &plain);
+    for (uint32_t i = 0; i < world.work.pushers; i++)
+        cuts_pusher_start(&world.pushers[i]);
+}
+
+static void disturb_training(void)
+{
+    uint64_t kill_ns = world.crashes_left > 0 ? fiber_now_ns() + below(300) * MS : NEVER;
+
+    while (!all_have_ended()) {
+        fiber_sleep_ns(below(20) * MS);
+        if (fiber_now_ns() <= kill_ns) {
+            save_once(kill_ns);
+            continue;
+        }
+        crash_node();
+        restart_node();
+        kill_ns = --world.crashes_left > 0 ? fiber_now_ns() + below(300) * MS : NEVER;
+    }
+}
+
+/* The trainers bring what a restarted node lacks. */
+static void check_replay(void)
+{
+    crash_node();
+    restart_node();
+    for (uint32_t i = 0; i < world.work.pushers; i++) {
+        const struct cuts_instant instant = cuts_read(&world.pushers[i], world.pushers[i].client);
+
+        if (instant.whole != world.work.pushes || instant.share != 0)
+            cuts_fail("trainer %u made %u pushes, and in the end there are %llu", i, world.work.pushes,
+                      (unsigned long long)instant.whole);
+    }
+}
+
+/* The step that a checkpoint was cut at; 0: at none. And whether it is a delta. */
+static uint64_t step_of(uint64_t id)
+{
+    struct ps_reader *reader;
+    char text[256];
+
+    if (ps_reader_open_unread(world.config.checkpoint_directory, id, &reader, text) != MR_OK)
+        cuts_fail("%s", text);
+    const uint32_t links = ps_reader_link_count(reader);
+    const struct ps_manifest *m = ps_reader_manifest(reader, links - 1);
+    const uint64_t step = m->is_at_step ? m->step : 0;
+
+    world.stats->deltas += links > 1;
+    world.stats->at_steps += step > 0;
+    ps_reader_close(reader);
+    return step;
+}
+
+static void check_times(const struct save *save, const struct cuts_instant *instants)
+{
+    for (uint32_t i = 0; i < world.work.pushers; i++) {
+        const struct cuts_pusher *p = &world.pushers[i];
+        const uint64_t last = instants[i].whole + (instants[i].share > 0), next = instants[i].whole + 1;
+
+        if (p->begun_ns[last] > save->to_ns)
+            cuts_fail("checkpoint %llu holds push %llu of trainer %u, which was begun behind its cut",
+                      (unsigned long long)save->id, (unsigned long long)last, i);
+        if (p->ended_ns[next] != 0 && p->ended_ns[next] < save->from_ns)
+            cuts_fail(
+                "checkpoint %llu lacks push %llu of trainer %u, which was answered before it was asked for",
+                (unsigned long long)save->id, (unsigned long long)next, i);
+    }
+}
+
+static void check_checkpoint(uint64_t id)
+{
+    struct cuts_instant instants[CUTS_PUSHERS_MAX] = {{0}};
+    const uint64_t step = step_of(id);
+    uint64_t restored;
+
+    cuts_expect_ok(mr_restore(world.client, NULL, NULL, id, &restored), "a restore");
+    world.stats->restores++;
+    if (id > world.undisturbed_id) { /* there may be gaps that replay was about to close */
+        for (uint32_t i = 0; i < world.work.pushers; i++)
+            cuts_read_loosely(&world.pushers[i], world.client);
+        return;
+    }
+    for (uint32_t i = 0; i < world.work.pushers; i++) {
+        instants[i] = cuts_read(&world.pushers[i], world.client);
+        world.stats->under_way += instants[i].share > 0;
+        if (step > 0 && (instants[i].whole != step || instants[i].share > 0))
+            cuts_fail("checkpoint %llu was cut at step %llu, and trainer %u has %llu pushes in it",
+                      (unsigned long long)id, (unsigned long long)step, i,
+                      (unsigned long long)instants[i].whole);
+    }
+    cuts_check_instant(world.pushers, instants);
+    for (uint32_t i = 0; i < world.save_count; i++) {
+        if (world.saves[i].id == id)
+            check_times(&world.saves[i], instants);
+    }
+}
+
+static void check_checkpoints(void)
+{
+    uint64_t ids[SAVES_MAX * 8];
+    const uint32_t count = ps_checkpoint_list(world.config.checkpoint_directory, ids, SAVES_MAX * 8);
+
+    crash_node();
+    (void)snprintf(world.config.checkpoint_restore, sizeof world.config.checkpoint_restore, "none");
+    restart_node();
+    net_calm();
+    for (uint32_t i = 0; i < count && i < SAVES_MAX * 8; i++)
+        check_checkpoint(ids[i]);
+}
+
+static void *run(void *arg)
+{
+    (void)arg;
+    begin_training();
+    disturb_training();
+    for (uint32_t i = 0; i < world.work.pushers; i++)
+        (void)fiber_join(world.pushers[i].fiber);
+    check_replay();
+    for (uint32_t i = 0; i < world.work.pushers; i++)
+        mr_client_destroy(world.pushers[i].client);
+    check_checkpoints();
+    mr_client_destroy(world.client);
+    (void)ps_server_stop(world.server);
+    return NULL;
+}
+
+void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_stats *stats)
+{
+    world.seed = seed;
+    world.verbose = verbose;
+    world.stats = stats;
+    (void)snprintf(world.directory, sizeof world.directory, "%s", directory);
+    fibers_begin(seed, 1, 1);
+    draw_work(&world.work);
+    draw_config(&world.config);
+    world.crashes_left = ONE_OF(0, 0, 1, 2);
+    world.write_ns = ONE_OF(1000, 1000000, 20000000);
+    const struct net_faults faults = draw_faults();
+
+    net_begin(&faults);
+    cuts_rows_begin(&world.work.feature);
+    fibers_begin(seed ^ UINT64_C(0x5DEECE66D), ONE_OF(200, 2000, 20000), ONE_OF(40, 400));
+    tell("%u cores, %u trainers of %u pushes to %u groups of %u rows of %u, deltas %u, every %u steps, %u "
+         "kills",
+         (uint32_t)world.config.cores_count, world.work.pushers, world.work.pushes, world.work.groups,
+         world.work.group_keys, world.work.feature.dims[0], (uint32_t)world.config.checkpoint_deltas,
+         (uint32_t)world.config.checkpoint_every_steps, world.crashes_left);
+    fibers_run(fiber_start("main", run, NULL));
+    stats->trace = fibers_trace();
+    tell("%llu restores, %llu of deltas, %llu cut at steps; trace %016llx",
+         (unsigned long long)stats->restores, (unsigned long long)stats->deltas,
+         (unsigned long long)stats->at_steps, (unsigned long long)stats->trace);
+}
