@@ -58,14 +58,14 @@ static void push(struct fixture *x, uint32_t first, uint32_t count)
     assert_int_equal(mr_variable_push_gradient(x->client, NULL, x->bias, 3, bias), MR_OK);
 }
 
-static int set_up(void **state)
+static int set_up_with(void **state, const char *const *settings)
 {
     static struct fixture x;
     struct mr_feature features[3];
     uint32_t ids[3];
 
     memset(&x, 0, sizeof x);
-    node_fixture_start(&x.node, CORES, NULL);
+    node_fixture_start(&x.node, CORES, settings);
     x.client = node_fixture_connect(&x.node);
     features_of(features);
     assert_int_equal(mr_create(x.client, NULL, features, 3, ids), MR_OK);
@@ -79,6 +79,19 @@ static int set_up(void **state)
     push(&x, 0, KEYS);
     *state = &x;
     return 0;
+}
+
+static int set_up(void **state)
+{
+    return set_up_with(state, NULL);
+}
+
+static int set_up_deltas(void **state)
+{
+    static const char *const settings[] = {"checkpoint.deltas=8", "checkpoint.delta_share_percent=1000",
+                                           NULL};
+
+    return set_up_with(state, settings);
 }
 
 static int tear_down(void **state)
@@ -256,6 +269,85 @@ static void test_what_changed(void **state)
     run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64, d, second, d, second);
 }
 
+static void check_info_of_delta(struct fixture *x, uint64_t first, uint64_t id)
+{
+    const char *d = x->node.checkpoints;
+
+    run(x, 0, "", "info %s/ckpt-%" PRIu64 " --json", d, id);
+    json_t *info = parse(x);
+    const json_t *chain = json_object_get(info, "chain");
+
+    assert_string_equal(json_string_value(json_object_get(info, "kind")), "delta");
+    assert_int_equal(json_array_size(chain), id - first + 1);
+    assert_int_equal(number(feature(json_object_get(info, "features"), "user"), "rows"), KEYS);
+    json_decref(info);
+    run(x, 0, "", "list %s --json", d);
+    json_t *list = parse(x);
+    uint32_t deltas = 0;
+
+    for (size_t i = 0; i < json_array_size(list); i++)
+        deltas += strcmp(json_string_value(json_object_get(json_array_get(list, i), "kind")), "delta") == 0;
+    assert_int_equal(json_array_size(list), id - first + 1);
+    assert_int_equal(deltas, id - first);
+    json_decref(list);
+}
+
+/* A chain that a node wrote: each link is told by what changed since the one before, and the last has what the node has. */
+static void test_deltas_of_a_node(void **state)
+{
+    enum { DELTAS = 3 };
+    struct fixture *x = *state;
+    static struct values v;
+    const char *d = x->node.checkpoints, *own = x->node.directory;
+    char path[PATH_BYTES];
+    const uint64_t first = save(x);
+    uint64_t id = first;
+
+    for (uint32_t i = 1; i <= DELTAS; i++) {
+        push(x, i * 100, PUSHED);
+        id = save(x);
+        run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, id - 1, d, id);
+        json_t *diff = parse(x);
+        const json_t *user = feature(json_object_get(diff, "features"), "user");
+
+        assert_int_equal(number(user, "changed"), PUSHED);
+        assert_int_equal(number(user, "added") + number(user, "removed") + number(user, "state_changed"), 0);
+        json_decref(diff);
+    }
+    read_values(x, &v);
+    check_info_of_delta(x, first, id);
+    run(x, 0, ": ok, ", "verify %s", d);
+    snprintf(path, sizeof path, "%s/user.csv", own);
+    run(x, 0, "", "dump %s/ckpt-%" PRIu64 " --table user --out %s", d, id, path);
+    check_csv(x, path, v.user);
+    run(x, 0, "from 4 checkpoints", "compact %s/ckpt-%" PRIu64 " --out %s/other", d, id, own);
+    run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s/other", d, id, own);
+}
+
+/* A delta tells the rows that made room for others. */
+static void test_rows_that_went(void **state)
+{
+    enum { NEW_KEYS = 2 * KEYS };
+    struct fixture *x = *state;
+    static uint64_t others[NEW_KEYS];
+    const char *d = x->node.checkpoints;
+
+    (void)save(x);
+    for (uint32_t i = 0; i < NEW_KEYS; i++)
+        others[i] = (KEYS + i) * UINT64_C(0x9e3779b97f4a7c15);
+    assert_int_equal(mr_lookup(x->client, NULL, x->half, others, NEW_KEYS, NULL), MR_OK);
+    const uint64_t id = save(x);
+
+    run(x, 0, "delta", "info %s/ckpt-%" PRIu64, d, id);
+    run(x, 3, "", "diff %s/ckpt-%" PRIu64 " %s/ckpt-%" PRIu64 " --json", d, id - 1, d, id);
+    json_t *diff = parse(x);
+    const json_t *half = feature(json_object_get(diff, "features"), "half");
+
+    assert_true(number(half, "removed") > 0 && number(half, "added") > 0);
+    assert_int_equal(number(feature(json_object_get(diff, "features"), "user"), "removed"), 0);
+    json_decref(diff);
+}
+
 /* Restored from, a full that the tool wrote is the same as the server's own: values, and how training goes on. */
 static void test_restoring_what_was_compacted(void **state)
 {
@@ -389,12 +481,15 @@ static void test_damage(void **state)
     assert_string_equal(x->result.out, "");
 }
 
-#define CKPT_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CKPT_TEST(name)  cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define DELTA_TEST(name) cmocka_unit_test_setup_teardown(name, set_up_deltas, tear_down)
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {CKPT_TEST(test_what_a_node_saved),
                                        CKPT_TEST(test_what_changed),
+                                       DELTA_TEST(test_deltas_of_a_node),
+                                       DELTA_TEST(test_rows_that_went),
                                        CKPT_TEST(test_restoring_what_was_compacted),
                                        CKPT_TEST(test_restoring_a_chain_and_its_full),
                                        CKPT_TEST(test_restoring_what_was_imported),

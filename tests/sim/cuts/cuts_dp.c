@@ -321,6 +321,7 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
         return false;
     core->tasks[core->task_count++] = task;
     fiber_wake(core);
+    fiber_sleep_ns(0); /* the machine may have something else to do before the next one is posted */
     return true;
 }
 

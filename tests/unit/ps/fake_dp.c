@@ -422,7 +422,9 @@ void dp_core_each_counter(const struct dp_core *core,
 {
     for (uint32_t s = 0; s < core->set_count; s++) {
         for (uint32_t i = 0; i < core->sets[s].count; i++) {
-            visit(arg, core->sets[s].set, core->sets[s].names[i], core->sets[s].values[i]);
+            visit(arg, core->sets[s].set, core->sets[s].names[i],
+                  __atomic_load_n(&core->sets[s].values[i],
+                                  __ATOMIC_RELAXED)); /* the control thread writes some */
         }
     }
 }
