@@ -108,7 +108,7 @@ static void start_trainers(struct fixture *x, uint32_t count, const char *option
 }
 
 /* Ended ones stay to be waited for. */
-static bool is_training(struct fixture *x)
+static bool is_training(const struct fixture *x)
 {
     if (x->has_learner)
         return !atomic_load(&x->is_learnt);
@@ -159,12 +159,15 @@ static bool is_delta(const struct fixture *x, uint64_t id)
     return delta;
 }
 
-/* Now and then the trainer gets on: on a machine with too much to do it might not between any two kills. */
-static void let_learn(struct fixture *x)
+/* Now and then the trainers get on, and so far that a checkpoint is made: on a machine with too much to do they might not between any
+ * two kills. */
+static void let_learn(const struct fixture *x)
 {
     const uint32_t before = atomic_load(&x->batches);
+    const uint64_t newest = newest_checkpoint(x);
 
-    while (is_training(x) && atomic_load(&x->batches) == before)
+    while (is_training(x) &&
+           (x->has_learner ? atomic_load(&x->batches) == before : newest_checkpoint(x) == newest))
         wait_ms(1);
 }
 
@@ -174,7 +177,7 @@ static uint32_t crash(struct fixture *x, uint32_t kills_left)
     struct mr_checkpoint_status status;
     uint32_t kills = 1;
 
-    if (x->has_learner && draw(x, 4) == 0)
+    if (draw(x, 4) == 0)
         let_learn(x);
     wait_ms(draw(x, SERVED_MS_MAX));
     node_fixture_kill(&x->node);
