@@ -56,7 +56,13 @@ static enum mr_status describe_rows(struct ckpt_chain *chain, char *text)
 enum mr_status ckpt_chain_open(const char *directory, uint64_t id, struct ckpt_chain *out, char *text)
 {
     struct ckpt_chain chain = {0};
-    if (id == 0 && ps_checkpoint_list(directory, &id, 1) == 0) {
+    uint32_t count = 1;
+    int error = id == 0 ? ps_checkpoint_list_all(NULL, directory, &id, 1, &count) : 0;
+    if (error != 0) {
+        ps_text_io(text, "open", directory, -error);
+        return MR_IO_ERROR;
+    }
+    if (count == 0) {
         ps_text_path(text, directory,
                      "there is no checkpoint here; name one as DIR/ckpt-N, or its directory");
         return MR_CHECKPOINT_NOT_FOUND;
@@ -112,7 +118,7 @@ enum mr_status ckpt_link_each(const struct ps_chain_link *link, ckpt_visit_recor
     struct ps_stream *stream;
     uint32_t count;
     enum mr_status status =
-        ps_stream_open(ps_store_local(), link->path, &link->manifest, STREAM_BATCH, &stream, text);
+        ps_stream_open(ps_store_local(), link->path, &link->manifest, STREAM_BATCH, 1, &stream, text);
     if (status != MR_OK)
         return status;
     while (status == MR_OK && (count = ps_stream_take(stream, blocks)) > 0) {

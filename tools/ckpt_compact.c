@@ -82,20 +82,22 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
 /* Beside the chain it gets the next id, so that it is what a server restores. */
 static int write_beside(const struct ckpt_chain *chain, const char *directory, uint32_t memory_mib)
 {
-    uint64_t newest = 0;
+    char text[PS_TEXT_BYTES];
+    uint64_t next;
     const uint64_t id = ckpt_chain_last(chain)->manifest.id;
     if (chain->files.count == 1) {
         (void)printf("%s is a full already\n", ckpt_chain_last(chain)->path);
         return 0;
     }
-    (void)ps_checkpoint_list(directory, &newest, 1);
-    if (newest != id)
+    if (ps_checkpoint_next_id(NULL, directory, &next, text) != MR_OK)
+        return tool_fail(COMMAND, "%s", text);
+    if (next - 1 != id)
         return tool_fail(COMMAND,
                          "%s: ckpt-%" PRIu64
                          " is newer, and a full made of this one would be restored instead of it; "
                          "name another directory with --out",
-                         ckpt_chain_last(chain)->path, newest);
-    return write_full(chain, directory, newest + 1, memory_mib);
+                         ckpt_chain_last(chain)->path, next - 1);
+    return write_full(chain, directory, next, memory_mib);
 }
 
 int ckpt_compact(int argc, char **argv)

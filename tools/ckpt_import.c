@@ -88,14 +88,15 @@ static int write_checkpoint(const struct import *x, const struct ckpt_import_row
 {
     char text[TOOL_NPY_TEXT_BYTES] = "", why[PS_TEXT_BYTES] = "";
     const uint32_t id = TABLE_ID;
-    uint64_t newest = 0;
+    uint64_t number;
     struct ckpt_make make;
-    (void)ps_checkpoint_list(x->out, &newest, 1);
+    if (ps_checkpoint_next_id(NULL, x->out, &number, why) != MR_OK)
+        return tool_fail(COMMAND, "%s", why);
     struct ps_writer_options options = {.directory = x->out,
                                         .features = feature,
                                         .feature_ids = &id,
                                         .feature_count = 1,
-                                        .id = newest + 1,
+                                        .id = number,
                                         .core_count = 1};
     if (ckpt_make_start(&make, &options, why) != MR_OK)
         return tool_fail(COMMAND, "%s", why);
@@ -103,8 +104,7 @@ static int write_checkpoint(const struct import *x, const struct ckpt_import_row
     const enum mr_status finished = ckpt_make_finish(&make, text[0] == '\0', NULL, why);
     if (!good || finished != MR_OK)
         return tool_fail(COMMAND, "%s", text[0] != '\0' ? text : why);
-    (void)printf("%s/ckpt-%" PRIu64 ": %" PRIu64 " rows of %s\n", x->out, newest + 1, rows->count,
-                 feature->name);
+    (void)printf("%s/ckpt-%" PRIu64 ": %" PRIu64 " rows of %s\n", x->out, number, rows->count, feature->name);
     return 0;
 }
 
