@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "ps/checkpoint_error.h"
 
 #define BLOCKS_PER_THREAD_MIN 4u /* for less a thread is not worth its start */
+#define BLOCK_ALIGN           4096u
 
 struct file {
     struct ps_store_file *file;
@@ -35,9 +35,9 @@ struct ps_stream {
     const struct ps_store *store;
     const struct ps_manifest *manifest;
     struct file files[MR_CORE_MAX];
-    uint32_t batch, slot_count, thread_count;
+    uint32_t batch, held, slot_count, thread_count;
     struct slot *slots;
-    pthread_t threads[PS_STREAM_THREADS_MAX];
+    pthread_t threads[PS_STREAM_THREADS];
     enum mr_status status; /* of what was taken */
     char text[PS_TEXT_BYTES];
     uint64_t taken; /* handed out, or found bad */
@@ -51,11 +51,24 @@ struct ps_stream {
 
 /* ---- reading, on any thread ---- */
 
-static void read_block(const struct ps_stream *s, struct slot *slot)
+/* Some file systems take reads past the page cache only until they see one. */
+static void leave_direct(struct ps_stream *s, struct ps_store_file *file)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->store->is_direct(file))
+        (void)s->store->drop_direct(file);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void read_block(struct ps_stream *s, struct slot *slot)
 {
     const struct file *f = &s->files[slot->file];
-    int error = ps_store_read_all(s->store, f->file, slot->block, PS_BLOCK_BYTES,
-                                  (uint64_t)slot->number * PS_BLOCK_BYTES);
+    const uint64_t offset = (uint64_t)slot->number * PS_BLOCK_BYTES;
+    int error = ps_store_read_all(s->store, f->file, slot->block, PS_BLOCK_BYTES, offset);
+    if (error == -EINVAL && s->store->take_direct) {
+        leave_direct(s, f->file);
+        error = ps_store_read_all(s->store, f->file, slot->block, PS_BLOCK_BYTES, offset);
+    }
     if (error != 0) {
         slot->status = ps_checkpoint_fail(slot->text, "read", f->path, error);
         return;
@@ -155,7 +168,8 @@ uint32_t ps_stream_take(struct ps_stream *s, const uint8_t *blocks[PS_STREAM_BAT
 {
     uint32_t count = 0;
     pthread_mutex_lock(&s->lock);
-    s->given_back = s->taken;
+    const uint64_t kept = (uint64_t)(s->held - 1) * s->batch;
+    s->given_back = s->taken > kept ? s->taken - kept : 0;
     pthread_cond_broadcast(&s->was_given_back);
     pthread_mutex_unlock(&s->lock);
     while (count < s->batch && s->taken < s->total && s->status == MR_OK) {
@@ -184,6 +198,8 @@ static enum mr_status open_file(struct ps_stream *s, const char *path, uint32_t 
         f->file = NULL;
         return ps_checkpoint_fail(text, "open", f->path, error);
     }
+    if (s->store->take_direct)
+        (void)s->store->take_direct(f->file);
     f->hash = XXH3_createState();
     if (!f->hash || XXH3_128bits_reset(f->hash) != XXH_OK)
         return ps_checkpoint_fail(text, "read", f->path, -ENOMEM);
@@ -199,21 +215,17 @@ static enum mr_status open_file(struct ps_stream *s, const char *path, uint32_t 
 
 static uint32_t threads_for(uint64_t blocks)
 {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    uint64_t count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (uint64_t)CPU_COUNT(&cpus) : 1;
-    if (count > PS_STREAM_THREADS_MAX)
-        count = PS_STREAM_THREADS_MAX;
-    return (uint32_t)(count < blocks / BLOCKS_PER_THREAD_MIN ? count : blocks / BLOCKS_PER_THREAD_MIN);
+    const uint64_t most = blocks / BLOCKS_PER_THREAD_MIN;
+    return most < PS_STREAM_THREADS ? (uint32_t)most : PS_STREAM_THREADS;
 }
 
 static bool make_slots(struct ps_stream *s, uint32_t threads)
 {
-    uint64_t count = 2 * s->batch + threads;
+    uint64_t count = (s->held + 1) * s->batch + threads;
     s->slot_count = (uint32_t)(count < s->total ? count : s->total);
     s->slots = calloc(s->slot_count + 1, sizeof *s->slots);
     for (uint32_t i = 0; i < s->slot_count && s->slots; i++) {
-        s->slots[i].block = aligned_alloc(64, PS_BLOCK_BYTES);
+        s->slots[i].block = aligned_alloc(BLOCK_ALIGN, PS_BLOCK_BYTES);
         if (!s->slots[i].block)
             return false;
     }
@@ -221,16 +233,17 @@ static bool make_slots(struct ps_stream *s, uint32_t threads)
 }
 
 enum mr_status ps_stream_open(const struct ps_store *store, const char *path,
-                              const struct ps_manifest *manifest, uint32_t batch, struct ps_stream **out,
-                              char *text)
+                              const struct ps_manifest *manifest, uint32_t batch, uint32_t held,
+                              struct ps_stream **out, char *text)
 {
-    assert(batch >= 1 && batch <= PS_STREAM_BATCH_MAX);
+    assert(batch >= 1 && batch <= PS_STREAM_BATCH_MAX && held >= 1 && held <= PS_STREAM_HELD_MAX);
     struct ps_stream *s = calloc(1, sizeof *s);
     if (!s)
         return ps_checkpoint_fail(text, "read", path, -ENOMEM);
     s->store = store;
     s->manifest = manifest;
     s->batch = batch;
+    s->held = held;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->was_read, NULL);
     pthread_cond_init(&s->was_given_back, NULL);

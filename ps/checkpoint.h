@@ -25,6 +25,10 @@
 
 #define PS_BLOCK_BYTES (1u << 20)
 
+struct ps_hash { /* XXH3-128 */
+    uint64_t low, high;
+};
+
 /* Records inside a block's payload, each 8-byte aligned: a header, then its bytes. */
 enum ps_record_kind {
     PS_RECORD_ROWS = 1,     /* feature, count, stored row bytes; keys u64[count], rows[count] */
@@ -71,6 +75,7 @@ struct ps_writer_status {
     int error_number;      /* errno of the failure */
     char text[256];        /* what failed, where, and how to mend it */
     uint64_t id, bytes_written, duration_us;
+    struct ps_hash manifest_hash; /* of what was published */
 };
 
 /* What to write. Copied by ps_writer_start(). */
@@ -79,9 +84,10 @@ struct ps_writer_options {
     const struct mr_feature *features; /* all that there are, whether the checkpoint is a delta or not */
     const uint32_t *feature_ids;       /* below 65536 */
     uint64_t id;
-    uint64_t parent_id;       /* published in the same directory, below `id`; 0: a full */
-    uint64_t step;            /* of the cut; 0: unknown */
-    uint64_t bytes_per_s_max; /* that are written; 0: no limit */
+    uint64_t parent_id;                /* published in the same directory, below `id`; 0: a full */
+    const struct ps_hash *parent_hash; /* of its MANIFEST; NULL: whichever is there */
+    uint64_t step;                     /* of the cut; 0: unknown */
+    uint64_t bytes_per_s_max;          /* that are written; 0: no limit */
     uint32_t feature_count;
     uint32_t core_count, incarnation;
     uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */
@@ -90,8 +96,8 @@ struct ps_writer_options {
 
 /* Opens the temporary directory and files, starts the writer thread. `store` (NULL: the local files) must outlive the writer.
  * On failure `text` (256 bytes) says what and where, and nothing is left behind. MR_CHECKPOINT_NOT_FOUND and
- * MR_CHECKPOINT_CORRUPT: the parent is missing, or has no MANIFEST that verifies; MR_INVALID_ARGUMENT: it has a feature that is
- * missing or another one now, so only a full can be written. Control thread. */
+ * MR_CHECKPOINT_CORRUPT: the parent is missing, has no MANIFEST that verifies, or another one than parent_hash;
+ * MR_INVALID_ARGUMENT: it has a feature that is missing or another one now, so only a full can be written. Control thread. */
 enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,
                                struct ps_writer **out, char *text);
 
@@ -150,14 +156,15 @@ uint32_t ps_reader_incarnation(const struct ps_reader *r); /* of the node that w
 uint32_t ps_reader_core_count(const struct ps_reader *r);  /* cores that wrote it */
 /* Of all blocks' payload, in all links. */
 uint64_t ps_reader_bytes(const struct ps_reader *r);
-/* Visit all blocks, `batch` (1..32) at a time, each verified as it is read; others are read ahead meanwhile, on other threads.
+/* Visit all blocks, `batch` (1..16) at a time, each verified as it is read; others are read ahead meanwhile, on other threads.
  * Link by link: those of one come when all of the link before have been visited, and a batch has blocks of one link only. Within
- * a link the first blocks of all files come before their second ones. Stops at the first status that is not MR_OK and returns it;
- * `text` is then the visitor's to fill. Which of the records count: ps_record_counts(). */
+ * a link the first blocks of all files come before their second ones. A batch stays until the `held`-th next visit (1 or 2); with 2,
+ * each link ends, also after a failure, with a visit of no blocks, behind which there are none. Stops at the first status that is
+ * not MR_OK and returns it; `text` is then the visitor's to fill. Which of the records count: ps_record_counts(). */
 typedef enum mr_status (*ps_visit_blocks)(void *arg, uint32_t link, const uint8_t *const *blocks,
                                           uint32_t count);
-enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, ps_visit_blocks visit, void *arg,
-                                char *text);
+enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, uint32_t held, ps_visit_blocks visit,
+                                void *arg, char *text);
 /* Reading its blocks failed: not the visitor. */
 bool ps_reader_is_damaged(const struct ps_reader *r);
 /* Visit the records of such a block; any thread. */

@@ -164,7 +164,7 @@ static int write_manifest(struct ps_attempt *a, char text[PS_TEXT_BYTES])
 {
     char path[PS_PATH_BYTES];
     (void)ps_path_join(a->temporary, PS_MANIFEST_NAME, path);
-    char *json = ps_manifest_print(&a->manifest);
+    char *json = ps_manifest_seal(&a->manifest);
     if (!json)
         return fail(text, "write", path, -ENOMEM);
     struct ps_store_file *file = NULL;

@@ -20,10 +20,6 @@
 #define PS_CHECKPOINT_ID_MAX INT64_MAX   /* JSON integers are signed; 0 is no id */
 #define PS_FILE_NAME_BYTES   16u         /* "core-063.mrc" */
 
-struct ps_hash {
-    uint64_t low, high;
-};
-
 struct ps_block_header {
     uint32_t magic;
     uint32_t version;

@@ -99,7 +99,7 @@ static int print_chain(json_t *root, const struct ps_manifest *m)
     return bad;
 }
 
-char *ps_manifest_print(const struct ps_manifest *m)
+static char *print(const struct ps_manifest *m, struct ps_hash *hash)
 {
     json_t *features = json_array(), *files = json_array();
     int bad = 0;
@@ -115,12 +115,24 @@ char *ps_manifest_print(const struct ps_manifest *m)
     char *text = NULL;
     if (root && !bad) {
         char *canonical = json_dumps(root, CANONICAL);
-        if (canonical && json_object_set_new(root, "hash", hash_json(text_hash(canonical))) == 0)
+        *hash = canonical ? text_hash(canonical) : (struct ps_hash){0};
+        if (canonical && json_object_set_new(root, "hash", hash_json(*hash)) == 0)
             text = json_dumps(root, READABLE);
         free(canonical);
     }
     json_decref(root);
     return text;
+}
+
+char *ps_manifest_print(const struct ps_manifest *m)
+{
+    struct ps_hash ignored;
+    return print(m, &ignored);
+}
+
+char *ps_manifest_seal(struct ps_manifest *m)
+{
+    return print(m, &m->hash);
 }
 
 /* ---- parsing ---- */

@@ -28,7 +28,7 @@ struct ps_manifest {
     uint64_t parent; /* id; 0: this is a full */
     uint64_t step;
     struct ps_hash parent_hash; /* of the parent's manifest; 0 of a full */
-    struct ps_hash hash;        /* of this one: ps_manifest_parse() fills it in */
+    struct ps_hash hash;        /* of this one: ps_manifest_parse() and _seal() fill it in */
     bool is_at_step;
     uint32_t feature_count;
     struct mr_feature *features;
@@ -39,6 +39,7 @@ struct ps_manifest {
 
 /* JSON text, to be freed with free(); NULL when memory is short or a name or number cannot be written in JSON. */
 char *ps_manifest_print(const struct ps_manifest *manifest);
+char *ps_manifest_seal(struct ps_manifest *manifest); /* the same, and fills in its hash */
 /* Fills `*out` (ps_manifest_clear it). False: `*out` untouched and `text` (256 bytes) says what is wrong. */
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
 void ps_manifest_clear(struct ps_manifest *manifest);

@@ -41,20 +41,25 @@ static const struct ps_manifest *last_manifest(const struct ps_reader *r)
 }
 
 /* Reads and checks all blocks of a link; what the visitor says is in `text` by the visitor. */
-static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t batch, ps_visit_blocks visit,
-                                void *arg, char *text)
+static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t batch, uint32_t held,
+                                ps_visit_blocks visit, void *arg, char *text)
 {
     const struct ps_chain_link *link = r->chain.links[number];
     const uint8_t *blocks[PS_STREAM_BATCH_MAX];
     struct ps_stream *stream;
     char why[PS_TEXT_BYTES];
-    enum mr_status read = ps_stream_open(r->chain.store, link->path, &link->manifest, batch, &stream, why);
+    enum mr_status read =
+        ps_stream_open(r->chain.store, link->path, &link->manifest, batch, held, &stream, why);
     if (read == MR_OK) {
         enum mr_status status = MR_OK;
         uint32_t count;
         while (status == MR_OK && (count = ps_stream_take(stream, blocks)) > 0)
             if (visit)
                 status = visit(arg, number, blocks, count);
+        if (held > 1) {
+            enum mr_status last = visit(arg, number, NULL, 0);
+            status = status == MR_OK ? last : status;
+        }
         read = ps_stream_close(stream, why);
         if (read == MR_OK)
             return status;
@@ -68,12 +73,12 @@ static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t b
     return read;
 }
 
-enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, ps_visit_blocks visit, void *arg,
-                                char *text)
+enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, uint32_t held, ps_visit_blocks visit,
+                                void *arg, char *text)
 {
     enum mr_status status = MR_OK;
     for (uint32_t link = 0; link < r->chain.count && status == MR_OK; link++)
-        status = read_link(r, link, batch, visit, arg, text);
+        status = read_link(r, link, batch, held, visit, arg, text);
     return status;
 }
 
@@ -86,7 +91,7 @@ static enum mr_status open_one(const struct ps_store *store, const char *directo
         return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
     enum mr_status status = ps_chain_open(store, directory, id, &r->chain, text);
     if (status == MR_OK && whole)
-        status = ps_reader_blocks(r, VERIFY_BATCH, NULL, NULL, text);
+        status = ps_reader_blocks(r, VERIFY_BATCH, 1, NULL, NULL, text);
     if (status != MR_OK) {
         ps_reader_close(r);
         return status;
@@ -207,7 +212,7 @@ static enum mr_status visit_records(void *arg, uint32_t link, const uint8_t *con
 enum mr_status ps_reader_each(struct ps_reader *r, visit_fn visit, void *arg, char *text)
 {
     struct record_visit v = {.visit = visit, .arg = arg, .last_link = r->chain.count - 1};
-    return ps_reader_blocks(r, VERIFY_BATCH, visit_records, &v, text);
+    return ps_reader_blocks(r, VERIFY_BATCH, 1, visit_records, &v, text);
 }
 
 bool ps_reader_is_damaged(const struct ps_reader *r)

@@ -134,6 +134,15 @@ static int local_drop_direct(struct ps_store_file *file)
     return 0;
 }
 
+static int local_take_direct(struct ps_store_file *file)
+{
+    int flags = fcntl(file->fd, F_GETFL);
+    if (flags < 0 || fcntl(file->fd, F_SETFL, flags | O_DIRECT) != 0)
+        return -errno;
+    file->direct = true;
+    return 0;
+}
+
 static int local_rename(void *self, const char *from, const char *to)
 {
     (void)self;
@@ -220,6 +229,7 @@ const struct ps_store *ps_store_local(void)
         .descriptor = local_descriptor,
         .is_direct = local_is_direct,
         .drop_direct = local_drop_direct,
+        .take_direct = local_take_direct,
         .rename = local_rename,
         .sync_directory = local_sync_directory,
         .list = local_list,

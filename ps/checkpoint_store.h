@@ -40,9 +40,12 @@ struct ps_store {
     int (*close)(struct ps_store_file *file);
     /* A file descriptor that io_uring may write to, or -1: then `write` is used. */
     int (*descriptor)(const struct ps_store_file *file);
-    /* Whether writes go past the page cache, and giving that up. */
+    /* Whether it is read or written past the page cache, and giving that up. */
     bool (*is_direct)(const struct ps_store_file *file);
     int (*drop_direct)(struct ps_store_file *file);
+    /* A file for reading is read past the page cache from now on, if it can be: memory, offsets and lengths are multiples of
+     * 4096 then. NULL: none can. */
+    int (*take_direct)(struct ps_store_file *file);
     int (*rename)(void *self, const char *from, const char *to);
     int (*sync_directory)(void *self, const char *path);
     /* Names in a directory, without "." and "..", in no order. */

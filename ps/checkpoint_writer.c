@@ -121,6 +121,7 @@ void ps_writer_status(const struct ps_writer *w, struct ps_writer_status *out)
         status = w->outcome;
         status.id = w->attempt.manifest.id;
         status.done = true;
+        status.manifest_hash = w->attempt.manifest.hash;
     } else {
         status.duration_us = ps_writer_now_us() - w->start_us;
     }

@@ -108,9 +108,15 @@ static int start_thread(struct ps_writer *w)
 }
 
 /* The MANIFEST has what makes the parent the very one. */
-static enum mr_status take_parent(struct ps_writer *w, const struct ps_manifest *parent, char *why)
+static enum mr_status take_parent(struct ps_writer *w, const struct ps_manifest *parent,
+                                  const struct ps_hash *expected, char *why)
 {
     char wrong[PS_TEXT_BYTES];
+    if (expected && (expected->low != parent->hash.low || expected->high != parent->hash.high)) {
+        (void)snprintf(why, PS_TEXT_BYTES,
+                       "another checkpoint has come in the place of the one that was saved: save a full");
+        return MR_CHECKPOINT_CORRUPT;
+    }
     if (!ps_manifest_follows(parent, &w->attempt.manifest, wrong)) {
         (void)snprintf(why, PS_TEXT_BYTES, "%.190s: save a full", wrong);
         return MR_INVALID_ARGUMENT;
@@ -128,7 +134,7 @@ static enum mr_status read_parent(struct ps_writer *w, const struct ps_writer_op
     enum mr_status status =
         ps_manifest_read(w->attempt.store, options->directory, options->parent_id, &parent, why);
     if (status == MR_OK)
-        status = take_parent(w, &parent, why);
+        status = take_parent(w, &parent, options->parent_hash, why);
     if (status != MR_OK)
         (void)snprintf(text, PS_TEXT_BYTES, "a delta on checkpoint %" PRIu64 ": %.190s", options->parent_id,
                        why);

@@ -141,6 +141,7 @@ static void follow(struct ps_control *c, const char *directory, const struct ps_
     }
     ps_chain_restored(&c->saves.chain, directory, newest, links - 1,
                       ps_manifest_block_bytes(ps_reader_manifest(reader, 0)), delta_bytes);
+    ps_chain_set_hash(&c->saves.chain, ps_reader_manifest(reader, links - 1)->hash);
     ps_node_each_core(c->node, begin_marks, NULL);
 }
 

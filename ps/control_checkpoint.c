@@ -137,6 +137,7 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_en
         .feature_count = c->catalog.count,
         .id = entry->id,
         .parent_id = entry->parent_id,
+        .parent_hash = &c->saves.chain.last_hash,
         .step = entry->step,
         .is_at_step = entry->is_at_step,
         .core_count = node->core_count,

@@ -107,6 +107,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     fill_ended(entry, status, c->saves.is_withdrawn);
     log_ended(entry);
     ps_chain_ended(c, entry);
+    ps_chain_set_hash(&c->saves.chain, status->manifest_hash);
     if (entry->status != MR_OK) {
         c->saves.changes_saved =
             UINT64_MAX; /* what it had is in no checkpoint: the next by time is not left out */

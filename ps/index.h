@@ -111,6 +111,9 @@ struct ps_place {
 
 /* Allocates nothing. */
 void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed);
+/* For who is about to put in so many keys of a partition: buckets for `rows` in all and some more, those that are there included, at once.
+ * Without memory for them keys are put in as ever. */
+void ps_index_reserve(struct ps_index *ix, uint32_t partition, uint32_t rows);
 /* Frees all buckets; usable again. No cut may be running. */
 void ps_index_clear(struct ps_index *ix);
 /* Puts in a key that is not there (the caller has looked), with a mark or without. Keys added while a cut runs are not part of it.

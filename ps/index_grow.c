@@ -265,6 +265,18 @@ bool ps_partition_grow(struct ps_index *ix, uint32_t partition, uint32_t row)
     return false;
 }
 
+void ps_index_reserve(struct ps_index *ix, uint32_t partition, uint32_t rows)
+{
+    const struct ps_partition *p = &ix->partitions[partition];
+    if (rows <= ps_partition_rows_max(p))
+        return;
+    uint32_t count = bucket_count_for(rows);
+    if (ix->move.partition == partition)
+        move_finish(ix);
+    if (ix->move.partition != partition && count <= PS_PARTITION_BUCKETS_MAX)
+        (void)move_at_once(ix, partition, count);
+}
+
 /* The next partition that is smaller than this round makes them all gets room: so buckets of one size are freed in the order they
  * were made, and with them their memory as a whole. One with few keys is passed over. */
 __attribute__((cold, noinline)) void ps_index_grow_in_turn(struct ps_index *ix)

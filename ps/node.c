@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <stddef.h>
 #include <time.h>
 #include "ps/core.h"
@@ -17,14 +16,6 @@ void ps_node_map_partitions(struct ps_node *node, uint32_t core_count)
     }
 }
 
-struct core_task {
-    struct dp_task task;
-    void (*run)(struct ps_core *core, void *arg);
-    void *arg;
-    sem_t *done;
-    _Atomic uint32_t *missing; /* cores that have not come yet; NULL: each by itself */
-};
-
 /* There may be more cores than processors: the last one must get to run. */
 static void wait_for_all(_Atomic uint32_t *missing)
 {
@@ -37,7 +28,8 @@ static void wait_for_all(_Atomic uint32_t *missing)
 static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *core)
 {
     (void)core;
-    struct core_task *t = (struct core_task *)(void *)((char *)task - offsetof(struct core_task, task));
+    struct ps_core_task *t =
+        (struct ps_core_task *)(void *)((char *)task - offsetof(struct ps_core_task, task));
     ps_long_calls_settle(core_app); /* what it does must not fall into the middle of a call */
     if (t->missing != NULL) {
         wait_for_all(t->missing);
@@ -46,33 +38,46 @@ static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *
     sem_post(t->done);
 }
 
-static void each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg,
-                      _Atomic uint32_t *missing)
+static void begin(struct ps_node *node, struct ps_node_round *round,
+                  void (*run)(struct ps_core *core, void *arg), void *arg, _Atomic uint32_t *missing)
 {
-    struct core_task tasks[DP_CORES_MAX];
-    sem_t done;
-    sem_init(&done, 0, 0);
+    sem_init(&round->done, 0, 0);
+    round->core_count = node->core_count;
     for (uint32_t i = 0; i < node->core_count; i++) {
-        tasks[i] = (struct core_task){
-            .task.run = run_core_task, .run = run, .arg = arg, .done = &done, .missing = missing};
-        while (!dp_post(node->dp, i, &tasks[i].task)) {
+        round->tasks[i] = (struct ps_core_task){
+            .task.run = run_core_task, .run = run, .arg = arg, .done = &round->done, .missing = missing};
+        while (!dp_post(node->dp, i, &round->tasks[i].task)) {
             nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
         }
     }
-    for (uint32_t i = 0; i < node->core_count; i++) {
-        while (sem_wait(&done) != 0 && errno == EINTR) {
+}
+
+void ps_node_begin(struct ps_node *node, struct ps_node_round *round,
+                   void (*run)(struct ps_core *core, void *arg), void *arg)
+{
+    begin(node, round, run, arg, NULL);
+}
+
+void ps_node_wait(struct ps_node_round *round)
+{
+    for (uint32_t i = 0; i < round->core_count; i++) {
+        while (sem_wait(&round->done) != 0 && errno == EINTR) {
         }
     }
-    sem_destroy(&done);
+    sem_destroy(&round->done);
 }
 
 void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg)
 {
-    each_core(node, run, arg, NULL);
+    struct ps_node_round round;
+    begin(node, &round, run, arg, NULL);
+    ps_node_wait(&round);
 }
 
 void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg)
 {
     _Atomic uint32_t missing = node->core_count;
-    each_core(node, run, arg, &missing);
+    struct ps_node_round round;
+    begin(node, &round, run, arg, &missing);
+    ps_node_wait(&round);
 }

@@ -3,6 +3,7 @@
 #ifndef PS_NODE_H
 #define PS_NODE_H
 
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,6 +39,24 @@ struct ps_node {
 /* Contiguous slices of the partitions, as even as they go. */
 void ps_node_map_partitions(struct ps_node *node, uint32_t core_count);
 
+/* Work for every core's own thread, and how far it has come. */
+struct ps_node_round {
+    sem_t done;
+    uint32_t core_count;
+    struct ps_core_task {
+        struct dp_task task;
+        void (*run)(struct ps_core *core, void *arg);
+        void *arg;
+        sem_t *done;
+        _Atomic uint32_t *missing; /* cores that have not come yet; NULL: each by itself */
+    } tasks[DP_CORES_MAX];
+};
+
+/* Gives run(core, arg) to every core and returns; a core does what it was given one after the other. `round` stays where it is until it
+ * was waited for. Any thread but a core's. */
+void ps_node_begin(struct ps_node *node, struct ps_node_round *round,
+                   void (*run)(struct ps_core *core, void *arg), void *arg);
+void ps_node_wait(struct ps_node_round *round); /* until the last core is through */
 /* Runs run(core, arg) on every core's own thread, all at the same time, and waits for the last. Any thread but a core's. */
 void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
 /* The same at one instant: no core begins before all have come to it, and a core that has come does nothing else meanwhile. So what

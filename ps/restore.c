@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ps/block_stream.h"
 #include "ps/core.h"
 #include "ps/learnt_merge.h"
 #include "ps/log.h"
@@ -10,22 +11,34 @@
 #include "ps/restore_records.h"
 
 #define BLOCKS_MIN 4u /* that the cores look through at a time */
-#define BLOCKS_MAX 32u
+#define BLOCKS_MAX PS_STREAM_BATCH_MAX
+#define ROUNDS     PS_STREAM_HELD_MAX
+
+/* Blocks that the cores are given. */
+struct round {
+    struct loader *loader;
+    const uint8_t *blocks[BLOCKS_MAX];
+    uint32_t block_count;
+    bool is_first_link, is_last_link;
+    bool is_under_way;
+    enum mr_status status[DP_CORES_MAX];
+    struct ps_node_round work;
+};
 
 struct loader {
     struct ps_node *node;
     bool named_only; /* not all of the checkpoint's features are staged, and no records */
     _Atomic uint64_t *progress;
-    const uint8_t *const *blocks; /* being loaded */
-    uint32_t block_count;
     uint32_t last_link;
-    bool is_last_link; /* these blocks are of it */
+    uint32_t held; /* rounds that may be under way: while the cores are at one, the next one waits for them */
+    uint32_t turn;
+    struct round rounds[ROUNDS];
     struct ps_learnt_merge *learnt;
     struct ps_push_merge *pushes;
     char *text;                      /* of the caller */
     struct ps_restore_core *records; /* of each core */
-    /* what each core says of them */
-    enum mr_status status[DP_CORES_MAX];
+    /* what each core says */
+    enum mr_status status[DP_CORES_MAX]; /* the first that is not MR_OK stays */
     uint64_t lanes_forgotten[DP_CORES_MAX];
     char core_text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
 };
@@ -47,20 +60,22 @@ static enum mr_status load_record(void *arg, const struct ps_record *record, con
 
 static void load_blocks(struct ps_core *core, void *arg)
 {
-    struct loader *l = arg;
+    struct round *r = arg;
+    struct loader *l = r->loader;
     struct ps_restore_core *records = &l->records[core->index];
-    struct block_load load = {records, l->is_last_link};
+    struct block_load load = {records, r->is_last_link};
     records->core = core;
     records->named_only = l->named_only;
+    records->is_first_link = r->is_first_link;
     records->text = l->core_text[core->index];
-    enum mr_status status = MR_OK;
-    for (uint32_t i = 0; i < l->block_count && status == MR_OK; i++) {
-        status = ps_block_each(l->blocks[i], load_record, &load);
+    enum mr_status status = l->status[core->index];
+    for (uint32_t i = 0; i < r->block_count && status == MR_OK; i++) {
+        status = ps_block_each(r->blocks[i], load_record, &load);
         if (status == MR_OK) {
             status = ps_restore_flush(records);
         }
     }
-    l->status[core->index] = status;
+    l->status[core->index] = r->status[core->index] = status;
 }
 
 /* Every variable came whole. */
@@ -97,16 +112,22 @@ static void give_back(struct ps_core *core, void *arg)
 
 /* ---- on the control thread ---- */
 
-static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, void *arg), char *text)
+/* MR_OK, or what a core says is wrong. */
+static enum mr_status first_failure(const struct loader *l, const enum mr_status *status, char *text)
 {
-    ps_node_each_core(l->node, task, l);
     for (uint32_t i = 0; i < l->node->core_count; i++) {
-        if (l->status[i] != MR_OK) {
+        if (status[i] != MR_OK) {
             snprintf(text, PS_RESTORE_TEXT_BYTES, "%s", l->core_text[i]);
-            return l->status[i];
+            return status[i];
         }
     }
     return MR_OK;
+}
+
+static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, void *arg), char *text)
+{
+    ps_node_each_core(l->node, task, l);
+    return first_failure(l, l->status, text);
 }
 
 /* Fewer cores have fewer places for the lanes of as many clients. */
@@ -127,10 +148,11 @@ static void tell_forgotten(const struct loader *l)
 /* What the records say of learnt batches and numbered pushes; it is given out when all is here. */
 static enum mr_status note_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
-    struct loader *l = arg;
+    const struct round *r = arg;
+    struct loader *l = r->loader;
     uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
     atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
-    if (l->named_only || !l->is_last_link) {
+    if (l->named_only || !r->is_last_link) {
         return MR_OK;
     }
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
@@ -139,17 +161,47 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
 }
 
+static enum mr_status round_end(struct round *r)
+{
+    if (!r->is_under_way) {
+        return MR_OK;
+    }
+    ps_node_wait(&r->work);
+    r->is_under_way = false;
+    return first_failure(r->loader, r->status, r->loader->text);
+}
+
+static enum mr_status end_all(struct loader *l)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        enum mr_status ended = round_end(&l->rounds[i]);
+        status = status == MR_OK ? ended : status;
+    }
+    return status;
+}
+
+/* The cores begin with the blocks, or have them next, while this thread notes what is its own, and waits for the round before. */
 static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
 {
     struct loader *l = arg;
-    l->is_last_link = link == l->last_link;
-    l->blocks = blocks;
-    l->block_count = count;
-    enum mr_status status = run(l, load_blocks, l->text);
-    for (uint32_t i = 0; i < count && status == MR_OK; i++) {
-        status = ps_block_each(blocks[i], note_record, l);
+    struct round *r = &l->rounds[l->turn++ % l->held];
+    if (count == 0) {
+        return end_all(l);
     }
-    return status;
+    r->loader = l;
+    memcpy(r->blocks, blocks, count * sizeof(*blocks));
+    r->block_count = count;
+    r->is_first_link = link == 0;
+    r->is_last_link = link == l->last_link;
+    r->is_under_way = true;
+    ps_node_begin(l->node, &r->work, load_blocks, r);
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+        status = ps_block_each(blocks[i], note_record, r);
+    }
+    enum mr_status ended = round_end(&l->rounds[l->turn % l->held]);
+    return status == MR_OK ? ended : status;
 }
 
 static uint32_t blocks_at_a_time(const struct ps_node *node)
@@ -189,6 +241,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     l->node = node;
     l->named_only = !whole;
     l->last_link = ps_reader_link_count(reader) - 1;
+    l->held = whole ? ROUNDS : 1;
     l->progress = progress;
     l->text = text;
     l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);
@@ -198,7 +251,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
         goto out;
     }
     text[0] = '\0';
-    status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, visit_blocks, l, text);
+    status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
     if (status == MR_OK) {
         status = run(l, check_whole, text);
     }

@@ -57,6 +57,11 @@ void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t i
     chain->delta_bytes = delta_bytes;
 }
 
+void ps_chain_set_hash(struct ps_chain *chain, struct ps_hash hash)
+{
+    chain->last_hash = hash;
+}
+
 void ps_chain_break(struct ps_chain *chain, const char *why)
 {
     chain->is_open = false;

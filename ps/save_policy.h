@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "ps/checkpoint.h"
 
 #define PS_CHAIN_DIRECTORY_BYTES 256
 
@@ -21,6 +22,7 @@ struct ps_chain {
     const char *why_closed;                   /* if not; NULL: there was none yet */
     char directory[PS_CHAIN_DIRECTORY_BYTES]; /* where */
     uint64_t last_id;
+    struct ps_hash last_hash; /* of its MANIFEST */
     uint32_t deltas;
     uint64_t full_bytes, delta_bytes; /* of the full one's blocks, and of all deltas' on it */
 };
@@ -40,6 +42,8 @@ bool ps_chain_is_long(const struct ps_chain *chain, const struct ps_chain_limits
 /* A checkpoint of so many bytes was published. */
 void ps_chain_published(struct ps_chain *chain, const char *directory, uint64_t id, bool is_delta,
                         uint64_t bytes);
+/* Behind either: the hash of its MANIFEST, by which another one under the same number is told apart. */
+void ps_chain_set_hash(struct ps_chain *chain, struct ps_hash hash);
 /* The node holds just what a checkpoint holds: it was restored. */
 void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
                        uint64_t full_bytes, uint64_t delta_bytes);

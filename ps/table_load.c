@@ -20,10 +20,39 @@ static uint32_t stride_of(uint32_t count)
     return stride;
 }
 
-enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count)
+/* The partition of a key, whose neighbour below is whole already, comes to about as many rows as that. One that has rows and no
+ * such neighbour grows by a quarter at least: more may come with the next rows. */
+static void reserve(struct ps_table *t, uint32_t partition, uint32_t new_rows)
+{
+    const uint32_t *held = t->index.partition_rows;
+    uint32_t before = partition == 0 ? 0 : held[partition - 1];
+    uint32_t wanted = held[partition] + new_rows, grown = held[partition] + held[partition] / 4;
+    wanted = wanted < before ? before : wanted;
+    ps_index_reserve(&t->index, partition, wanted < grown ? grown : wanted);
+}
+
+/* For neighbours of one partition at a time, as they come from a cut. */
+static void reserve_all(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count)
+{
+    for (uint32_t i = 0, first = 0, partition = 0; i < count; i++) {
+        uint32_t own = mr_partition_of(ps_key_hash(rows[i].key, t->index.seed));
+        if (i > first && own != partition) {
+            reserve(t, partition, i - first);
+            first = i;
+        }
+        partition = own;
+        if (i + 1 == count)
+            reserve(t, partition, count - first);
+    }
+}
+
+enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
+                                  bool are_new)
 {
     struct ps_group group;
     uint32_t stride = count == 0 ? 0 : stride_of(count), next = 0;
+    if (are_new)
+        reserve_all(t, rows, count);
     for (uint32_t done = 0; done < count;) {
         const struct ps_stored_row *taken[PS_GROUP_KEYS];
         uint32_t n = count - done < PS_GROUP_KEYS ? count - done : PS_GROUP_KEYS;

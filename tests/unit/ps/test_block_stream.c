@@ -55,7 +55,7 @@ static void test_files_take_turns_whatever_the_batch(void **state)
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
         char text[PS_TEXT_BYTES] = "";
-        assert_int_equal(ps_reader_blocks(r, batches[i], look, &seen, text), MR_OK);
+        assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &seen, text), MR_OK);
         assert_true(seen.blocks >= 20);
         assert_false(ps_reader_is_damaged(r));
         assert_string_equal(text, "");
@@ -85,7 +85,7 @@ static void test_a_bad_block_ends_it_exactly_there(void **state)
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
         char text[PS_TEXT_BYTES] = "";
-        assert_int_equal(ps_reader_blocks(r, batches[i], look, &seen, text), MR_CHECKPOINT_CORRUPT);
+        assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &seen, text), MR_CHECKPOINT_CORRUPT);
         assert_int_equal(seen.blocks, 6 * FIXTURE_CORES + 1);
         assert_true(ps_reader_is_damaged(r));
         assert_non_null(strstr(text, "core-001.mrc: block 6: "));
@@ -99,7 +99,7 @@ static void test_a_missing_file_is_told_before_the_first_block(void **state)
     struct seen seen = {.batch = 1, .stop_at = NOWHERE};
     char text[PS_TEXT_BYTES] = "";
     assert_int_equal(unlink(fixture_path(*state, 1, "core-001.mrc")), 0);
-    assert_int_equal(ps_reader_blocks(r, 1, look, &seen, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_reader_blocks(r, 1, 1, look, &seen, text), MR_CHECKPOINT_CORRUPT);
     assert_int_equal(seen.blocks, 0);
     assert_true(ps_reader_is_damaged(r));
     assert_non_null(strstr(text, "core-001.mrc: it is missing"));
@@ -113,10 +113,71 @@ static void test_a_visitor_may_stop(void **state)
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = 3, .stop_at = places[i]};
         char text[PS_TEXT_BYTES] = "the visitor's";
-        assert_int_equal(ps_reader_blocks(r, 3, look, &seen, text), MR_BUSY);
+        assert_int_equal(ps_reader_blocks(r, 3, 1, look, &seen, text), MR_BUSY);
         assert_int_equal(seen.blocks, places[i] + 1);
         assert_false(ps_reader_is_damaged(r));
         assert_string_equal(text, "the visitor's");
+        ps_reader_close(r);
+    }
+}
+
+/* With two held the batch before stays until the next visit, and the end is told, however it comes. */
+struct held {
+    struct seen seen;
+    const uint8_t *before[PS_STREAM_BATCH_MAX];
+    uint32_t before_count, numbers[PS_STREAM_BATCH_MAX];
+    uint32_t ends;
+};
+
+static void check_before(const struct held *h)
+{
+    for (uint32_t i = 0; i < h->before_count; i++) {
+        const struct ps_block_header *header = (const struct ps_block_header *)(const void *)h->before[i];
+        assert_int_equal(header->number * FIXTURE_CORES + header->core, h->numbers[i]);
+    }
+}
+
+static enum mr_status look_held(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
+{
+    struct held *h = arg;
+    assert_int_equal(h->ends, 0);
+    check_before(h);
+    if (count == 0) {
+        h->ends++;
+        return MR_OK;
+    }
+    const uint32_t first = h->seen.blocks;
+    enum mr_status status = look(&h->seen, link, blocks, count);
+    usleep(2000); /* others are read meanwhile, wherever there is room */
+    check_before(h);
+    h->before_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        h->before[i] = blocks[i];
+        h->numbers[i] = first + i;
+    }
+    return status;
+}
+
+static void test_the_batch_before_is_held(void **state)
+{
+    static const uint32_t batches[] = {1, 3, 4};
+    ps_reader_close(save_and_open(*state));
+    for (size_t i = 0; i < 3 * sizeof batches / sizeof *batches; i++) {
+        const uint32_t batch = batches[i / 3];
+        const bool stops = i % 3 == 1, is_damaged = i % 3 == 2;
+        struct ps_reader *r = save_and_open(*state);
+        struct held h = {.seen = {.batch = batch, .stop_at = stops ? 9 : NOWHERE}};
+        char text[PS_TEXT_BYTES] = "";
+        if (is_damaged)
+            flip_byte(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000);
+        assert_int_equal(ps_reader_blocks(r, batch, 2, look_held, &h, text), stops ? MR_BUSY
+                                                                             : is_damaged
+                                                                                 ? MR_CHECKPOINT_CORRUPT
+                                                                                 : MR_OK);
+        assert_int_equal(h.ends, 1);
+        assert_int_equal(ps_reader_is_damaged(r), is_damaged);
+        if (is_damaged)
+            flip_byte(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000);
         ps_reader_close(r);
     }
 }
@@ -130,6 +191,7 @@ int main(void)
         CASE(test_a_bad_block_ends_it_exactly_there),
         CASE(test_a_missing_file_is_told_before_the_first_block),
         CASE(test_a_visitor_may_stop),
+        CASE(test_the_batch_before_is_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,7 +123,7 @@ static void test_blocks_come_link_by_link_whatever_the_batch(void **state)
     assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         struct looked looked = {0};
-        assert_int_equal(ps_reader_blocks(r, batches[i], look, &looked, text), MR_OK);
+        assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &looked, text), MR_OK);
         for (uint32_t link = 0; link < 3; link++)
             assert_int_equal(looked.blocks[link], FIXTURE_CORES);
     }
@@ -194,7 +194,7 @@ static void test_damage_shows_while_an_unread_chain_is_read(void **state)
     assert_int_equal(ps_reader_open_unread(*state, 3, &r, text), MR_OK);
     flip_byte(fixture_path(*state, 2, "core-000.mrc"), 300);
     struct looked looked = {0};
-    assert_int_equal(ps_reader_blocks(r, 1, look, &looked, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_reader_blocks(r, 1, 1, look, &looked, text), MR_CHECKPOINT_CORRUPT);
     assert_true(ps_reader_is_damaged(r));
     assert_int_equal(looked.blocks[0], FIXTURE_CORES); /* what came before it was whole */
     assert_int_equal(looked.blocks[2], 0);

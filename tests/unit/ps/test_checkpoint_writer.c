@@ -322,7 +322,7 @@ static void test_a_limited_writer_is_aborted_at_once(void **state)
 }
 
 static enum mr_status start_delta(const char *directory, uint64_t id, uint64_t parent_id,
-                                  struct ps_writer **out, char *text)
+                                  const struct ps_hash *parent_hash, struct ps_writer **out, char *text)
 {
     struct mr_feature features[2];
     uint32_t ids[2];
@@ -330,6 +330,7 @@ static enum mr_status start_delta(const char *directory, uint64_t id, uint64_t p
     const struct ps_writer_options options = {.directory = directory,
                                               .id = id,
                                               .parent_id = parent_id,
+                                              .parent_hash = parent_hash,
                                               .step = 70,
                                               .is_at_step = true,
                                               .features = features,
@@ -347,7 +348,7 @@ static void test_a_delta_is_tied_to_its_parent(void **state)
     struct ps_manifest parent, m;
     char text[PS_TEXT_BYTES];
     assert_int_equal(fixture_save(ps_store_local(), directory, 1, 50).status, MR_OK);
-    assert_int_equal(start_delta(directory, 2, 1, &w, text), MR_OK);
+    assert_int_equal(start_delta(directory, 2, 1, NULL, &w, text), MR_OK);
     const struct ps_record gone = {.kind = PS_RECORD_GONE, .feature = FIXTURE_TABLE, .count = 2, .bytes = 16};
     assert_non_null(memset(ps_writer_append(w, 0, &gone), 1, 16));
     for (uint32_t core = 0; core < FIXTURE_CORES; core++)
@@ -369,12 +370,36 @@ static void test_a_delta_without_a_whole_parent_is_not_begun(void **state)
     struct ps_writer *w = NULL;
     char text[PS_TEXT_BYTES];
     assert_int_equal(fixture_save(ps_store_local(), directory, 2, 50).status, MR_OK);
-    assert_int_equal(start_delta(directory, 3, 1, &w, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_int_equal(start_delta(directory, 3, 1, NULL, &w, text), MR_CHECKPOINT_NOT_FOUND);
     assert_non_null(strstr(text, "a delta on checkpoint 1: "));
     assert_int_equal(truncate(fixture_path(directory, 2, "MANIFEST"), 100), 0);
-    assert_int_equal(start_delta(directory, 3, 2, &w, text), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(start_delta(directory, 3, 2, NULL, &w, text), MR_CHECKPOINT_CORRUPT);
     assert_non_null(strstr(text, "a delta on checkpoint 2: "));
     assert_null(w);
+    assert_int_equal(fixture_count(directory, ""), 1);
+}
+
+/* The same number is not enough: it must be the one whose rows the delta is about. */
+static void test_a_delta_on_another_checkpoint_of_that_number_is_not_begun(void **state)
+{
+    const char *directory = *state;
+    struct ps_writer *w = NULL;
+    struct ps_manifest m;
+    char text[PS_TEXT_BYTES];
+    const struct ps_writer_status saved = fixture_save(ps_store_local(), directory, 1, 50);
+    assert_int_equal(saved.status, MR_OK);
+    assert_int_equal(ps_manifest_read(ps_store_local(), directory, 1, &m, text), MR_OK);
+    assert_memory_equal(&saved.manifest_hash, &m.hash, sizeof m.hash);
+    ps_manifest_clear(&m);
+    assert_int_equal(start_delta(directory, 2, 1, &saved.manifest_hash, &w, text), MR_OK);
+    ps_writer_abort(w);
+    assert_int_not_equal(fixture_finish(w).status, MR_OK);
+    assert_int_equal(ps_store_remove_tree(ps_store_local(), fixture_path(directory, 1, ""), NULL), 0);
+    assert_int_equal(fixture_save(ps_store_local(), directory, 1, 51).status, MR_OK);
+    w = NULL;
+    assert_int_equal(start_delta(directory, 2, 1, &saved.manifest_hash, &w, text), MR_CHECKPOINT_CORRUPT);
+    assert_null(w);
+    assert_non_null(strstr(text, "a delta on checkpoint 1: another checkpoint has come in the place"));
     assert_int_equal(fixture_count(directory, ""), 1);
 }
 
@@ -398,6 +423,7 @@ int main(void)
         CASE(test_a_limited_writer_is_aborted_at_once),
         CASE(test_a_delta_is_tied_to_its_parent),
         CASE(test_a_delta_without_a_whole_parent_is_not_begun),
+        CASE(test_a_delta_on_another_checkpoint_of_that_number_is_not_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

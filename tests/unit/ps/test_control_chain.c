@@ -223,6 +223,25 @@ static void a_parent_that_is_gone_or_broken_has_no_delta(void **state)
     expect(n, AS_CONFIGURED, 4, DELTA, 3);
 }
 
+/* Another node's, or an older one put back: it verifies, and is not what the marks are about. */
+static void a_parent_that_is_another_one_has_no_delta(void **state)
+{
+    struct node_fixture *n = *state;
+    char command[512];
+    uint32_t table = start_with(n, 5, 1000);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    snprintf(command, sizeof(command), "cd %s && mv ckpt-1 kept", n->config.checkpoint_directory);
+    assert_int_equal(system(command), 0);
+    push(n, table, 12345);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    snprintf(command, sizeof(command), "cd %s && mv ckpt-1 saved && mv kept ckpt-1",
+             n->config.checkpoint_directory);
+    assert_int_equal(system(command), 0);
+    node_check(ask(n, "", DELTA), MR_CHECKPOINT_CORRUPT, "another checkpoint has come in the place");
+    expect(n, AS_CONFIGURED, 2, FULL, 0);
+    expect(n, AS_CONFIGURED, 3, DELTA, 2);
+}
+
 static void after_a_restart_a_delta_follows_what_was_restored(void **state)
 {
     struct node_fixture *n = *state;
@@ -272,6 +291,7 @@ int main(void)
         TEST(a_delta_may_be_asked_for),
         TEST_3(another_directory_gets_a_full_one),
         TEST_3(a_parent_that_is_gone_or_broken_has_no_delta),
+        TEST_3(a_parent_that_is_another_one_has_no_delta),
         TEST(a_directory_that_cannot_be_read_ends_the_start),
         TEST(after_a_restart_a_delta_follows_what_was_restored),
         TEST_3(after_a_restart_a_delta_follows_what_was_restored),

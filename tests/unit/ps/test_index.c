@@ -308,6 +308,55 @@ static void test_removing_most_keys_gives_the_memory_back(void **state)
     assert_int_equal(f->ix.bytes, 0);
 }
 
+/* Made large enough ahead it is not made larger again; in few parts or many, it is no larger than it need be. */
+static void test_room_is_reserved(void **state)
+{
+    enum { PARTITION = 77, COUNT = 5000 };
+    static uint32_t rows[COUNT];
+    static uint64_t keys[COUNT];
+    static const uint32_t parts[] = {COUNT, COUNT / 2, 100};
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("reserve");
+    for (uint32_t i = 0; i < COUNT; i++)
+        keys[i] = key_in_partitions(f, &rng, PARTITION, PARTITION + 1);
+    for (size_t p = 0; p < sizeof(parts) / sizeof(*parts); p++) {
+        for (uint32_t i = 0; i < COUNT; i++) {
+            if (i % parts[p] == 0) {
+                ps_index_reserve(&f->ix, PARTITION, i + parts[p]);
+                ps_index_reserve(&f->ix, PARTITION, i);
+            }
+            uint32_t bucket_count = f->ix.partitions[PARTITION].bucket_count;
+            rows[i] = insert(f, keys[i]);
+            assert_true(parts[p] < COUNT || f->ix.partitions[PARTITION].bucket_count == bucket_count);
+        }
+        for (uint32_t i = 0; i < COUNT; i++)
+            assert_int_equal(find(f, keys[i]), rows[i]);
+        assert_true(f->ix.bytes < COUNT * sizeof(uint64_t) * 4 / 3);
+        ps_index_clear(&f->ix);
+        memset(f->row_ends, 0, sizeof(f->row_ends));
+    }
+}
+
+/* One that is being moved in steps is through with that first. */
+static void test_room_is_reserved_for_a_partition_on_its_way(void **state)
+{
+    enum { COUNT = 200000 };
+    struct fixture *f = *state;
+    static uint32_t rows[COUNT];
+    uint32_t reserved = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        rows[i] = insert(f, i);
+        uint32_t partition = f->ix.move.partition;
+        if (partition == PS_PARTITION_NONE || reserved++ % 8 != 0)
+            continue;
+        ps_index_reserve(&f->ix, partition, 4 * f->ix.partition_rows[partition]);
+        assert_int_equal(f->ix.move.partition, PS_PARTITION_NONE);
+    }
+    assert_true(reserved > 8);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(find(f, i), rows[i]);
+}
+
 /* Near its load, an index takes others for keys that go, again and again, and gets no larger. */
 static void test_keys_are_exchanged_in_place(void **state)
 {
@@ -345,6 +394,8 @@ int main(void)
         cmocka_unit_test(test_no_memory_changes_nothing),
         WITH_INDEX(test_keys_come_and_go),
         WITH_INDEX(test_removing_most_keys_gives_the_memory_back),
+        WITH_INDEX(test_room_is_reserved),
+        WITH_INDEX(test_room_is_reserved_for_a_partition_on_its_way),
         WITH_INDEX(test_keys_are_exchanged_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/arena.h"
+#include "ps/index.h"
 #include "table_fixture.h"
 
 #define DIM       4u
@@ -67,12 +68,12 @@ static void each_row_is_loaded_once(void **state)
         struct loaded l = begin(counts[c], FIXTURE_LIMIT_BYTES);
         for (uint32_t i = 0; i < l.count; i++)
             l.keys[i] = UINT64_C(0x9E3779B97F4A7C15) * i;
-        assert_int_equal(ps_table_load_rows(l.table, l.rows, 0), MR_OK);
+        assert_int_equal(ps_table_load_rows(l.table, l.rows, 0, c % 2 == 0), MR_OK);
         fill_rows(&l, 1);
-        assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count), MR_OK);
+        assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, c % 2 == 0), MR_OK);
         check_rows(&l, 1);
         fill_rows(&l, 2); /* in their places */
-        assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count), MR_OK);
+        assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, false), MR_OK);
         check_rows(&l, 2);
         end(&l);
     }
@@ -101,12 +102,38 @@ static void rows_in_the_order_of_a_cut(void **state)
             l.keys[i++] = key;
     qsort(l.keys, l.count, sizeof(*l.keys), by_hash);
     fill_rows(&l, 1);
-    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count), MR_OK);
+    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, false), MR_OK);
     check_rows(&l, 1);
     ps_table_clear(l.table);
     for (uint32_t i = 0; i < l.count; i++) /* and one by one, as they come */
         assert_int_equal(ps_table_load(l.table, l.keys[i], l.rows[i].bytes), MR_OK);
     check_rows(&l, 1);
+    /* New ones, in parts that end anywhere: neither much less room than they need, nor much more. */
+    for (uint32_t part = 700; part <= 5600; part *= 2) {
+        ps_table_clear(l.table);
+        for (uint32_t i = 0; i < l.count; i += part) {
+            uint32_t count = l.count - i < part ? l.count - i : part;
+            assert_int_equal(ps_table_load_rows(l.table, l.rows + i, count, true), MR_OK);
+        }
+        check_rows(&l, 1);
+        size_t index_bytes = ps_table_index_bytes(l.table) - sizeof(((struct ps_index *)NULL)->partitions);
+        assert_in_range(index_bytes, l.count * sizeof(uint64_t), l.count * sizeof(uint64_t) * 5 / 4);
+    }
+    end(&l);
+}
+
+/* The table may have some of them after all. */
+static void rows_said_to_be_new_may_be_there(void **state)
+{
+    (void)state;
+    struct loaded l = begin(20000, FIXTURE_LIMIT_BYTES);
+    for (uint32_t i = 0; i < l.count; i++)
+        l.keys[i] = i;
+    fill_rows(&l, 1);
+    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count / 2, true), MR_OK);
+    fill_rows(&l, 2);
+    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, true), MR_OK);
+    check_rows(&l, 2);
     end(&l);
 }
 
@@ -117,7 +144,10 @@ static void no_memory_is_told(void **state)
     for (uint32_t i = 0; i < l.count; i++)
         l.keys[i] = i;
     fill_rows(&l, 1);
-    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count), MR_OUT_OF_MEMORY);
+    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, false), MR_OUT_OF_MEMORY);
+    assert_true(ps_table_rows(l.table) < l.count);
+    ps_table_clear(l.table);
+    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, true), MR_OUT_OF_MEMORY);
     assert_true(ps_table_rows(l.table) < l.count);
     end(&l);
 }
@@ -127,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_is_loaded_once),
         cmocka_unit_test(rows_in_the_order_of_a_cut),
+        cmocka_unit_test(rows_said_to_be_new_may_be_there),
         cmocka_unit_test(no_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
