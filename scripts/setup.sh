@@ -9,7 +9,7 @@ build_packages=(gcc libc6-dev meson ninja-build pkg-config
 test_packages=(libcmocka-dev iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils)
 lint_packages=(clang-format clang-tidy cppcheck shellcheck)
 fuzz_packages=(clang libclang-rt-14-dev)
-bench_packages=(fio)
+bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
 
 usage() {
     sed -n '2,3s/^# //p' "$0"

@@ -48,34 +48,34 @@ INLINE void dropout_backward_body(float *restrict gradient, const uint8_t *restr
         gradient[i] = kept[i] ? gradient[i] * scale : 0;
 }
 
-PS_VECTOR_SETS(relu_forward, (float *x, size_t count), (x, count))
-PS_VECTOR_SETS(relu_backward, (float *gradient, const float *out, size_t count), (gradient, out, count))
-PS_VECTOR_SETS(dropout_forward,
+PS_VECTOR_SETS(relu_forward_body, (float *x, size_t count), (x, count))
+PS_VECTOR_SETS(relu_backward_body, (float *gradient, const float *out, size_t count), (gradient, out, count))
+PS_VECTOR_SETS(dropout_forward_body,
                (struct ps_drop_key key, uint32_t threshold, float scale, float *x, uint8_t *kept,
                 size_t count),
                (key, threshold, scale, x, kept, count))
-PS_VECTOR_SETS(dropout_backward, (float *gradient, const uint8_t *kept, float scale, size_t count),
+PS_VECTOR_SETS(dropout_backward_body, (float *gradient, const uint8_t *kept, float scale, size_t count),
                (gradient, kept, scale, count))
 
 void ps_relu_forward(float *x, size_t count)
 {
-    PS_VECTOR_CALL(relu_forward, (x, count));
+    PS_VECTOR_CALL(relu_forward_body, (x, count));
 }
 
 void ps_relu_backward(float *gradient, const float *out, size_t count)
 {
-    PS_VECTOR_CALL(relu_backward, (gradient, out, count));
+    PS_VECTOR_CALL(relu_backward_body, (gradient, out, count));
 }
 
 void ps_dropout_forward(struct ps_drop_key key, uint32_t threshold, float scale, float *x, uint8_t *kept,
                         size_t count)
 {
-    PS_VECTOR_CALL(dropout_forward, (key, threshold, scale, x, kept, count));
+    PS_VECTOR_CALL(dropout_forward_body, (key, threshold, scale, x, kept, count));
 }
 
 void ps_dropout_backward(float *gradient, const uint8_t *kept, float scale, size_t count)
 {
-    PS_VECTOR_CALL(dropout_backward, (gradient, kept, scale, count));
+    PS_VECTOR_CALL(dropout_backward_body, (gradient, kept, scale, count));
 }
 
 /* The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <pthread.h>
+#include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static dnnl_engine_t engine;
@@ -75,7 +76,10 @@ ps_format ps_format_any_of(ps_format format)
 
 static enum mr_status create(dnnl_primitive_desc_t desc, struct ps_primitive *out)
 {
+    const char *code = "";
     out->scratch = *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&code) == dnnl_success)
+        out->is_slow = strncmp(code, "ref", 3) == 0;
     return ps_layers_status(dnnl_primitive_create(&out->handle, desc));
 }
 

@@ -45,6 +45,7 @@ static inline size_t ps_format_bytes(const ps_format *format)
 struct ps_primitive {
     dnnl_primitive_t handle;
     ps_format scratch;
+    bool is_slow; /* oneDNN has only its reference code for it */
 };
 /* Takes `attr` over (may be NULL: none). With `hint` (may be NULL) of the forward. *out_desc, if not NULL, is to be destroyed by the
  * caller. */

@@ -91,24 +91,57 @@ static bool has_parameters(const struct ps_layer *layer)
     return layer->kind == PS_LAYER_CONV2D || layer->kind == PS_LAYER_LINEAR;
 }
 
-/* Layer `index`, and a relu behind it where they go together; *taken: how many layers. */
+void ps_stage_destroy(struct ps_stage *s)
+{
+    ps_primitive_destroy(&s->forward);
+    ps_primitive_destroy(&s->data);
+    ps_primitive_destroy(&s->weights);
+    ps_primitive_destroy(&s->reorder);
+}
+
+/* Whether layer `index` is there, and of that kind. */
+static bool is_kind(const struct planner *p, uint32_t index, enum ps_layer_kind kind)
+{
+    return index < ps_network_layer_count(p->network) && ps_network_layer(p->network, index)->kind == kind;
+}
+
+/* The stage of convolution, relu and pool where they can go together, else MR_UNSUPPORTED and *s is as it was. */
+static enum mr_status make_pooled(struct planner *p, uint32_t index, struct ps_stage *s)
+{
+    struct ps_stage made = *s;
+    if (s->layer.kind != PS_LAYER_CONV2D || !s->relu || !is_kind(p, index + 2, PS_LAYER_MAX_POOL2D))
+        return MR_UNSUPPORTED;
+    enum mr_status status =
+        ps_stage_pooled(&made, p->network, ps_network_layer(p->network, index + 2), p->plan->batch,
+                        ps_network_shape(p->network, index), ps_network_shape(p->network, index + 3));
+    if (status == MR_OK)
+        *s = made;
+    else
+        ps_stage_destroy(&made);
+    return status;
+}
+
+/* Layer `index`, and those behind it that go with it; *taken: how many layers. */
 static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *taken)
 {
     const struct ps_layer *layer = ps_network_layer(p->network, index);
-    bool last = index + 1 == ps_network_layer_count(p->network);
     struct ps_stage s = {.layer = *layer,
                          .number = ps_network_first_number(p->network) + index,
                          .weight = PS_NO_PARAMETER,
                          .bias = PS_NO_PARAMETER};
     if (has_parameters(layer)) {
-        s.relu = !last && ps_network_layer(p->network, index + 1)->kind == PS_LAYER_RELU;
+        s.relu = is_kind(p, index + 1, PS_LAYER_RELU);
         s.weight = p->parameter++;
         if (!layer->no_bias)
             s.bias = p->parameter++;
     }
-    *taken = s.relu ? 2 : 1;
-    enum mr_status status =
-        make_stage(p, &s, ps_network_shape(p->network, index), ps_network_shape(p->network, index + *taken));
+    *taken = 3;
+    enum mr_status status = make_pooled(p, index, &s);
+    if (status == MR_UNSUPPORTED) {
+        *taken = s.relu ? 2 : 1;
+        status = make_stage(p, &s, ps_network_shape(p->network, index),
+                            ps_network_shape(p->network, index + *taken));
+    }
     if (status == MR_OK)
         status = append_reorder(p, &s.in);
     append(p, &s);
@@ -180,12 +213,8 @@ void ps_plan_destroy(struct ps_plan *plan)
 {
     if (plan == NULL)
         return;
-    for (uint32_t i = 0; i < plan->stage_count; i++) {
-        ps_primitive_destroy(&plan->stages[i].forward);
-        ps_primitive_destroy(&plan->stages[i].data);
-        ps_primitive_destroy(&plan->stages[i].weights);
-        ps_primitive_destroy(&plan->stages[i].reorder);
-    }
+    for (uint32_t i = 0; i < plan->stage_count; i++)
+        ps_stage_destroy(&plan->stages[i]);
     free(plan->stages);
     free(plan);
 }

@@ -1,7 +1,8 @@
 /* What a network does for one size of batch: its stages, with their primitives and formats, and where in a saved forward's memory
  * each output lies. Inside ps/modules/layers/ only.
  *
- * A stage is a layer, or two (a relu goes with what it follows), or a change of format between two. The gradient of an output has the
+ * A stage is a layer, or more (a relu goes with the convolution or linear that it follows, and a max-pool with both), or a change
+ * of format between two. The gradient of an output has the
  * output's format. A plan does not change once made: any number of threads may run it at once.
  */
 #ifndef PS_LAYERS_PLAN_H
@@ -12,6 +13,7 @@
 #include <stdint.h>
 #include "ps/modules/layers/engine.h"
 #include "ps/modules/layers/network_internal.h"
+#include "ps/modules/layers/sparse_conv.h"
 
 struct ps_stage;
 
@@ -51,6 +53,10 @@ struct ps_stage {
     ps_format weight_forward, weight_data, weight_gradient; /* as the primitives take them */
     ps_format bias_format, extra_format;
     struct ps_primitive forward, data, weights, reorder;
+    /* Of a convolution with its pool: */
+    uint32_t batch, block; /* channels of a plane */
+    struct ps_pool pool;
+    ps_format chunk_in, chunk_out; /* some samples of the convolution */
 };
 #define PS_NO_PARAMETER UINT32_MAX
 
@@ -79,6 +85,11 @@ enum mr_status ps_stage_conv2d(struct ps_stage *stage, const struct ps_network *
 enum mr_status ps_stage_linear(struct ps_stage *stage, const struct ps_network *network, const ps_format *now,
                                const struct ps_shape *in, const struct ps_shape *out);
 enum mr_status ps_stage_max_pool2d(struct ps_stage *stage, const ps_format *now, const struct ps_shape *out);
+/* A convolution with the relu and the pool behind it. MR_UNSUPPORTED: not for these; what was made is the caller's to destroy. */
+enum mr_status ps_stage_pooled(struct ps_stage *stage, const struct ps_network *network,
+                               const struct ps_layer *pool, uint32_t batch, const struct ps_shape *in,
+                               const struct ps_shape *out);
+void ps_stage_destroy(struct ps_stage *stage); /* its primitives */
 void ps_stage_relu(struct ps_stage *stage, const ps_format *now);
 void ps_stage_dropout(struct ps_stage *stage, uint32_t batch, const struct ps_shape *in);
 void ps_stage_log_softmax(struct ps_stage *stage, uint32_t batch, const struct ps_shape *in);

@@ -153,22 +153,24 @@ static const ps_format *bias_of(struct ps_stage *s, const struct ps_network *net
     return &s->bias_format;
 }
 
-enum mr_status ps_stage_conv2d(struct ps_stage *s, const struct ps_network *network, const ps_format *now,
-                               const struct ps_shape *in, const struct ps_shape *out)
+/* What a convolution takes and gives: whatever oneDNN likes best for its forward, or row-major. */
+struct conv_formats {
+    ps_format in, out;
+};
+
+static enum mr_status make_conv2d(struct ps_stage *s, const struct ps_network *network,
+                                  const struct conv_formats *f)
 {
     const struct ps_layer *l = &s->layer;
-    const uint32_t batch = (uint32_t)now->dims[0];
     const dnnl_dims_t stride = {l->stride[0], l->stride[1]}, pad = {l->pad[0], l->pad[1]};
     ps_format plain = ps_format_of_parameter(&ps_network_parameter(network, s->weight)->shape);
     ps_format any_weight = ps_format_any_of(plain);
-    ps_format any_in = ps_format_any(batch, in), any_out = ps_format_any(batch, out);
     const ps_format *bias = bias_of(s, network);
     struct operation o;
     dnnl_primitive_desc_t hint = NULL;
-    s->ops = &ops;
     dnnl_status_t told = dnnl_convolution_forward_desc_init(&o.forward.convolution, dnnl_forward_training,
-                                                            dnnl_convolution_direct, &any_in, &any_weight,
-                                                            bias, &any_out, stride, pad, pad);
+                                                            dnnl_convolution_direct, &f->in, &any_weight,
+                                                            bias, &f->out, stride, pad, pad);
     if (told != dnnl_success)
         return ps_layers_status(told);
     enum mr_status status = make_forward(s, &o, &hint);
@@ -183,6 +185,24 @@ enum mr_status ps_stage_conv2d(struct ps_stage *s, const struct ps_network *netw
     status = told == dnnl_success ? make_backward(s, &o, hint, &plain) : ps_layers_status(told);
     dnnl_primitive_desc_destroy(hint);
     return status;
+}
+
+enum mr_status ps_stage_conv2d(struct ps_stage *s, const struct ps_network *network, const ps_format *now,
+                               const struct ps_shape *in, const struct ps_shape *out)
+{
+    const uint32_t batch = (uint32_t)now->dims[0];
+    const struct conv_formats best = {ps_format_any(batch, in), ps_format_any(batch, out)};
+    const struct conv_formats plain = {ps_format_plain(batch, in), ps_format_plain(batch, out)};
+    s->ops = &ops;
+    enum mr_status status = make_conv2d(s, network, &best);
+    /* Which formats are best goes by the forward; the code of the backward may not know them. The first's input gradient is seldom
+     * asked for. */
+    bool is_slow = s->forward.is_slow || s->weights.is_slow || (s->data.is_slow && s->weight > 0);
+    if (status != MR_OK || !is_slow)
+        return status;
+    ps_stage_destroy(s);
+    s->scratch_bytes = 0;
+    return make_conv2d(s, network, &plain);
 }
 
 /* All row-major: putting a large weight into another format and its gradient back takes longer than it would save. */

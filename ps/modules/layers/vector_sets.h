@@ -1,19 +1,26 @@
 /* One loop compiled for several vector widths, and the widest that the processor runs chosen at the call. Inside
  * ps/modules/layers/ only.
  *
- *   INLINE void name_body(float *x, size_t count) { ... }
+ *   INLINE void name(float *x, size_t count) { ... }
  *   PS_VECTOR_SETS(name, (float *x, size_t count), (x, count))
  *   ... PS_VECTOR_CALL(name, (x, count));
  */
 #ifndef PS_LAYERS_VECTOR_SETS_H
 #define PS_LAYERS_VECTOR_SETS_H
 
+#include <stdint.h>
+
+/* 2: AVX-512, 1: AVX2, 0: what every processor of the kind runs. Any thread. */
+uint32_t ps_vector_set(void);
+/* From now on no wider than `set`. For tests, in their only thread. */
+void ps_vector_set_limit(uint32_t set);
+
 #define INLINE static inline __attribute__((always_inline))
 
 #define PS_VECTOR_SET(name, set, parameters, arguments)                                                      \
     static void name##_##set parameters                                                                      \
     {                                                                                                        \
-        name##_body arguments;                                                                               \
+        name arguments;                                                                                      \
     }
 
 #ifdef __x86_64__
@@ -24,15 +31,11 @@
     PS_VECTOR_SET(name, baseline, parameters, arguments)                                                     \
     PS_VECTOR_AVX2 PS_VECTOR_SET(name, avx2, parameters, arguments)                                          \
     PS_VECTOR_AVX512 PS_VECTOR_SET(name, avx512, parameters, arguments)
-#define PS_HAS_AVX512                                                                                        \
-    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&                              \
-     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-#define PS_HAS_AVX2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 #define PS_VECTOR_CALL(name, arguments)                                                                      \
     do {                                                                                                     \
-        if (PS_HAS_AVX512)                                                                                   \
+        if (ps_vector_set() == 2)                                                                            \
             name##_avx512 arguments;                                                                         \
-        else if (PS_HAS_AVX2)                                                                                \
+        else if (ps_vector_set() == 1)                                                                       \
             name##_avx2 arguments;                                                                           \
         else                                                                                                 \
             name##_baseline arguments;                                                                       \
