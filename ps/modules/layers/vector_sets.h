@@ -25,8 +25,13 @@ void ps_vector_set_limit(uint32_t set);
 
 #ifdef __x86_64__
 #define PS_VECTOR_AVX2 __attribute__((target("avx2,fma")))
+#ifdef __clang__ /* knows no width to prefer, and takes the widest */
+#define PS_VECTOR_WIDTH ""
+#else
+#define PS_VECTOR_WIDTH ",prefer-vector-width=512"
+#endif
 #define PS_VECTOR_AVX512                                                                                     \
-    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+    __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl" PS_VECTOR_WIDTH)))
 #define PS_VECTOR_SETS(name, parameters, arguments)                                                          \
     PS_VECTOR_SET(name, baseline, parameters, arguments)                                                     \
     PS_VECTOR_AVX2 PS_VECTOR_SET(name, avx2, parameters, arguments)                                          \
