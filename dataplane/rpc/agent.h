@@ -24,6 +24,8 @@
 #define MR_RPC_ERROR_BYTES 512u
 #define MR_RPC_NO_RANK     UINT32_MAX
 
+struct mr_member; /* another worker, see member.h */
+
 /* Work for the thread inside; whoever submits it owns it until run() is called. */
 struct mr_work {
     struct mr_work *next;
@@ -41,14 +43,18 @@ struct mr_agent_driver {
     void (*leave)(void *self, bool more);
     /* Any thread: there is submitted work where there was none. */
     void (*wake)(void *self);
-    /* Any thread, not inside: returns when *done is no longer 0 (true), or at deadline_us (false). May drive meanwhile. Whoever sets *done
-     * calls mr_agent_done(). */
+    /* Any thread, not inside: returns when *done has MR_DONE (true), or at deadline_us (false). May drive meanwhile. Before it sleeps on
+     * the word as a futex, it adds MR_DONE_SLEEPER. Whoever ends what is waited for calls mr_agent_done(). */
     bool (*wait)(void *self, _Atomic uint32_t *done, uint64_t deadline_us);
 };
 
+/* Bits of the word that is waited for; the others are its owner's. */
+#define MR_DONE         1u
+#define MR_DONE_SLEEPER 2u
+
 struct mr_agent_config {
     struct mr_agent_driver driver;
-    struct mr_endpoint *endpoint; /* its handlers call mr_agent_on_*(); see mr_agent_endpoint_config() */
+    struct mr_endpoint *endpoint; /* its handlers call mr_agent_on_*(); below */
     const char *name; /* "": no member (a node that is the rendezvous only); rank is MR_RPC_NO_RANK then */
     uint32_t rank, world_size;
     uint8_t uuid[MR_UUID_BYTES]; /* the endpoint's client_uuid */
@@ -59,23 +65,26 @@ struct mr_agent_config {
     uint32_t timeout_ms, dead_after_ms, executor_threads; /* as in mr_rpc_options, defaults filled in */
 };
 
-/* Takes over what the endpoint's configuration needs to know of the agent: window, calls_max and so on are the caller's. */
+/* The endpoint is the driver's, made before, and destroyed after the agent. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
 enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_rpc **out, char *error,
                                size_t error_bytes);
-/* Nobody may be inside or waiting. The endpoint must still be there; calls under way end with MR_SHUTTING_DOWN first, and the
- * executor's threads are waited for. */
+/* Going away, in this order, of which none may be left out:
+ * inside: calls under way end with MR_SHUTTING_DOWN, none begins, sessions end; */
+void mr_agent_close(struct mr_rpc *agent);
+/* not inside, while it is still driven: waits for the functions that run, and ends the executor's threads; */
+void mr_agent_join(struct mr_rpc *agent);
+/* nobody is inside or waits any more, or will; the endpoint must still be there. */
 void mr_agent_destroy(struct mr_rpc *agent);
 
 /* ---- inside: the driver's side ---- */
 
 /* Whether the op of this request is the agent's; then it is answered. */
 bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request);
-/* `user` as given to mr_agent_send(): whether the call was the agent's. A node's other calls have users of their own: the
- * agent's are told by their session. */
-bool mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *call, void *user, enum mr_status status,
+/* All calls of the endpoint are the agent's, and so are all its sessions. */
+void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, enum mr_status status,
                        const struct mr_message *reply);
 void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum mr_session_event event);
-/* Submitted work and timers. Returns when it wants to be called next; UINT64_MAX: when there is work. Follow it with a poll of the
+/* Submitted work and timers. Returns when it wants to be called next at the latest. Follow it with a poll of the
  * endpoint. */
 uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us);
 
@@ -83,9 +92,12 @@ uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us);
 
 /* Runs it inside, in the order of submission. */
 void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work);
+/* The same without waking anybody: whoever submits many calls mr_agent_wake() behind the last. */
+void mr_agent_submit_quietly(struct mr_rpc *agent, struct mr_work *work);
+void mr_agent_wake(struct mr_rpc *agent);
 bool mr_agent_has_work(const struct mr_rpc *agent);
-/* *done was 0: it is 1 now, and who waits for it is woken. `done` may be gone when this returns. */
-void mr_agent_done(_Atomic uint32_t *done);
+/* *done has MR_DONE and nothing else now, and who sleeps on it is woken; `done` may be gone when this returns. Returns what it was. */
+uint32_t mr_agent_done(_Atomic uint32_t *done);
 uint64_t mr_agent_now_us(const struct mr_rpc *agent);
 struct mr_functions *mr_agent_functions(struct mr_rpc *agent);
 struct mr_agent_driver *mr_agent_driver(struct mr_rpc *agent);
@@ -102,14 +114,14 @@ struct mr_agent_call {
     /* In a session of its own: functions that take long over there do not hold it up. For what never waits there. */
     bool control;
     uint64_t deadline_us; /* UINT64_MAX: none; it ends when the worker dies */
-    /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when `keep` is set in here, until
-     * mr_agent_free(). Deadlines are MR_DEADLINE_EXCEEDED, whatever was sent; a worker that died or was restarted is MR_WORKER_DIED. */
-    void (*ended)(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+    /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when this returns true, until
+     * mr_agent_free(agent, call->wire): whoever wants that notes call->wire. Deadlines are MR_DEADLINE_EXCEEDED, whatever was
+     * sent; a worker that died or was restarted is MR_WORKER_DIED. */
+    bool (*ended)(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                   const struct mr_message *reply);
-    bool keep;
 
-    struct mr_call *wire; /* the agent's */
-    struct mr_agent_call *next, **before;
+    struct mr_call *wire; /* from here on the agent's */
+    struct mr_member *member;
     bool cancelled;
 };
 
@@ -120,9 +132,9 @@ enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, 
 void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call);
 /* Begun and not sent: forgotten, ended() is not called. */
 void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call);
-/* Ends it with MR_CANCELLED, from within here. */
+/* Ends it with MR_CANCELLED, through ended(), unless it has ended. */
 void mr_agent_cancel(struct mr_rpc *agent, struct mr_agent_call *call);
-void mr_agent_free(struct mr_rpc *agent, struct mr_agent_call *kept);
+void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept);
 
 /* Serving another op: `from` is a living member. The rules of mr_on_request hold. */
 typedef void (*mr_agent_serve)(struct mr_rpc *agent, void *self, uint32_t from,
@@ -138,10 +150,11 @@ struct mr_agent_references {
     /* Any thread: one more handle, and one less, of arguments that wait to be sent and of values that were received. */
     void (*retain)(void *self, struct mr_rref *rref);
     void (*release)(void *self, struct mr_rref *rref);
-    /* Inside, on the callee: a call whose result is to stay came; it ended. `result` is the receiver's (NULL when it failed). */
+    /* Inside, on the callee: a call whose result is to stay came; it ended. `result` is the receiver's (NULL when it failed), and so
+     * is an object in it, with what destroys it. Neither these nor pass_out may call the endpoint: they submit work. */
     enum mr_status (*remote_came)(void *self, uint32_t from, uint64_t reference, uint64_t fork);
     void (*remote_ended)(void *self, uint64_t reference, enum mr_status status, const char *error,
-                         struct mr_rpc_result *result);
+                         struct mr_rpc_result *result, void (*destroy)(void *object));
     void (*died)(void *self, uint32_t rank); /* inside */
     /* Inside: whether others hold what is ours, so that we cannot leave; then one line. */
     bool (*held)(void *self, char *what, size_t what_bytes);

@@ -21,11 +21,12 @@ struct mr_rpc_head {
     uint64_t invocation; /* the call's number among the caller's of that context, from 1; in replies 0 */
     uint64_t reference;  /* MR_RPC_REMOTE: under which id the callee keeps the result, */
     uint64_t fork;       /* and the caller's handle of it */
+    uint64_t number;     /* of the call among the caller's, for MR_OP_RPC_CANCEL; in replies 0 */
     uint32_t flags;      /* enum mr_rpc_head_flag; in replies 0 */
     uint16_t value_count;
     uint16_t name_bytes; /* of the function, without its NUL; in replies 0 */
 };
-static_assert(sizeof(struct mr_rpc_head) == 40, "head size");
+static_assert(sizeof(struct mr_rpc_head) == 48, "head size");
 
 enum mr_rpc_head_flag {
     MR_RPC_REMOTE = 1u << 0, /* the result stays there, the answer has none */

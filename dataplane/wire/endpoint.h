@@ -214,6 +214,8 @@ void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref);
 const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request);
 /* True while the session that made the call is alive and waits for this answer. */
 bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref);
+/* Where the session that made the call is now, with the way back. False: it is gone. */
+bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_address *out);
 
 /* ---- calling side ---- */
 

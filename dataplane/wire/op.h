@@ -63,7 +63,7 @@
  * READ_SAMPLE         u64[n] batch ids this trainer is done with
  *                                                         -> u64[4] {batch id, samples, epoch, first sample}, f32[samples, dense],
  *                                                             f32[samples] labels
- * RPC_JOIN to RPC_ALIVE are between workers, see dataplane/rpc/ and docs/protocol.md.
+ * RPC_JOIN to RPC_CANCEL are between workers, see dataplane/rpc/ and docs/protocol.md.
  * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, learnt, handed again,
  *                                                             expired, broken lines, trainers, fed, waiting, epoch, state, 0}
  */
@@ -98,7 +98,8 @@
     X(RPC_CONTEXT_END, 28, "rpc_context_end", true)                                                          \
     X(RPC_LEAVE, 29, "rpc_leave", true)                                                                      \
     X(RPC_FETCH, 30, "rpc_fetch", true)                                                                      \
-    X(RPC_ALIVE, 31, "rpc_alive", true)
+    X(RPC_ALIVE, 31, "rpc_alive", true)                                                                      \
+    X(RPC_CANCEL, 32, "rpc_cancel", true)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable) MR_OP_##name = (value),
@@ -106,6 +107,8 @@ enum mr_op {
 #undef MR_OP_ENUM
         MR_OP_COUNT
 };
+
+#define MR_OP_RPC_LAST MR_OP_RPC_CANCEL
 
 #define MR_MEMORY_CORE_WORDS  12u
 #define MR_MEMORY_TABLE_WORDS 8u

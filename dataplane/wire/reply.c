@@ -24,6 +24,14 @@ bool mr_call_ref_alive(const struct mr_endpoint *ep, struct mr_call_ref ref)
     return slot_find(ep, ref) != NULL;
 }
 
+bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_address *out)
+{
+    if (slot_find(ep, ref) == NULL)
+        return false;
+    *out = ep->served[ref.session_index].peer.address;
+    return true;
+}
+
 /* An answer to a call whose session is gone: all that is left of it is the request's memory. */
 static void orphan_free(struct mr_endpoint *ep, struct mr_call_ref ref)
 {

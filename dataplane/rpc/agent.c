@@ -1,0 +1,340 @@
+#include "dataplane/rpc/agent.h"
+
+#include <assert.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "dataplane/rpc/agent_internal.h"
+
+#define POOL_BLOCKS_MAX 1024u
+#define HURRY_US        200u /* brief jobs that have not begun by then were taken for brief by mistake */
+#define RETRY_US        1000u
+#define ERROR_BYTES     768u
+
+static _Thread_local char error_line[ERROR_BYTES];
+
+const char *mr_rpc_last_error(void)
+{
+    return error_line;
+}
+
+void mr_rpc_error_line(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(error_line, sizeof error_line, format, args);
+    va_end(args);
+}
+
+/* ---- made and destroyed ---- */
+
+/* On an executor's thread. */
+static void jobs_done(void *self)
+{
+    mr_agent_wake(self);
+}
+
+static enum mr_status check_config(const struct mr_agent_config *config, char *error, size_t error_bytes)
+{
+    size_t name_bytes = strlen(config->name);
+    const char *wrong = NULL;
+
+    if (config->world_size == 0 || config->world_size > MR_RPC_WORLD_MAX)
+        wrong = "world_size goes from 1 to 1024";
+    else if (name_bytes >= MR_RPC_NAME_BYTES)
+        wrong = "a worker's name has at most 63 bytes";
+    else if (name_bytes == 0 && config->rank != MR_RPC_NO_RANK)
+        wrong = "a worker needs a name";
+    else if (config->rank != MR_RPC_NO_RANK && config->rank >= config->world_size)
+        wrong = "the rank goes from 0 to world_size - 1";
+    else if (config->rank == MR_RPC_NO_RANK && !config->is_rendezvous)
+        wrong = "one that is neither a worker nor the rendezvous has nothing to do";
+    if (wrong == NULL)
+        return MR_OK;
+    snprintf(error, error_bytes, "worker \"%s\" (rank %d of %u): %s", config->name, (int)config->rank,
+             config->world_size, wrong);
+    return MR_INVALID_ARGUMENT;
+}
+
+static enum mr_status create_parts(struct mr_rpc *agent)
+{
+    struct mr_executor_config executor = {
+        .threads = agent->config.executor_threads, .self = agent, .done = jobs_done};
+    enum mr_status status = mr_world_init(agent);
+
+    return status == MR_OK ? mr_executor_create(&executor, &agent->executor) : status;
+}
+
+enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_rpc **out, char *error,
+                               size_t error_bytes)
+{
+    enum mr_status status = check_config(config, error, error_bytes);
+
+    if (status != MR_OK)
+        return status;
+    struct mr_rpc *agent = aligned_alloc(64, (sizeof *agent + 63) / 64 * 64);
+
+    if (agent == NULL) {
+        snprintf(error, error_bytes, "worker \"%s\": no memory", config->name);
+        return MR_NO_MEMORY;
+    }
+    memset(agent, 0, sizeof *agent);
+    agent->config = *config;
+    snprintf(agent->name, sizeof agent->name, "%s", config->name);
+    agent->config.name = agent->name;
+    mr_functions_init(&agent->functions);
+    mr_pool_init(&agent->futures, sizeof(struct mr_rpc_future), POOL_BLOCKS_MAX);
+    mr_pool_init(&agent->results, sizeof(struct mr_rpc_result), POOL_BLOCKS_MAX);
+    mr_pool_init(&agent->executing, sizeof(struct mr_rpc_call), POOL_BLOCKS_MAX);
+    agent->turned_us = mr_agent_now(agent);
+    status = create_parts(agent);
+    if (status != MR_OK) {
+        snprintf(error, error_bytes, "worker \"%s\": %s", config->name, mr_status_text(status));
+        mr_agent_join(agent);
+        mr_agent_destroy(agent);
+        return status;
+    }
+    *out = agent;
+    return MR_OK;
+}
+
+/* Runs all that was submitted; `again` once more, as work may submit work. */
+static void run_work(struct mr_rpc *agent)
+{
+    struct mr_work *newest;
+
+    while ((newest = atomic_exchange(&agent->work, NULL)) != NULL) {
+        struct mr_work *in_order = NULL;
+
+        while (newest != NULL) {
+            struct mr_work *older = newest->next;
+
+            newest->next = in_order;
+            in_order = newest;
+            newest = older;
+        }
+        while (in_order != NULL) {
+            struct mr_work *next = in_order->next;
+
+            in_order->run(agent, in_order);
+            in_order = next;
+        }
+    }
+}
+
+void mr_agent_close(struct mr_rpc *agent)
+{
+    agent->closing = true;
+    atomic_store(&agent->left, true);
+    if (agent->members == NULL)
+        return;
+    for (uint32_t i = 0; i < agent->config.world_size; i++)
+        mr_member_close(agent, &agent->members[i]);
+    mr_member_close(agent, &agent->rendezvous);
+    mr_agent_give_jobs(agent);
+}
+
+void mr_agent_join(struct mr_rpc *agent)
+{
+    mr_executor_destroy(agent->executor);
+    agent->executor = NULL;
+}
+
+void mr_agent_destroy(struct mr_rpc *agent)
+{
+    if (agent == NULL)
+        return;
+    run_work(agent);
+    mr_serving_drop_all(agent);
+    mr_world_fini(agent);
+    mr_pool_fini(&agent->executing);
+    mr_pool_fini(&agent->results);
+    mr_pool_fini(&agent->futures);
+    mr_functions_fini(&agent->functions);
+    free(agent);
+}
+
+/* ---- inside ---- */
+
+void mr_agent_add_job(struct mr_rpc *agent, struct mr_job *job)
+{
+    job->next = NULL;
+    if (agent->jobs_last == NULL)
+        agent->jobs_first = job;
+    else
+        agent->jobs_last->next = job;
+    agent->jobs_last = job;
+    agent->job_count++;
+}
+
+void mr_agent_give_jobs(struct mr_rpc *agent)
+{
+    if (agent->job_count == 0)
+        return;
+    if (agent->hurry_us == 0)
+        agent->hurry_us = mr_agent_now(agent) + HURRY_US;
+    mr_executor_give(agent->executor, agent->jobs_first, agent->jobs_last, agent->job_count);
+    agent->jobs_first = NULL;
+    agent->jobs_last = NULL;
+    agent->job_count = 0;
+}
+
+static void refuse(struct mr_rpc *agent, const struct mr_request *request)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+    uint64_t rank = request->message->preamble.step;
+
+    if (!atomic_load(&agent->complete))
+        mr_reply_busy(ep, request->ref); /* we have not heard yet that all are there */
+    else if (rank < agent->config.world_size && atomic_load(&agent->members[rank].dead))
+        mr_reply_error(ep, request->ref, MR_WORKER_DIED,
+                       "worker \"%s\" (rank %u) was taken for dead, as nothing was heard of it for %u ms",
+                       agent->members[rank].name, (uint32_t)rank, agent->config.dead_after_ms);
+    else
+        mr_reply_error(ep, request->ref, MR_UNKNOWN_WORKER, "the caller is not of this world of %u workers",
+                       agent->config.world_size);
+}
+
+bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request)
+{
+    uint8_t op = request->message->preamble.op;
+
+    if (op == MR_OP_RPC_JOIN) {
+        mr_world_serve_join(agent, request);
+        return true;
+    }
+    if (op < MR_OP_RPC_JOIN || op > MR_OP_RPC_LAST)
+        return false;
+    if (agent->closing) {
+        mr_reply_status(agent->config.endpoint, request->ref, MR_SHUTTING_DOWN);
+        return true;
+    }
+    struct mr_member *from = mr_member_of_request(agent, request);
+
+    if (from == NULL)
+        refuse(agent, request);
+    else if (op == MR_OP_RPC_CALL)
+        mr_serving_request(agent, from, request);
+    else if (op == MR_OP_RPC_CANCEL)
+        mr_serving_cancel(agent, from, request);
+    else if (op == MR_OP_RPC_ALIVE)
+        mr_world_serve_alive(agent, from, request);
+    else if (op == MR_OP_RPC_LEAVE)
+        mr_world_serve_leave(agent, from, request);
+    else if (agent->served[op].serve != NULL)
+        agent->served[op].serve(agent, agent->served[op].self, from->rank, request);
+    else
+        mr_reply_status(agent->config.endpoint, request->ref, MR_UNKNOWN_OP);
+    return true;
+}
+
+uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us)
+{
+    run_work(agent);
+    if (agent->closing)
+        return UINT64_MAX;
+    mr_agent_give_jobs(agent);
+
+    uint64_t next_us = mr_world_turn(agent, now_us);
+    uint64_t local_us = mr_call_local_turn(agent, now_us);
+
+    if (local_us < next_us)
+        next_us = local_us;
+    if (agent->unanswered != NULL) {
+        mr_serving_retry(agent);
+        if (agent->unanswered != NULL && now_us + RETRY_US < next_us)
+            next_us = now_us + RETRY_US;
+    }
+    if (agent->hurry_us != 0 && agent->hurry_us <= now_us)
+        agent->hurry_us = mr_executor_hurry(agent->executor) ? now_us + HURRY_US : 0;
+    if (agent->hurry_us != 0 && agent->hurry_us < next_us)
+        next_us = agent->hurry_us;
+    /* What the timers did may have made more. */
+    run_work(agent);
+    mr_agent_give_jobs(agent);
+    return next_us;
+}
+
+void mr_agent_set_op(struct mr_rpc *agent, uint8_t op, mr_agent_serve serve, void *self)
+{
+    assert(op > MR_OP_RPC_JOIN && op <= MR_OP_RPC_LAST);
+    agent->served[op] = (struct mr_served_op){.serve = serve, .self = self};
+}
+
+struct mr_endpoint *mr_agent_endpoint(struct mr_rpc *agent)
+{
+    return agent->config.endpoint;
+}
+
+void mr_agent_set_references(struct mr_rpc *agent, const struct mr_agent_references *references)
+{
+    agent->references = *references;
+}
+
+void mr_agent_set_autograd(struct mr_rpc *agent, const struct mr_agent_autograd *autograd)
+{
+    agent->autograd = *autograd;
+}
+
+/* ---- any thread ---- */
+
+void mr_agent_submit_quietly(struct mr_rpc *agent, struct mr_work *work)
+{
+    work->next = atomic_load_explicit(&agent->work, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak(&agent->work, &work->next, work))
+        ;
+}
+
+void mr_agent_wake(struct mr_rpc *agent)
+{
+    if (mr_agent_has_work(agent))
+        agent->config.driver.wake(agent->config.driver.self);
+}
+
+void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work)
+{
+    mr_agent_submit_quietly(agent, work);
+    mr_agent_wake(agent);
+}
+
+bool mr_agent_has_work(const struct mr_rpc *agent)
+{
+    return atomic_load(&agent->work) != NULL;
+}
+
+uint32_t mr_agent_done(_Atomic uint32_t *done)
+{
+    uint32_t before = atomic_exchange(done, MR_DONE);
+
+    if ((before & MR_DONE_SLEEPER) != 0)
+        (void)syscall(SYS_futex, done, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    return before;
+}
+
+uint64_t mr_agent_now_us(const struct mr_rpc *agent)
+{
+    return mr_agent_now(agent);
+}
+
+struct mr_functions *mr_agent_functions(struct mr_rpc *agent)
+{
+    return &agent->functions;
+}
+
+struct mr_agent_driver *mr_agent_driver(struct mr_rpc *agent)
+{
+    return &agent->config.driver;
+}
+
+enum mr_status mr_rpc_register(struct mr_rpc *agent, const struct mr_rpc_function *function)
+{
+    char error[ERROR_BYTES];
+    enum mr_status status = mr_functions_add(&agent->functions, function, false, error, sizeof error);
+
+    return status == MR_OK ? MR_OK : mr_rpc_error(status, "mr_rpc_register: %s", error);
+}

@@ -1,0 +1,85 @@
+/* What an agent is made of. For the files of this folder that implement agent.h, and for nobody else. */
+#ifndef MR_RPC_AGENT_INTERNAL_H
+#define MR_RPC_AGENT_INTERNAL_H
+
+#include <pthread.h>
+#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/executing.h"
+#include "dataplane/rpc/executor.h"
+#include "dataplane/rpc/future.h"
+#include "dataplane/rpc/member.h"
+#include "dataplane/rpc/pool.h"
+#include "dataplane/rpc/result.h"
+#include "dataplane/rpc/world.h"
+
+struct mr_served_op {
+    mr_agent_serve serve;
+    void *self;
+};
+
+struct mr_rpc {
+    /* Set at creation. */
+    struct mr_agent_config config;
+    char name[MR_RPC_NAME_BYTES];
+    struct mr_member *members; /* [world_size]; our own, too */
+    struct mr_functions functions;
+    struct mr_executor *executor;
+    struct mr_pool futures, results, executing;
+    struct mr_agent_references references;
+    struct mr_agent_autograd autograd;
+    struct mr_served_op served[MR_OP_COUNT];
+
+    /* Any thread. */
+    struct mr_work *_Atomic work; /* the newest first */
+    _Atomic bool complete;        /* all have joined: `members` may be read */
+    _Atomic bool left;            /* no calls any more */
+    _Atomic bool fenced;          /* the others take us for dead */
+    _Atomic uint64_t activity;    /* calls begun and executions begun */
+    _Atomic uint32_t under_way;   /* calls of functions that have not ended */
+    _Atomic uint64_t numbers;     /* of calls */
+    _Atomic uint32_t joined;      /* MR_DONE once joining has ended, with */
+    enum mr_status join_status;
+    char join_error[MR_RPC_ERROR_BYTES];
+    _Atomic uint32_t gone; /* MR_DONE once leaving has ended */
+    enum mr_status leave_status;
+
+    /* Inside. */
+    struct mr_member rendezvous; /* how it is reached; not a member as such */
+    struct mr_agent_call join;
+    bool join_under_way;
+    uint64_t join_next_us, join_wait_us, alive_next_us, turned_us;
+    uint8_t *joined_ranks; /* [world_size] as last told */
+    struct mr_leaving leaving;
+    struct mr_rpc_future *locals;   /* calls of our own functions */
+    struct mr_rpc_call *unanswered; /* executed, and there was no memory for the answer */
+    struct mr_job *jobs_first, *jobs_last;
+    uint32_t job_count; /* of this burst, not yet given to the executor */
+    uint64_t hurry_us;  /* jobs were given: see then whether they go on; 0: not */
+    bool closing;
+};
+
+static inline uint64_t mr_agent_now(const struct mr_rpc *agent)
+{
+    return agent->config.driver.now_us(agent->config.driver.self);
+}
+
+/* Inside: for the executor, with the next mr_agent_give_jobs(). */
+void mr_agent_add_job(struct mr_rpc *agent, struct mr_job *job);
+void mr_agent_give_jobs(struct mr_rpc *agent);
+
+/* serving.c: a request for one of our functions; that call was executed; answers that found no memory. */
+void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+void mr_serving_cancel(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+void mr_serving_retry(struct mr_rpc *agent);
+void mr_serving_drop_all(struct mr_rpc *agent);
+/* Any thread: a local call shall run on the executor; it has run (inside, or before anybody knows of its future). */
+void mr_serving_run_local(struct mr_rpc_call *call);
+void mr_serving_end_local(struct mr_rpc_call *call);
+/* If it has not begun it will not. */
+void mr_serving_cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future);
+
+/* call.c: calls of our own functions that have ended; those whose time is up end. */
+void mr_call_forget_local(struct mr_rpc *agent, struct mr_rpc_future *future);
+uint64_t mr_call_local_turn(struct mr_rpc *agent, uint64_t now_us);
+
+#endif

@@ -1,0 +1,252 @@
+#include "dataplane/rpc/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/agent_internal.h"
+
+uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms)
+{
+    if (timeout_ms == UINT32_MAX)
+        return UINT64_MAX;
+    return mr_agent_now(agent) + (uint64_t)(timeout_ms == 0 ? agent->config.timeout_ms : timeout_ms) * 1000u;
+}
+
+/* ---- what is wrong at once ---- */
+
+static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *order)
+{
+    if (order->function == NULL || order->function[0] == 0 || strlen(order->function) >= MR_RPC_NAME_BYTES)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: a function's name has 1 to 63 bytes", order->caller);
+    if (order->argument_count > MR_RPC_ARGUMENTS_MAX ||
+        (order->arguments == NULL && order->argument_count != 0))
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: %s: there may be %u arguments, not %u", order->caller,
+                            order->function, MR_RPC_ARGUMENTS_MAX, order->argument_count);
+    if (mr_values_head_bytes(order->function, order->arguments, order->argument_count) == 0)
+        return mr_rpc_error(MR_INVALID_ARGUMENT,
+                            "%s: %s: an argument has no value, or is an object, which stays with its owner",
+                            order->caller, order->function);
+    enum mr_status status = mr_member_check(agent, order->to);
+
+    if (status != MR_OK) {
+        char why[MR_RPC_ERROR_BYTES];
+
+        snprintf(why, sizeof why, "%s", mr_rpc_last_error());
+        mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);
+    }
+    return status;
+}
+
+/* ---- to another worker ---- */
+
+static void read_error(const struct mr_message *reply, char *why, size_t bytes)
+{
+    why[0] = 0;
+    if (reply != NULL && reply->preamble.tensor_count == 1 && reply->tensors[0].dtype == MR_U8)
+        snprintf(why, bytes, "%.*s", (int)(reply->tensors[0].bytes > 400 ? 400 : reply->tensors[0].bytes),
+                 (const char *)reply->tensors[0].data);
+}
+
+static bool call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                       const struct mr_message *reply)
+{
+    struct mr_rpc_future *f =
+        (struct mr_rpc_future *)(void *)((uint8_t *)call - offsetof(struct mr_rpc_future, call));
+    struct mr_rpc_result *result = NULL;
+    char why[MR_EXECUTING_ERROR_BYTES] = "";
+    bool keep = false;
+
+    if (status != MR_OK)
+        read_error(reply, why, sizeof why);
+    else if ((f->head.flags & MR_RPC_REMOTE) == 0)
+        result = mr_result_of_reply(agent, call->wire, reply, call->to, &keep, &status);
+    if (status == MR_WORKER_DIED && why[0] == 0)
+        snprintf(why, sizeof why, "it died while the call was under way, or was restarted");
+    else if (status == MR_DEADLINE_EXCEEDED && why[0] == 0)
+        snprintf(why, sizeof why, "no answer came within the call's time-out");
+    if (f->head.context != 0 && agent->autograd.reply_in != NULL)
+        agent->autograd.reply_in(agent->autograd.self, f->head.context, f->head.invocation, status,
+                                 result == NULL ? NULL : result->values, result == NULL ? 0 : result->count);
+    mr_future_end(f, status, why, result);
+    mr_future_put(f);
+    return keep;
+}
+
+/* Inside: lays the request out where it is sent from. */
+static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                   const struct mr_value *values, uint32_t count)
+{
+    struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
+    size_t head_bytes = mr_values_head_bytes(f->function, values, count);
+    uint32_t n = mr_values_tensors(NULL, head_bytes, values, count, tensors);
+    enum mr_status status = mr_agent_begin(agent, &f->call, tensors, n);
+
+    if (status != MR_OK)
+        return status;
+    status = mr_values_encode(tensors[0].data, &f->head, f->function, values, count,
+                              agent->references.values.pass_out == NULL ? NULL : &agent->references.values,
+                              f->call.to);
+    if (status != MR_OK) {
+        mr_agent_drop(agent, &f->call);
+        return mr_rpc_error(status, "a reference among the arguments cannot be passed on");
+    }
+    mr_agent_send(agent, &f->call);
+    return MR_OK;
+}
+
+static struct mr_rpc_future *of_work(struct mr_work *work)
+{
+    return (struct mr_rpc_future *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_future, work));
+}
+
+void mr_call_hold_references(struct mr_rpc *agent, const struct mr_value *values, uint32_t count, bool hold)
+{
+    const struct mr_agent_references *references = &agent->references;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].kind == MR_VALUE_RREF && references->retain != NULL)
+            (hold ? references->retain : references->release)(references->self, values[i].rref);
+    }
+}
+
+static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct mr_rpc_future *f = of_work(work);
+    enum mr_status status = send_request(agent, f, f->waiting, f->waiting_count);
+
+    mr_call_hold_references(agent, f->waiting, f->waiting_count, false);
+    f->waiting_count = 0;
+    free(f->block);
+    f->block = NULL;
+    if (status == MR_OK)
+        return;
+    mr_future_end(f, status, mr_rpc_last_error(), NULL);
+    mr_future_put(f);
+}
+
+/* Somebody else is inside: copies, for him. */
+static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                     const struct mr_call_order *order)
+{
+    size_t values_bytes = (order->argument_count * sizeof(struct mr_value) + 63) / 64 * 64;
+    size_t bytes = values_bytes + mr_values_copy_bytes(order->arguments, order->argument_count);
+    uint8_t *room = f->bytes_inline;
+
+    if (bytes > sizeof f->bytes_inline) {
+        f->block = aligned_alloc(64, bytes);
+        if (f->block == NULL)
+            return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the arguments", order->caller,
+                                order->function);
+        room = f->block;
+    }
+    f->waiting = (struct mr_value *)(void *)room;
+    f->waiting_count = order->argument_count;
+    mr_values_copy(order->arguments, order->argument_count, f->waiting, room + values_bytes);
+    mr_call_hold_references(agent, f->waiting, f->waiting_count, true);
+    f->work.run = send_waiting;
+    mr_agent_submit(agent, &f->work);
+    return MR_OK;
+}
+
+static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                   const struct mr_call_order *order)
+{
+    struct mr_agent_driver *driver = &agent->config.driver;
+
+    f->call.op = MR_OP_RPC_CALL;
+    f->call.ended = call_ended;
+    if (!driver->enter(driver->self))
+        return submit_request(agent, f, order);
+    enum mr_status status = send_request(agent, f, order->arguments, order->argument_count);
+
+    driver->leave(driver->self, order->waits);
+    if (status != MR_OK) {
+        char why[MR_RPC_ERROR_BYTES];
+
+        snprintf(why, sizeof why, "%s", mr_rpc_last_error());
+        mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);
+    }
+    return status;
+}
+
+/* ---- both ---- */
+
+static enum mr_status record(struct mr_rpc *agent, struct mr_rpc_future *f, const struct mr_call_order *order)
+{
+    const struct mr_agent_autograd *autograd = &agent->autograd;
+
+    if (autograd->call_out == NULL)
+        return mr_rpc_error(MR_UNSUPPORTED, "%s: this worker has no autograd", order->caller);
+    return autograd->call_out(autograd->self, order->options->context, order->to, order->function,
+                              order->arguments, order->argument_count, &f->head.context, &f->head.invocation);
+}
+
+enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *order,
+                             struct mr_rpc_future **out)
+{
+    const struct mr_rpc_call_options *options = order->options;
+    enum mr_status status = check(agent, order);
+
+    if (status != MR_OK)
+        return status;
+    struct mr_rpc_future *f = mr_future_new(agent, order->function, order->to);
+
+    if (f == NULL)
+        return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the call", order->caller, order->function);
+    f->call.deadline_us = mr_call_deadline_us(agent, options == NULL ? 0 : options->timeout_ms);
+    f->head = (struct mr_rpc_head){
+        .number = atomic_fetch_add_explicit(&agent->numbers, 1, memory_order_relaxed) + 1,
+        .reference = order->reference,
+        .fork = order->fork,
+        .flags = order->flags};
+    atomic_fetch_add(&agent->under_way, 1);
+    atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
+    if (options != NULL && options->context != NULL)
+        status = record(agent, f, order);
+    if (status == MR_OK)
+        status = order->to == agent->config.rank ? mr_call_start_local(agent, f, order)
+                                                 : start_remote(agent, f, order);
+    if (status != MR_OK) {
+        atomic_fetch_sub(&agent->under_way, 1);
+        mr_future_put(f);
+        mr_future_put(f);
+        return status;
+    }
+    *out = f;
+    return MR_OK;
+}
+
+enum mr_status mr_rpc_async(struct mr_rpc *agent, uint32_t to, const char *function,
+                            const struct mr_value *arguments, uint32_t argument_count,
+                            const struct mr_rpc_call_options *options, struct mr_rpc_future **future)
+{
+    struct mr_call_order order = {.caller = "mr_rpc_async",
+                                  .to = to,
+                                  .function = function,
+                                  .arguments = arguments,
+                                  .argument_count = argument_count,
+                                  .options = options};
+
+    return mr_call_start(agent, &order, future);
+}
+
+enum mr_status mr_rpc_sync(struct mr_rpc *agent, uint32_t to, const char *function,
+                           const struct mr_value *arguments, uint32_t argument_count,
+                           const struct mr_rpc_call_options *options, struct mr_rpc_result **result)
+{
+    struct mr_call_order order = {.caller = "mr_rpc_sync",
+                                  .to = to,
+                                  .function = function,
+                                  .arguments = arguments,
+                                  .argument_count = argument_count,
+                                  .options = options,
+                                  .waits = true};
+    struct mr_rpc_future *future;
+    enum mr_status status = mr_call_start(agent, &order, &future);
+
+    if (status != MR_OK)
+        return status;
+    status = mr_rpc_wait(future, result);
+    mr_future_put(future);
+    return status;
+}

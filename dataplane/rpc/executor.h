@@ -1,0 +1,56 @@
+/* Threads that run functions, so that none of them delays the thread that moves packets.
+ *
+ * Jobs begin in the order in which they were given. There are up to `threads` at a time that do not wait for other workers; one
+ * that waits (mr_executor_blocks) may be stood in for by another, so that calls back and forth between workers cannot use up
+ * all threads. Threads are made when they are first needed, by the threads that are there: never by the one that gives jobs.
+ *
+ * A burst of brief jobs wakes one thread, and what they have done is told once (`done`). A job that is not brief is never kept
+ * waiting behind another that is not: before one begins, a further thread is woken for what waits behind it, and what
+ * was done before is told.
+ */
+#ifndef MR_RPC_EXECUTOR_H
+#define MR_RPC_EXECUTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_status.h"
+
+struct mr_job {
+    struct mr_job *next;
+    void (*run)(struct mr_job *job); /* the job may be gone when it returns */
+    bool brief;                      /* it is known to end within microseconds */
+};
+
+struct mr_executor;
+
+#define MR_EXECUTOR_THREADS_MAX 512u /* with those that stand in */
+
+struct mr_executor_config {
+    uint32_t threads;
+    void *self;
+    void (*done)(void *self); /* on an executor's thread: one or more jobs have run since the last time */
+};
+
+/* Makes one thread. MR_NO_MEMORY. */
+enum mr_status mr_executor_create(const struct mr_executor_config *config, struct mr_executor **out);
+/* Runs what was given to its end, then ends the threads. NULL is fine. */
+void mr_executor_destroy(struct mr_executor *executor);
+
+/* Any thread. A chain of `count` jobs, the last of which has next NULL. */
+void mr_executor_give(struct mr_executor *executor, struct mr_job *first, struct mr_job *last,
+                      uint32_t count);
+/* Any thread: jobs wait although a thread was woken for them a while ago, because one that was taken for brief is not. Wakes another.
+ * Returns whether any wait. */
+bool mr_executor_hurry(struct mr_executor *executor);
+/* Any thread: jobs that wait or run. */
+uint32_t mr_executor_load(struct mr_executor *executor);
+/* The first job that waits and for which `match` says true: taken out. NULL: none. */
+struct mr_job *mr_executor_take_back(struct mr_executor *executor,
+                                     bool (*match)(const struct mr_job *job, const void *arg),
+                                     const void *arg);
+
+/* On any thread, around a wait for another worker: on an executor's thread, one more may run meanwhile. */
+void mr_executor_blocks(void);
+void mr_executor_goes_on(void);
+
+#endif

@@ -1,0 +1,124 @@
+#include "dataplane/rpc/future.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/agent_internal.h"
+
+struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, uint32_t to)
+{
+    struct mr_rpc_future *f = mr_pool_take(&agent->futures);
+
+    if (f == NULL)
+        return NULL;
+    memset(f, 0, offsetof(struct mr_rpc_future, function));
+    snprintf(f->function, sizeof f->function, "%s", function);
+    f->error[0] = 0;
+    f->agent = agent;
+    f->call.to = to;
+    atomic_store_explicit(&f->holds, 2, memory_order_relaxed);
+    return f;
+}
+
+void mr_future_hold(struct mr_rpc_future *f)
+{
+    atomic_fetch_add(&f->holds, 1);
+}
+
+void mr_future_put(struct mr_rpc_future *f)
+{
+    if (atomic_fetch_sub(&f->holds, 1) != 1)
+        return;
+    mr_rpc_result_free(f->result);
+    free(f->block);
+    mr_pool_give(&f->agent->futures, f);
+}
+
+static void run_then(struct mr_job *job)
+{
+    struct mr_rpc_future *f =
+        (struct mr_rpc_future *)(void *)((uint8_t *)job - offsetof(struct mr_rpc_future, then_job));
+    struct mr_rpc_result *result = f->result;
+
+    f->result = NULL;
+    f->then(f->then_user, f->status, f->error, result);
+    mr_future_put(f);
+}
+
+static void begin_then(struct mr_rpc_future *f)
+{
+    f->then_job = (struct mr_job){.run = run_then};
+    if (f->agent->executor == NULL) { /* the agent is being destroyed */
+        run_then(&f->then_job);
+        return;
+    }
+    mr_executor_give(f->agent->executor, &f->then_job, &f->then_job, 1);
+}
+
+void mr_future_end(struct mr_rpc_future *f, enum mr_status status, const char *why,
+                   struct mr_rpc_result *result)
+{
+    struct mr_rpc *agent = f->agent;
+    char who[MR_MEMBER_TEXT_BYTES];
+
+    if (f->ended) {
+        mr_rpc_result_free(result);
+        return;
+    }
+    f->ended = true;
+    f->status = status;
+    f->result = result;
+    if (status != MR_OK) {
+        mr_member_text(agent, f->call.to, who);
+        snprintf(f->error, sizeof f->error, "%s on %s: %s", f->function, who,
+                 why == NULL || why[0] == 0 ? mr_status_text(status) : why);
+    }
+    uint32_t before = mr_agent_done(&f->word);
+
+    if ((before & MR_FUTURE_THEN) != 0)
+        begin_then(f);
+    /* Last: what the `then` does counts as under way, too. */
+    atomic_fetch_sub(&agent->under_way, 1);
+}
+
+/* ---- the user's ---- */
+
+enum mr_status mr_rpc_wait(struct mr_rpc_future *f, struct mr_rpc_result **result)
+{
+    struct mr_agent_driver *driver = &f->agent->config.driver;
+
+    if ((atomic_load(&f->word) & MR_DONE) == 0) {
+        mr_executor_blocks();
+        (void)driver->wait(driver->self, &f->word, UINT64_MAX);
+        mr_executor_goes_on();
+    }
+    if (f->status != MR_OK)
+        return mr_rpc_error(f->status, "%s", f->error);
+    if (result != NULL) {
+        *result = f->result;
+        f->result = NULL;
+    }
+    return MR_OK;
+}
+
+bool mr_rpc_done(struct mr_rpc_future *f)
+{
+    return (atomic_load(&f->word) & MR_DONE) != 0;
+}
+
+enum mr_status mr_rpc_then(struct mr_rpc_future *f, mr_rpc_then_run then, void *user)
+{
+    if (then == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_then: then is NULL");
+    f->then = then;
+    f->then_user = user;
+    if ((atomic_fetch_or(&f->word, MR_FUTURE_THEN) & MR_DONE) != 0)
+        begin_then(f);
+    return MR_OK;
+}
+
+void mr_rpc_future_destroy(struct mr_rpc_future *f)
+{
+    if (f != NULL)
+        mr_future_put(f);
+}

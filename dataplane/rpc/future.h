@@ -1,0 +1,52 @@
+/* Outcomes of calls under way. A future is held by its user, by the agent until the call is over, and by whoever hands it to the agent
+ * meanwhile; the last one frees it. */
+#ifndef MR_RPC_FUTURE_H
+#define MR_RPC_FUTURE_H
+
+#include <stdatomic.h>
+#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/executor.h"
+
+#define MR_FUTURE_BYTES_INLINE 192u
+#define MR_FUTURE_THEN         4u /* bit of the word, beside MR_DONE and MR_DONE_SLEEPER */
+
+struct mr_rpc_future {
+    _Atomic uint32_t word;
+    _Atomic uint32_t holds;
+    struct mr_rpc *agent;
+
+    /* Written before MR_DONE. */
+    enum mr_status status;
+    struct mr_rpc_result *result;
+    mr_rpc_then_run then;
+    void *then_user;
+    struct mr_job then_job;
+
+    /* Of a call of a function, see call.c. */
+    struct mr_work work, cancel_work;
+    _Atomic bool cancelled;
+    bool ended;  /* inside */
+    bool local;  /* our own function: `call` holds only `to` and the deadline */
+    bool listed; /* in mr_rpc.locals */
+    struct mr_agent_call call;
+    struct mr_rpc_future *next, **before; /* in mr_rpc.locals */
+    struct mr_rpc_head head;
+    struct mr_value *waiting; /* copies of arguments that wait to be sent, in bytes_inline or in block */
+    uint32_t waiting_count;
+    void *block;
+    char function[MR_RPC_NAME_BYTES];
+    char error[MR_RPC_ERROR_BYTES]; /* the whole line, when status is not MR_OK */
+    _Alignas(64) uint8_t bytes_inline[MR_FUTURE_BYTES_INLINE];
+};
+
+/* Any thread. One that is pending, held twice: by the caller, and for the agent. NULL: no memory. */
+struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, uint32_t to);
+/* Any thread. */
+void mr_future_hold(struct mr_rpc_future *future);
+void mr_future_put(struct mr_rpc_future *future);
+/* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text behind "function on worker: ", NULL: the
+ * status' own. Only the first time counts. */
+void mr_future_end(struct mr_rpc_future *future, enum mr_status status, const char *why,
+                   struct mr_rpc_result *result);
+
+#endif

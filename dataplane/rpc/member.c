@@ -1,0 +1,189 @@
+#include "dataplane/rpc/member.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include "dataplane/rpc/agent_internal.h"
+
+void mr_member_text(struct mr_rpc *agent, uint32_t rank, char text[MR_MEMBER_TEXT_BYTES])
+{
+    if (rank < agent->config.world_size && atomic_load(&agent->complete))
+        snprintf(text, MR_MEMBER_TEXT_BYTES, "worker \"%s\" (rank %u)", agent->members[rank].name, rank);
+    else
+        snprintf(text, MR_MEMBER_TEXT_BYTES, "rank %u", rank);
+}
+
+enum mr_status mr_member_check(struct mr_rpc *agent, uint32_t rank)
+{
+    char text[MR_MEMBER_TEXT_BYTES];
+
+    if (rank >= agent->config.world_size)
+        return mr_rpc_error(MR_UNKNOWN_WORKER, "there is no rank %u in this world of %u workers", rank,
+                            agent->config.world_size);
+    if (!atomic_load(&agent->complete))
+        return mr_rpc_error(MR_NOT_READY, "not all workers have joined yet");
+    if (atomic_load(&agent->left))
+        return mr_rpc_error(MR_SHUTTING_DOWN, "this worker has left the world");
+    mr_member_text(agent, rank, text);
+    if (atomic_load(&agent->fenced))
+        return mr_rpc_error(
+            MR_WORKER_DIED,
+            "this worker itself, \"%s\" (rank %u), was taken for dead by the others: nothing was "
+            "heard of it for %u ms",
+            agent->name, agent->config.rank, agent->config.dead_after_ms);
+    if (atomic_load(&agent->members[rank].dead))
+        return mr_rpc_error(MR_WORKER_DIED, "%s died: nothing was heard of it for %u ms, or it was restarted",
+                            text, agent->config.dead_after_ms);
+    return MR_OK;
+}
+
+struct mr_member *mr_member_of_request(struct mr_rpc *agent, const struct mr_request *request)
+{
+    uint64_t rank = request->message->preamble.step;
+
+    if (rank >= agent->config.world_size)
+        return NULL;
+    struct mr_member *m = &agent->members[rank];
+
+    if (!m->present || memcmp(m->uuid, request->client_uuid, MR_UUID_BYTES) != 0 || atomic_load(&m->dead) ||
+        !atomic_load(&agent->complete))
+        return NULL;
+    m->heard_us = request->now_us;
+    return m;
+}
+
+/* ---- sessions and calls ---- */
+
+static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, bool control,
+                                 struct mr_session **out)
+{
+    struct mr_session **session = &m->sessions[control ? MR_SESSION_CONTROL : MR_SESSION_CALLS];
+    enum mr_status status = MR_OK;
+
+    if (*session == NULL)
+        status = mr_session_open(agent->config.endpoint, &m->address, 0, m, session);
+    *out = *session;
+    return status;
+}
+
+enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *m, struct mr_agent_call *call,
+                               struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    struct mr_session *session;
+    struct mr_call_options options = {
+        .op = call->op, .step = agent->config.rank, .deadline_us = call->deadline_us, .user = call};
+    enum mr_status status = session_of(agent, m, call->control, &session);
+
+    if (status == MR_OK)
+        status = mr_call_begin(agent->config.endpoint, session, &options, tensors, tensor_count, &call->wire);
+    if (status != MR_OK)
+        return status;
+    call->member = m;
+    call->cancelled = false;
+    return MR_OK;
+}
+
+enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, struct mr_tensor *tensors,
+                              uint32_t tensor_count)
+{
+    enum mr_status status = mr_member_check(agent, call->to);
+
+    if (status != MR_OK)
+        return status;
+    assert(call->to != agent->config.rank);
+    status = mr_member_begin(agent, &agent->members[call->to], call, tensors, tensor_count);
+    if (status == MR_TOO_LARGE)
+        return mr_rpc_error(status, "a message takes at most %u MiB", MR_MESSAGE_BYTES_MAX >> 20);
+    return status == MR_OK ? MR_OK : mr_rpc_error(status, "no memory for messages is left: see memory_bytes");
+}
+
+void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call)
+{
+    uint64_t now_us = mr_agent_now(agent);
+
+    if (call->member->calls_pending++ == 0)
+        call->member->pending_since_us = now_us;
+    mr_call_send(agent->config.endpoint, call->wire, now_us);
+}
+
+void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call)
+{
+    mr_call_free(agent->config.endpoint, call->wire);
+    call->wire = NULL;
+}
+
+void mr_agent_cancel(struct mr_rpc *agent, struct mr_agent_call *call)
+{
+    call->cancelled = true;
+    mr_call_cancel(agent->config.endpoint, call->wire);
+}
+
+void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept)
+{
+    mr_call_free(agent->config.endpoint, kept);
+}
+
+/* What the transport says, as workers see it. */
+static enum mr_status outcome(struct mr_rpc *agent, const struct mr_agent_call *call, enum mr_status status)
+{
+    if (status == MR_CANCELLED)
+        return call->cancelled ? MR_CANCELLED : agent->closing ? MR_SHUTTING_DOWN : MR_WORKER_DIED;
+    if (status == MR_UNKNOWN_OUTCOME || status == MR_UNREACHABLE)
+        return mr_agent_now(agent) >= call->deadline_us ? MR_DEADLINE_EXCEEDED : MR_WORKER_DIED;
+    return status;
+}
+
+void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, enum mr_status status,
+                       const struct mr_message *reply)
+{
+    struct mr_agent_call *call = user;
+    struct mr_member *m = call->member;
+
+    m->calls_pending--;
+    if (reply != NULL)
+        m->heard_us = mr_agent_now(agent);
+    if (!call->ended(agent, call, reply != NULL ? status : outcome(agent, call, status), reply))
+        mr_call_free(agent->config.endpoint, wire);
+}
+
+/* ---- death ---- */
+
+void mr_member_close(struct mr_rpc *agent, struct mr_member *m)
+{
+    for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++) {
+        struct mr_session *session = m->sessions[i];
+
+        m->sessions[i] = NULL;
+        if (session != NULL)
+            mr_session_close(agent->config.endpoint, session, mr_agent_now(agent));
+    }
+}
+
+void mr_member_died(struct mr_rpc *agent, struct mr_member *m)
+{
+    if (atomic_exchange(&m->dead, true) || m->rank == agent->config.rank)
+        return;
+    mr_member_close(agent, m);
+    if (m->rank == MR_RPC_NO_RANK)
+        return;
+    if (agent->references.died != NULL)
+        agent->references.died(agent->references.self, m->rank);
+    if (agent->autograd.died != NULL)
+        agent->autograd.died(agent->autograd.self, m->rank);
+    if (agent->config.is_rendezvous)
+        mr_leave_count(agent);
+}
+
+void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum mr_session_event event)
+{
+    struct mr_session_info info;
+
+    mr_session_info(session, &info);
+    struct mr_member *m = info.user;
+
+    if (event == MR_SESSION_AWAY || event == MR_SESSION_REJECTED)
+        return;
+    /* Another process is where the worker was: what it knew is gone with it. */
+    if (m->rank != MR_RPC_NO_RANK && info.incarnation != m->incarnation)
+        mr_member_died(agent, m);
+}

@@ -1,0 +1,292 @@
+/* Workers over real sockets on loopback, each in a process of its own, and the example remote_add. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "millrace_rpc.h"
+
+enum { THREADS = 4, CALLS = 200, LARGE = 1 << 18, LINE = 4096 };
+
+static const char *remote_add;
+
+/* Free a moment ago, and not given to anybody else by itself so soon. */
+static void free_address(char text[32])
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof sa;
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &bytes), 0);
+    close(fd);
+    snprintf(text, 32, "127.0.0.1:%u", ntohs(sa.sin_port));
+}
+
+/* ---- the example ---- */
+
+struct output {
+    FILE *from;
+    pid_t pid;
+    char text[LINE];
+};
+
+static void start_example(struct output *o, const char *rank, const char *address)
+{
+    int ends[2];
+
+    assert_int_equal(pipe(ends), 0);
+    o->pid = fork();
+    assert_true(o->pid >= 0);
+    if (o->pid == 0) {
+        (void)dup2(ends[1], STDOUT_FILENO);
+        (void)dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execl(remote_add, remote_add, "--rank", rank, "--rendezvous", address, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    o->from = fdopen(ends[0], "r");
+    assert_non_null(o->from);
+}
+
+static void finish_example(struct output *o)
+{
+    int status = 0;
+    size_t bytes = fread(o->text, 1, sizeof o->text - 1, o->from);
+
+    o->text[bytes] = 0;
+    (void)fclose(o->from);
+    assert_int_equal(waitpid(o->pid, &status, 0), o->pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("it ended with %x: %s", (unsigned)status, o->text);
+}
+
+static void remote_add_adds(void **state)
+{
+    struct output caller, adder;
+    char address[32];
+
+    free_address(address);
+    start_example(&adder, "1", address);
+    start_example(&caller, "0", address);
+    finish_example(&caller);
+    finish_example(&adder);
+    assert_string_equal(caller.text,
+                        "remote_add: sum 11 22 33 44\n"
+                        "remote_add: sum 11 22 33 44\n"
+                        "remote_add: add on worker \"adder\" (rank 1): the tensors have 4 and 3 elements\n"
+                        "remote_add: ok\n");
+    assert_string_equal(adder.text, "remote_add: ok\n");
+}
+
+/* ---- workers in processes ---- */
+
+static enum mr_status mirror(struct mr_rpc_call *call, const struct mr_value *arguments,
+                             uint32_t argument_count)
+{
+    enum mr_status status = MR_OK;
+
+    for (uint32_t i = 0; i < argument_count && status == MR_OK; i++)
+        status = mr_rpc_return(call, arguments[i]);
+    return status;
+}
+
+static enum mr_status die(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+{
+    (void)kill(getpid(), SIGKILL);
+    return MR_OK;
+}
+
+static const struct mr_rpc_function functions[] = {
+    {.name = "mirror", .arguments = "...", .results = "...", .run = mirror},
+    {.name = "mirror_inline", .arguments = "...", .results = "...", .run = mirror, .flags = MR_RPC_INLINE},
+    {.name = "die", .run = die},
+};
+
+static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *address, const char *key_file,
+                           uint32_t dead_after_ms)
+{
+    struct mr_rpc_options options = {.rendezvous = address,
+                                     .key_file = key_file,
+                                     .dead_after_ms = dead_after_ms,
+                                     .functions = functions,
+                                     .function_count = sizeof functions / sizeof functions[0]};
+    struct mr_rpc *rpc;
+    char name[16], error[512];
+
+    snprintf(name, sizeof name, "w%u", rank);
+    if (mr_rpc_init(name, rank, world_size, &options, &rpc, error, sizeof error) != MR_OK) {
+        fprintf(stderr, "%s\n", error);
+        return NULL;
+    }
+    return rpc;
+}
+
+/* Of small and large values, alternating; whether all came back right. */
+static void *call_often(void *arg)
+{
+    struct mr_rpc *rpc = arg;
+    float *large = malloc(LARGE * sizeof *large);
+    bool right = large != NULL;
+
+    for (uint32_t i = 0; right && i < LARGE; i++)
+        large[i] = (float)i;
+    for (uint32_t i = 0; right && i < CALLS; i++) {
+        struct mr_value values[2] = {mr_value_i64(i),
+                                     mr_value_tensor(mr_tensor_1d(MR_F32, i % 50 == 0 ? LARGE : i, large))};
+        struct mr_rpc_result *result;
+        uint32_t to = (mr_rpc_rank(rpc) + 1 + i % 2) % mr_rpc_world_size(rpc);
+
+        if (mr_rpc_sync(rpc, to, i % 3 == 0 ? "mirror_inline" : "mirror", values, 2, NULL, &result) !=
+            MR_OK) {
+            fprintf(stderr, "%s\n", mr_rpc_last_error());
+            right = false;
+            break;
+        }
+        const struct mr_tensor *t = &mr_rpc_result_value(result, 1)->tensor;
+
+        right = mr_rpc_result_value(result, 0)->i64 == i && t->bytes == values[1].tensor.bytes &&
+                memcmp(t->data, large, t->bytes) == 0;
+        mr_rpc_result_free(result);
+    }
+    free(large);
+    return right ? NULL : rpc;
+}
+
+/* Several threads, each worker calling the others and itself. */
+static int all_call_all(uint32_t rank, const char *address)
+{
+    struct mr_rpc *rpc = join(rank, 3, address, NULL, 0);
+    pthread_t threads[THREADS];
+    int failed = rpc == NULL;
+
+    for (uint32_t i = 0; rpc != NULL && i < THREADS; i++)
+        failed += pthread_create(&threads[i], NULL, call_often, rpc) != 0;
+    for (uint32_t i = 0; rpc != NULL && i < THREADS; i++) {
+        void *wrong = NULL;
+
+        failed += pthread_join(threads[i], &wrong) != 0 || wrong != NULL;
+    }
+    if (rpc != NULL && mr_rpc_shutdown(rpc, 0) != MR_OK) {
+        fprintf(stderr, "%s\n", mr_rpc_last_error());
+        failed++;
+    }
+    mr_rpc_destroy(rpc);
+    return failed;
+}
+
+static pid_t in_process(int (*run)(uint32_t rank, const char *address), uint32_t rank, const char *address)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(run(rank, address));
+    return pid;
+}
+
+static void expect_end(pid_t pid, int code)
+{
+    int status = 0;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), code);
+}
+
+static void threads_of_all_workers_call_each_other(void **state)
+{
+    char address[32];
+    pid_t pids[3];
+
+    free_address(address);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        pids[rank] = in_process(all_call_all, rank, address);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        expect_end(pids[rank], 0);
+}
+
+/* It is killed in the middle of a call; the third worker goes on, and both leave without it. */
+static int watch_one_die(uint32_t rank, const char *address)
+{
+    struct mr_rpc *rpc = join(rank, 3, address, NULL, 5000);
+    int failed = rpc == NULL;
+
+    if (rpc == NULL)
+        return 1;
+    if (rank == 0 && (mr_rpc_sync(rpc, 2, "die", NULL, 0, NULL, NULL) != MR_WORKER_DIED ||
+                      strstr(mr_rpc_last_error(), "worker \"w2\" (rank 2)") == NULL)) {
+        fprintf(stderr, "%s\n", mr_rpc_last_error());
+        failed++;
+    }
+    failed += mr_rpc_shutdown(rpc, 0) != MR_OK;
+    mr_rpc_destroy(rpc);
+    return failed;
+}
+
+static void a_killed_worker_is_named(void **state)
+{
+    char address[32];
+    pid_t pids[3];
+    int status = 0;
+
+    free_address(address);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        pids[rank] = in_process(watch_one_die, rank, address);
+    assert_int_equal(waitpid(pids[2], &status, 0), pids[2]);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    expect_end(pids[0], 0);
+    expect_end(pids[1], 0);
+}
+
+static void errors_at_the_start_are_lines(void **state)
+{
+    struct mr_rpc_options options = {.rendezvous = "127.0.0.1:9", .init_timeout_ms = 300};
+    struct mr_rpc *rpc;
+    char error[512], address[32];
+
+    assert_int_equal(mr_rpc_init("a", 1, 2, &options, &rpc, error, sizeof error), MR_UNREACHABLE);
+    assert_non_null(strstr(error, "worker \"a\" (rank 1): nobody answers at the rendezvous"));
+    free_address(address);
+    options.rendezvous = address;
+    assert_int_equal(mr_rpc_init("a", 0, 3, &options, &rpc, error, sizeof error), MR_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(error, "1 of 3 workers have joined; missing: rank 1 2"));
+    assert_int_equal(mr_rpc_init("", 0, 2, &options, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_rpc_init("a", 2, 2, &options, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_rpc_init("a", 0, 0, &options, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    options.key_file = "/nonexistent";
+    assert_int_not_equal(mr_rpc_init("a", 0, 2, &options, &rpc, error, sizeof error), MR_OK);
+    assert_non_null(strstr(error, "/nonexistent"));
+    options = (struct mr_rpc_options){.rendezvous = NULL};
+    assert_int_equal(mr_rpc_init("a", 0, 2, &options, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "options.rendezvous"));
+    mr_rpc_destroy(NULL);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(remote_add_adds),
+        cmocka_unit_test(threads_of_all_workers_call_each_other),
+        cmocka_unit_test(a_killed_worker_is_named),
+        cmocka_unit_test(errors_at_the_start_are_lines),
+    };
+
+    if (argc < 2)
+        return 2;
+    remote_add = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,347 @@
+#include "net.h"
+
+#include <linux/futex.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/workers.h"
+
+#define SKIP_STEP_US    20000u
+#define SKIP_ROUNDS_MAX 100u
+#define NAP_NS          200000
+#define BASE_PORT       1000u
+
+static uint64_t real_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+/* ---- the network ---- */
+
+static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
+{
+    struct net_worker *w = self;
+    w->open = malloc(sizeof *w->open);
+    assert_non_null(w->open);
+    w->open->to = *to;
+    w->open->from = w->address;
+    return w->open->data;
+}
+
+static void tx_end(void *self, uint32_t bytes)
+{
+    struct net_worker *w = self;
+    struct net *net = w->net;
+    struct net_packet *packet = w->open;
+    w->open = NULL;
+    if (bytes == 0 || w->silent) {
+        free(packet);
+        return;
+    }
+    packet->bytes = bytes;
+    packet->next = NULL;
+    if (net->last == NULL)
+        net->first = packet;
+    else
+        net->last->next = packet;
+    net->last = packet;
+    net->packets++;
+}
+
+static void fill_random(void *self, void *out, size_t n)
+{
+    struct net_worker *w = self;
+    uint8_t *bytes = out;
+    for (size_t i = 0; i < n; i++) {
+        w->random_state = w->random_state * 6364136223846793005u + 1442695040888963407u;
+        bytes[i] = (uint8_t)(w->random_state >> 56);
+    }
+}
+
+static void on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct net_worker *w = app;
+    if (w->rpc == NULL || !mr_agent_on_request(w->rpc, request))
+        mr_reply_status(ep, request->ref, MR_UNKNOWN_OP);
+}
+
+static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    mr_agent_on_reply(((struct net_worker *)app)->rpc, call, user, status, reply);
+}
+
+static void on_session(void *app, struct mr_session *session, enum mr_session_event event)
+{
+    mr_agent_on_session(((struct net_worker *)app)->rpc, session, event);
+}
+
+/* ---- the driver ---- */
+
+static uint64_t now_us(void *self)
+{
+    const struct net_worker *w = self;
+    return real_us() + __atomic_load_n(&w->net->skipped_us, __ATOMIC_SEQ_CST);
+}
+
+static bool enter(void *self)
+{
+    return pthread_mutex_trylock(&((struct net_worker *)self)->net->lock) == 0;
+}
+
+static void leave(void *self, bool more)
+{
+    pthread_mutex_unlock(&((struct net_worker *)self)->net->lock);
+}
+
+static void wake(void *self)
+{
+    struct net *net = ((struct net_worker *)self)->net;
+    atomic_fetch_add(&net->events, 1);
+    (void)syscall(SYS_futex, &net->events, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
+{
+    while ((atomic_load(done) & MR_DONE) == 0) {
+        struct timespec left = {.tv_nsec = 5000000};
+        uint32_t seen;
+        if (now_us(self) >= deadline_us)
+            return false;
+        seen = atomic_fetch_or(done, MR_DONE_SLEEPER) | MR_DONE_SLEEPER;
+        if ((seen & MR_DONE) == 0)
+            (void)syscall(SYS_futex, done, FUTEX_WAIT_PRIVATE, seen, &left, NULL, 0);
+    }
+    return true;
+}
+
+static void deliver(struct net *net)
+{
+    for (uint32_t n = 0; n < 256 && net->first != NULL; n++) {
+        struct net_packet *packet = net->first;
+        net->first = packet->next;
+        if (net->first == NULL)
+            net->last = NULL;
+        for (uint32_t i = 0; i < net->count; i++) {
+            struct net_worker *w = &net->workers[i];
+            if (w->address.port == packet->to.port && w->ep != NULL && !w->silent)
+                mr_endpoint_receive(w->ep, now_us(w), &packet->from, packet->data, packet->bytes);
+        }
+        free(packet);
+    }
+}
+
+static bool turn_all(struct net *net)
+{
+    bool busy = net->first != NULL;
+    deliver(net);
+    for (uint32_t i = 0; i < net->count; i++) {
+        struct net_worker *w = &net->workers[i];
+        if (w->ep == NULL)
+            continue;
+        if (w->rpc != NULL) {
+            (void)mr_agent_turn(w->rpc, now_us(w));
+            busy |= mr_agent_has_work(w->rpc);
+        }
+        (void)mr_endpoint_poll(w->ep, now_us(w), 64);
+    }
+    return busy || net->first != NULL;
+}
+
+static void *run(void *arg)
+{
+    struct net *net = arg;
+    bool stopping = false;
+    while (!stopping) {
+        uint32_t seen = atomic_load(&net->events);
+        pthread_mutex_lock(&net->lock);
+        bool busy = turn_all(net);
+        stopping = net->stopping;
+        pthread_mutex_unlock(&net->lock);
+        struct timespec nap = {.tv_nsec = NAP_NS};
+        if (!busy)
+            (void)syscall(SYS_futex, &net->events, FUTEX_WAIT_PRIVATE, seen, &nap, NULL, 0);
+    }
+    return NULL;
+}
+
+/* ---- what tests call ---- */
+
+void net_start(struct net *net, uint32_t world_size)
+{
+    *net = (struct net){
+        .world_size = world_size, .executor_threads = 1, .dead_after_ms = 10000, .timeout_ms = 60000};
+    pthread_mutex_init(&net->lock, NULL);
+    assert_int_equal(pthread_create(&net->thread, NULL, run, net), 0);
+}
+
+static void create_endpoint(struct net_worker *w)
+{
+    struct mr_endpoint_config config;
+    mr_endpoint_config_default(&config);
+    config.io =
+        (struct mr_endpoint_io){.self = w, .tx_begin = tx_begin, .tx_end = tx_end, .random = fill_random};
+    config.app = w;
+    config.on_request = on_request;
+    config.on_reply = on_reply;
+    config.on_session = on_session;
+    config.incarnation = w->incarnation;
+    config.core_count = 1;
+    config.sessions_max = 64;
+    config.sessions_per_address = 64;
+    config.udp_bytes_max = MR_UDP_BYTES_MAX;
+    config.memory_bytes = NET_MEMORY;
+    memset(config.client_uuid, (int)w->incarnation, sizeof config.client_uuid);
+    assert_int_equal(mr_endpoint_create(&config, &w->ep), MR_OK);
+}
+
+struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, uint32_t world_size,
+                            uint32_t is_rendezvous)
+{
+    pthread_mutex_lock(&net->lock);
+    assert_true(net->count < NET_WORKERS_MAX);
+    struct net_worker *w = &net->workers[net->count];
+    *w = (struct net_worker){.net = net, .incarnation = net->count + 1, .random_state = net->count + 77};
+    w->address.port = (uint16_t)(BASE_PORT + net->count);
+    w->address.ip[15] = 1;
+    create_endpoint(w);
+    struct mr_agent_config config = {
+        .driver =
+            {.self = w, .now_us = now_us, .enter = enter, .leave = leave, .wake = wake, .wait = wait_for},
+        .endpoint = w->ep,
+        .name = name,
+        .rank = rank,
+        .world_size = world_size,
+        .incarnation = w->incarnation,
+        .is_rendezvous = is_rendezvous != 0,
+        .rendezvous = net->workers[0].address,
+        .timeout_ms = net->timeout_ms,
+        .dead_after_ms = net->dead_after_ms,
+        .executor_threads = net->executor_threads};
+    memset(config.uuid, (int)w->incarnation, sizeof config.uuid);
+    char error[256] = "";
+    if (mr_agent_create(&config, &w->rpc, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    net->count++;
+    pthread_mutex_unlock(&net->lock);
+    return w->rpc;
+}
+
+struct mr_rpc *net_add(struct net *net, const char *name, uint32_t rank)
+{
+    return net_add_with(net, name, rank, net->world_size, rank == 0);
+}
+
+void net_world(struct net *net, uint32_t world_size)
+{
+    net_start(net, world_size);
+    for (uint32_t i = 0; i < world_size; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%u", i);
+        (void)net_add(net, name, i);
+    }
+    for (uint32_t i = 0; i < world_size; i++) {
+        char error[256] = "";
+        if (mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error) != MR_OK)
+            fail_msg("%s", error);
+    }
+}
+
+/* By the caller's own thread: the network's need not be scheduled. */
+void net_skip(struct net *net, uint64_t us)
+{
+    pthread_mutex_lock(&net->lock);
+    for (uint64_t done = 0; done < us; done += SKIP_STEP_US) {
+        __atomic_fetch_add(&net->skipped_us, SKIP_STEP_US, __ATOMIC_SEQ_CST);
+        for (uint32_t i = 0; i < SKIP_ROUNDS_MAX && turn_all(net); i++)
+            ;
+    }
+    pthread_mutex_unlock(&net->lock);
+}
+
+void net_silence(struct net *net, uint32_t worker, bool silent)
+{
+    pthread_mutex_lock(&net->lock);
+    net->workers[worker].silent = silent;
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* Closed first, while packets still move: functions that run may wait for calls. */
+static void close_worker(struct net *net, struct net_worker *w)
+{
+    if (w->rpc == NULL)
+        return;
+    pthread_mutex_lock(&net->lock);
+    mr_agent_close(w->rpc);
+    pthread_mutex_unlock(&net->lock);
+    mr_agent_join(w->rpc);
+}
+
+static void destroy_worker(struct net_worker *w)
+{
+    struct mr_rpc *rpc = w->rpc;
+    if (rpc != NULL) {
+        (void)mr_agent_turn(rpc, now_us(w)); /* what was submitted */
+        assert_int_equal(mr_pool_taken(&rpc->futures), 0);
+        assert_int_equal(mr_pool_taken(&rpc->results), 0);
+        assert_int_equal(mr_pool_taken(&rpc->executing), 0);
+    }
+    w->rpc = NULL;
+    mr_agent_destroy(rpc);
+    mr_endpoint_destroy(w->ep);
+    w->ep = NULL;
+}
+
+void net_replace(struct net *net, uint32_t worker)
+{
+    struct net_worker *w = &net->workers[worker];
+    net_silence(net, worker, true);
+    close_worker(net, w);
+    pthread_mutex_lock(&net->lock);
+    destroy_worker(w);
+    w->incarnation += 100;
+    w->silent = false;
+    create_endpoint(w);
+    pthread_mutex_unlock(&net->lock);
+}
+
+void net_stop(struct net *net)
+{
+    for (uint32_t i = 0; i < net->count; i++)
+        close_worker(net, &net->workers[i]);
+    pthread_mutex_lock(&net->lock);
+    net->stopping = true;
+    pthread_mutex_unlock(&net->lock);
+    pthread_join(net->thread, NULL);
+    for (uint32_t i = 0; i < net->count; i++)
+        destroy_worker(&net->workers[i]);
+    while (net->first != NULL) {
+        struct net_packet *packet = net->first;
+        net->first = packet->next;
+        free(packet);
+    }
+    pthread_mutex_destroy(&net->lock);
+}
+
+void net_function(struct mr_rpc *rpc, const char *name, const char *arguments, const char *results,
+                  mr_rpc_run run_function, void *user, uint32_t flags)
+{
+    struct mr_rpc_function function = {.name = name,
+                                       .arguments = arguments,
+                                       .results = results,
+                                       .run = run_function,
+                                       .user = user,
+                                       .flags = flags};
+    if (mr_rpc_register(rpc, &function) != MR_OK)
+        fail_msg("%s", mr_rpc_last_error());
+}

@@ -1,0 +1,67 @@
+/* Several workers in one process, joined by queues: for tests of agents without sockets. One thread moves all packets and is inside all
+ * agents in turn; functions run on the agents' own threads. Time is the real clock's, and goes on faster where a test skips some. */
+#ifndef TEST_RPC_NET_H
+#define TEST_RPC_NET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "dataplane/rpc/agent.h"
+
+#define NET_WORKERS_MAX 6u
+#define NET_MEMORY      (8u << 20)
+
+struct net_packet {
+    struct net_packet *next;
+    struct mr_address from, to;
+    uint32_t bytes;
+    _Alignas(8) uint8_t data[MR_UDP_BYTES_MAX];
+};
+
+struct net;
+struct net_worker {
+    struct net *net;
+    struct mr_endpoint *ep;
+    struct mr_rpc *rpc;
+    struct mr_address address;
+    uint32_t incarnation;
+    uint64_t random_state;
+    struct net_packet *open;
+    bool silent; /* neither sends nor receives */
+};
+
+struct net {
+    pthread_mutex_t lock; /* of all below, and of being inside any agent */
+    struct net_worker workers[NET_WORKERS_MAX];
+    uint32_t count;
+    struct net_packet *first, *last;
+    uint64_t skipped_us;
+    bool stopping;
+    pthread_t thread;
+    _Atomic uint32_t events;
+    uint64_t packets;
+
+    /* Settings for the workers that are added afterwards. */
+    uint32_t world_size, executor_threads, dead_after_ms, timeout_ms;
+};
+
+/* Starts the thread; settings have defaults (1 executor thread is the hardest). */
+void net_start(struct net *net, uint32_t world_size);
+/* Closes and destroys all workers, and checks that nothing is left of them. */
+void net_stop(struct net *net);
+/* A worker that joins; rank 0 is the rendezvous. The status is mr_agent_create()'s. */
+struct mr_rpc *net_add(struct net *net, const char *name, uint32_t rank);
+struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, uint32_t world_size,
+                            uint32_t is_rendezvous);
+/* A whole world: workers "w0", "w1", ... that have joined. */
+void net_world(struct net *net, uint32_t world_size);
+/* So much time goes by, with packets as usual. */
+void net_skip(struct net *net, uint64_t us);
+/* It is gone without a word, or its network is. */
+void net_silence(struct net *net, uint32_t worker, bool silent);
+/* Another process at the same address that knows nothing. */
+void net_replace(struct net *net, uint32_t worker);
+/* Registers it on that worker. */
+void net_function(struct mr_rpc *rpc, const char *name, const char *arguments, const char *results,
+                  mr_rpc_run run, void *user, uint32_t flags);
+
+#endif

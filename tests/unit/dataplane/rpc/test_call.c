@@ -1,0 +1,528 @@
+/* Calls between workers: values, errors, futures. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "net.h"
+
+static int setup(void **state)
+{
+    struct net *net = malloc(sizeof *net);
+    *state = net;
+    net_world(net, 3);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    net_stop(*state);
+    free(*state);
+    return 0;
+}
+
+static struct mr_rpc *worker(void **state, uint32_t rank)
+{
+    return ((struct net *)*state)->workers[rank].rpc;
+}
+
+#define expect_error(expected, call, ...)                                                                    \
+    do {                                                                                                     \
+        const char *const parts_[] = {__VA_ARGS__};                                                          \
+        assert_int_equal(call, expected);                                                                    \
+        for (size_t i_ = 0; i_ < sizeof(parts_) / sizeof(parts_[0]); i_++)                                   \
+            if (strstr(mr_rpc_last_error(), parts_[i_]) == NULL)                                             \
+                fail_msg("\"%s\" does not say \"%s\"", mr_rpc_last_error(), parts_[i_]);                     \
+    } while (0)
+
+/* ---- functions ---- */
+
+static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return MR_OK;
+}
+
+/* Gives back all that it got. */
+static enum mr_status mirror(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < count && status == MR_OK; i++)
+        status = mr_rpc_return(call, arguments[i]);
+    return status;
+}
+
+static enum mr_status fails(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return mr_rpc_fail(call, "row %d is missing", 17);
+}
+
+static enum mr_status fails_silently(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                     uint32_t count)
+{
+    return MR_IO_ERROR;
+}
+
+static enum mr_status who_calls(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    assert(mr_rpc_time_left_us(call) > 0);
+    return mr_rpc_return(call, mr_value_i64(mr_rpc_caller(call) * 100 + mr_rpc_rank(mr_rpc_of(call))));
+}
+
+static enum mr_status returns_object(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                     uint32_t count)
+{
+    return mr_rpc_return_object(call, malloc(1), free);
+}
+
+/* Calls the caller back, which calls us, ... as deep as the argument says. */
+static enum mr_status ping_pong(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_value less = mr_value_i64(arguments[0].i64 - 1);
+    struct mr_rpc_result *result;
+    if (arguments[0].i64 == 0)
+        return mr_rpc_return(call, mr_value_i64(0));
+    enum mr_status status =
+        mr_rpc_sync(mr_rpc_of(call), mr_rpc_caller(call), "ping_pong", &less, 1, NULL, &result);
+    if (status != MR_OK)
+        return mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    status = mr_rpc_return(call, mr_value_i64(mr_rpc_result_value(result, 0)->i64 + 1));
+    mr_rpc_result_free(result);
+    return status;
+}
+
+/* Waits until the test lets it go, and counts its runs. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t begun, ended;
+    bool open;
+};
+
+static void gate_init(struct gate *gate)
+{
+    *gate = (struct gate){.open = false};
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->changed, NULL);
+}
+
+static enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct gate *gate = mr_rpc_user(call);
+    pthread_mutex_lock(&gate->lock);
+    gate->begun++;
+    pthread_cond_broadcast(&gate->changed);
+    while (!gate->open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    gate->ended++;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
+    return MR_OK;
+}
+
+static void gate_wait_begun(struct gate *gate, uint32_t begun)
+{
+    pthread_mutex_lock(&gate->lock);
+    while (gate->begun < begun)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* Who runs goes on; returns once all that had begun have ended. */
+static void gate_open(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->changed);
+    while (gate->ended < gate->begun)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* ---- values there and back ---- */
+
+static void check_mirror(struct mr_rpc *from, uint32_t to)
+{
+    float floats[6] = {1, 2, 3, 4, 5, 6};
+    struct mr_value in[] = {mr_value_tensor(mr_tensor_2d(MR_F32, 2, 3, floats)), mr_value_i64(-5),
+                            mr_value_f64(0.25), mr_value_string("text"), mr_value_none()};
+    struct mr_rpc_result *result;
+    assert_int_equal(mr_rpc_sync(from, to, "mirror", in, 5, NULL, &result), MR_OK);
+    assert_int_equal(mr_rpc_result_count(result), 5);
+    assert_memory_equal(mr_rpc_result_value(result, 0)->tensor.data, floats, sizeof floats);
+    assert_int_equal(mr_rpc_result_value(result, 0)->tensor.dims[1], 3);
+    assert_int_equal(mr_rpc_result_value(result, 1)->i64, -5);
+    assert_true(mr_rpc_result_value(result, 2)->f64 == 0.25);
+    assert_string_equal(mr_rpc_result_value(result, 3)->string.text, "text");
+    assert_int_equal(mr_rpc_result_value(result, 4)->kind, MR_VALUE_NONE);
+    assert_null(mr_rpc_result_value(result, 5));
+    mr_rpc_result_free(result);
+}
+
+static void values_come_back_from_anywhere(void **state)
+{
+    for (uint32_t rank = 0; rank < 3; rank++)
+        net_function(worker(state, rank), "mirror", "...", "...", mirror, NULL,
+                     rank == 2 ? MR_RPC_INLINE : 0);
+    for (uint32_t from = 0; from < 3; from++)
+        for (uint32_t to = 0; to < 3; to++)
+            check_mirror(worker(state, from), to);
+}
+
+static void many_and_large_values(void **state)
+{
+    net_function(worker(state, 1), "mirror", "...", "...", mirror, NULL, 0);
+    static float large[1 << 18];
+    for (uint32_t i = 0; i < 1 << 18; i++)
+        large[i] = (float)i;
+    struct mr_value in[MR_RPC_ARGUMENTS_MAX];
+    for (uint32_t i = 0; i < MR_RPC_ARGUMENTS_MAX; i++)
+        in[i] = i % 2 == 0 ? mr_value_i64(i) : mr_value_tensor(mr_tensor_1d(MR_F32, i, large + i));
+    in[1] = mr_value_tensor(mr_tensor_1d(MR_F32, 1 << 18, large));
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_result *result;
+        if (to == 0)
+            net_function(worker(state, 0), "mirror", "...", "...", mirror, NULL, 0);
+        assert_int_equal(mr_rpc_sync(worker(state, 0), to, "mirror", in, MR_RPC_ARGUMENTS_MAX, NULL, &result),
+                         MR_OK);
+        assert_int_equal(mr_rpc_result_count(result), MR_RPC_ARGUMENTS_MAX);
+        assert_memory_equal(mr_rpc_result_value(result, 1)->tensor.data, large, sizeof large);
+        assert_int_equal((uintptr_t)mr_rpc_result_value(result, 1)->tensor.data % 64, 0);
+        assert_int_equal(mr_rpc_result_value(result, 94)->i64, 94);
+        assert_memory_equal(mr_rpc_result_value(result, 95)->tensor.data, large + 95, 95 * 4);
+        mr_rpc_result_free(result);
+    }
+}
+
+static void a_function_knows_its_caller(void **state)
+{
+    struct mr_rpc_result *result;
+    net_function(worker(state, 2), "who", "", "i64", who_calls, NULL, 0);
+    assert_int_equal(mr_rpc_sync(worker(state, 1), 2, "who", NULL, 0, NULL, &result), MR_OK);
+    assert_int_equal(mr_rpc_result_value(result, 0)->i64, 102);
+    mr_rpc_result_free(result);
+    assert_int_equal(mr_rpc_sync(worker(state, 2), 2, "who", NULL, 0, NULL, &result), MR_OK);
+    assert_int_equal(mr_rpc_result_value(result, 0)->i64, 202);
+    mr_rpc_result_free(result);
+}
+
+/* There is one executor thread on each side: each wait must free it for the next. */
+static void calls_back_and_forth_use_up_no_threads(void **state)
+{
+    struct mr_value depth = mr_value_i64(20);
+    struct mr_rpc_result *result;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        net_function(worker(state, rank), "ping_pong", "i64", "i64", ping_pong, NULL, 0);
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 1, "ping_pong", &depth, 1, NULL, &result), MR_OK);
+    assert_int_equal(mr_rpc_result_value(result, 0)->i64, 20);
+    mr_rpc_result_free(result);
+}
+
+/* ---- errors ---- */
+
+static void errors_say_what_and_where(void **state)
+{
+    struct mr_rpc *rpc = worker(state, 0);
+    float floats[2] = {0};
+    struct mr_value wrong[] = {mr_value_tensor(mr_tensor_1d(MR_F32, 2, floats)), mr_value_string("x")};
+    struct mr_value object = {.kind = MR_VALUE_OBJECT};
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        net_function(worker(state, rank), "takes", "f32[3]", "", nothing, NULL, 0);
+        net_function(worker(state, rank), "lies", "", "i64", nothing, NULL, 0);
+        net_function(worker(state, rank), "fails", "", "", fails, NULL, 0);
+        net_function(worker(state, rank), "silent", "", "", fails_silently, NULL, 0);
+        net_function(worker(state, rank), "object", "", "object", returns_object, NULL, 0);
+    }
+    expect_error(MR_UNKNOWN_WORKER, mr_rpc_sync(rpc, 3, "takes", NULL, 0, NULL, NULL), "rank 3", "3 workers");
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(rpc, 1, "", NULL, 0, NULL, NULL), "1 to 63 bytes");
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(rpc, 1, "takes", &object, 1, NULL, NULL),
+                 "stays with its owner");
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(rpc, 1, "takes", NULL, 1, NULL, NULL), "arguments");
+    for (uint32_t to = 0; to < 2; to++) {
+        const char *who = to == 0 ? "" : "worker \"w1\" (rank 1)";
+        expect_error(MR_UNKNOWN_FUNCTION, mr_rpc_sync(rpc, to, "no_such", NULL, 0, NULL, NULL), "no_such",
+                     who, "no function of that name");
+        expect_error(MR_WRONG_SIGNATURE, mr_rpc_sync(rpc, to, "takes", wrong, 2, NULL, NULL), "takes", who,
+                     "(f32[2], string)", "(f32[3])");
+        expect_error(MR_WRONG_SIGNATURE, mr_rpc_sync(rpc, to, "lies", NULL, 0, NULL, NULL), "lies", who, "()",
+                     "(i64)");
+        expect_error(MR_FUNCTION_FAILED, mr_rpc_sync(rpc, to, "fails", NULL, 0, NULL, NULL),
+                     "fails on worker", "row 17 is missing");
+        expect_error(MR_IO_ERROR, mr_rpc_sync(rpc, to, "silent", NULL, 0, NULL, NULL), "silent on worker",
+                     mr_status_text(MR_IO_ERROR));
+        assert_int_not_equal(mr_rpc_sync(rpc, to, "object", NULL, 0, NULL, NULL), MR_OK);
+    }
+}
+
+static void too_much_is_refused(void **state)
+{
+    struct mr_tensor huge = mr_tensor_1d(MR_U8, MR_MESSAGE_BYTES_MAX, NULL);
+    static uint8_t bytes[MR_MESSAGE_BYTES_MAX];
+    huge.data = bytes;
+    struct mr_value value = mr_value_tensor(huge);
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 1, "f", &value, 1, NULL, NULL), MR_TOO_LARGE);
+    struct mr_value fits = mr_value_tensor(mr_tensor_1d(MR_U8, NET_MEMORY, bytes));
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 1, "f", &fits, 1, NULL, NULL), MR_NO_MEMORY);
+}
+
+static void workers_are_known_by_rank_and_name(void **state)
+{
+    struct mr_rpc_worker info;
+    assert_int_equal(mr_rpc_rank(worker(state, 2)), 2);
+    assert_int_equal(mr_rpc_world_size(worker(state, 2)), 3);
+    assert_int_equal(mr_worker_info(worker(state, 2), 1, &info), MR_OK);
+    assert_string_equal(info.name, "w1");
+    assert_int_equal(info.rank, 1);
+    assert_false(info.is_dead);
+    assert_false(info.is_node);
+    assert_int_equal(mr_worker_by_name(worker(state, 1), "w0", &info), MR_OK);
+    assert_int_equal(info.rank, 0);
+    expect_error(MR_UNKNOWN_WORKER, mr_worker_by_name(worker(state, 1), "w7", &info), "\"w7\"");
+    expect_error(MR_UNKNOWN_WORKER, mr_worker_info(worker(state, 1), 3, &info), "rank 3");
+}
+
+/* ---- futures ---- */
+
+static void futures_are_waited_for_in_any_order(void **state)
+{
+    struct mr_rpc_future *futures[100];
+    net_function(worker(state, 1), "mirror", "...", "...", mirror, NULL, 0);
+    for (int64_t i = 0; i < 100; i++) {
+        struct mr_value value = mr_value_i64(i);
+        assert_int_equal(mr_rpc_async(worker(state, 0), 1, "mirror", &value, 1, NULL, &futures[i]), MR_OK);
+    }
+    for (int64_t i = 99; i >= 0; i--) {
+        struct mr_rpc_result *result;
+        assert_int_equal(mr_rpc_wait(futures[i], &result), MR_OK);
+        assert_true(mr_rpc_done(futures[i]));
+        assert_int_equal(mr_rpc_result_value(result, 0)->i64, i);
+        mr_rpc_result_free(result);
+        mr_rpc_future_destroy(futures[i]);
+    }
+}
+
+static void a_future_may_be_dropped_before_its_end(void **state)
+{
+    static struct gate gate;
+    gate_init(&gate);
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_future *future;
+        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &future), MR_OK);
+        assert_false(mr_rpc_done(future));
+        mr_rpc_future_destroy(future);
+    }
+    mr_rpc_future_destroy(NULL);
+    gate_wait_begun(&gate, 2);
+    gate_open(&gate); /* teardown finds that nothing is left */
+}
+
+static void arguments_are_copied_before_a_call_returns(void **state)
+{
+    static struct gate gate;
+    struct mr_rpc_future *futures[3];
+    char text[] = "before";
+    float floats[400];
+    gate_init(&gate);
+    for (uint32_t i = 0; i < 400; i++)
+        floats[i] = 1;
+    struct mr_value values[] = {mr_value_string(text), mr_value_tensor(mr_tensor_1d(MR_F32, 400, floats))};
+    for (uint32_t i = 0; i < 3; i++) {
+        net_function(worker(state, i), "gate", "", "", pass_gate, &gate, 0);
+        net_function(worker(state, i), "mirror", "...", "...", mirror, NULL, 0);
+        assert_int_equal(mr_rpc_async(worker(state, i), i, "gate", NULL, 0, NULL, &futures[i]), MR_OK);
+        gate_wait_begun(&gate, i + 1);
+        mr_rpc_future_destroy(futures[i]);
+        assert_int_equal(mr_rpc_async(worker(state, 0), i, "mirror", values, 2, NULL, &futures[i]), MR_OK);
+    }
+    memset(text, 'x', 6);
+    memset(floats, 0, sizeof floats);
+    gate_open(&gate);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct mr_rpc_result *result;
+        assert_int_equal(mr_rpc_wait(futures[i], &result), MR_OK);
+        assert_string_equal(mr_rpc_result_value(result, 0)->string.text, "before");
+        assert_true(((const float *)mr_rpc_result_value(result, 1)->tensor.data)[399] == 1);
+        mr_rpc_result_free(result);
+        mr_rpc_future_destroy(futures[i]);
+    }
+}
+
+struct then_seen {
+    struct gate gate;
+    enum mr_status status;
+    int64_t value;
+    char error[256];
+};
+
+static void note_then(void *user, enum mr_status status, const char *error, struct mr_rpc_result *result)
+{
+    struct then_seen *seen = user;
+    pthread_mutex_lock(&seen->gate.lock);
+    seen->status = status;
+    snprintf(seen->error, sizeof seen->error, "%s", error);
+    seen->value = result == NULL ? -1 : mr_rpc_result_value(result, 0)->i64;
+    mr_rpc_result_free(result);
+    seen->gate.begun++;
+    pthread_cond_broadcast(&seen->gate.changed);
+    pthread_mutex_unlock(&seen->gate.lock);
+}
+
+static void then_runs_once_before_or_after_the_end(void **state)
+{
+    struct mr_value value = mr_value_i64(7);
+    static struct then_seen seen;
+    static struct gate gate;
+    struct mr_rpc_future *future;
+    gate_init(&seen.gate);
+    gate_init(&gate);
+    for (uint32_t to = 0; to < 2; to++)
+        net_function(worker(state, to), "mirror", "...", "...", mirror, NULL, 0);
+    net_function(worker(state, 1), "gate", "", "", pass_gate, &gate, 0);
+    net_function(worker(state, 1), "fails", "", "", fails, NULL, 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(mr_rpc_async(worker(state, 0), i % 2, "mirror", &value, 1, NULL, &future), MR_OK);
+        while (i >= 2 && !mr_rpc_done(future))
+            sched_yield();
+        assert_int_equal(mr_rpc_then(future, note_then, &seen), MR_OK);
+        gate_wait_begun(&seen.gate, i + 1);
+        assert_int_equal(seen.status, MR_OK);
+        assert_int_equal(seen.value, 7);
+    }
+    assert_int_equal(mr_rpc_async(worker(state, 0), 1, "fails", NULL, 0, NULL, &future), MR_OK);
+    assert_int_equal(mr_rpc_then(future, note_then, &seen), MR_OK);
+    gate_wait_begun(&seen.gate, 5);
+    assert_int_equal(seen.status, MR_FUNCTION_FAILED);
+    assert_non_null(strstr(seen.error, "row 17 is missing"));
+    assert_int_equal(mr_rpc_async(worker(state, 0), 1, "mirror", &value, 1, NULL, &future), MR_OK);
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_then(future, NULL, NULL), "NULL");
+    mr_rpc_future_destroy(future);
+}
+
+/* The first occupies the one executor thread, so the second has not begun. */
+static void a_cancelled_call_that_has_not_begun_is_not_run(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_future *first, *second, *third;
+        static struct gate gate, second_gate;
+        struct mr_rpc_result *result;
+        struct mr_value value = mr_value_i64(1);
+        gate_init(&gate);
+        gate_init(&second_gate);
+        second_gate.open = true;
+        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
+        net_function(worker(state, to), "second", "", "", pass_gate, &second_gate, 0);
+        net_function(worker(state, to), "mirror", "...", "...", mirror, NULL, 0);
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &first), MR_OK);
+        gate_wait_begun(&gate, 1);
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "second", NULL, 0, NULL, &second), MR_OK);
+        net_skip(*state, 100000); /* it has arrived over there */
+        mr_rpc_cancel(second);
+        mr_rpc_cancel(second);
+        expect_error(MR_CANCELLED, mr_rpc_wait(second, NULL), "second on worker");
+        net_skip(*state, 100000);
+        gate_open(&gate);
+        assert_int_equal(mr_rpc_wait(first, NULL), MR_OK);
+        mr_rpc_cancel(first); /* it has ended: nothing */
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "mirror", &value, 1, NULL, &third), MR_OK);
+        assert_int_equal(mr_rpc_wait(third, &result), MR_OK);
+        mr_rpc_result_free(result);
+        assert_int_equal(second_gate.begun, 0);
+        mr_rpc_future_destroy(first);
+        mr_rpc_future_destroy(second);
+        mr_rpc_future_destroy(third);
+    }
+}
+
+static void a_running_call_may_be_cancelled(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_future *future;
+        static struct gate gate;
+        gate_init(&gate);
+        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &future), MR_OK);
+        gate_wait_begun(&gate, 1);
+        mr_rpc_cancel(future);
+        assert_int_equal(mr_rpc_wait(future, NULL), MR_CANCELLED);
+        mr_rpc_future_destroy(future);
+        gate_open(&gate);
+    }
+}
+
+static void calls_end_at_their_time_out(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_call_options options = {.timeout_ms = 500};
+        struct mr_rpc_future *future, *patient;
+        static struct gate gate;
+        gate_init(&gate);
+        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
+        net_function(worker(state, to), "queued", "", "", pass_gate, &gate, 0);
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, &options, &future), MR_OK);
+        options.timeout_ms = UINT32_MAX;
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "queued", NULL, 0, &options, &patient), MR_OK);
+        gate_wait_begun(&gate, 1);
+        net_skip(*state, 600000);
+        expect_error(MR_DEADLINE_EXCEEDED, mr_rpc_wait(future, NULL), "gate on worker", "time-out");
+        mr_rpc_future_destroy(future);
+        net_skip(*state, 5000000);
+        assert_false(mr_rpc_done(patient));
+        gate_open(&gate);
+        assert_int_equal(mr_rpc_wait(patient, NULL), MR_OK);
+        mr_rpc_future_destroy(patient);
+        assert_int_equal(gate.ended, 2);
+    }
+}
+
+/* One that had not begun by its caller's deadline is not run any more. */
+static void a_call_whose_time_is_up_does_not_begin(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_call_options options = {.timeout_ms = 500};
+        struct mr_rpc_future *first, *late;
+        static struct gate gate, late_gate;
+        gate_init(&gate);
+        gate_init(&late_gate);
+        late_gate.open = true;
+        net_function(worker(state, to), "gate", "", "", pass_gate, &gate, 0);
+        net_function(worker(state, to), "late", "", "", pass_gate, &late_gate, 0);
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "gate", NULL, 0, NULL, &first), MR_OK);
+        gate_wait_begun(&gate, 1);
+        assert_int_equal(mr_rpc_async(worker(state, 0), to, "late", NULL, 0, &options, &late), MR_OK);
+        net_skip(*state, 1000000);
+        assert_int_equal(mr_rpc_wait(late, NULL), MR_DEADLINE_EXCEEDED);
+        gate_open(&gate);
+        assert_int_equal(mr_rpc_wait(first, NULL), MR_OK);
+        assert_int_equal(mr_rpc_sync(worker(state, 0), to, "gate", NULL, 0, NULL, NULL), MR_OK);
+        assert_int_equal(late_gate.begun, 0);
+        mr_rpc_future_destroy(first);
+        mr_rpc_future_destroy(late);
+    }
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(values_come_back_from_anywhere),
+        test(many_and_large_values),
+        test(a_function_knows_its_caller),
+        test(calls_back_and_forth_use_up_no_threads),
+        test(errors_say_what_and_where),
+        test(too_much_is_refused),
+        test(workers_are_known_by_rank_and_name),
+        test(futures_are_waited_for_in_any_order),
+        test(a_future_may_be_dropped_before_its_end),
+        test(arguments_are_copied_before_a_call_returns),
+        test(then_runs_once_before_or_after_the_end),
+        test(a_cancelled_call_that_has_not_begun_is_not_run),
+        test(a_running_call_may_be_cancelled),
+        test(calls_end_at_their_time_out),
+        test(a_call_whose_time_is_up_does_not_begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

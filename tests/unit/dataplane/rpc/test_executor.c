@@ -1,0 +1,210 @@
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "dataplane/rpc/executor.h"
+
+struct bench {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t running, most, ended, told;
+    bool open;
+    uint32_t order[64];
+};
+
+struct task {
+    struct mr_job job;
+    struct bench *bench;
+    uint32_t number;
+    bool waits, stands_aside;
+};
+
+static void told(void *self)
+{
+    struct bench *b = self;
+    pthread_mutex_lock(&b->lock);
+    b->told++;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void run(struct mr_job *job)
+{
+    struct task *task = (struct task *)(void *)job;
+    struct bench *b = task->bench;
+    if (task->stands_aside)
+        mr_executor_blocks();
+    pthread_mutex_lock(&b->lock);
+    b->running++;
+    if (b->running > b->most)
+        b->most = b->running;
+    pthread_cond_broadcast(&b->changed);
+    while (task->waits && !b->open)
+        pthread_cond_wait(&b->changed, &b->lock);
+    b->running--;
+    b->order[b->ended++] = task->number;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+    if (task->stands_aside)
+        mr_executor_goes_on();
+}
+
+static struct mr_executor *start(struct bench *b, uint32_t threads)
+{
+    struct mr_executor_config config = {.threads = threads, .self = b, .done = told};
+    struct mr_executor *e;
+    *b = (struct bench){.open = false};
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_cond_init(&b->changed, NULL);
+    assert_int_equal(mr_executor_create(&config, &e), MR_OK);
+    return e;
+}
+
+static void wait_until(struct bench *b, const uint32_t *counter, uint32_t value)
+{
+    pthread_mutex_lock(&b->lock);
+    while (*counter < value)
+        pthread_cond_wait(&b->changed, &b->lock);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void open_gate(struct bench *b)
+{
+    pthread_mutex_lock(&b->lock);
+    b->open = true;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void give(struct mr_executor *e, struct task *tasks, uint32_t count, bool brief)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        tasks[i].job =
+            (struct mr_job){.run = run, .brief = brief, .next = i + 1 < count ? &tasks[i + 1].job : NULL};
+        tasks[i].number = i;
+    }
+    mr_executor_give(e, &tasks[0].job, &tasks[count - 1].job, count);
+}
+
+static void one_thread_keeps_the_order(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 1);
+    struct task tasks[50];
+    for (uint32_t i = 0; i < 50; i++)
+        tasks[i] = (struct task){.bench = &b};
+    give(e, tasks, 50, true);
+    wait_until(&b, &b.ended, 50);
+    mr_executor_destroy(e);
+    for (uint32_t i = 0; i < 50; i++)
+        assert_int_equal(b.order[i], i);
+    assert_true(b.told >= 1);
+}
+
+/* Each waits for all the others: they must run at the same time, although they came as one burst. */
+static void long_jobs_run_beside_each_other(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 8);
+    struct task tasks[9];
+    for (uint32_t i = 0; i < 9; i++)
+        tasks[i] = (struct task){.bench = &b, .waits = true};
+    give(e, tasks, 9, false);
+    wait_until(&b, &b.running, 8);
+    assert_int_equal(mr_executor_load(e), 9);
+    open_gate(&b);
+    wait_until(&b, &b.ended, 9);
+    assert_int_equal(b.most, 8); /* and not more than there may be */
+    mr_executor_destroy(e);
+}
+
+/* They were taken for brief, and are not: whoever looks after a while brings more threads. */
+static void brief_ones_that_are_not_are_hurried(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 4);
+    struct task tasks[4];
+    for (uint32_t i = 0; i < 4; i++)
+        tasks[i] = (struct task){.bench = &b, .waits = true};
+    give(e, tasks, 4, true);
+    wait_until(&b, &b.running, 1);
+    for (uint32_t i = 2; i <= 4; i++) {
+        assert_true(mr_executor_hurry(e));
+        wait_until(&b, &b.running, i);
+    }
+    assert_false(mr_executor_hurry(e));
+    open_gate(&b);
+    wait_until(&b, &b.ended, 4);
+    mr_executor_destroy(e);
+}
+
+static void those_that_wait_for_others_are_stood_in_for(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 1);
+    struct task tasks[20];
+    for (uint32_t i = 0; i < 20; i++)
+        tasks[i] = (struct task){.bench = &b, .waits = true, .stands_aside = true};
+    give(e, tasks, 20, false);
+    wait_until(&b, &b.running, 20);
+    open_gate(&b);
+    wait_until(&b, &b.ended, 20);
+    mr_executor_destroy(e);
+}
+
+static bool has_number(const struct mr_job *job, const void *arg)
+{
+    return ((const struct task *)(const void *)job)->number == *(const uint32_t *)arg;
+}
+
+static void a_job_that_waits_can_be_taken_back(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 1);
+    struct task tasks[5];
+    for (uint32_t i = 0; i < 5; i++)
+        tasks[i] = (struct task){.bench = &b, .waits = true};
+    give(e, tasks, 5, false);
+    wait_until(&b, &b.running, 1);
+    for (uint32_t number = 4; number >= 2; number -= 2)
+        assert_ptr_equal(mr_executor_take_back(e, has_number, &number), &tasks[number].job);
+    uint32_t runs = 0;
+    assert_null(mr_executor_take_back(e, has_number, &runs));
+    open_gate(&b);
+    wait_until(&b, &b.ended, 3);
+    mr_executor_destroy(e);
+    assert_int_equal(b.ended, 3);
+    assert_int_equal(b.order[2], 3);
+}
+
+/* What was given is run, also when it has not begun. */
+static void destroying_waits_for_all(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 2);
+    struct task tasks[40];
+    b.open = true;
+    for (uint32_t i = 0; i < 40; i++)
+        tasks[i] = (struct task){.bench = &b, .waits = true};
+    give(e, tasks, 40, false);
+    mr_executor_destroy(e);
+    assert_int_equal(b.ended, 40);
+    mr_executor_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_thread_keeps_the_order),
+        cmocka_unit_test(long_jobs_run_beside_each_other),
+        cmocka_unit_test(brief_ones_that_are_not_are_hurried),
+        cmocka_unit_test(those_that_wait_for_others_are_stood_in_for),
+        cmocka_unit_test(a_job_that_waits_can_be_taken_back),
+        cmocka_unit_test(destroying_waits_for_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

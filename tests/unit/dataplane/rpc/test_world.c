@@ -1,0 +1,488 @@
+/* Joining, dying and leaving. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "net.h"
+#include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/workers.h"
+
+#define SECOND_US 1000000u
+
+static int setup(void **state)
+{
+    *state = malloc(sizeof(struct net));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    net_stop(*state);
+    free(*state);
+    return 0;
+}
+
+static void expect_text(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", text, part);
+}
+
+static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return MR_OK;
+}
+
+/* ---- joining ---- */
+
+static void a_world_of_one_is_complete_at_once(void **state)
+{
+    struct net *net = *state;
+    net_world(net, 1);
+    net_function(net->workers[0].rpc, "f", "", "", nothing, NULL, 0);
+    assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 0, "f", NULL, 0, NULL, NULL), MR_OK);
+    assert_int_equal(mr_rpc_shutdown(net->workers[0].rpc, 0), MR_OK);
+}
+
+static enum mr_status wait_joined(struct net *net, uint32_t i, uint64_t us, char *error, size_t bytes)
+{
+    uint64_t deadline_us = us == UINT64_MAX ? us : mr_agent_now_us(net->workers[i].rpc) + us;
+    return mr_workers_wait_joined(net->workers[i].rpc, deadline_us, error, bytes);
+}
+
+static void who_is_missing_is_named(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "";
+    net_start(net, 4);
+    (void)net_add(net, "a", 0);
+    (void)net_add(net, "c", 2);
+    net_skip(net, SECOND_US);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(wait_joined(net, i, 1000, error, sizeof error), MR_DEADLINE_EXCEEDED);
+        expect_text(error, "2 of 4 workers have joined; missing: rank 1 3");
+    }
+    assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 1, "f", NULL, 0, NULL, NULL), MR_NOT_READY);
+}
+
+static void nobody_at_the_rendezvous_is_said(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "";
+    net_start(net, 2);
+    (void)net_add(net, "a", 0);
+    net_silence(net, 0, true);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    assert_int_equal(wait_joined(net, 1, 1000, error, sizeof error), MR_UNREACHABLE);
+    expect_text(error, "nobody answers at the rendezvous");
+}
+
+static void those_who_do_not_fit_are_refused(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "";
+    net_start(net, 3);
+    (void)net_add(net, "a", 0);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    (void)net_add(net, "other", 1);
+    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof error), MR_INVALID_ARGUMENT);
+    expect_text(error, "rank 1 is taken by worker \"b\"");
+    (void)net_add(net, "b", 2);
+    assert_int_equal(wait_joined(net, 3, UINT64_MAX, error, sizeof error), MR_INVALID_ARGUMENT);
+    expect_text(error, "the name \"b\" is taken by rank 1");
+    (void)net_add_with(net, "c", 2, 4, 0);
+    assert_int_equal(wait_joined(net, 4, UINT64_MAX, error, sizeof error), MR_INVALID_ARGUMENT);
+    expect_text(error, "says that there are 4 workers, and the rendezvous expects 3");
+    (void)net_add(net, "c", 2);
+    assert_int_equal(wait_joined(net, 5, UINT64_MAX, error, sizeof error), MR_OK);
+    assert_int_equal(wait_joined(net, 0, UINT64_MAX, error, sizeof error), MR_OK);
+    assert_int_equal(wait_joined(net, 1, UINT64_MAX, error, sizeof error), MR_OK);
+}
+
+/* One that gave up before the world was complete makes room for its successor. */
+static void one_who_gave_up_makes_room(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "";
+    net_start(net, 2);
+    (void)net_add(net, "a", 0);
+    net_silence(net, 0, true); /* so that it does not become complete */
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    net_silence(net, 1, true);
+    net_silence(net, 0, false);
+    net_skip(net, 6 * SECOND_US);
+    (void)net_add(net, "b", 1);
+    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof error), MR_OK);
+}
+
+static void a_bad_configuration_is_refused(void **state)
+{
+    struct net *net = *state;
+    struct mr_rpc *rpc;
+    char error[256] = "";
+    net_start(net, 1);
+    (void)net_add(net, "a", 0);
+    struct mr_agent_config config = {.name = "x", .rank = 2, .world_size = 2};
+    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    expect_text(error, "the rank goes from 0");
+    config = (struct mr_agent_config){.name = "", .rank = 0, .world_size = 2};
+    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    expect_text(error, "needs a name");
+    config = (struct mr_agent_config){.name = "x", .rank = 0, .world_size = MR_RPC_WORLD_MAX + 1};
+    assert_int_equal(mr_agent_create(&config, &rpc, error, sizeof error), MR_INVALID_ARGUMENT);
+    expect_text(error, "1 to 1024");
+}
+
+/* ---- dying ---- */
+
+struct blocker {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool begun, open;
+};
+
+static enum mr_status block(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct blocker *blocker = mr_rpc_user(call);
+    pthread_mutex_lock(&blocker->lock);
+    blocker->begun = true;
+    pthread_cond_broadcast(&blocker->changed);
+    while (!blocker->open)
+        pthread_cond_wait(&blocker->changed, &blocker->lock);
+    pthread_mutex_unlock(&blocker->lock);
+    return MR_OK;
+}
+
+static void blocker_open(struct blocker *blocker)
+{
+    pthread_mutex_lock(&blocker->lock);
+    blocker->open = true;
+    pthread_cond_broadcast(&blocker->changed);
+    pthread_mutex_unlock(&blocker->lock);
+}
+
+static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
+{
+    struct net *net = *state;
+    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
+    struct mr_rpc_future *futures[2];
+    struct mr_rpc_worker info;
+    net_world(net, 3);
+    net_function(net->workers[2].rpc, "block", "", "", block, &blocker, 0);
+    net_function(net->workers[1].rpc, "f", "", "", nothing, NULL, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(mr_rpc_async(net->workers[i].rpc, 2, "block", NULL, 0, &patient, &futures[i]),
+                         MR_OK);
+    pthread_mutex_lock(&blocker.lock);
+    while (!blocker.begun)
+        pthread_cond_wait(&blocker.changed, &blocker.lock);
+    pthread_mutex_unlock(&blocker.lock);
+    net_skip(net, 30 * SECOND_US); /* slow is not dead */
+    assert_false(mr_rpc_done(futures[0]));
+    net_silence(net, 2, true);
+    net_skip(net, 15 * SECOND_US);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(mr_rpc_done(futures[i]));
+        assert_int_equal(mr_rpc_wait(futures[i], NULL), MR_WORKER_DIED);
+        expect_text(mr_rpc_last_error(), "block on worker \"w2\" (rank 2)");
+        mr_rpc_future_destroy(futures[i]);
+        assert_int_equal(mr_rpc_sync(net->workers[i].rpc, 2, "block", NULL, 0, NULL, NULL), MR_WORKER_DIED);
+        expect_text(mr_rpc_last_error(), "worker \"w2\" (rank 2) died");
+        assert_int_equal(mr_worker_info(net->workers[i].rpc, 2, &info), MR_OK);
+        assert_true(info.is_dead);
+    }
+    /* The rest go on, and may leave. */
+    assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 1, "f", NULL, 0, NULL, NULL), MR_OK);
+    blocker_open(&blocker);
+}
+
+/* Nobody calls it: the rendezvous notices, and tells. */
+static void an_idle_worker_that_dies_is_noticed_by_all(void **state)
+{
+    struct net *net = *state;
+    struct mr_rpc_worker info;
+    net_world(net, 4);
+    net_silence(net, 3, true);
+    net_skip(net, 15 * SECOND_US);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(mr_worker_info(net->workers[i].rpc, 3, &info), MR_OK);
+        assert_true(info.is_dead);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(mr_worker_info(net->workers[i].rpc, (i + 1) % 3, &info), MR_OK);
+        assert_false(info.is_dead);
+    }
+}
+
+static void the_rest_go_on_without_the_rendezvous(void **state)
+{
+    struct net *net = *state;
+    struct mr_rpc_worker info;
+    net_world(net, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+    net_silence(net, 0, true);
+    net_skip(net, 15 * SECOND_US);
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 0, "f", NULL, 0, NULL, NULL), MR_WORKER_DIED);
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_OK);
+    /* From now on they ask each other. */
+    net_silence(net, 3, true);
+    net_skip(net, 15 * SECOND_US);
+    for (uint32_t i = 1; i < 3; i++) {
+        assert_int_equal(mr_worker_info(net->workers[i].rpc, 3, &info), MR_OK);
+        assert_true(info.is_dead);
+        assert_int_equal(mr_worker_info(net->workers[i].rpc, 3 - i, &info), MR_OK);
+        assert_false(info.is_dead);
+    }
+    assert_int_equal(mr_rpc_shutdown(net->workers[1].rpc, 0), MR_WORKER_DIED);
+    expect_text(mr_rpc_last_error(), "the rendezvous died");
+}
+
+/* It was cut off for too long: the others do not take it back, and it says so. */
+static void one_who_was_taken_for_dead_learns_of_it(void **state)
+{
+    struct net *net = *state;
+    net_world(net, 3);
+    net_function(net->workers[2].rpc, "f", "", "", nothing, NULL, 0);
+    net_function(net->workers[1].rpc, "f", "", "", nothing, NULL, 0);
+    net_skip(net, 2 * SECOND_US);
+    net_silence(net, 2, true);
+    net_skip(net, 12 * SECOND_US);
+    struct mr_rpc_worker info;
+    assert_int_equal(mr_worker_info(net->workers[0].rpc, 2, &info), MR_OK);
+    assert_true(info.is_dead);
+    net_silence(net, 2, false);
+    net_skip(net, 5 * SECOND_US);
+    assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL), MR_WORKER_DIED);
+}
+
+static void a_short_silence_kills_nobody(void **state)
+{
+    struct net *net = *state;
+    net_world(net, 3);
+    net_function(net->workers[2].rpc, "f", "", "", nothing, NULL, 0);
+    for (uint32_t round = 0; round < 3; round++) {
+        net_silence(net, 2, true);
+        net_skip(net, 6 * SECOND_US);
+        net_silence(net, 2, false);
+        net_skip(net, 3 * SECOND_US);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(mr_rpc_sync(net->workers[i].rpc, 2, "f", NULL, 0, NULL, NULL), MR_OK);
+}
+
+/* The address answers, but it is another process that knows nothing of what the first promised. */
+static void a_restarted_worker_is_a_dead_one(void **state)
+{
+    struct net *net = *state;
+    net_world(net, 3);
+    net_function(net->workers[2].rpc, "f", "", "", nothing, NULL, 0);
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_OK);
+    net_replace(net, 2);
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_WORKER_DIED);
+}
+
+/* ---- leaving ---- */
+
+struct leaver {
+    struct mr_rpc *rpc;
+    uint32_t timeout_ms;
+    enum mr_status status;
+    char error[512];
+    pthread_t thread;
+};
+
+static void *leave(void *arg)
+{
+    struct leaver *leaver = arg;
+    leaver->status = mr_rpc_shutdown(leaver->rpc, leaver->timeout_ms);
+    snprintf(leaver->error, sizeof leaver->error, "%s", leaver->status == MR_OK ? "" : mr_rpc_last_error());
+    return NULL;
+}
+
+static void leave_begin(struct leaver *leaver, struct mr_rpc *rpc, uint32_t timeout_ms)
+{
+    *leaver = (struct leaver){.rpc = rpc, .timeout_ms = timeout_ms};
+    assert_int_equal(pthread_create(&leaver->thread, NULL, leave, leaver), 0);
+}
+
+/* Until that many of the first workers have begun to leave: their time runs from now on. */
+static void wait_leaving(struct net *net, uint32_t count)
+{
+    for (uint32_t i = 0; i < count;) {
+        pthread_mutex_lock(&net->lock);
+        bool leaves = net->workers[i].rpc->leaving.step != MR_LEAVING_NOT;
+        pthread_mutex_unlock(&net->lock);
+        if (leaves)
+            i++;
+        else
+            usleep(1000);
+    }
+}
+
+static void all_leave_together(void **state)
+{
+    struct net *net = *state;
+    struct leaver leavers[3];
+    net_world(net, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_OK);
+    for (uint32_t i = 0; i < 3; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        if (leavers[i].status != MR_OK)
+            fail_msg("%s", leavers[i].error);
+        assert_int_equal(mr_rpc_shutdown(leavers[i].rpc, 0), MR_INVALID_ARGUMENT);
+        expect_text(mr_rpc_last_error(), "has left already");
+        assert_int_equal(mr_rpc_sync(leavers[i].rpc, (i + 1) % 3, "f", NULL, 0, NULL, NULL),
+                         MR_SHUTTING_DOWN);
+    }
+}
+
+static void who_has_not_left_is_named_and_serves_on(void **state)
+{
+    struct net *net = *state;
+    struct leaver leavers[3];
+    net_world(net, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 5000);
+    wait_leaving(net, 2);
+    net_skip(net, 6 * SECOND_US);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
+        expect_text(leavers[i].error, "worker \"w2\" (rank 2) has not called mr_rpc_shutdown");
+        assert_null(strstr(leavers[i].error, "rank 0"));
+    }
+    /* They are members still, and may try again. */
+    assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL), MR_OK);
+    for (uint32_t i = 0; i < 3; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, MR_OK);
+    }
+}
+
+/* A worker whose functions still run, and call, keeps the others. */
+static enum mr_status block_then_call(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                      uint32_t count)
+{
+    (void)block(call, arguments, count);
+    return mr_rpc_sync(mr_rpc_of(call), 0, "f", NULL, 0, NULL, NULL);
+}
+
+static void nobody_leaves_while_a_call_is_under_way(void **state)
+{
+    struct net *net = *state;
+    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct leaver leavers[3];
+    struct mr_rpc_future *future;
+    net_world(net, 3);
+    net_function(net->workers[0].rpc, "f", "", "", nothing, NULL, 0);
+    net_function(net->workers[2].rpc, "block", "", "", block_then_call, &blocker, 0);
+    assert_int_equal(mr_rpc_async(net->workers[1].rpc, 2, "block", NULL, 0, NULL, &future), MR_OK);
+    for (uint32_t i = 0; i < 3; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 5000);
+    wait_leaving(net, 3);
+    net_skip(net, 6 * SECOND_US);
+    for (uint32_t i = 0; i < 3; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
+        expect_text(leavers[i].error, "(rank 1) has calls under way");
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+    net_skip(net, SECOND_US);
+    blocker_open(&blocker);
+    assert_int_equal(mr_rpc_wait(future, NULL), MR_OK); /* and its call back to rank 0 came through */
+    mr_rpc_future_destroy(future);
+    for (uint32_t i = 0; i < 3; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, MR_OK);
+    }
+}
+
+static void the_dead_are_not_waited_for(void **state)
+{
+    struct net *net = *state;
+    struct leaver leavers[2];
+    net_world(net, 3);
+    net_silence(net, 2, true);
+    for (uint32_t i = 0; i < 2; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+    net_skip(net, 15 * SECOND_US);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, MR_OK);
+    }
+}
+
+/* Calls that nobody waited for end when the worker goes away; functions of its that wait for calls, too. */
+static enum mr_status call_blocked(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return mr_rpc_sync(mr_rpc_of(call), 1, "block", NULL, 0, NULL, NULL);
+}
+
+static void destroying_ends_calls(void **state)
+{
+    struct net *net = *state;
+    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct mr_rpc_future *futures[2];
+    net_world(net, 2);
+    net_function(net->workers[1].rpc, "block", "", "", block, &blocker, 0);
+    net_function(net->workers[0].rpc, "call", "", "", call_blocked, NULL, 0);
+    assert_int_equal(mr_rpc_async(net->workers[0].rpc, 0, "call", NULL, 0, NULL, &futures[0]), MR_OK);
+    assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, NULL, &futures[1]), MR_OK);
+    pthread_mutex_lock(&blocker.lock);
+    while (!blocker.begun)
+        pthread_cond_wait(&blocker.changed, &blocker.lock);
+    pthread_mutex_unlock(&blocker.lock);
+    pthread_mutex_lock(&net->lock);
+    mr_agent_close(net->workers[0].rpc);
+    pthread_mutex_unlock(&net->lock);
+    assert_int_equal(mr_rpc_wait(futures[1], NULL), MR_SHUTTING_DOWN);
+    assert_int_equal(mr_rpc_wait(futures[0], NULL), MR_SHUTTING_DOWN);
+    for (uint32_t i = 0; i < 2; i++)
+        mr_rpc_future_destroy(futures[i]);
+    blocker_open(&blocker);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(a_world_of_one_is_complete_at_once),
+        test(who_is_missing_is_named),
+        test(nobody_at_the_rendezvous_is_said),
+        test(those_who_do_not_fit_are_refused),
+        test(one_who_gave_up_makes_room),
+        test(a_bad_configuration_is_refused),
+        test(calls_to_a_worker_that_dies_end_and_name_it),
+        test(an_idle_worker_that_dies_is_noticed_by_all),
+        test(the_rest_go_on_without_the_rendezvous),
+        test(one_who_was_taken_for_dead_learns_of_it),
+        test(a_short_silence_kills_nobody),
+        test(a_restarted_worker_is_a_dead_one),
+        test(all_leave_together),
+        test(who_has_not_left_is_named_and_serves_on),
+        test(nobody_leaves_while_a_call_is_under_way),
+        test(the_dead_are_not_waited_for),
+        test(destroying_ends_calls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
