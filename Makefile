@@ -23,8 +23,9 @@ lint: ## clang-format, shellcheck, duplicate names, cppcheck, clang-tidy
 fuzz: ## Run every fuzzer under libFuzzer for SECONDS_EACH (default 60)
 	@scripts/fuzz.sh $(or $(SECONDS_EACH),60)
 
-sim: build ## Simulate SEEDS seeds of the transport under faults (default 10000), and a tenth as many of checkpoints
+sim: build ## Simulate SEEDS seeds of the transport, and of references, under faults (default 10000), and a tenth as many of checkpoints
 	@build/tests/sim/sim --seeds $(or $(SEEDS),10000)
+	@build/tests/sim_references/sim_references --seeds $(or $(SEEDS),10000)
 	@build/tests/sim/cuts/cuts --seeds $$((($(or $(SEEDS),10000) + 9) / 10))
 
 property: build ## Random calls on tables beside a plain model: OPERATIONS (default 10000000)
@@ -33,7 +34,7 @@ property: build ## Random calls on tables beside a plain model: OPERATIONS (defa
 kills: build ## Kill the server KILLS times (default 200) under training, to the same bits, and with the demo's load; full saves and deltas
 	@MILLRACE_KILLS=$(or $(KILLS),200) meson test -C build --no-rebuild --timeout-multiplier 20 --verbose integration/kills_full integration/kills_deltas
 
-mutants: ## Break transport and tables on purpose in many ways; simulator and property test must notice each
+mutants: ## Break transport, references, tables and saves on purpose in many ways; tests must notice each
 	@scripts/setup.sh build
 	@scripts/mutants.sh
 

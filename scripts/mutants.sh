@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Shows that the simulators, the tables' property test and the power failures of checkpoints find bugs: breaks the code on purpose, one
-# patch of tests/sim/mutants/ (the transport), tests/sim/cuts/mutants/ (cuts), tests/property/mutants/ (tables) or
-# tests/unit/ps/mutants/ (saves) at a time, and runs seeds until one fails. First the code as it is must pass them all. Prints a table;
-# exit status 1 when a mutant survives, or a patch no longer applies or builds.
-# usage: scripts/mutants.sh [--seeds N] [--operations N] [--jobs N] [sim | cuts | property | power | PATCH...]
-#   defaults: 4000 seeds of the simulator (of cuts a tenth), 1000000 operations on tables, all processors, all patches
+# patch of tests/sim/mutants/ (the transport), tests/sim/cuts/mutants/ (cuts), tests/sim_references/mutants/ (remote
+# references), tests/property/mutants/ (tables) or tests/unit/ps/mutants/ (saves) at a time, and runs seeds until one fails. First the
+# code as it is must pass them all. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
+# usage: scripts/mutants.sh [--seeds N] [--operations N] [--jobs N] [sim | cuts | sim_references | property | power | PATCH...]
+#   defaults: 4000 seeds of the simulator (of cuts a tenth, of references ten times as many), 1000000 operations on tables, all processors, all patches
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,13 +18,13 @@ while [ $# -gt 0 ]; do
         ;;
     -h | --help) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
     -*) echo "mutants: unknown option '$1'; see --help" >&2; exit 2 ;;
-    sim | property) patches+=(tests/"$1"/mutants/*.patch); shift ;;
+    sim | sim_references | property) patches+=(tests/"$1"/mutants/*.patch); shift ;;
     cuts) patches+=(tests/sim/cuts/mutants/*.patch); shift ;;
     power) patches+=(tests/unit/ps/mutants/*.patch); shift ;;
     *) [ -f "$1" ] || { echo "mutants: no file '$1'" >&2; exit 2; }; patches+=("$1"); shift ;;
     esac
 done
-[ ${#patches[@]} -gt 0 ] || patches=(tests/{sim,sim/cuts,property,unit/ps}/mutants/*.patch)
+[ ${#patches[@]} -gt 0 ] || patches=(tests/{sim,sim/cuts,sim_references,property,unit/ps}/mutants/*.patch)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -56,6 +56,9 @@ objects_of() {
         ;;
     power) listed checkpoint_sources ;;
     cuts) (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c | grep -v 'ps/main\.c\|socket_server\.c') ;;
+    sim_references)
+        (cd "$work" && printf '%s\n' dataplane/rpc/id_map.c dataplane/rpc/references*.c tests/sim/seeds.c tests/sim/sim_random.c)
+        ;;
     esac | sed 's/\.c$/.o/'
     case $1 in
     power) printf 'tests/unit/ps/%s.o\n' chain_fixture checkpoint_fixture fault_store power_disk power_store test_checkpoint_power ;;
@@ -81,6 +84,7 @@ run() {
     case $1 in
     sim) "$work/sim" --seeds "$seeds" --jobs "$jobs" --seconds 10 --stop ;;
     cuts) "$work/cuts" --seeds $(((seeds + 9) / 10)) --jobs "$jobs" --stop ;;
+    sim_references) "$work/$1" --seeds $((10 * seeds)) --jobs "$jobs" --seconds 10 --stop ;;
     property) timeout 300 "$work/property" --first 1 --operations "$operations" --jobs "$jobs" ;;
     power) timeout 300 "$work/power" ;;
     esac >"$work/out" 2>&1
@@ -89,9 +93,9 @@ run() {
 # Which seed failed first, and why: two lines.
 outcome() {
     case $1 in
-    sim)
+    sim | sim_references)
         first=$(sed -n 's/.*the first is \([0-9]*\)$/\1/p' "$work/out")
-        why=$(sed -n "s/^sim: seed $first failed: \(.*\) (sim --first.*/\1/p" "$work/out" | head -1)
+        why=$(sed -n "s/^$1: seed $first failed: \(.*\) ($1 --first.*/\1/p" "$work/out" | head -1)
         ;;
     cuts)
         first=$(sed -n 's/^cuts: seed \([0-9]*\) failed.*/\1/p' "$work/out" | sort -n | head -1)
@@ -116,9 +120,11 @@ suite_of() {
 }
 
 suites=$(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -ru)
-mkdir -p "$work"/{dataplane/wire,ps,trainer_client,tests/sim/cuts,tests/property,tests/unit/ps}
+mkdir -p "$work"/{dataplane/wire,dataplane/rpc,ps,trainer_client,tests/sim/cuts,tests/sim_references,tests/property,tests/unit/ps}
 cp dataplane/*.h "$work/dataplane/"
 cp dataplane/wire/*.[ch] "$work/dataplane/wire/"
+cp dataplane/rpc/*.[ch] "$work/dataplane/rpc/"
+cp tests/sim/*.[ch] "$work/tests/sim/"
 cp ps/*.{c,h,def} "$work/ps/"
 cp trainer_client/*.[ch] "$work/trainer_client/"
 cp tests/property/*.h "$work/tests/property/"

@@ -1,6 +1,8 @@
 /* The simulator: server cores, clients and the network between them in one thread, under a virtual clock, from one seed.
  *
- *   sim.c         command line, and the processes that share the seeds
+ *   sim.c         the program
+ *   seeds.c       command line, and the processes that share the seeds (also of tests/sim_references/)
+ *   sim_random.c  everything hangs on the seed
  *   sim_world.c   one run: the clock, what happens when, the end
  *   sim_draw.c    what kind of world a seed is: machines, links, faults, work
  *   sim_fault.c   restarts, pauses, partitions, and their end
@@ -21,6 +23,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "dataplane/wire/endpoint.h"
+#include "sim_random.h"
 
 #define SIM_SERVERS_MAX  3u
 #define SIM_CLIENTS_MAX  4u
@@ -33,15 +36,6 @@
 #define SIM_ADDRESSES    (SIM_CLIENTS_MAX * SIM_PORTS + SIM_STRANGERS)
 #define SIM_FIRST_US     1000000u
 #define SIM_MEMORY_BYTES ((size_t)192 << 20) /* the most that one endpoint gets */
-
-/* ---- randomness: everything hangs on the seed ---- */
-struct sim_rng {
-    uint64_t state;
-};
-uint64_t sim_random(struct sim_rng *rng);
-uint64_t sim_below(struct sim_rng *rng, uint64_t n);                    /* 0..n-1 */
-uint64_t sim_between(struct sim_rng *rng, uint64_t low, uint64_t high); /* both included */
-bool sim_chance(struct sim_rng *rng, uint32_t ppm);
 
 /* ---- what will happen ---- */
 enum sim_event_kind {

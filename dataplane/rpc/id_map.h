@@ -1,0 +1,33 @@
+/* Intrusive hash map from 64-bit ids to what bears them. Putting in never fails: without memory for more buckets the chains get
+ * longer. Ids need not be random. One thread. */
+#ifndef MR_ID_MAP_H
+#define MR_ID_MAP_H
+
+#include <stdint.h>
+
+#define MR_ID_MAP_BUCKETS_MIN 16u
+
+struct mr_id_node {
+    struct mr_id_node *next;
+    uint64_t id;
+};
+
+struct mr_id_map {
+    struct mr_id_node **buckets;
+    uint32_t bucket_count, count;
+    struct mr_id_node *first_buckets[MR_ID_MAP_BUCKETS_MIN];
+};
+
+void mr_id_map_init(struct mr_id_map *map);
+/* Gives back the map's own memory; what is in it is its owners'. */
+void mr_id_map_destroy(struct mr_id_map *map);
+/* `node->id` must not be in it. */
+void mr_id_map_put(struct mr_id_map *map, struct mr_id_node *node);
+struct mr_id_node *mr_id_map_get(const struct mr_id_map *map, uint64_t id); /* NULL: none */
+/* It must be in it. */
+void mr_id_map_remove(struct mr_id_map *map, struct mr_id_node *node);
+/* Goes through all in no order: the first one after NULL, NULL after the last one. Ask for the next before removing one; put nothing
+ * in meanwhile. */
+struct mr_id_node *mr_id_map_next(const struct mr_id_map *map, const struct mr_id_node *node);
+
+#endif

@@ -1,0 +1,30 @@
+/* The program: simulated worlds of references. */
+#include "refsim.h"
+#include "tests/sim/seeds.h"
+
+static void *create(void)
+{
+    return refsim_create();
+}
+
+static void destroy(void *world)
+{
+    refsim_destroy(world);
+}
+
+static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
+{
+    struct refsim *sim = world;
+    bool ok = refsim_run(sim, seed, verbose);
+    *trace = sim->trace;
+    if (!ok)
+        (void)snprintf(why, why_bytes, "at %llu us: %s", (unsigned long long)sim->now_us, sim->why);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct seeds_program program = {"sim_references", "Simulates N worlds of references", create,
+                                                 destroy, run};
+    return seeds_main(&program, argc, argv);
+}
