@@ -12,7 +12,8 @@ struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, 
     if (f == NULL)
         return NULL;
     memset(f, 0, offsetof(struct mr_rpc_future, function));
-    snprintf(f->function, sizeof f->function, "%s", function);
+    memcpy(f->function, function, strnlen(function, sizeof f->function - 1) + 1);
+    f->function[sizeof f->function - 1] = 0;
     f->error[0] = 0;
     f->agent = agent;
     f->call.to = to;

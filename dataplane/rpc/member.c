@@ -24,17 +24,17 @@ enum mr_status mr_member_check(struct mr_rpc *agent, uint32_t rank)
         return mr_rpc_error(MR_NOT_READY, "not all workers have joined yet");
     if (atomic_load(&agent->left))
         return mr_rpc_error(MR_SHUTTING_DOWN, "this worker has left the world");
-    mr_member_text(agent, rank, text);
     if (atomic_load(&agent->fenced))
         return mr_rpc_error(
             MR_WORKER_DIED,
             "this worker itself, \"%s\" (rank %u), was taken for dead by the others: nothing was "
             "heard of it for %u ms",
             agent->name, agent->config.rank, agent->config.dead_after_ms);
-    if (atomic_load(&agent->members[rank].dead))
-        return mr_rpc_error(MR_WORKER_DIED, "%s died: nothing was heard of it for %u ms, or it was restarted",
-                            text, agent->config.dead_after_ms);
-    return MR_OK;
+    if (!atomic_load(&agent->members[rank].dead))
+        return MR_OK;
+    mr_member_text(agent, rank, text);
+    return mr_rpc_error(MR_WORKER_DIED, "%s died: nothing was heard of it for %u ms, or it was restarted",
+                        text, agent->config.dead_after_ms);
 }
 
 struct mr_member *mr_member_of_request(struct mr_rpc *agent, const struct mr_request *request)

@@ -125,6 +125,10 @@ int main(int argc, char **argv)
         else
             return 2;
     }
+    if (rank == 1) { /* for who starts the caller next */
+        printf("ready\n");
+        (void)fflush(stdout);
+    }
     if (rank == UINT32_MAX) {
         child = fork();
         rank = child == 0 ? 1 : 0;

@@ -46,6 +46,8 @@ ROWS = {
     "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
     "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
     "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
+    "rpc_sync_empty": ("us", "lower", 45.0, "value"),
+    "rpc_async_64": ("calls/s", "higher", 300e3, "value"),
     "demo_samples": ("samples/s", "higher", 5 * 134e3, "value"),
     **checkpoint.ROWS,
 }  # and those of bench_table, bench_growth and bench_skew, which name their targets themselves
@@ -192,6 +194,18 @@ class Bench:
         round_trip_us = calls["small_idle"]["value"]
         self.add("small_at_1pct_loss_p99", lossy["small_idle"]["p99"], 4 * round_trip_us + PROBE_US)
 
+    def rpc_round(self):
+        """Two workers with a CPU each, over the kernel's sockets on both ends of the cable."""
+        program = self.program("tests/bench/bench_rpc")
+        meet = ["--rendezvous", f"{CLIENT_IP}:{PORT}"]
+        with Cable(self.mtu) as cable:
+            run("ip", "-n", cable.server, "addr", "add", f"{SERVER_IP}/24", "dev", "server0")
+            run("ip", "-n", cable.server, "link", "set", "server0", "up")
+            with serving(cable.server, [program, "--rank", "1", *meet], "ready"):
+                lines = client_lines(cable.client, [program, "--rank", "0", *meet])
+        for name in ("rpc_sync_empty", "rpc_async_64"):
+            self.add(name, lines[name]["value"], None)
+
     def memif_round(self, directory):
         socket = os.path.join(directory, "memif.sock")
         with serving(None, self.node_arguments(directory, "memif", socket), "ready"):
@@ -318,7 +332,7 @@ def main():
     parser.add_argument("--runs", type=int, default=500, help="repetitions of each bulk call (default 500)")
     parser.add_argument("--garbage", type=int, default=10_000_000, help="packets of it (default 10,000,000)")
     parser.add_argument("--checkpoint-gb", type=float, default=4.0, help="rows of a checkpoint (default 4 GB)")
-    parser.add_argument("--skip", action="append", default=[], choices=["veth", "memif", "table", "checkpoint", "demo"],
+    parser.add_argument("--skip", action="append", default=[], choices=["veth", "rpc", "memif", "table", "checkpoint", "demo"],
                         help="leave a part out")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -335,6 +349,8 @@ def main():
                 print(f"round {index + 1} of {arguments.rounds}", file=sys.stderr)
             if "veth" not in arguments.skip:
                 bench.veth_round(directory)
+            if "rpc" not in arguments.skip:
+                bench.rpc_round()
             if "memif" not in arguments.skip:
                 bench.memif_round(directory)
             if "table" not in arguments.skip:
