@@ -206,6 +206,23 @@ void ps_arena_piece_free(struct ps_arena *a, void *p, size_t bytes)
     ps_pieces_give(&a->pieces, p, bytes);
 }
 
+bool ps_arena_clear_begin(struct ps_arena *a, uint32_t *count)
+{
+    bool begun = ps_pieces_clear_begin(&a->pieces);
+    *count = a->pieces.clear_count;
+    return begun;
+}
+
+void ps_arena_clear_end(struct ps_arena *a)
+{
+    ps_pieces_clear_end(&a->pieces);
+}
+
+bool ps_arena_piece_is_leaving(const struct ps_arena *a, const void *p)
+{
+    return ps_piece_is_leaving(&a->pieces, p);
+}
+
 void *ps_arena_slab_alloc(struct ps_arena *a, size_t bytes)
 {
     void *p = ps_pieces_take(&a->slabs, bytes);

@@ -11,6 +11,7 @@
 #ifndef PS_ARENA_H
 #define PS_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ps/units.h"
@@ -37,6 +38,10 @@ void ps_arena_free(struct ps_arena *a, void *p, size_t bytes, size_t alignment);
 void *ps_arena_piece_alloc(struct ps_arena *a, size_t bytes);
 /* Units without a piece in use go back to the kernel. */
 void ps_arena_piece_free(struct ps_arena *a, void *p, size_t bytes);
+/* Pieces of bucket arrays are being gathered in fewer units: see ps/pieces.h. `count` tells one unit that is cleared from the next. */
+bool ps_arena_clear_begin(struct ps_arena *a, uint32_t *count);
+void ps_arena_clear_end(struct ps_arena *a);
+bool ps_arena_piece_is_leaving(const struct ps_arena *a, const void *p);
 /* Pieces and units lie behind this, up to the limit. */
 uint8_t *ps_arena_base(const struct ps_arena *a);
 /* The same for slabs of rows, whose units hold nothing else: they are freed as a whole when a table becomes smaller. */

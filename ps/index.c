@@ -25,6 +25,7 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
     ix->grow_count = 2;
     ix->grow_next = ix->first_next = ix->partitions_used = 0;
     ix->move = (struct ps_index_move){.partition = PS_PARTITION_NONE};
+    ix->gather_count = ix->gather_next = 0;
     ix->base = BASE_FIRST;
     ix->mark = MARK_FIRST;
     ix->pending_codes = 0;
@@ -71,6 +72,7 @@ bool ps_index_insert(struct ps_index *ix, uint64_t hash, uint32_t row, bool mark
     const struct ps_partition *p = &ix->partitions[number];
     if (__builtin_expect(ix->move.partition != PS_PARTITION_NONE, 0))
         ps_move_step(ix, MOVE_BUCKETS_PER_INSERT);
+    uint64_t rewrites = ix->rewrites;
     /* When another one is on its way, a partition that should grow fills up meanwhile. */
     bool is_full =
         ix->partition_rows[number] >= ps_partition_rows_max(p) &&
@@ -88,6 +90,8 @@ bool ps_index_insert(struct ps_index *ix, uint64_t hash, uint32_t row, bool mark
     if (__builtin_expect(ix->rows * PS_INDEX_LOAD_DEN > ix->places * PS_INDEX_LOAD_NUM, 0) &&
         ix->move.partition == PS_PARTITION_NONE)
         ps_index_grow_in_turn(ix);
+    if (__builtin_expect(ix->rewrites != rewrites, 0))
+        ps_index_gather(ix);
     return true;
 }
 

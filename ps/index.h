@@ -9,13 +9,15 @@
  * Two choices. A key lies in its home bucket, or in one other of its partition, whose distance from home follows from the entry
  * as well, so that each is found from the other. When both are full, entries of theirs move to their own other buckets, and
  * entries of those, until there is a place (cuckoo hashing with two choices and buckets of eight, Dietzfelbinger & Weidling,
- * ICALP 2005). So a lookup reads two lines at most, and most read one, at a load of 0.925.
+ * ICALP 2005). So a lookup reads two lines at most, and most read one, at a load of 0.925. Keys that have the same two buckets of so
+ * many have not of others: should a partition on its way come upon more of them than two buckets hold, it goes on to another size.
  *
  * Growth. Partitions grow one after the other, by a sixteenth: an insert that takes the index over its load makes the next one grow,
  * whichever partition the key is in (as linear hashing splits its buckets, Litwin, VLDB 1980). One of more than a few KiB is moved
  * into its new buckets in steps, a few buckets with each insert; meanwhile it has both, and its keys are looked for in both. At most
- * one partition is being moved. A partition that is nearly full grows out of turn. Rows that go leave free places, and
- * ps_index_maintain() makes partitions smaller that have become empty enough, in steps as well.
+ * one partition is being moved. A partition that is nearly full grows out of turn. With each that grows, a few others' buckets move to
+ * where memory is used better. Rows that go leave free places, and ps_index_maintain() makes partitions smaller that have become
+ * empty enough, in steps as well.
  *
  * Cuts and marks (see ps/table.h). An entry's state is one of four codes, which two of them are for
  *   base   its row is as the last cut had it, or as it was made
@@ -67,7 +69,8 @@ struct ps_partition {
 struct ps_index_move {
     uint32_t partition; /* PS_PARTITION_NONE: none is */
     uint32_t bucket_count;
-    uint32_t done; /* buckets before this one are empty */
+    uint32_t done;       /* buckets before this one are empty */
+    uint32_t retry_rows; /* keys find no place: it goes on when the partition has so many rows */
     struct ps_bucket *buckets;
 };
 
@@ -84,8 +87,10 @@ struct ps_index {
     uint32_t first_next;      /* and to get its first bucket, before a key needs it */
     uint32_t partitions_used; /* that have buckets */
     struct ps_index_move move;
-    uint64_t rewrites;   /* partitions given other buckets so far: when it changes, homes may be elsewhere */
-    uint32_t base, mark; /* codes of state */
+    uint32_t gather_count,
+        gather_next;   /* partitions before the latter were moved out of that unit: ps_arena_clear_begin() */
+    uint64_t rewrites; /* partitions given other buckets so far: when it changes, homes may be elsewhere */
+    uint32_t base, mark;      /* codes of state */
     uint32_t pending_codes;   /* a bit per code: the running cut's; 0 when none is */
     bool is_unswept;          /* entries with codes of no meaning may be there, */
     uint32_t sweep_partition; /* from this one on */
@@ -228,8 +233,11 @@ static inline uint32_t ps_home_number(uint64_t hash, uint32_t bucket_count)
  * bits that it follows from. */
 static inline uint32_t ps_other_distance(uint64_t hash, uint32_t bucket_count)
 {
-    uint32_t mixed = (uint32_t)hash * 0x9e3779b1u;
-    return 1 + (uint32_t)((uint64_t)mixed * (bucket_count - 1) >> 32);
+    /* By another factor for each count, so that keys which have the same two buckets in one array have not in the next. */
+    uint64_t held = ps_entry_of_hash(hash, ps_entry_limit(bucket_count));
+    uint64_t factor = (bucket_count * UINT64_C(0xc2b2ae3d27d4eb4f) ^ UINT64_C(0x9e3779b97f4a7c15)) | 1;
+    uint64_t mixed = held * factor >> 32;
+    return 1 + (uint32_t)(mixed * (bucket_count - 1) >> 32);
 }
 
 static inline uint32_t ps_other_number(uint64_t hash, uint32_t home, uint32_t bucket_count)

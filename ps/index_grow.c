@@ -1,9 +1,6 @@
 /* Partitions get other buckets: more, or fewer; at once when they are few, else in steps. */
-#include <string.h>
 #include "ps/index_internal.h"
-#include "ps/pieces.h"
 
-#define BUCKET_ALIGN       64u
 #define STEPS_PER_DOUBLING 16u
 #define AT_ONCE_MAX        8u   /* buckets that are moved in one go */
 #define FREE_SHARE         32u  /* of a partition's places: free when it grows out of turn */
@@ -14,19 +11,6 @@
 #define CROWDED_COUNT                                                                                        \
     16u /* from so many buckets on, keys that find no place in a half empty partition were chosen so */
 
-/* Looked into by lookups, never written. */
-static struct ps_bucket empty_bucket;
-
-struct ps_partition ps_partition_without_buckets(void)
-{
-    return (struct ps_partition){.buckets = &empty_bucket, .bucket_count = 1, .limit = ps_entry_limit(1)};
-}
-
-bool ps_partition_is_empty(const struct ps_partition *p)
-{
-    return p->buckets == &empty_bucket;
-}
-
 /* ---- sizes ---- */
 
 /* 1, 2, 3, .. 32, 34, 36, .. 64, 68, ..: in buckets, sizes of pieces (ps/pieces.h), so that nothing is lost to rounding. */
@@ -36,7 +20,7 @@ static uint32_t bucket_step(uint32_t count)
                                       : (1u << (31 - (uint32_t)__builtin_clz(count))) / STEPS_PER_DOUBLING;
 }
 
-static uint32_t next_bucket_count(uint32_t count)
+uint32_t ps_next_bucket_count(uint32_t count)
 {
     return count + bucket_step(count);
 }
@@ -55,7 +39,7 @@ uint32_t ps_partition_rows_max(const struct ps_partition *p)
 
 static uint32_t grown_bucket_count(const struct ps_partition *p)
 {
-    return ps_partition_is_empty(p) ? 1 : next_bucket_count(p->bucket_count);
+    return ps_partition_is_empty(p) ? 1 : ps_next_bucket_count(p->bucket_count);
 }
 
 size_t ps_partition_grow_bytes(const struct ps_partition *p)
@@ -71,7 +55,7 @@ static uint32_t bucket_count_for(uint32_t rows)
     uint32_t power = least < STEPS_PER_DOUBLING ? 1 : bucket_step(least);
     uint32_t count = rows == 0 ? 0 : (least + power - 1) / power * power + (least == 0);
     while (rows_wanted(count) < wanted)
-        count = next_bucket_count(count);
+        count = ps_next_bucket_count(count);
     return count;
 }
 
@@ -86,156 +70,7 @@ bool ps_partition_is_too_large(const struct ps_index *ix, uint32_t partition)
 {
     const struct ps_partition *p = &ix->partitions[partition];
     uint32_t count = wanted_count(ix, partition);
-    return !ps_partition_is_empty(p) && (count == 0 || next_bucket_count(count) < p->bucket_count);
-}
-
-/* ---- memory ---- */
-
-static size_t units_of(size_t bytes)
-{
-    return (bytes + PS_ARENA_UNIT_BYTES - 1) / PS_ARENA_UNIT_BYTES * PS_ARENA_UNIT_BYTES;
-}
-
-/* As accounted. */
-static size_t array_bytes(uint32_t bucket_count)
-{
-    size_t bytes = bucket_count * sizeof(struct ps_bucket);
-    return bytes > PS_PIECE_BYTES_MAX ? units_of(bytes) : bytes;
-}
-
-/* Empty buckets, or NULL. */
-static struct ps_bucket *array_take(struct ps_index *ix, uint32_t bucket_count)
-{
-    size_t bytes = array_bytes(bucket_count);
-    if (bytes > ix->bytes_max || ix->bytes > ix->bytes_max - bytes)
-        return NULL;
-    struct ps_bucket *buckets = bytes > PS_PIECE_BYTES_MAX ? ps_arena_alloc(ix->arena, bytes, BUCKET_ALIGN)
-                                                           : ps_arena_piece_alloc(ix->arena, bytes);
-    if (buckets == NULL)
-        return NULL;
-    if (bytes <= PS_PIECE_BYTES_MAX)
-        memset(buckets, 0, bytes);
-    ix->bytes += bytes;
-    return buckets;
-}
-
-static void array_give(struct ps_index *ix, struct ps_bucket *buckets, uint32_t bucket_count)
-{
-    size_t bytes = array_bytes(bucket_count);
-    if (buckets == &empty_bucket)
-        return;
-    if (bytes > PS_PIECE_BYTES_MAX)
-        ps_arena_free(ix->arena, buckets, bytes, BUCKET_ALIGN);
-    else
-        ps_arena_piece_free(ix->arena, buckets, bytes);
-    ix->bytes -= bytes;
-}
-
-void ps_index_free_all(struct ps_index *ix)
-{
-    if (ix->move.partition != PS_PARTITION_NONE)
-        array_give(ix, ix->move.buckets, ix->move.bucket_count);
-    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++)
-        array_give(ix, ix->partitions[i].buckets, ix->partitions[i].bucket_count);
-}
-
-/* ---- moving ---- */
-
-/* From bucket `number` of `from`; taken entries that find no place stay. True when none does. */
-static bool bucket_move(struct ps_index *ix, uint32_t partition, struct ps_bucket_array from, uint32_t number,
-                        struct ps_bucket_array to, bool clear)
-{
-    struct ps_bucket *b = &from.buckets[number];
-    uint32_t limit = ps_entry_limit(from.bucket_count), row_max = ps_row_max(to.bucket_count);
-    for (uint32_t taken = ps_bucket_taken(b); taken != 0; taken &= taken - 1) {
-        uint32_t slot = (uint32_t)__builtin_ctz(taken);
-        uint64_t entry = b->entries[slot], hash = ps_entry_hash(partition, number, from.bucket_count, entry);
-        uint32_t row = ps_entry_row(entry, limit);
-        if (row > row_max || !ps_entry_place(ix, to, hash, row, ps_entry_state(entry)))
-            return false;
-        if (clear)
-            b->entries[slot] = 0;
-    }
-    return true;
-}
-
-static struct ps_bucket_array array_of(const struct ps_partition *p)
-{
-    return (struct ps_bucket_array){p->buckets, p->bucket_count};
-}
-
-static void buckets_change(struct ps_index *ix, uint32_t partition, struct ps_bucket_array to)
-{
-    struct ps_partition *p = &ix->partitions[partition];
-    uint32_t before = ps_partition_is_empty(p) ? 0 : p->bucket_count;
-    uint32_t after = to.buckets == &empty_bucket ? 0 : to.bucket_count;
-    p->buckets = to.buckets;
-    p->bucket_count = to.bucket_count;
-    p->limit = ps_entry_limit(to.bucket_count);
-    ix->places += (uint64_t)after * PS_BUCKET_KEYS;
-    ix->places -= (uint64_t)before * PS_BUCKET_KEYS;
-    ix->partitions_used += after != 0;
-    ix->partitions_used -= before != 0;
-    ix->versions[partition]++;
-    ix->rewrites++;
-}
-
-/* bucket_count 0: it has no rows. The partition is not on its way. False when there is no memory, or not enough room: then all is
- * as it was. */
-static bool move_at_once(struct ps_index *ix, uint32_t partition, uint32_t bucket_count)
-{
-    struct ps_bucket_array from = array_of(&ix->partitions[partition]), to = {&empty_bucket, 1};
-    if (bucket_count > 0) {
-        to = (struct ps_bucket_array){array_take(ix, bucket_count), bucket_count};
-        if (to.buckets == NULL)
-            return false;
-    }
-    for (uint32_t i = 0; i < from.bucket_count && ix->partition_rows[partition] > 0; i++) {
-        if (!bucket_move(ix, partition, from, i, to, false)) {
-            array_give(ix, to.buckets, to.bucket_count);
-            return false;
-        }
-    }
-    buckets_change(ix, partition, to);
-    array_give(ix, from.buckets, from.bucket_count);
-    return true;
-}
-
-/* None is on its way. False when there is no memory. */
-static bool move_begin(struct ps_index *ix, uint32_t partition, uint32_t bucket_count)
-{
-    struct ps_bucket_array from = array_of(&ix->partitions[partition]);
-    struct ps_bucket_array to = {array_take(ix, bucket_count), bucket_count};
-    if (to.buckets == NULL)
-        return false;
-    ix->move = (struct ps_index_move){
-        .partition = partition, .bucket_count = from.bucket_count, .buckets = from.buckets};
-    buckets_change(ix, partition, to);
-    return true;
-}
-
-void ps_move_step(struct ps_index *ix, uint32_t bucket_count)
-{
-    struct ps_index_move *move = &ix->move;
-    struct ps_bucket_array from = {move->buckets, move->bucket_count},
-                           to = array_of(&ix->partitions[move->partition]);
-    for (; bucket_count > 0 && move->done < move->bucket_count; bucket_count--) {
-        if (!bucket_move(ix, move->partition, from, move->done, to, true))
-            return; /* keys chosen for it find no place: they stay where they are, and are found there */
-        move->done++;
-    }
-    if (move->done < move->bucket_count)
-        return;
-    array_give(ix, move->buckets, move->bucket_count);
-    ix->versions[move->partition]++;
-    move->partition = PS_PARTITION_NONE;
-}
-
-/* Unless it can not be: then partitions grow at once from here on, this one too, beside what it has left in its old buckets. */
-static void move_finish(struct ps_index *ix)
-{
-    if (ix->move.partition != PS_PARTITION_NONE)
-        ps_move_step(ix, UINT32_MAX);
+    return !ps_partition_is_empty(p) && (count == 0 || ps_next_bucket_count(count) < p->bucket_count);
 }
 
 /* ---- growing ---- */
@@ -243,14 +78,17 @@ static void move_finish(struct ps_index *ix)
 static bool move_to(struct ps_index *ix, uint32_t partition, uint32_t bucket_count)
 {
     return ix->partitions[partition].bucket_count > AT_ONCE_MAX && ix->move.partition == PS_PARTITION_NONE
-               ? move_begin(ix, partition, bucket_count)
-               : move_at_once(ix, partition, bucket_count);
+               ? ps_move_begin(ix, partition, bucket_count)
+               : ps_move_at_once(ix, partition, bucket_count);
 }
 
 bool ps_partition_grow(struct ps_index *ix, uint32_t partition, uint32_t row)
 {
     const struct ps_partition *p = &ix->partitions[partition];
-    move_finish(ix);
+    uint32_t before = p->bucket_count;
+    ps_move_finish(ix);
+    if (p->bucket_count != before && row <= ps_row_max(p->bucket_count))
+        return true;
     if (p->bucket_count >= CROWDED_COUNT && row <= ps_row_max(p->bucket_count) &&
         ix->partition_rows[partition] * 2 < p->bucket_count * PS_BUCKET_KEYS)
         return false;
@@ -260,7 +98,7 @@ bool ps_partition_grow(struct ps_index *ix, uint32_t partition, uint32_t row)
     for (uint32_t i = 0; i < SIZES_TRIED && count <= PS_PARTITION_BUCKETS_MAX; i++) {
         if (move_to(ix, partition, count))
             return true;
-        count = next_bucket_count(count);
+        count = ps_next_bucket_count(count);
     }
     return false;
 }
@@ -272,9 +110,9 @@ void ps_index_reserve(struct ps_index *ix, uint32_t partition, uint32_t rows)
         return;
     uint32_t count = bucket_count_for(rows);
     if (ix->move.partition == partition)
-        move_finish(ix);
+        ps_move_finish(ix);
     if (ix->move.partition != partition && count <= PS_PARTITION_BUCKETS_MAX)
-        (void)move_at_once(ix, partition, count);
+        (void)ps_move_at_once(ix, partition, count);
 }
 
 /* The next partition that is smaller than this round makes them all gets room: so buckets of one size are freed in the order they
@@ -286,7 +124,7 @@ __attribute__((cold, noinline)) void ps_index_grow_in_turn(struct ps_index *ix)
         uint32_t places = ix->partitions[number].bucket_count * PS_BUCKET_KEYS;
         if (++ix->grow_next == MR_PARTITION_COUNT) {
             ix->grow_next = 0;
-            ix->grow_count = next_bucket_count(count);
+            ix->grow_count = ps_next_bucket_count(count);
         }
         if (ix->partitions[number].bucket_count < count && ix->partition_rows[number] * 2 > places) {
             (void)move_to(ix, number, count); /* without memory for it, partitions fill up */
@@ -302,7 +140,7 @@ void ps_index_first_in_turn(struct ps_index *ix)
     for (uint32_t i = first; i < first + PS_GROUP_PARTITIONS; i++)
         is_wanted |= ix->partition_rows[i] > 0;
     if (is_wanted && ps_partition_is_empty(&ix->partitions[number]))
-        (void)move_at_once(ix, number, 1);
+        (void)ps_move_at_once(ix, number, 1);
 }
 
 /* ---- upkeep ---- */
@@ -369,17 +207,17 @@ static void partition_tidy(struct ps_index *ix, uint32_t number, const uint32_t 
         count = 1u << (32 - (uint32_t)__builtin_clz(count));
     ps_partition_set_untidy(ix, number, false);
     if (!ps_partition_is_too_large(ix, number) ||
-        (count > 0 && next_bucket_count(count) >= ix->partitions[number].bucket_count))
+        (count > 0 && ps_next_bucket_count(count) >= ix->partitions[number].bucket_count))
         return;
     budget_use(budget_bytes, (AT_ONCE_MAX + (uint64_t)count) * sizeof(struct ps_bucket));
-    if (ix->grow_count > next_bucket_count(count)) { /* growth begins again from there */
-        ix->grow_count = next_bucket_count(count);
+    if (ix->grow_count > ps_next_bucket_count(count)) { /* growth begins again from there */
+        ix->grow_count = ps_next_bucket_count(count);
         ix->grow_next = 0;
     }
     if (count > 0) {
         (void)move_to(ix, number, count);
     } else {
-        (void)move_at_once(ix, number, 0);
+        (void)ps_move_at_once(ix, number, 0);
         ix->first_next = 0;
     }
 }

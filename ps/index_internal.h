@@ -1,5 +1,5 @@
-/* What the files of the index share: ps/index_place.c puts entries into buckets, ps/index_grow.c gives partitions other buckets,
- * ps/index.c is the rest. */
+/* What the files of the index share: ps/index_place.c puts entries into buckets, ps/index_grow.c says when partitions get others,
+ * ps/index_move.c moves them there, ps/index_gather.c moves buckets in memory, ps/index.c is the rest. */
 #ifndef PS_INDEX_INTERNAL_H
 #define PS_INDEX_INTERNAL_H
 
@@ -28,8 +28,17 @@ uint32_t ps_partition_rows_max(const struct ps_partition *p);
 bool ps_partition_is_empty(const struct ps_partition *p); /* has no buckets */
 /* Bytes that ps_partition_grow() takes. */
 size_t ps_partition_grow_bytes(const struct ps_partition *p);
+/* The next larger size of a partition. */
+uint32_t ps_next_bucket_count(uint32_t bucket_count);
+/* bucket_count 0: it has no rows. The partition is not on its way. False when there is no memory, or not enough room: then all is
+ * as it was. */
+bool ps_move_at_once(struct ps_index *ix, uint32_t partition, uint32_t bucket_count);
+/* None is on its way. False when there is no memory. */
+bool ps_move_begin(struct ps_index *ix, uint32_t partition, uint32_t bucket_count);
 /* A little of the move under way; there is one. */
 void ps_move_step(struct ps_index *ix, uint32_t bucket_count);
+/* The rest of it, if there is one. It may not come to its end: then the partition has keys chosen for their places. */
+void ps_move_finish(struct ps_index *ix);
 /* The next partition in turn begins to grow, unless one is on its way. */
 void ps_index_grow_in_turn(struct ps_index *ix);
 /* Gives entries with codes of no meaning the base's, a partition at a time, until the budget is used up. */
@@ -42,6 +51,8 @@ static inline bool ps_index_keeps_first(const struct ps_index *ix)
 
 /* The next partition in turn gets its first bucket, if others of its group have some: later there may be no memory for it. */
 void ps_index_first_in_turn(struct ps_index *ix);
+/* Moves a few bucket arrays to where memory is used better. Buckets move; a running cut goes on. */
+void ps_index_gather(struct ps_index *ix);
 /* Frees the buckets of all. */
 void ps_index_free_all(struct ps_index *ix);
 /* Points at the bucket that all empty partitions share. */

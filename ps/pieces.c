@@ -10,11 +10,15 @@
 #define POWER_FIRST       4u /* of CLASSES_PER_POWER: lines from which on there are classes per power */
 #define ALONE_BYTES_MIN   ((size_t)64 << 10) /* larger pieces, which are whole chunks, are runs of their own */
 #define NONE              UINT32_MAX
+#define CLEAR_SHARE                                                                                          \
+    32u /* of what is in use: so much is left empty, and two units, without any being cleared */
+#define CLEAR_USED_MAX (PS_UNIT_BYTES / 16 * 15) /* of a unit to be cleared */
 
 /* Of its first chunk. */
 struct run {
-    uint32_t pieces;         /* in use */
-    uint32_t fresh;          /* pieces from here on have never been used */
+    uint16_t pieces; /* in use */
+    uint16_t fresh;  /* pieces from here on have never been used */
+    uint16_t class;
     uint32_t free_first;     /* the free list's head, which holds the next one's number; NONE: empty */
     uint32_t previous, next; /* runs of the class with room: number + 1, or 0 */
 };
@@ -75,6 +79,13 @@ static uint8_t *run_memory(const struct ps_pieces *p, uint32_t number)
     return p->space->base + (size_t)number * CHUNK_BYTES;
 }
 
+/* Chunks of this unit may be had. */
+static void unit_offer(struct ps_pieces *p, uint32_t unit)
+{
+    for (uint32_t order = 0; order < PS_CHUNK_ORDERS; order++)
+        p->search_from[order] = unit < p->search_from[order] ? unit : p->search_from[order];
+}
+
 static bool unit_add(struct ps_pieces *p)
 {
     uint8_t *memory = ps_units_take(p->space, PS_UNIT_BYTES, PS_UNIT_BYTES);
@@ -85,10 +96,10 @@ static bool unit_add(struct ps_pieces *p)
     u->free_count = PS_CHUNKS_PER_UNIT;
     memset(u->chunks_free, 0xff, sizeof(u->chunks_free));
     p->longest[number] = PS_CHUNKS_PER_UNIT;
+    p->unit_count++;
     if (number >= p->units_end)
         p->units_end = number + 1;
-    for (uint32_t order = 0; order < PS_CHUNK_ORDERS; order++)
-        p->search_from[order] = number < p->search_from[order] ? number : p->search_from[order];
+    unit_offer(p, number);
     return true;
 }
 
@@ -118,6 +129,17 @@ static uint32_t chunks_find(const struct ps_piece_unit *u, uint32_t chunks, uint
     return NONE;
 }
 
+static uint16_t longest_of(const struct ps_piece_unit *u)
+{
+    uint32_t longest = 0;
+    for (uint32_t from = chunk_next(u, 0, true); from < PS_CHUNKS_PER_UNIT;) {
+        uint32_t end = chunk_next(u, from, false);
+        longest = end - from > longest ? end - from : longest;
+        from = chunk_next(u, end, true);
+    }
+    return (uint16_t)longest;
+}
+
 static void chunks_toggle(struct ps_pieces *p, uint32_t unit, uint32_t first, uint32_t chunks)
 {
     struct ps_piece_unit *u = &p->units[unit];
@@ -126,13 +148,7 @@ static void chunks_toggle(struct ps_pieces *p, uint32_t unit, uint32_t first, ui
         u->chunks_free[i / 64] ^= (count == 64 ? UINT64_MAX : ((uint64_t)1 << count) - 1) << i % 64;
         i += count;
     }
-    uint32_t longest = 0;
-    for (uint32_t from = chunk_next(u, 0, true); from < PS_CHUNKS_PER_UNIT;) {
-        uint32_t end = chunk_next(u, from, false);
-        longest = end - from > longest ? end - from : longest;
-        from = chunk_next(u, end, true);
-    }
-    p->longest[unit] = (uint16_t)longest;
+    p->longest[unit] = unit == p->clear_unit ? 0 : longest_of(u);
 }
 
 static uint32_t order_of(uint32_t chunks)
@@ -165,13 +181,14 @@ static void chunks_give(struct ps_pieces *p, uint32_t number, uint32_t chunks)
     struct ps_piece_unit *u = &p->units[unit];
     chunks_toggle(p, unit, number % PS_CHUNKS_PER_UNIT, chunks);
     u->free_count += chunks;
-    if (u->free_count == PS_CHUNKS_PER_UNIT) {
-        p->longest[unit] = 0; /* not cut any more */
-        (void)ps_units_give(p->space, p->space->base + unit * PS_UNIT_BYTES, PS_UNIT_BYTES);
+    if (u->free_count < PS_CHUNKS_PER_UNIT) {
+        unit_offer(p, unit);
         return;
     }
-    for (uint32_t order = 0; order < PS_CHUNK_ORDERS; order++)
-        p->search_from[order] = unit < p->search_from[order] ? unit : p->search_from[order];
+    p->longest[unit] = 0; /* not cut any more */
+    p->unit_count--;
+    p->clear_unit = unit == p->clear_unit ? PS_PIECE_NO_UNIT : p->clear_unit;
+    (void)ps_units_give(p->space, p->space->base + unit * PS_UNIT_BYTES, PS_UNIT_BYTES);
 }
 
 /* ---- runs ---- */
@@ -191,7 +208,7 @@ static bool run_add(struct ps_pieces *p, uint32_t class)
     uint32_t number;
     if (!chunks_take(p, class, &number) && (!unit_add(p) || !chunks_take(p, class, &number)))
         return false;
-    *run_of(p, number) = (struct run){.free_first = NONE};
+    *run_of(p, number) = (struct run){.free_first = NONE, .class = (uint16_t) class};
     run_link(p, class, number);
     return true;
 }
@@ -226,7 +243,10 @@ bool ps_pieces_init(struct ps_pieces *p, struct ps_units *space)
     p->longest_bytes = (space->unit_count + 1) * sizeof(*p->longest);
     p->units = bookkeeping_map(p->units_bytes);
     p->longest = bookkeeping_map(p->longest_bytes);
-    if (p->units != NULL && p->longest != NULL)
+    p->used_map_bytes = (space->unit_count + 1) * sizeof(*p->used);
+    p->used = bookkeeping_map(p->used_map_bytes);
+    p->clear_unit = PS_PIECE_NO_UNIT;
+    if (p->units != NULL && p->longest != NULL && p->used != NULL)
         return true;
     ps_pieces_free(p);
     return false;
@@ -238,14 +258,28 @@ void ps_pieces_free(struct ps_pieces *p)
         munmap(p->units, p->units_bytes);
     if (p->longest != NULL)
         munmap(p->longest, p->longest_bytes);
+    if (p->used != NULL)
+        munmap(p->used, p->used_map_bytes);
+}
+
+/* The unit's pieces in use come to so much more, or less. */
+static void used_add(struct ps_pieces *p, uint32_t unit, size_t add_bytes, size_t subtract_bytes)
+{
+    p->used[unit] += (uint32_t)add_bytes;
+    p->used[unit] -= (uint32_t)subtract_bytes;
+    p->used_bytes += add_bytes;
+    p->used_bytes -= subtract_bytes;
 }
 
 void *ps_pieces_take(struct ps_pieces *p, size_t bytes)
 {
     assert(bytes > 0 && bytes <= PS_PIECE_BYTES_MAX);
     uint32_t class = class_of(bytes);
-    if (p->classes[class].with_room == 0 && !run_add(p, class))
-        return NULL;
+    while (p->classes[class].with_room == 0 && !run_add(p, class)) {
+        if (p->clear_unit == PS_PIECE_NO_UNIT)
+            return NULL;
+        ps_pieces_clear_end(p);
+    }
     uint32_t number = p->classes[class].with_room - 1, piece;
     struct run *run = run_of(p, number);
     uint8_t *memory = run_memory(p, number);
@@ -257,6 +291,7 @@ void *ps_pieces_take(struct ps_pieces *p, size_t bytes)
     }
     if (++run->pieces == p->classes[class].pieces)
         run_unlink(p, class, run);
+    used_add(p, number / PS_CHUNKS_PER_UNIT, class_bytes(class), 0);
     return memory + piece * class_bytes(class);
 }
 
@@ -268,14 +303,69 @@ void ps_pieces_give(struct ps_pieces *p, void *piece, size_t bytes)
         number = number / chunks * chunks;
     struct run *run = run_of(p, number);
     size_t offset = (size_t)((uint8_t *)piece - run_memory(p, number));
-    assert(run->pieces > 0 && offset % class_bytes(class) == 0);
-    if (run->pieces-- == p->classes[class].pieces)
+    assert(run->pieces > 0 && run->class == class && offset % class_bytes(class) == 0);
+    used_add(p, number / PS_CHUNKS_PER_UNIT, 0, class_bytes(class));
+    bool is_offered = number / PS_CHUNKS_PER_UNIT != p->clear_unit;
+    if (run->pieces-- == p->classes[class].pieces && is_offered)
         run_link(p, class, number);
     if (run->pieces == 0) {
-        run_unlink(p, class, run);
+        if (is_offered)
+            run_unlink(p, class, run);
         chunks_give(p, number, chunks);
         return;
     }
     memcpy(piece, &run->free_first, sizeof(run->free_first));
     run->free_first = (uint32_t)(offset / class_bytes(class));
+}
+
+/* ---- clearing ---- */
+
+/* Offers the rooms in the unit's runs, or does not any more. */
+static void unit_runs_offer(struct ps_pieces *p, uint32_t unit, bool offer)
+{
+    const struct ps_piece_unit *u = &p->units[unit];
+    uint32_t chunk = chunk_next(u, 0, false);
+    while (chunk < PS_CHUNKS_PER_UNIT) {
+        const struct run *run = &u->runs[chunk];
+        uint32_t class = run->class;
+        if (run->pieces < p->classes[class].pieces && offer)
+            run_link(p, class, unit * PS_CHUNKS_PER_UNIT + chunk);
+        else if (run->pieces < p->classes[class].pieces)
+            run_unlink(p, class, run);
+        chunk = chunk_next(u, chunk + p->classes[class].chunks, false);
+    }
+}
+
+bool ps_pieces_clear_begin(struct ps_pieces *p)
+{
+    size_t empty_bytes = p->unit_count * PS_UNIT_BYTES - p->used_bytes;
+    if (p->clear_unit != PS_PIECE_NO_UNIT)
+        return true;
+    if (empty_bytes < p->used_bytes / CLEAR_SHARE + PS_UNIT_BYTES)
+        return false;
+    size_t mean_bytes = p->used_bytes / p->unit_count;
+    size_t most_bytes = mean_bytes < CLEAR_USED_MAX ? mean_bytes : CLEAR_USED_MAX;
+    for (uint32_t looked_at = 0; looked_at < p->units_end; looked_at++) {
+        uint32_t unit = p->clear_from++;
+        p->clear_from = p->clear_from < p->units_end ? p->clear_from : 0;
+        if (unit >= p->units_end || p->used[unit] == 0 || p->used[unit] > most_bytes)
+            continue;
+        unit_runs_offer(p, unit, false);
+        p->longest[unit] = 0;
+        p->clear_unit = unit;
+        p->clear_count++;
+        return true;
+    }
+    return false;
+}
+
+void ps_pieces_clear_end(struct ps_pieces *p)
+{
+    uint32_t unit = p->clear_unit;
+    if (unit == PS_PIECE_NO_UNIT)
+        return;
+    p->clear_unit = PS_PIECE_NO_UNIT;
+    p->longest[unit] = longest_of(&p->units[unit]);
+    unit_offer(p, unit);
+    unit_runs_offer(p, unit, true);
 }

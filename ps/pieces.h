@@ -4,6 +4,10 @@
  * partitions grow or shrink from one size to the next, the runs of the size they leave become empty, and so do units, which go
  * back to the kernel at once. (Runs of one size per class, as in Bonwick's slab allocator, USENIX 1994.)
  *
+ * Where sizes change in another order than pieces were made in, units and runs are left that are in part empty. One such unit at a
+ * time may be cleared: nothing new goes there, and the owners of its pieces move them, as far as they can, by taking others in
+ * their place.
+ *
  * Sizes are 1, 2, .. 16 lines of 64 bytes, then sixteen from one power of two to the next; others are rounded up. Belongs to the
  * arena's thread. The arena keeps the accounts.
  */
@@ -21,6 +25,8 @@
 #define PS_CHUNKS_PER_UNIT  512u
 #define PS_CHUNK_ORDERS     10u /* runs of 1, 2 .. 3, 4 .. 7, .. 512 chunks */
 
+#define PS_PIECE_NO_UNIT UINT32_MAX
+
 struct ps_piece_unit;
 
 struct ps_pieces {
@@ -28,8 +34,16 @@ struct ps_pieces {
     struct ps_piece_unit
         *units; /* by number; memory is there only for those cut into pieces, 1/200 of them at most */
     size_t units_bytes;
-    uint16_t *longest; /* by number: the most free chunks in a row; 0 for units that are not cut */
+    uint16_t *
+        longest; /* by number: the most free chunks in a row; 0 for units that are not cut, or are being cleared */
     size_t longest_bytes;
+    uint32_t *used; /* by number: bytes of pieces in use; 0 for units that are not cut */
+    size_t used_map_bytes;
+    size_t used_bytes;    /* of all */
+    uint32_t unit_count;  /* cut into pieces */
+    uint32_t clear_unit;  /* being cleared; PS_PIECE_NO_UNIT: none is */
+    uint32_t clear_from;  /* where the next one is looked for */
+    uint32_t clear_count; /* units so far */
     struct {
         uint32_t chunks;    /* of a run */
         uint32_t pieces;    /* of a run */
@@ -47,5 +61,15 @@ void *ps_pieces_take(struct ps_pieces *p, size_t bytes);
 void ps_pieces_give(struct ps_pieces *p, void *piece, size_t bytes);
 /* What a piece for `bytes` takes. */
 size_t ps_piece_bytes(size_t bytes);
+
+/* A unit is being cleared, a new one if none was. False when there is little to gain, or no unit is empty enough. */
+bool ps_pieces_clear_begin(struct ps_pieces *p);
+/* The unit is used like others again. So it is, too, when memory is used up; when its last piece goes, it is a unit no more. */
+void ps_pieces_clear_end(struct ps_pieces *p);
+/* To be moved. */
+static inline bool ps_piece_is_leaving(const struct ps_pieces *p, const void *piece)
+{
+    return (size_t)((const uint8_t *)piece - p->space->base) / PS_UNIT_BYTES == p->clear_unit;
+}
 
 #endif

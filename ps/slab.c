@@ -85,14 +85,14 @@ static bool directory_resize(struct ps_slabs *s, uint32_t group, uint32_t capaci
     struct ps_slab_group *g = &s->groups[group];
     uint32_t *fresh = NULL;
     if (capacity > 0) {
-        fresh = ps_arena_piece_alloc(s->arena, directory_bytes(capacity));
+        fresh = ps_arena_alloc(s->arena, directory_bytes(capacity), PS_SLAB_LINE_BYTES);
         if (fresh == NULL)
             return false;
         if (g->slab_count > 0)
             memcpy(fresh, s->directories[group], g->slab_count * sizeof(*fresh));
     }
     if (g->slab_capacity > 0)
-        ps_arena_piece_free(s->arena, s->directories[group], directory_bytes(g->slab_capacity));
+        ps_arena_free(s->arena, s->directories[group], directory_bytes(g->slab_capacity), PS_SLAB_LINE_BYTES);
     s->bytes += directory_bytes(capacity);
     s->bytes -= directory_bytes(g->slab_capacity);
     s->directories[group] = fresh;
@@ -138,7 +138,7 @@ void ps_slabs_clear(struct ps_slabs *s)
         for (uint32_t slab = 0; slab < g->slab_count; slab++)
             ps_arena_slab_free(s->arena, slab_memory(s, i, slab), slab_bytes(s, slab));
         if (g->slab_capacity > 0)
-            ps_arena_piece_free(s->arena, s->directories[i], directory_bytes(g->slab_capacity));
+            ps_arena_free(s->arena, s->directories[i], directory_bytes(g->slab_capacity), PS_SLAB_LINE_BYTES);
     }
     ps_slabs_init(s, s->arena, s->stride_bytes);
 }

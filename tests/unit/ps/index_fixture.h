@@ -45,6 +45,16 @@ static inline uint64_t hash_of(const struct fixture *f, uint64_t key)
     return ps_key_hash(key, f->ix.seed);
 }
 
+/* UINT32_MAX when it is not there. */
+static inline uint32_t find_hash(const struct ps_index *ix, uint64_t hash)
+{
+    struct ps_place place = ps_index_find(ix, hash);
+    if (place.bucket == NULL)
+        return UINT32_MAX;
+    assert_int_equal(ps_index_hash_at(ix, place), hash);
+    return place.row;
+}
+
 /* The key's row number from now on. */
 static inline uint32_t insert(struct fixture *f, uint64_t key)
 {

@@ -108,6 +108,76 @@ static void test_the_units_of_a_size_that_is_left_go_back(void **state)
         ps_pieces_give(&f->pieces, pieces[i], NEW);
 }
 
+/* In any other order, pieces of the old size are left all over the units: those units that are cleared go back. */
+static void test_units_are_cleared_of_their_last_pieces(void **state)
+{
+    enum { PIECES = 2000, OLD = 8192, NEW = 9216 };
+    static struct piece pieces[PIECES];
+    struct fixture *f = *state;
+    struct ps_pieces *p = &f->pieces;
+    f->rng = fixture_seed("clearing");
+    for (uint32_t i = 0; i < PIECES; i++) {
+        pieces[i] = (struct piece){ps_pieces_take(p, OLD), OLD, (uint8_t)i};
+        memset(pieces[i].p, pieces[i].mark, OLD);
+    }
+    assert_false(ps_pieces_clear_begin(p));
+    for (uint32_t i = 0; i < PIECES; i++) {
+        uint32_t which = i + random_below(&f->rng, PIECES - i);
+        struct piece grown = {ps_pieces_take(p, NEW), NEW, (uint8_t)i}, old = pieces[which];
+        memset(grown.p, grown.mark, NEW);
+        check_and_give(f, &old);
+        pieces[which] = pieces[i];
+        pieces[i] = grown;
+        if (!ps_pieces_clear_begin(p))
+            continue;
+        uint32_t leaving = p->clear_unit, moved = 0;
+        for (uint32_t j = 0; j < PIECES && moved < 5; j++) {
+            if (!ps_piece_is_leaving(p, pieces[j].p))
+                continue;
+            struct piece moved_to = {ps_pieces_take(p, pieces[j].bytes), pieces[j].bytes, pieces[j].mark};
+            assert_false(ps_piece_is_leaving(p, moved_to.p));
+            memcpy(moved_to.p, pieces[j].p, pieces[j].bytes);
+            check_and_give(f, &pieces[j]);
+            pieces[j] = moved_to;
+            moved++;
+        }
+        assert_true(moved == 5 || p->clear_unit != leaving); /* with its last piece the unit has gone */
+    }
+    assert_true(p->clear_count > 5);
+    assert_true(f->space.mapped_bytes <=
+                (size_t)PIECES * NEW + (size_t)PIECES * NEW / 16 + 2 * PS_UNIT_BYTES);
+    for (uint32_t i = 0; i < PIECES; i++)
+        check_and_give(f, &pieces[i]);
+}
+
+/* Its room is had again when it is given up, and when there is no other. */
+static void test_a_unit_that_is_not_cleared_is_used_again(void **state)
+{
+    enum { BYTES = 64 << 10, PER_UNIT = PS_UNIT_BYTES / BYTES, PIECES = LIMIT / BYTES };
+    static void *pieces[PIECES];
+    struct fixture *f = *state;
+    for (uint32_t i = 0; i < PIECES; i++)
+        assert_non_null(pieces[i] = ps_pieces_take(&f->pieces, BYTES));
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < 3 * PER_UNIT; i++) /* of three units, all but one in each */
+            if (i % PER_UNIT != 7)
+                ps_pieces_give(&f->pieces, pieces[i], BYTES);
+        assert_true(ps_pieces_clear_begin(&f->pieces));
+        assert_true(ps_piece_is_leaving(&f->pieces, pieces[7]));
+        if (round == 0)
+            ps_pieces_clear_end(&f->pieces);
+        for (uint32_t i = 0; i < 3 * PER_UNIT; i++)
+            if (i % PER_UNIT != 7)
+                assert_non_null(pieces[i] = ps_pieces_take(&f->pieces, BYTES));
+        assert_null(ps_pieces_take(&f->pieces, BYTES));
+        assert_false(ps_piece_is_leaving(&f->pieces, pieces[7]));
+        assert_false(ps_pieces_clear_begin(&f->pieces));
+        f->pieces.clear_from = 0;
+    }
+    for (uint32_t i = 0; i < PIECES; i++)
+        ps_pieces_give(&f->pieces, pieces[i], BYTES);
+}
+
 static void test_at_the_limit_pieces_are_refused_until_one_comes_back(void **state)
 {
     enum { BYTES = 40000, MOST = LIMIT / BYTES + 1 };
@@ -133,6 +203,8 @@ int main(void)
         cmocka_unit_test(test_sizes_are_rounded_by_an_eighth_at_most),
         WITH_PIECES(test_pieces_come_and_go),
         WITH_PIECES(test_the_units_of_a_size_that_is_left_go_back),
+        WITH_PIECES(test_units_are_cleared_of_their_last_pieces),
+        WITH_PIECES(test_a_unit_that_is_not_cleared_is_used_again),
         WITH_PIECES(test_at_the_limit_pieces_are_refused_until_one_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

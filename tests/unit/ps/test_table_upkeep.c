@@ -165,10 +165,39 @@ static void test_an_idle_table_has_no_upkeep(void **state)
     ps_table_destroy(t);
 }
 
+/* While calls are under way, their new keys make partitions grow, and others' buckets move in memory: rows are found all the same. */
+static void test_rows_are_found_while_buckets_move(void **state)
+{
+    enum { ROWS = 700000, CALL_KEYS = 256 };
+    struct mr_feature feature = mr_feature_table("growing", 1);
+    feature.initializer = MR_INIT_UNIFORM;
+    feature.init_a = -1.0f;
+    feature.init_b = 1.0f;
+    struct ps_table *t = fixture_table(&feature, arena), *empty = fixture_table(&feature, arena);
+    uint64_t rng = fixture_seed("buckets move"), keys[CALL_KEYS];
+    float out[CALL_KEYS], wanted[CALL_KEYS];
+    uint32_t gathered = 0;
+    for (uint64_t rows = 0; rows < ROWS; rows += CALL_KEYS / 2) {
+        for (uint32_t i = 0; i < CALL_KEYS; i += 2) {
+            keys[i] = rows + i / 2;
+            keys[i + 1] = random_next(&rng) % (rows + i / 2 + 1);
+        }
+        ps_table_lookup(t, keys, CALL_KEYS, true, out);
+        ps_table_lookup(empty, keys, CALL_KEYS, false, wanted); /* first values follow from the key */
+        assert_memory_equal(out, wanted, sizeof(out));
+        assert_int_equal(ps_table_rows(t), rows + CALL_KEYS / 2);
+        gathered = t->index.gather_count;
+    }
+    assert_true(gathered > 2);
+    ps_table_destroy(t);
+    ps_table_destroy(empty);
+}
+
 int main(void)
 {
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        WITH_ARENA(test_rows_are_found_while_buckets_move),
         WITH_ARENA(test_memory_of_removed_rows_goes_back),
         WITH_ARENA(test_random_operations_with_upkeep),
         WITH_ARENA(test_an_idle_table_has_no_upkeep),

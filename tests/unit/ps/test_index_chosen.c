@@ -1,0 +1,120 @@
+/* Keys that someone chose, knowing the table's seed, for where they would lie. */
+#include "index_fixture.h"
+
+#define CHOSEN_PARTITION 0x123u
+
+static uint64_t hash_in_chosen(uint64_t *rng)
+{
+    return random_next(rng) >> 12 | (uint64_t)CHOSEN_PARTITION << 52;
+}
+
+/* Hashes that have the same two buckets of so many. */
+static void choose(uint64_t *rng, uint32_t bucket_count, uint64_t *hashes, uint32_t count)
+{
+    uint64_t first = hash_in_chosen(rng);
+    uint32_t home = ps_home_number(first, bucket_count), other = ps_other_number(first, home, bucket_count);
+    for (uint32_t i = 0; i < count;) {
+        uint64_t hash = hash_in_chosen(rng);
+        if (ps_home_number(hash, bucket_count) == home && ps_other_number(hash, home, bucket_count) == other)
+            hashes[i++] = hash;
+    }
+}
+
+static void check_found(struct fixture *f, const uint64_t *hashes, uint32_t count, uint32_t first_row)
+{
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(find_hash(&f->ix, hashes[i]), first_row + i);
+}
+
+/* Places there are, and yet not for these: most are refused, for no memory, and others come as before. */
+static void test_keys_chosen_to_collide_are_refused(void **state)
+{
+    enum { CHOSEN = 40, OTHERS = 200 };
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("chosen"), chosen[CHOSEN], others[OTHERS], filling = rng;
+    const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
+    uint32_t rows = 0;
+    while (p->bucket_count < 64 || f->ix.move.partition != PS_PARTITION_NONE)
+        assert_true(ps_index_insert(&f->ix, hash_in_chosen(&filling), rows++, false));
+    for (uint32_t i = 0; i < rows; i++)
+        ps_index_remove(&f->ix, ps_index_find(&f->ix, hash_in_chosen(&rng)));
+    size_t bytes = f->ix.bytes;
+    choose(&rng, p->bucket_count, chosen, CHOSEN);
+    for (uint32_t i = 0; i < CHOSEN; i++)
+        assert_true(ps_index_insert(&f->ix, chosen[i], i, false) == (i < 2 * PS_BUCKET_KEYS));
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        others[i] = hash_in_chosen(&rng);
+        assert_true(ps_index_insert(&f->ix, others[i], CHOSEN + i, false));
+    }
+    assert_int_equal(f->ix.bytes, bytes);
+    check_found(f, chosen, 2 * PS_BUCKET_KEYS, 0);
+    check_found(f, others, OTHERS, CHOSEN);
+    for (uint32_t i = 2 * PS_BUCKET_KEYS; i < CHOSEN; i++)
+        assert_int_equal(find_hash(&f->ix, chosen[i]), UINT32_MAX);
+}
+
+/* Of more keys than two buckets hold, chosen for having the same two once their partition gets to a size: it passes that one over,
+ * and neither they nor others are refused. */
+static void test_keys_chosen_against_growth_do_not_keep_a_partition_small(void **state)
+{
+    enum { SIZES = 4, CHOSEN = 24, OTHERS = 1500 };
+    static const uint32_t sizes[SIZES] = {20, 34, 36, 72};
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("against growth"), chosen[SIZES * CHOSEN], others[OTHERS];
+    const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
+    for (uint32_t i = 0; i < SIZES; i++)
+        choose(&rng, sizes[i], chosen + (size_t)i * CHOSEN, CHOSEN);
+    for (uint32_t i = 0; i < SIZES * CHOSEN; i++)
+        assert_true(ps_index_insert(&f->ix, chosen[i], i, false));
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        others[i] = hash_in_chosen(&rng);
+        assert_true(ps_index_insert(&f->ix, others[i], SIZES * CHOSEN + i, false));
+        for (uint32_t j = 0; j < SIZES; j++)
+            assert_false(p->bucket_count == sizes[j] && f->ix.move.partition == PS_PARTITION_NONE);
+    }
+    check_found(f, chosen, SIZES * CHOSEN, 0);
+    check_found(f, others, OTHERS, SIZES * CHOSEN);
+    assert_true(p->bucket_count > 72);
+    f->row_ends[CHOSEN_PARTITION / PS_GROUP_PARTITIONS] = SIZES * CHOSEN + OTHERS;
+    maintain_to_the_end(f);
+    check_found(f, chosen, SIZES * CHOSEN, 0);
+    assert_true(f->ix.bytes <= 300 * sizeof(struct ps_bucket));
+}
+
+/* Chosen against more sizes than are tried: what is there stays, and is found, through all refusals. */
+static void test_keys_chosen_against_many_sizes_stay_where_they_are(void **state)
+{
+    enum { SIZES = 12, CHOSEN = 18, OTHERS = 1000 };
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("against many"), chosen[SIZES * CHOSEN], others[OTHERS];
+    uint32_t rows[OTHERS], held = 0;
+    for (uint32_t i = 0; i < SIZES; i++)
+        choose(&rng, 34 + 2 * i, chosen + (size_t)i * CHOSEN, CHOSEN);
+    for (uint32_t i = 0; i < SIZES * CHOSEN; i++)
+        assert_true(ps_index_insert(&f->ix, chosen[i], i, false));
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        others[i] = hash_in_chosen(&rng);
+        bool is_in = ps_index_insert(&f->ix, others[i], SIZES * CHOSEN + i, false);
+        rows[i] = is_in ? SIZES * CHOSEN + i : UINT32_MAX;
+        held += is_in;
+    }
+    check_found(f, chosen, SIZES * CHOSEN, 0);
+    for (uint32_t i = 0; i < OTHERS; i++)
+        assert_int_equal(find_hash(&f->ix, others[i]), rows[i]);
+    assert_int_equal(f->ix.rows, SIZES * CHOSEN + held);
+    for (uint32_t i = 0; i < SIZES * CHOSEN; i++)
+        ps_index_remove(&f->ix, ps_index_find(&f->ix, chosen[i]));
+    for (uint32_t i = 0; i < OTHERS; i++)
+        assert_int_equal(find_hash(&f->ix, others[i]), rows[i]);
+}
+
+int main(void)
+{
+#define WITH_INDEX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        WITH_INDEX(test_keys_chosen_to_collide_are_refused),
+        WITH_INDEX(test_keys_chosen_against_growth_do_not_keep_a_partition_small),
+        WITH_INDEX(test_keys_chosen_against_many_sizes_stay_where_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
