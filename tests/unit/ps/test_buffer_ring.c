@@ -44,7 +44,7 @@ static void test_counts_wrap_around(void **state)
 }
 
 /* What a buffer holds must be visible to the thread that takes its number: the thread sanitizer watches. */
-#define TURNS 100000u
+#define TURNS 20000u
 static struct ps_buffer_ring there, back;
 static uint32_t content[4];
 
