@@ -84,12 +84,16 @@ static void ignore_name(void *arg, const char *name)
     (void)name;
 }
 
-/* MR_OK when the directory is one that can be listed, or is not there. */
+/* MR_OK when the directory is one that can be listed. */
 static enum mr_status look_at(const struct ps_store *store, const char *directory, char *text)
 {
     int error = store->list(store->self, directory, ignore_name, NULL);
-    if (error == 0 || error == -ENOENT)
+    if (error == 0)
         return MR_OK;
+    if (error == -ENOENT) {
+        ps_text_path(text, directory, "there is no such directory");
+        return MR_CHECKPOINT_NOT_FOUND;
+    }
     ps_text_io(text, "open", directory, -error);
     return MR_IO_ERROR;
 }

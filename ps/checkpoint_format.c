@@ -188,8 +188,9 @@ static const char *mend_of(int error_number)
     case EROFS:
         return "give the server's user access to it";
     case ENOENT:
-    case ENOTDIR:
         return "create the directory above it";
+    case ENOTDIR:
+        return "name a directory: this is a file, or lies below one";
     case EEXIST:
     case ENOTEMPTY:
         return "save under another id or remove it";

@@ -93,7 +93,7 @@ enum mr_status ps_chain_choose(struct ps_control *c, const struct ps_save_reques
     }
     bool is_wished = request->wish == PS_WISH_DELTA ||
                      (request->wish == PS_WISH_CONFIGURED && !ps_chain_is_long(chain, &limits));
-    if (may_be && is_wished && why_not != NULL) {
+    if (may_be && is_wished && why_not != NULL && strcmp(chain->directory, request->directory) == 0) {
         ps_log("a full checkpoint, as no delta is possible now: %s", why_not);
     }
     entry->is_delta = why_not == NULL && is_wished;

@@ -28,8 +28,15 @@ static uint64_t kind_of(const struct ps_save_entry *entry)
     return entry->id == 0 ? PS_WISH_CONFIGURED : entry->is_delta ? PS_WISH_DELTA : PS_WISH_FULL;
 }
 
-static void add_save(struct ps_checkpoint_report *out, const struct ps_save_entry *entry)
+static bool is_running(const struct ps_save_entry *entry, const struct ps_checkpoint_view *view)
 {
+    return entry->state == PS_SAVE_WRITING && view->state == PS_VIEW_SAVING && entry->id == view->id;
+}
+
+static void add_save(struct ps_checkpoint_report *out, const struct ps_save_entry *entry,
+                     const struct ps_checkpoint_view *view)
+{
+    bool runs = is_running(entry, view);
     const uint64_t words[PS_SAVE_WORDS] = {entry->number,
                                            entry->state,
                                            entry->id,
@@ -37,8 +44,8 @@ static void add_save(struct ps_checkpoint_report *out, const struct ps_save_entr
                                            entry->parent_id,
                                            entry->step,
                                            entry->is_at_step,
-                                           entry->bytes,
-                                           entry->duration_us,
+                                           runs ? view->bytes_done : entry->bytes,
+                                           runs ? view->duration_us : entry->duration_us,
                                            entry->status,
                                            (uint64_t)entry->error_number,
                                            entry->is_automatic};
@@ -53,7 +60,7 @@ static void add_save(struct ps_checkpoint_report *out, const struct ps_save_entr
 static void show_save(struct ps_checkpoint_report *out, const struct ps_save_entry *entry,
                       const struct ps_checkpoint_view *view)
 {
-    bool is_last = entry->id == view->id && entry->state == PS_SAVE_WRITING;
+    bool is_last = is_running(entry, view);
     out->words[0] = entry->state;
     out->words[1] = entry->id;
     out->words[2] = is_last ? view->bytes_done : entry->bytes;
@@ -77,13 +84,13 @@ bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoi
     const struct ps_save_entry *one = number != 0 ? ps_save_log_find(log, number) : NULL;
     if (one != NULL) {
         show_save(out, one, &view);
-        add_save(out, one);
+        add_save(out, one, &view);
     }
     for (uint64_t back = PS_SAVE_LOG_MAX; number == 0 && back > 0; back--) {
         uint64_t i = log->last_number + 1 - back;
         const struct ps_save_entry *entry = log->last_number + 1 > back ? ps_save_log_find(log, i) : NULL;
         if (entry != NULL) {
-            add_save(out, entry);
+            add_save(out, entry, &view);
         }
     }
     pthread_mutex_unlock(&c->view_lock);

@@ -51,8 +51,11 @@ static void print_status(const struct mr_checkpoint_status *s, const struct mr_c
         (void)printf("last good  checkpoint %" PRIu64 "%s\n", s->last_good_id, step);
     else
         (void)printf("last good  none since the server's start\n");
-    (void)printf("last       %s%s%s\n", mr_status_text(s->last_status), s->last_error[0] ? ": " : "",
-                 s->last_error);
+    if (s->last_status == MR_OK)
+        (void)printf("last       %s\n", s->id == 0 ? "none since the server's start" : "ended well");
+    else
+        (void)printf("last       %s: %s\n", s->last_status == MR_CANCELLED ? "cancelled" : "failed",
+                     s->last_error[0] ? s->last_error : mr_status_text(s->last_status));
     if (i->saves_queued != 0)
         (void)printf("queued     %" PRIu64 "\n", i->saves_queued);
     print_waiting(i);
