@@ -43,6 +43,27 @@ static void test_newest_first(void **state)
     assert_int_equal(ps_checkpoint_list("/nowhere/at/all", ids, 8), 0);
 }
 
+static enum mr_status never_tried(void *arg, uint64_t id, bool *is_damaged, char *text)
+{
+    (void)arg;
+    (void)id;
+    (void)is_damaged;
+    (void)text;
+    fail();
+    return MR_OK;
+}
+
+static void test_where_there_is_none(void **state)
+{
+    const char *directory = *state;
+    char text[PS_TEXT_BYTES], path[PS_PATH_BYTES];
+    assert_int_equal(ps_checkpoint_newest(NULL, directory, never_tried, NULL, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_non_null(strstr(text, "there is no checkpoint in this directory"));
+    assert_true(ps_path_join(directory, "nowhere", path));
+    assert_int_equal(ps_checkpoint_newest(NULL, path, never_tried, NULL, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_non_null(strstr(text, "nowhere: there is no such directory"));
+}
+
 static void test_retain_keeps_the_newest(void **state)
 {
     uint64_t ids[8];
@@ -128,6 +149,7 @@ int main(void)
         CASE(test_newest_first),
         CASE(test_a_list_with_gaps_is_nothing_to_go_by),
         CASE(test_the_next_number),
+        CASE(test_where_there_is_none),
         CASE(test_retain_keeps_the_newest),
         CASE(test_retain_removes_what_dead_writers_left),
     };
