@@ -90,7 +90,7 @@ static bool set_name(char to[MR_NAME_BYTES], const char *name)
 
     if (bytes >= MR_NAME_BYTES)
         return false;
-    memcpy(to, name, bytes);
+    memcpy(to, name, bytes + 1);
     return true;
 }
 

@@ -78,10 +78,12 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
                                const struct mr_tensor *tensors, uint32_t tensor_count,
                                struct save_context context)
 {
-    struct mr_options left = options == NULL ? (struct mr_options){0} : *options;
+    struct mr_options left = {.deadline_ms = 0};
     uint64_t deadline_us = mrc_deadline_us(client, options, mrc_now_us()), now_us;
     struct mr_future *f;
 
+    if (options != NULL)
+        left = *options;
     if (client->replay) {
         enum mr_status caught_up = wait_for_replay(client, options);
 
