@@ -152,7 +152,7 @@ static void a_start_without_the_checkpoint_fails(void **state)
         enum mr_status status;
         const char *says;
     } wrong[] = {{"/ckpt-9", MR_CHECKPOINT_NOT_FOUND, "ckpt-9: there is no such checkpoint"},
-                 {"/nothing", MR_CHECKPOINT_NOT_FOUND, "no checkpoint in this directory"}};
+                 {"/nothing", MR_CHECKPOINT_NOT_FOUND, "nothing: there is no such directory"}};
     struct ps_server *server;
     char error[DP_ERROR_BYTES];
     serve(n, "/ckpt-2");
