@@ -92,6 +92,9 @@ struct ps_writer_options {
     uint32_t core_count, incarnation;
     uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */
     bool is_at_step;           /* all pushes up to `step` are in it, and none behind it */
+    const int
+        *avoid_cpus; /* where the data cores are: the thread keeps off them as far as there are others */
+    uint32_t avoid_cpu_count;
 };
 
 /* Opens the temporary directory and files, starts the writer thread. `store` (NULL: the local files) must outlive the writer.

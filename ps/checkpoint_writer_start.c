@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "ps/checkpoint_writer_internal.h"
+#include "ps/keep_off.h"
 #include "ps/log.h"
 #include "ps/manifest_file.h"
 
@@ -95,15 +96,17 @@ static bool open_disk(struct ps_writer *w)
 }
 
 /* Signals are for the threads that handle them. */
-static int start_thread(struct ps_writer *w)
+static int start_thread(struct ps_writer *w, const struct ps_writer_options *options)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     int error = pthread_create(&w->thread, NULL, ps_writer_thread, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error == 0)
+    if (error == 0) {
         (void)pthread_setname_np(w->thread, "checkpoint");
+        ps_keep_off(w->thread, options->avoid_cpus, options->avoid_cpu_count);
+    }
     return error;
 }
 
@@ -155,7 +158,7 @@ static enum mr_status begin(struct ps_writer *w, const struct ps_writer_options 
         return status;
     if (ps_attempt_begin(&w->attempt, options->directory, text) != 0)
         return MR_IO_ERROR;
-    return open_disk(w) && start_thread(w) == 0 ? MR_OK : MR_NO_MEMORY;
+    return open_disk(w) && start_thread(w, options) == 0 ? MR_OK : MR_NO_MEMORY;
 }
 
 enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,

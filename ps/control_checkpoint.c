@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "ps/checkpoint_format.h"
+#include "ps/config_rules.h"
 #include "ps/control_internal.h"
 #include "ps/log.h"
 
@@ -132,8 +133,12 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_en
                                    const char *directory, struct ps_writer **writer, char *text)
 {
     const struct ps_node *node = c->node;
+    int cpus[DP_CORES_MAX];
+    int cpu_count = ps_cpus_parse(node->config->cores_cpus, cpus, DP_CORES_MAX);
     const struct ps_writer_options options = {
         .directory = directory,
+        .avoid_cpus = cpus,
+        .avoid_cpu_count = cpu_count > 0 ? (uint32_t)cpu_count : 0,
         .features = c->catalog.features,
         .feature_ids = c->catalog.ids,
         .feature_count = c->catalog.count,

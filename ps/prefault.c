@@ -2,11 +2,11 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include "ps/keep_off.h"
 #include "ps/units.h"
 
 struct ps_prefault {
@@ -40,18 +40,6 @@ static void *run(void *self)
     return NULL;
 }
 
-static void keep_off(pthread_t thread, const int *cpus, uint32_t cpu_count)
-{
-    cpu_set_t set;
-    if (pthread_getaffinity_np(thread, sizeof(set), &set) != 0)
-        return;
-    for (uint32_t i = 0; i < cpu_count; i++)
-        if (cpus[i] >= 0 && cpus[i] < CPU_SETSIZE)
-            CPU_CLR((size_t)cpus[i], &set);
-    if (CPU_COUNT(&set) > 0)
-        (void)pthread_setaffinity_np(thread, sizeof(set), &set);
-}
-
 struct ps_prefault *ps_prefault_create(const int *avoid_cpus, uint32_t cpu_count)
 {
     struct ps_prefault *p = calloc(1, sizeof(*p));
@@ -65,7 +53,7 @@ struct ps_prefault *ps_prefault_create(const int *avoid_cpus, uint32_t cpu_count
         free(p);
         return NULL;
     }
-    keep_off(p->thread, avoid_cpus, cpu_count);
+    ps_keep_off(p->thread, avoid_cpus, cpu_count);
     return p;
 }
 

@@ -2,9 +2,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -99,6 +102,59 @@ static void test_a_full_ring_refuses_and_never_blocks(void **state)
     for (uint32_t core = 0; core < FIXTURE_CORES; core++)
         ps_writer_core_done(w, core);
     assert_int_equal(fixture_finish(w).status, MR_OK);
+}
+
+/* Of the thread of this process that writes; false when there is none. */
+static bool writer_affinity(cpu_set_t *set)
+{
+    char path[300], name[32] = "";
+    bool found = false;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (const struct dirent *entry; !found && (entry = readdir(tasks)) != NULL;) {
+        (void)snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        FILE *in = fopen(path, "r");
+        if (!in)
+            continue;
+        found = fgets(name, sizeof name, in) && strcmp(name, "checkpoint\n") == 0 &&
+                sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof *set, set) == 0;
+        (void)fclose(in);
+    }
+    (void)closedir(tasks);
+    return found;
+}
+
+static void test_the_thread_keeps_off_the_data_cores(void **state)
+{
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    fixture_features(features, ids);
+    struct ps_writer_options options = {.directory = *state,
+                                        .features = features,
+                                        .feature_ids = ids,
+                                        .id = 1,
+                                        .feature_count = 2,
+                                        .core_count = 1,
+                                        .buffers_per_core = 2};
+    struct ps_writer *w;
+    char text[PS_TEXT_BYTES];
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    int cpus[CPU_SETSIZE + 1] = {-1}, count = 1; /* all that there are, the last one at first left out */
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET((size_t)cpu, &before))
+            cpus[count++] = cpu;
+    for (int left_out = 1; left_out >= 0; left_out--, options.id++) {
+        options.avoid_cpus = cpus;
+        options.avoid_cpu_count = (uint32_t)(count - left_out);
+        assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
+        assert_true(writer_affinity(&after));
+        ps_writer_core_done(w, 0);
+        assert_int_equal(fixture_finish(w).status, MR_OK);
+        assert_true(CPU_ISSET((size_t)cpus[count - 1], &after));
+        /* With none left, it goes where it may. */
+        assert_int_equal(CPU_COUNT(&after), left_out ? 1 : count - 1);
+    }
 }
 
 static void test_small_records_share_a_block(void **state)
@@ -410,6 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_cores_write_at_the_same_time),
         CASE(test_a_full_ring_refuses_and_never_blocks),
+        CASE(test_the_thread_keeps_off_the_data_cores),
         CASE(test_small_records_share_a_block),
         CASE(test_room_set_aside_goes_back),
         CASE(test_a_core_may_have_nothing_to_write),
