@@ -8,7 +8,8 @@
 #include "ps/checkpoint_writer_internal.h"
 
 #define NAP_US                                                                                               \
-    100u /* the writer looks at the rings this often when there is nothing to do: no core makes a system call */
+    1000u /* the writer looks at the rings this often when there is nothing to do: no core makes a system call. Few blocks become \
+             full meanwhile, and looking costs a busy machine a processor's time. */
 
 static void fail(struct ps_writer *w, int error)
 {

@@ -35,6 +35,9 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
 {
     const struct ps_feature *f = self;
     uint32_t row_bytes = ps_table_stored_row_bytes(t);
+    if (!f->core->save.in_step) {
+        ps_save_pace_called(&f->core->save.pace, (uint64_t)count * PS_SAVE_ROW_NS);
+    }
     for (uint32_t i = 0; i < count; i += PS_SAVE_RECORD_ROWS) {
         uint32_t n = count - i < PS_SAVE_RECORD_ROWS ? count - i : PS_SAVE_RECORD_ROWS;
         write_rows(&f->core->save, f, row_bytes, keys + i, rows + i, n);
@@ -295,7 +298,10 @@ static enum ps_save_went rows_step(struct ps_core *core, struct ps_feature *f, u
             return PS_SAVE_NO_ROOM;
         }
     }
-    if (!ps_table_cut_step(f->table, buckets)) {
+    core->save.in_step = true;
+    bool is_through = ps_table_cut_step(f->table, buckets);
+    core->save.in_step = false;
+    if (!is_through) {
         return PS_SAVE_WENT_ON;
     }
     f->in_cut = false;

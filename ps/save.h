@@ -28,6 +28,7 @@
 #define PS_SAVE_STEP_BUSY_US    5          /* while there are calls, which wait for it */
 #define PS_SAVE_STEP_BUCKETS    8u         /* between two looks at the clock */
 #define PS_SAVE_RECORD_ROWS     16u        /* rows per record at most */
+#define PS_SAVE_ROW_NS          50u        /* that a row takes which a call hands over, about */
 #define PS_SAVE_ROOM_SHARE      4u         /* of the buffers: the cursor leaves them to changes */
 #define PS_SAVE_VARIABLES_BYTES (2u << 20) /* copies of variables that change under the cursor */
 #define PS_SAVE_HOLD_CURSOR_US  20000      /* how long the cursor leaves room for a push that was held back */
@@ -52,6 +53,7 @@ struct ps_save {
     uint64_t reserved_bytes; /* room kept for a push that is done in slices */
     struct ps_save_pace pace;
     bool yielded; /* the last turn, although there was more to do */
+    bool in_step; /* the cursor is at it, no call */
 };
 
 /* The cut. A delta must be possible; its writer has the last cut's checkpoint as parent. MR_OUT_OF_MEMORY: nothing was begun.

@@ -121,6 +121,27 @@ static void lateness_is_made_up_for_within_bounds(void **state)
     assert_in_range(c.stepped_us - before_us, 190, (2000 + PS_SAVE_PACE_LATE_US_MAX) / 10 + 10);
 }
 
+/* Pushes that hand over rows for half the share, for all of it, and for far more than that. */
+static void what_calls_do_counts(void **state)
+{
+    static const struct {
+        uint32_t call_ns;          /* for the save, in each turn of 20 us */
+        uint64_t percent_of_share; /* that is left to steps */
+    } cases[] = {{0, 100}, {1000, 50}, {2000, 20}, {19000, 20}};
+    (void)state;
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct core c = core_start(10);
+        uint64_t turns = 0;
+        for (; c.now_us < START_US + SECOND_US; turns++) {
+            ps_save_pace_called(&c.pace, cases[i].call_ns);
+            turn(&c, 19, 5);
+        }
+        /* The share of all time, in which turns are longer by the steps in them. */
+        uint64_t expected_us = (c.now_us - START_US) / 10 * cases[i].percent_of_share / 100;
+        assert_in_range(c.stepped_us, expected_us * 85 / 100, expected_us * 115 / 100);
+    }
+}
+
 static void clocks_may_begin_at_nothing(void **state)
 {
     struct ps_save_pace p = ps_save_pace_start(1, 7, 0);
@@ -143,6 +164,7 @@ int main(void)
         cmocka_unit_test(pauses_are_used),
         cmocka_unit_test(what_the_scheduler_takes_is_not_the_saves),
         cmocka_unit_test(lateness_is_made_up_for_within_bounds),
+        cmocka_unit_test(what_calls_do_counts),
         cmocka_unit_test(clocks_may_begin_at_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,22 @@
+/* Threads beside the data cores: these poll without a pause, and whoever shares a processor with one holds up its calls. */
+#ifndef PS_KEEP_OFF_H
+#define PS_KEEP_OFF_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+
+/* The thread leaves these processors (below 0: none) as far as it has others. */
+static inline void ps_keep_off(pthread_t thread, const int *cpus, uint32_t cpu_count)
+{
+    cpu_set_t set;
+    if (pthread_getaffinity_np(thread, sizeof(set), &set) != 0)
+        return;
+    for (uint32_t i = 0; i < cpu_count; i++)
+        if (cpus[i] >= 0 && cpus[i] < CPU_SETSIZE)
+            CPU_CLR((size_t)cpus[i], &set);
+    if (CPU_COUNT(&set) > 0)
+        (void)pthread_setaffinity_np(thread, sizeof(set), &set);
+}
+
+#endif
