@@ -58,9 +58,10 @@ bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status 
     return true;
 }
 
-void checkpoint_begin(struct checkpoint_bench *b)
+void checkpoint_begin(struct checkpoint_bench *b, enum mr_save_kind kind)
 {
-    bench_check(mr_save(b->client, NULL, NULL, NULL), "save");
+    const struct mr_save_options save = {.bytes = sizeof(save), .kind = kind};
+    bench_check(mr_checkpoint_save(b->client, NULL, &save, NULL), "save");
 }
 
 /* ---- rows ---- */
@@ -156,14 +157,24 @@ static void print_save(const char *name, const struct mr_checkpoint_status *stat
     fflush(stdout);
 }
 
-static void save(struct checkpoint_bench *b)
+static void save_as(struct checkpoint_bench *b, const char *name, enum mr_save_kind kind)
 {
     struct mr_checkpoint_status status;
     double start = bench_now_us();
-    checkpoint_begin(b);
+    checkpoint_begin(b, kind);
     while (!checkpoint_is_over(b, &status))
         nanosleep(&(struct timespec){.tv_nsec = LOOK_EACH_NS}, NULL);
-    print_save("save", &status, bench_now_us() - start);
+    print_save(name, &status, bench_now_us() - start);
+}
+
+static void save(struct checkpoint_bench *b)
+{
+    save_as(b, "save", MR_SAVE_FULL);
+}
+
+static void delta(struct checkpoint_bench *b)
+{
+    save_as(b, "delta", MR_SAVE_DELTA);
 }
 
 static void restore(struct checkpoint_bench *b)
@@ -180,8 +191,9 @@ static void restore(struct checkpoint_bench *b)
 static const struct work {
     const char *name;
     void (*run)(struct checkpoint_bench *b);
-} works[] = {{"fill", fill},       {"save", save},  {"touch", touch}, {"load", checkpoint_load},
-             {"restore", restore}, {"check", check}};
+} works[] = {
+    {"fill", fill},       {"save", save},  {"delta", delta}, {"touch", touch}, {"load", checkpoint_load},
+    {"restore", restore}, {"check", check}};
 
 static void run(struct checkpoint_bench *b, const char *name)
 {
@@ -219,7 +231,7 @@ int main(int argc, char **argv)
     if (options.server == NULL || b.pid == 0 || b.rows == 0 || b.saves == 0 || optind == argc) {
         fprintf(stderr,
                 "usage: bench_checkpoint --server ADDRESS:PORT --pid PID --rows N [--seconds S] [--saves N] "
-                "fill|save|touch|load|restore|check...\n");
+                "fill|save|delta|touch|load|restore|check...\n");
         return 2;
     }
     for (uint32_t i = 0; i < CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM; i++)

@@ -110,7 +110,7 @@ class Checkpoints:
             line = self.client(pid, "restore")["restore"]
             full = self.client(pid, "check", "save")["save"]
             self.client(pid, "touch")
-            delta = self.client(pid, "save")["save"]
+            delta = self.client(pid, "delta")["delta"]
         self.bench.add("checkpoint_delta_seconds", delta["value"], full["value"])
         self.bench.add("checkpoint_delta_bytes", delta["bytes"] / 1e6, full["bytes"] / 1e6)
         self.bench.add("checkpoint_restore", line["bytes"] / line["value"] / 1e6, read_limit / 1e6)

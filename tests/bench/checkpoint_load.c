@@ -144,7 +144,7 @@ void checkpoint_load(struct checkpoint_bench *b)
     for (uint32_t i = 0; i < saves; i++) {
         struct stretch before = run(&l, b->seconds * 1e6, false);
         double start = bench_now_us();
-        checkpoint_begin(b);
+        checkpoint_begin(b, MR_SAVE_FULL);
         struct stretch during = run(&l, SAVES_TIMED_US, true);
         with[2][i] = (bench_now_us() - start) / 1e6;
         struct stretch after = run(&l, b->seconds * 1e6, false);

@@ -23,7 +23,7 @@ struct checkpoint_bench {
 double checkpoint_resident_bytes(const struct checkpoint_bench *b);
 /* How the save or restore stands; ends the program when it failed. True: it is over. */
 bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status);
-void checkpoint_begin(struct checkpoint_bench *b);
+void checkpoint_begin(struct checkpoint_bench *b, enum mr_save_kind kind);
 
 /* Prints checkpoint_keys and checkpoint_p99 (without, and with a save), and checkpoint_memory. */
 void checkpoint_load(struct checkpoint_bench *b);
