@@ -163,7 +163,7 @@ static void a_reference_may_arrive_before_the_call_that_makes_it(void **state)
 {
     struct world *w = *state;
     struct value value = {0};
-    struct waiting fetched, local;
+    struct waiting fetched = {0}, local = {0};
     struct mr_reference_ticket ticket;
     struct mr_reference *handle = remote(w, &ticket);
     struct mr_reference *child = hand(w, A, handle, B);
