@@ -98,7 +98,7 @@ void ps_chain_close(struct ps_chain *c)
 {
     if (c->claimed)
         ps_store_release(c->store, c->claim);
-    for (uint32_t i = 0; i < c->count; i++) {
+    for (uint32_t i = 0; c->links != NULL && i < c->count; i++) {
         ps_manifest_clear(&c->links[i]->manifest);
         free(c->links[i]);
     }
