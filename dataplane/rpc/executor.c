@@ -44,7 +44,7 @@ static void wake_one(struct mr_executor *e)
     pthread_cond_signal(&e->given);
 }
 
-/* Under the lock, on a thread of the executor's: somebody shall see to what waits. */
+/* Under the lock: somebody shall see to what waits. */
 static void bring_another(struct mr_executor *e)
 {
     if (e->waiting == 0)
@@ -53,7 +53,7 @@ static void bring_another(struct mr_executor *e)
         wake_one(e);
         return;
     }
-    if (e->count - e->blocked >= e->config.threads || e->made == MR_EXECUTOR_THREADS_MAX || e->stopping)
+    if (e->count - e->blocked >= e->config.threads || e->made == MR_EXECUTOR_THREADS_MAX)
         return;
     if (pthread_create(&e->threads[e->made], NULL, thread_run, e) == 0) {
         e->made++;
@@ -169,6 +169,15 @@ enum mr_status mr_executor_create(const struct mr_executor_config *config, struc
     return MR_OK;
 }
 
+static bool has_made(struct mr_executor *e, uint32_t i)
+{
+    pthread_mutex_lock(&e->lock);
+    bool made = i < e->made;
+
+    pthread_mutex_unlock(&e->lock);
+    return made;
+}
+
 void mr_executor_destroy(struct mr_executor *e)
 {
     if (e == NULL)
@@ -177,24 +186,41 @@ void mr_executor_destroy(struct mr_executor *e)
     e->stopping = true;
     pthread_cond_broadcast(&e->given);
     pthread_mutex_unlock(&e->lock);
-    /* None is made any more. */
-    for (uint32_t i = 0; i < e->made; i++)
+    /* One that waits for what is still in the list may be stood in for until it ends: by a thread behind it. */
+    for (uint32_t i = 0; has_made(e, i); i++)
         pthread_join(e->threads[i], NULL);
     pthread_cond_destroy(&e->given);
     pthread_mutex_destroy(&e->lock);
     free(e);
 }
 
-void mr_executor_give(struct mr_executor *e, struct mr_job *first, struct mr_job *last, uint32_t count)
+/* Under the lock. */
+static void append(struct mr_executor *e, struct mr_job *first, struct mr_job *last, uint32_t count)
 {
-    pthread_mutex_lock(&e->lock);
     if (e->last == NULL)
         e->first = first;
     else
         e->last->next = first;
     e->last = last;
     e->waiting += count;
+}
+
+void mr_executor_give(struct mr_executor *e, struct mr_job *first, struct mr_job *last, uint32_t count)
+{
+    pthread_mutex_lock(&e->lock);
+    append(e, first, last, count);
     wake_one(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void mr_executor_give_one(struct mr_executor *e, struct mr_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    append(e, job, job, 1);
+    if (e->idle > 0)
+        wake_one(e);
+    else
+        bring_another(e);
     pthread_mutex_unlock(&e->lock);
 }
 

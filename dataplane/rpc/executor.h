@@ -2,7 +2,8 @@
  *
  * Jobs begin in the order in which they were given. There are up to `threads` at a time that do not wait for other workers; one
  * that waits (mr_executor_blocks) may be stood in for by another, so that calls back and forth between workers cannot use up
- * all threads. Threads are made when they are first needed, by the threads that are there: never by the one that gives jobs.
+ * all threads. Threads are made when they are first needed, by the threads that are there: by the one that gives jobs only in
+ * mr_executor_give_one() and mr_executor_hurry().
  *
  * A burst of brief jobs wakes one thread, and what they have done is told once (`done`). A job that is not brief is never kept
  * waiting behind another that is not: before one begins, a further thread is woken for what waits behind it, and what
@@ -39,6 +40,8 @@ void mr_executor_destroy(struct mr_executor *executor);
 /* Any thread. A chain of `count` jobs, the last of which has next NULL. */
 void mr_executor_give(struct mr_executor *executor, struct mr_job *first, struct mr_job *last,
                       uint32_t count);
+/* Any thread. One job that nobody hurries: where all threads are busy, a further one is made for it at once. */
+void mr_executor_give_one(struct mr_executor *executor, struct mr_job *job);
 /* Any thread: jobs wait although a thread was woken for them a while ago, because one that was taken for brief is not. Wakes another.
  * Returns whether any wait. */
 bool mr_executor_hurry(struct mr_executor *executor);

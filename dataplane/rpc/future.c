@@ -53,7 +53,7 @@ static void begin_then(struct mr_rpc_future *f)
         run_then(&f->then_job);
         return;
     }
-    mr_executor_give(f->agent->executor, &f->then_job, &f->then_job, 1);
+    mr_executor_give_one(f->agent->executor, &f->then_job);
 }
 
 void mr_future_end(struct mr_rpc_future *f, enum mr_status status, const char *why,

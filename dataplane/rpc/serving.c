@@ -216,7 +216,7 @@ static void run_local(struct mr_job *job)
 void mr_serving_run_local(struct mr_rpc_call *call)
 {
     call->job = (struct mr_job){.run = run_local, .brief = is_brief(call->function)};
-    mr_executor_give(call->agent->executor, &call->job, &call->job, 1);
+    mr_executor_give_one(call->agent->executor, &call->job);
 }
 
 /* ---- requests ---- */

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/rpc/executor.h"
 
@@ -196,6 +197,64 @@ static void destroying_waits_for_all(void **state)
     mr_executor_destroy(NULL);
 }
 
+/* The only thread that was made runs one that takes long. */
+static void one_does_not_wait_behind_one_that_takes_long(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 4);
+    struct task tasks[2] = {{.bench = &b, .waits = true}, {.bench = &b, .waits = true}};
+    for (uint32_t i = 0; i < 2; i++) {
+        tasks[i].job = (struct mr_job){.run = run};
+        mr_executor_give_one(e, &tasks[i].job);
+        wait_until(&b, &b.running, i + 1);
+    }
+    open_gate(&b);
+    mr_executor_destroy(e);
+    assert_int_equal(b.ended, 2);
+}
+
+struct waiter {
+    struct task task; /* what it waits for, behind it */
+    struct mr_job job;
+    struct mr_executor *e;
+};
+
+static void wait_for_another(struct mr_job *job)
+{
+    struct waiter *w = (struct waiter *)(void *)((uint8_t *)job - offsetof(struct waiter, job));
+    struct bench *b = w->task.bench;
+    mr_executor_give_one(w->e, &w->task.job);
+    wait_until(b, &b->told, UINT32_MAX); /* until the executor ends */
+    usleep(50000);
+    mr_executor_blocks();
+    wait_until(b, &b->ended, 1);
+    mr_executor_goes_on();
+}
+
+static void *destroy_it(void *e)
+{
+    mr_executor_destroy(e);
+    return NULL;
+}
+
+/* Or destroying it would wait for ever. */
+static void who_waits_is_stood_in_for_to_the_end(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 1);
+    struct waiter w = {.task = {.job = {.run = run}, .bench = &b}, .job = {.run = wait_for_another}, .e = e};
+    pthread_t thread;
+    mr_executor_give_one(e, &w.job);
+    assert_int_equal(pthread_create(&thread, NULL, destroy_it, e), 0);
+    usleep(50000);
+    pthread_mutex_lock(&b.lock);
+    b.told = UINT32_MAX;
+    pthread_cond_broadcast(&b.changed);
+    pthread_mutex_unlock(&b.lock);
+    pthread_join(thread, NULL);
+    assert_int_equal(b.ended, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +264,8 @@ int main(void)
         cmocka_unit_test(those_that_wait_for_others_are_stood_in_for),
         cmocka_unit_test(a_job_that_waits_can_be_taken_back),
         cmocka_unit_test(destroying_waits_for_all),
+        cmocka_unit_test(one_does_not_wait_behind_one_that_takes_long),
+        cmocka_unit_test(who_waits_is_stood_in_for_to_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
