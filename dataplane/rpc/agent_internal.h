@@ -42,6 +42,7 @@ struct mr_rpc {
     char join_error[MR_RPC_ERROR_BYTES];
     _Atomic uint32_t gone; /* MR_DONE once leaving has ended */
     enum mr_status leave_status;
+    _Atomic bool gone_told; /* mr_rpc_shutdown() has returned that */
 
     /* Inside. */
     struct mr_member rendezvous; /* how it is reached; not a member as such */

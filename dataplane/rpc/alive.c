@@ -77,7 +77,7 @@ static bool is_silent(struct mr_rpc *agent, const struct mr_member *m, uint64_t 
     return now_us > heard_us && now_us - heard_us > dead_after_us(agent);
 }
 
-static void rendezvous_lost(struct mr_rpc *agent, uint64_t now_us)
+void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us)
 {
     mr_member_died(agent, &agent->rendezvous);
     for (uint32_t i = 0; i < agent->config.world_size; i++) {
@@ -110,7 +110,7 @@ uint64_t mr_alive_turn(struct mr_rpc *agent, uint64_t now_us)
     if (!agent->config.is_rendezvous && !alone) {
         ask_alive(agent, &agent->rendezvous, now_us);
         if (is_silent(agent, &agent->rendezvous, now_us, true))
-            rendezvous_lost(agent, now_us);
+            mr_world_rendezvous_lost(agent, now_us);
     }
     for (uint32_t i = 0; i < agent->config.world_size; i++) {
         struct mr_member *m = &agent->members[i];

@@ -184,6 +184,13 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum 
     if (event == MR_SESSION_AWAY || event == MR_SESSION_REJECTED)
         return;
     /* Another process is where the worker was: what it knew is gone with it. */
-    if (m->rank != MR_RPC_NO_RANK && info.incarnation != m->incarnation)
-        mr_member_died(agent, m);
+    if (m->rank != MR_RPC_NO_RANK) {
+        if (info.incarnation != m->incarnation)
+            mr_member_died(agent, m);
+        return;
+    }
+    /* Before all have joined it has nothing to forget but who asks again anyway. */
+    if (m->incarnation != info.incarnation && m->incarnation != 0 && atomic_load(&agent->complete))
+        mr_world_rendezvous_lost(agent, mr_agent_now(agent));
+    m->incarnation = info.incarnation;
 }

@@ -162,8 +162,9 @@ MR_API enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t worl
 /* Registers one more function. MR_INVALID_ARGUMENT: the name is taken, or a signature cannot be read. */
 MR_API enum mr_status mr_rpc_register(struct mr_rpc *rpc, const struct mr_rpc_function *function);
 /* Graceful: waits until every living worker has called it, and no call is under way and no reference is held by another, then
- * leaves. MR_DEADLINE_EXCEEDED: the last error names who is missing or what is still held; the worker stays a member, and it
- * may be called again. A second call after success is MR_INVALID_ARGUMENT. timeout_ms 0: the default of calls. */
+ * leaves. MR_DEADLINE_EXCEEDED: the last error names who is missing or what is still held; the worker stays a member until
+ * all may leave, which may be before it is called again; the next call then returns at once what became of it. A call after that is
+ * MR_INVALID_ARGUMENT. timeout_ms 0: the default of calls. */
 MR_API enum mr_status mr_rpc_shutdown(struct mr_rpc *rpc, uint32_t timeout_ms);
 /* Frees it; without a shutdown before, the others see a worker that died. All results, futures, contexts and references must have
  * been freed. NULL is fine. */

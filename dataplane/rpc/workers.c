@@ -105,7 +105,7 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
 
     if (!atomic_load(&agent->complete))
         return mr_rpc_error(MR_NOT_READY, "mr_rpc_shutdown: not all workers have joined yet");
-    if ((atomic_load(&agent->gone) & MR_DONE) != 0)
+    if (atomic_load(&agent->gone_told))
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_shutdown: this worker has left already");
     run_inside(agent, NULL, 0);
     if (!driver->wait(driver->self, &agent->gone, deadline_us)) {
@@ -113,6 +113,7 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
         return mr_rpc_error(MR_DEADLINE_EXCEEDED, "mr_rpc_shutdown: %s",
                             missing[0] == 0 ? "the rendezvous has not said yet that all may go" : missing);
     }
+    atomic_store(&agent->gone_told, true);
     if (agent->leave_status != MR_OK)
         return mr_rpc_error(
             agent->leave_status,

@@ -85,6 +85,11 @@ void mr_world_fini(struct mr_rpc *agent)
 
 /* ---- joining, at the rendezvous ---- */
 
+static bool is_stale(struct mr_rpc *agent, const struct mr_member *m, uint64_t now_us)
+{
+    return m != own_member(agent) && !atomic_load(&agent->complete) && now_us - m->heard_us > JOIN_STALE_US;
+}
+
 static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire *join,
                                  const struct mr_request *request, char *why, size_t bytes)
 {
@@ -102,10 +107,8 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
     for (uint32_t i = 0; i < agent->config.world_size; i++) {
         const struct mr_member *m = &agent->members[i];
         bool same = m->present && memcmp(m->uuid, request->client_uuid, MR_UUID_BYTES) == 0;
-        bool stale = m != own_member(agent) && !atomic_load(&agent->complete) &&
-                     request->now_us - m->heard_us > JOIN_STALE_US;
 
-        if (!m->present || stale || (same && i == join->rank))
+        if (!m->present || is_stale(agent, m, request->now_us) || (same && i == join->rank))
             continue;
         if (i == join->rank || same) {
             snprintf(why, bytes, "rank %u is taken by worker \"%s\"", i, m->name);
@@ -135,6 +138,10 @@ static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, con
     m->incarnation = join->incarnation;
     m->is_node = (join->flags & MR_JOIN_NODE) != 0;
     m->present = true;
+    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+        if (is_stale(agent, &agent->members[i], request->now_us))
+            agent->members[i].present = false;
+    }
     (void)mr_call_ref_address(agent->config.endpoint, request->ref, &m->address);
     if (all_present(agent))
         joined(agent, MR_OK);

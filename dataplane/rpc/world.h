@@ -61,6 +61,8 @@ void mr_world_fini(struct mr_rpc *agent);
 /* Timers; of alive.c alone. */
 uint64_t mr_world_turn(struct mr_rpc *agent, uint64_t now_us);
 uint64_t mr_alive_turn(struct mr_rpc *agent, uint64_t now_us);
+/* It died, or was restarted: from now on the workers ask each other. */
+void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
 /* The rendezvous' ops. */
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request);
 void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);

@@ -123,6 +123,25 @@ static void one_who_gave_up_makes_room(void **state)
     assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof error), MR_OK);
 }
 
+/* Nor does the world become complete with it. */
+static void one_who_gave_up_is_missing(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "";
+    net_start(net, 3);
+    (void)net_add(net, "a", 0);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    net_silence(net, 1, true);
+    net_skip(net, 6 * SECOND_US);
+    (void)net_add(net, "c", 2);
+    net_skip(net, SECOND_US);
+    assert_int_equal(wait_joined(net, 2, 1000, error, sizeof error), MR_DEADLINE_EXCEEDED);
+    expect_text(error, "2 of 3 workers have joined; missing: rank 1");
+    (void)net_add(net, "b", 1);
+    assert_int_equal(wait_joined(net, 2, UINT64_MAX, error, sizeof error), MR_OK);
+}
+
 static void a_bad_configuration_is_refused(void **state)
 {
     struct net *net = *state;
@@ -291,6 +310,22 @@ static void a_restarted_worker_is_a_dead_one(void **state)
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_WORKER_DIED);
 }
 
+/* The same of the rendezvous, which nobody calls: what it knew of the world is gone. */
+static void a_restarted_rendezvous_is_a_dead_one(void **state)
+{
+    struct net *net = *state;
+    struct mr_rpc_worker info;
+    net_world(net, 3);
+    net_skip(net, 2 * SECOND_US);
+    net_replace(net, 0);
+    net_skip(net, 15 * SECOND_US);
+    for (uint32_t i = 1; i < 3; i++) {
+        assert_int_equal(mr_worker_info(net->workers[i].rpc, 0, &info), MR_OK);
+        assert_true(info.is_dead);
+    }
+    assert_int_equal(mr_rpc_shutdown(net->workers[1].rpc, 1000), MR_WORKER_DIED);
+}
+
 /* ---- leaving ---- */
 
 struct leaver {
@@ -374,6 +409,28 @@ static void who_has_not_left_is_named_and_serves_on(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         pthread_join(leavers[i].thread, NULL);
         assert_int_equal(leavers[i].status, MR_OK);
+    }
+}
+
+/* Their time is up, and they leave with the last one before they ask again: then they are told. */
+static void who_has_left_after_its_time_is_told_once(void **state)
+{
+    struct net *net = *state;
+    struct leaver leavers[3];
+    net_world(net, 3);
+    for (uint32_t i = 0; i < 2; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 5000);
+    wait_leaving(net, 2);
+    net_skip(net, 6 * SECOND_US);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
+    }
+    assert_int_equal(mr_rpc_shutdown(net->workers[2].rpc, 0), MR_OK);
+    net_skip(net, 3 * SECOND_US);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(mr_rpc_shutdown(net->workers[i].rpc, 0), MR_OK);
+        assert_int_equal(mr_rpc_shutdown(net->workers[i].rpc, 0), MR_INVALID_ARGUMENT);
     }
 }
 
@@ -478,6 +535,9 @@ int main(void)
         test(one_who_was_taken_for_dead_learns_of_it),
         test(a_short_silence_kills_nobody),
         test(a_restarted_worker_is_a_dead_one),
+        test(a_restarted_rendezvous_is_a_dead_one),
+        test(who_has_left_after_its_time_is_told_once),
+        test(one_who_gave_up_is_missing),
         test(all_leave_together),
         test(who_has_not_left_is_named_and_serves_on),
         test(nobody_leaves_while_a_call_is_under_way),
