@@ -43,17 +43,17 @@ static void remove_sleeper(struct mrc_rpc_driver *d, struct mrc_rpc_sleeper *sle
     pthread_mutex_unlock(&d->sleepers_lock);
 }
 
-/* Under the lock of the sleepers, so that the word is still there. */
+/* Under the lock of the sleepers, so that the word is still there. One whose wait is over takes no role. */
 static void poke_sleeper(struct mrc_rpc_driver *d)
 {
     pthread_mutex_lock(&d->sleepers_lock);
-    if (d->sleepers != NULL) {
-        _Atomic uint32_t *done = d->sleepers->done;
+    struct mrc_rpc_sleeper *sleeper = d->sleepers;
 
-        if ((atomic_load(done) & MR_DONE) == 0) {
-            atomic_fetch_or(done, POKED);
-            (void)syscall(SYS_futex, done, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-        }
+    while (sleeper != NULL && is_done(sleeper->done))
+        sleeper = sleeper->next;
+    if (sleeper != NULL) {
+        atomic_fetch_or(sleeper->done, POKED);
+        (void)syscall(SYS_futex, sleeper->done, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     }
     pthread_mutex_unlock(&d->sleepers_lock);
 }
@@ -62,9 +62,11 @@ static void sleep_on(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t 
 {
     struct mrc_rpc_sleeper sleeper = {.done = done};
     uint64_t now_us = mrc_now_us();
-    uint64_t left_us = deadline_us > now_us + SLEEP_MAX_US ? SLEEP_MAX_US : deadline_us - now_us;
-    struct timespec left = span(left_us);
+    struct timespec left;
 
+    if (deadline_us <= now_us) /* it has passed since the caller looked */
+        return;
+    left = span(deadline_us > now_us + SLEEP_MAX_US ? SLEEP_MAX_US : deadline_us - now_us);
     add_sleeper(d, &sleeper);
     uint32_t seen = atomic_fetch_or(done, MR_DONE_SLEEPER) | MR_DONE_SLEEPER;
 
