@@ -159,11 +159,12 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
         return submit_request(agent, f, order);
     enum mr_status status = send_request(agent, f, order->arguments, order->argument_count);
 
+    char why[MR_RPC_ERROR_BYTES] = "";
+
+    if (status != MR_OK) /* now: leaving does others' work on this thread, which may have errors of its own */
+        snprintf(why, sizeof why, "%s", mr_rpc_last_error());
     driver->leave(driver->self, order->waits);
     if (status != MR_OK) {
-        char why[MR_RPC_ERROR_BYTES];
-
-        snprintf(why, sizeof why, "%s", mr_rpc_last_error());
         mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);
     }
     return status;

@@ -153,7 +153,8 @@ uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_
 {
     uint32_t n = 0;
 
-    tensors[n++] = mr_tensor_1d(MR_U8, (uint32_t)head_bytes, head);
+    /* Strings of more than 4 GiB: too large, instead of what is left of the number. */
+    tensors[n++] = mr_tensor_1d(MR_U8, head_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)head_bytes, head);
     for (uint32_t i = 0; i < count; i++) {
         if (values[i].kind == MR_VALUE_TENSOR)
             tensors[n++] = values[i].tensor;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/rpc/values.h"
+#include "dataplane/wire/packet.h"
 
 /* A message with the values, laid out and read back. */
 struct travelled {
@@ -232,6 +233,17 @@ static void copies_stand_alone(void **state)
     free(block);
 }
 
+/* Their sum is a small number in 32 bits: the head must not seem to be that small. */
+static void strings_of_4_gib_are_too_large(void **state)
+{
+    struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
+    struct mr_value values[2] = {mr_value_string(""), mr_value_string("")};
+    for (uint32_t i = 0; i < 2; i++)
+        values[i].string.bytes = UINT32_C(1) << 31;
+    assert_int_equal(mr_values_tensors(NULL, mr_values_head_bytes("f", values, 2), values, 2, tensors), 1);
+    assert_true(tensors[0].bytes > MR_MESSAGE_BYTES_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +254,7 @@ int main(void)
         cmocka_unit_test(references_before_a_bad_one_are_told),
         cmocka_unit_test(damage_is_noticed),
         cmocka_unit_test(copies_stand_alone),
+        cmocka_unit_test(strings_of_4_gib_are_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
