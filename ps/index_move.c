@@ -55,6 +55,9 @@ static void array_give(struct ps_index *ix, struct ps_bucket *buckets, uint32_t 
     size_t bytes = array_bytes(bucket_count);
     if (buckets == &empty_bucket)
         return;
+#ifdef PS_SCRUB /* who still looks into them is to find out */
+    memset(buckets, 0xa5, bucket_count * sizeof(struct ps_bucket));
+#endif
     if (bytes > PS_PIECE_BYTES_MAX)
         ps_arena_free(ix->arena, buckets, bytes, BUCKET_ALIGN);
     else
