@@ -133,10 +133,11 @@ void ps_attempt_reserve(struct ps_attempt *a, uint32_t core, uint32_t block, uin
     const struct ps_store *s = a->store;
     uint64_t *reserved = &a->reserved_bytes[core];
     uint64_t end = ((uint64_t)block + 1) * PS_BLOCK_BYTES, wanted = (end / RESERVE_BYTES + 1) * RESERVE_BYTES;
+    uint64_t expected = (expected_bytes + PS_BLOCK_BYTES - 1) / PS_BLOCK_BYTES * PS_BLOCK_BYTES;
     if (end <= *reserved || !s->reserve || !s->set_length || !s->is_direct(a->files[core]))
         return;
-    if (wanted < expected_bytes)
-        wanted = (expected_bytes + PS_BLOCK_BYTES - 1) / PS_BLOCK_BYTES * PS_BLOCK_BYTES;
+    if (end <= expected) /* and no more: what is set aside for one core's file, another one's cannot have */
+        wanted = expected;
     *reserved = s->reserve(a->files[core], wanted) == 0 ? wanted : UINT64_MAX;
 }
 

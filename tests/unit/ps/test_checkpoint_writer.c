@@ -170,6 +170,31 @@ static void test_small_records_share_a_block(void **state)
     assert_int_equal(status.bytes_written, FIXTURE_CORES * PS_BLOCK_BYTES);
 }
 
+/* A small checkpoint of many cores must not need a large free disk: where it is known what comes, no more is set aside. */
+static uint64_t most_reserved_bytes;
+static int note_reserve(struct ps_store_file *file, uint64_t bytes)
+{
+    most_reserved_bytes = bytes > most_reserved_bytes ? bytes : most_reserved_bytes;
+    return ps_store_local()->reserve(file, bytes);
+}
+
+static void test_no_more_room_is_set_aside_than_expected(void **state)
+{
+    struct ps_store store = *ps_store_local();
+    struct ps_writer *w;
+    char text[PS_TEXT_BYTES];
+    store.reserve = note_reserve;
+    most_reserved_bytes = 0;
+    assert_int_equal(fixture_start(&store, *state, 1, &w, text), MR_OK);
+    for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+        ps_writer_expect(w, core, 1000);
+        assert_true(fixture_fill(w, 1, core, 10));
+        ps_writer_core_done(w, core);
+    }
+    assert_int_equal(fixture_finish(w).status, MR_OK);
+    assert_in_range(most_reserved_bytes, 0, 2 * PS_BLOCK_BYTES); /* 0: the file system has no direct writes */
+}
+
 /* However much was expected, files are as long as what was written, and take no more of the disk. */
 static void test_room_set_aside_goes_back(void **state)
 {
@@ -469,6 +494,7 @@ int main(void)
         CASE(test_the_thread_keeps_off_the_data_cores),
         CASE(test_small_records_share_a_block),
         CASE(test_room_set_aside_goes_back),
+        CASE(test_no_more_room_is_set_aside_than_expected),
         CASE(test_a_core_may_have_nothing_to_write),
         CASE(test_abort_leaves_nothing_behind),
         CASE(test_an_existing_id_is_refused),
