@@ -1,6 +1,12 @@
 /* Rows of checkpoints into a table, many at a time. */
 #include "ps/table_internal.h"
 
+#include "ps/arena.h"
+
+/* Of the memory: once more is in use nothing is made larger ahead. What is reserved beyond need must not be missing at the end: what
+ * was there when it was saved has to fit again. */
+#define RESERVE_SHARE 4u
+
 static uint32_t common_divisor(uint32_t a, uint32_t b)
 {
     while (b != 0) {
@@ -25,6 +31,8 @@ static uint32_t stride_of(uint32_t count)
 static void reserve(struct ps_table *t, uint32_t partition, uint32_t new_rows)
 {
     const uint32_t *held = t->index.partition_rows;
+    if (ps_arena_mapped_bytes(t->index.arena) > ps_arena_limit_bytes(t->index.arena) / RESERVE_SHARE)
+        return;
     uint32_t before = partition == 0 ? 0 : held[partition - 1];
     uint32_t wanted = held[partition] + new_rows, grown = held[partition] + held[partition] / 4;
     wanted = wanted < before ? before : wanted;

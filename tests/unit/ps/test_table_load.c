@@ -152,11 +152,38 @@ static void no_memory_is_told(void **state)
     end(&l);
 }
 
+/* A table that has used up its memory fits into as much again. */
+static void a_full_table_fits_again(void **state)
+{
+    const size_t limit_bytes = (size_t)48 << 20;
+    const uint32_t rows_max = (uint32_t)(limit_bytes / ROW_BYTES);
+    (void)state;
+    struct loaded l = begin(rows_max, limit_bytes);
+    seed_of_sort = ps_table_feature(l.table)->seed;
+    for (l.count = 0; l.count < rows_max; l.count++) {
+        float values[DIM];
+        l.keys[l.count] = UINT64_C(0x9E3779B97F4A7C15) * (l.count + 1);
+        ps_table_lookup(l.table, &l.keys[l.count], 1, true, values);
+        if (ps_table_rows(l.table) == l.count)
+            break;
+    }
+    assert_in_range(l.count, 1, rows_max - 1); /* memory was used up */
+    qsort(l.keys, l.count, sizeof(*l.keys), by_hash);
+    fill_rows(&l, 1);
+    ps_table_clear(l.table);
+    for (uint32_t i = 0; i < l.count; i += 4096) {
+        uint32_t count = l.count - i < 4096 ? l.count - i : 4096;
+        assert_int_equal(ps_table_load_rows(l.table, l.rows + i, count, true), MR_OK);
+    }
+    check_rows(&l, 1);
+    end(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_is_loaded_once),
-        cmocka_unit_test(rows_in_the_order_of_a_cut),
+        cmocka_unit_test(rows_in_the_order_of_a_cut), cmocka_unit_test(a_full_table_fits_again),
         cmocka_unit_test(rows_said_to_be_new_may_be_there),
         cmocka_unit_test(no_memory_is_told),
     };
