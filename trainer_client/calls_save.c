@@ -84,14 +84,17 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
 
     if (options != NULL)
         left = *options;
-    if (client->replay) {
-        enum mr_status caught_up = wait_for_replay(client, options);
+    while (client->replay) { /* once more when the server was restarted between two cores' answers: not all have their pushes then */
+        const uint32_t before = incarnation_of(client);
+        enum mr_status caught_up = wait_for_replay(client, &left);
 
         if (caught_up != MR_OK)
             return caught_up;
         context.incarnation = incarnation_of(client);
         now_us = mrc_now_us();
         left.deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
+        if (context.incarnation == before)
+            break;
     }
     enum mr_status status =
         mrc_call_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, sizeof context, &f);
