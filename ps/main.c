@@ -177,8 +177,9 @@ static int serve(const struct ps_config *config)
         fprintf(stderr, "millraced: %s\n", error);
         return EXIT_FAILURE;
     }
-    ps_server_print_ready(server, stdout);
     ps_log("serving");
+    ps_server_print_ready(
+        server, stdout); /* the last word of a start: who waits for it finds nothing more in the log */
     while (sigwait(&signals, &number) != 0 || number == SIGHUP) {
         if (number == SIGHUP) {
             reload_keys(server);
