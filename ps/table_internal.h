@@ -2,6 +2,7 @@
 #ifndef PS_TABLE_INTERNAL_H
 #define PS_TABLE_INTERNAL_H
 
+#include <assert.h>
 #include "dataplane/wire/bag.h"
 #include "ps/evictor.h"
 #include "ps/gone.h"
@@ -199,10 +200,13 @@ static inline bool ps_group_find(const struct ps_table *t, struct ps_group *g, u
                                  struct ps_place *place)
 {
     uint64_t hash = g->hashes[i];
+    const struct ps_partition *p = &t->index.partitions[mr_partition_of(hash)];
+#ifdef PS_SCRUB /* not in buckets that were given back */
+    assert(g->homes[i] >= p->buckets && g->homes[i] < p->buckets + p->bucket_count);
+#endif
     *place = ps_bucket_find(g->homes[i], hash, g->limits[i], false);
     if (__builtin_expect(place->bucket != NULL, 1))
         return true;
-    const struct ps_partition *p = &t->index.partitions[mr_partition_of(hash)];
     uint32_t home = ps_home_number(hash, p->bucket_count);
     __builtin_prefetch(p->buckets + ps_other_number(hash, home, p->bucket_count), 0, 3);
     g->late[g->late_count++] = (uint8_t)i;
