@@ -31,31 +31,31 @@ struct mr_rpc {
 
     /* Any thread. */
     struct mr_work *_Atomic work; /* the newest first */
-    _Atomic bool complete;        /* all have joined: `members` may be read */
-    _Atomic bool left;            /* no calls any more */
-    _Atomic bool fenced;          /* the others take us for dead */
     _Atomic uint64_t activity;    /* calls begun and executions begun */
-    _Atomic uint32_t under_way;   /* calls of functions that have not ended */
     _Atomic uint64_t numbers;     /* of calls */
+    _Atomic uint32_t under_way;   /* calls of functions that have not ended */
     _Atomic uint32_t joined;      /* MR_DONE once joining has ended, with */
     enum mr_status join_status;
-    char join_error[MR_RPC_ERROR_BYTES];
     _Atomic uint32_t gone; /* MR_DONE once leaving has ended */
     enum mr_status leave_status;
     _Atomic bool gone_told; /* mr_rpc_shutdown() has returned that */
+    _Atomic bool complete;  /* all have joined: `members` may be read */
+    _Atomic bool left;      /* no calls any more */
+    _Atomic bool fenced;    /* the others take us for dead */
+    char join_error[MR_RPC_ERROR_BYTES];
 
     /* Inside. */
     struct mr_member rendezvous; /* how it is reached; not a member as such */
     struct mr_agent_call join;
-    bool join_under_way;
     uint64_t join_next_us, join_wait_us, alive_next_us, turned_us;
     uint8_t *joined_ranks; /* [world_size] as last told */
     struct mr_leaving leaving;
     struct mr_rpc_future *locals;   /* calls of our own functions */
     struct mr_rpc_call *unanswered; /* executed, and there was no memory for the answer */
     struct mr_job *jobs_first, *jobs_last;
-    uint32_t job_count; /* of this burst, not yet given to the executor */
     uint64_t hurry_us;  /* jobs were given: see then whether they go on; 0: not */
+    uint32_t job_count; /* of this burst, not yet given to the executor */
+    bool join_under_way;
     bool closing;
 };
 
