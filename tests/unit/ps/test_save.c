@@ -236,13 +236,12 @@ static void the_cursor_leaves_room_for_pushes_to_come(void **state)
     struct fixture *f = *state;
     begin_at_rate(f, 2, 1);
     const uint64_t capacity_bytes = f->core->save.capacity_bytes;
-    uint64_t out_bytes = 0, free_bytes = capacity_bytes;
+    uint64_t out_bytes = 0;
     while (ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US) || out_bytes < PS_BLOCK_BYTES / 2) {
         assert_non_null(f->core->save.writer);
-        free_bytes = ps_writer_free_bytes(f->writer, 0);
-        out_bytes = capacity_bytes - free_bytes;
+        out_bytes = capacity_bytes - ps_writer_free_bytes(f->writer, 0);
     }
-    free_bytes = ps_writer_free_bytes(f->writer, 0);
+    const uint64_t free_bytes = ps_writer_free_bytes(f->writer, 0);
     assert_in_range(free_bytes, capacity_bytes / PS_SAVE_ROOM_SHARE, capacity_bytes);
     const uint32_t some = 1000;
     const uint64_t need = ps_save_need_bytes(f->core, f->core->features[1], some);

@@ -264,11 +264,11 @@ static uint64_t rows_of_delta(struct fixture *f)
 
 static void test_uses_are_changes_where_they_are_kept(void **state)
 {
-    struct fixture *f = *state;
     struct mr_feature feature = fixture_adagrad(DIM);
     tear_down(state);
     feature.eviction = MR_EVICT_LRU;
-    *state = f = calloc(1, sizeof(*f));
+    struct fixture *f = calloc(1, sizeof(*f));
+    *state = f;
     assert_non_null(f);
     open_table(f, &feature);
     uint64_t keys[CALL_MAX], one = 42;
