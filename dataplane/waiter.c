@@ -1,4 +1,5 @@
 #include "dataplane/waiter.h"
+#include "dataplane/wire/fence.h"
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -28,7 +29,7 @@ void dp_waiter_watch(struct dp_waiter *waiter, int fd)
 void dp_waiter_announce(struct dp_waiter *waiter)
 {
     atomic_store(&waiter->asleep, true);
-    atomic_thread_fence(memory_order_seq_cst);
+    mr_fence();
 }
 
 void dp_waiter_cancel(struct dp_waiter *waiter)
@@ -58,7 +59,7 @@ void dp_waiter_ring(struct dp_waiter *waiter)
 {
     static const uint64_t one = 1;
 
-    atomic_thread_fence(memory_order_seq_cst);
+    mr_fence();
     /* Only the first to find it asleep rings. */
     if (atomic_load_explicit(&waiter->asleep, memory_order_relaxed) &&
         atomic_exchange(&waiter->asleep, false))

@@ -1,4 +1,5 @@
 #include "trainer_client/rpc_driver.h"
+#include "dataplane/wire/fence.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static void leave(struct mrc_rpc_driver *d)
 {
     for (;;) {
         pthread_mutex_unlock(&d->inside);
-        atomic_thread_fence(memory_order_seq_cst);
+        mr_fence();
         if (!mr_agent_has_work(d->agent) || pthread_mutex_trylock(&d->inside) != 0)
             break;
         settle_inside(d);
@@ -108,7 +109,7 @@ static void leave_with_call(void *self, bool more)
     bool first = !atomic_exchange(&d->has_unsent, true);
 
     pthread_mutex_unlock(&d->inside);
-    atomic_thread_fence(memory_order_seq_cst);
+    mr_fence();
     if (mr_agent_has_work(d->agent))
         mrc_rpc_settle(d);
     else if (!more && first && atomic_load(&d->sleep_until_us) != 0)
@@ -198,7 +199,7 @@ static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64
         until_us = now_us + SLEEP_MAX_US;
     atomic_store(&d->sleep_until_us, until_us);
     atomic_store(&d->awake, false);
-    atomic_thread_fence(memory_order_seq_cst);
+    mr_fence();
     uint64_t next_us = atomic_load(&d->next_us);
 
     if (next_us < until_us)

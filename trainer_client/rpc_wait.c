@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "dataplane/wire/fence.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/rpc_driver_internal.h"
 
@@ -94,7 +95,7 @@ void mrc_rpc_give_role(struct mrc_rpc_driver *d)
 {
     atomic_store(&d->awake, false);
     pthread_mutex_unlock(&d->role);
-    atomic_thread_fence(memory_order_seq_cst);
+    mr_fence();
     if (mr_agent_has_work(d->agent) || atomic_load(&d->has_unsent))
         mrc_rpc_settle(d);
     poke_sleeper(d);
@@ -152,7 +153,7 @@ void *mrc_rpc_thread(void *arg)
         if (!take_role(d)) {
             /* Said before it is looked whether anybody waits: who leaves afterwards tells. */
             atomic_store(&d->keeps_out, true);
-            atomic_thread_fence(memory_order_seq_cst);
+            mr_fence();
             if (atomic_load(&d->waiters) > 0)
                 keep_out(d, OUT_LONG_US);
             atomic_store(&d->keeps_out, false);
