@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-#include "ps/fixed_math.h"
+#include "dataplane/optimizer/fixed_math.h"
 #include "ps/key_hash.h"
 
 #define NORMAL_CUT_SD 2.0 /* truncated normal: no value beyond this many standard deviations */
@@ -94,7 +94,7 @@ double ps_normal_quantile(double p)
     double q = p - 0.5;
     if (fabs(q) <= 0.425)
         return q * ratio(a, b, 0.180625 - q * q);
-    double r = sqrt(-ps_fixed_log(q < 0 ? p : 1 - p));
+    double r = sqrt(-mr_fixed_log(q < 0 ? p : 1 - p));
     double z = r <= 5 ? ratio(c, d, r - 1.6) : ratio(e, f, r - 5);
     return q < 0 ? -z : z;
 }

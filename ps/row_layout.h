@@ -20,7 +20,7 @@ struct ps_row_layout {
     uint32_t bytes;
 };
 
-/* state_floats: ps_optimizer_state_floats() of a row. `feature` is a table that has passed mr_feature_check(). */
+/* state_floats: mr_rule_state_floats() of a row. `feature` is a table that has passed mr_feature_check(). */
 struct ps_row_layout ps_row_layout_of(const struct mr_feature *feature, size_t state_floats);
 
 #endif

@@ -41,10 +41,10 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
         return MR_UNSUPPORTED;
     }
     struct ps_initializer initializer;
-    struct ps_optimizer optimizer;
+    struct mr_rule optimizer;
     enum mr_status status = ps_initializer_init(feature, &initializer, what);
     if (status == MR_OK)
-        status = ps_optimizer_init(feature, &optimizer, what);
+        status = mr_rule_init(feature, &optimizer, what);
     if (status != MR_OK)
         return status;
     struct ps_table *t = ps_arena_alloc(arena, sizeof(*t), TABLE_ALIGN);
@@ -56,7 +56,7 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     t->optimizer = optimizer;
     t->kernels = optimizer.kernels;
     t->dim = feature->dims[0];
-    t->layout = ps_row_layout_of(feature, ps_optimizer_state_floats(&optimizer, t->dim));
+    t->layout = ps_row_layout_of(feature, mr_rule_state_floats(&optimizer, t->dim));
     rows_type_init(t);
     t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t), TABLE_ALIGN);
     if (t->initial_rows == NULL || !ps_table_admission_init(t)) {
@@ -164,8 +164,7 @@ __attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, ui
         memset(row, 0, t->layout.state_offset);
         ps_row_use_start(&t->use, row);
         ps_table_initial_values(t, key, row);
-        ps_optimizer_state_init(&t->optimizer, ps_table_row_values(t, row), ps_table_row_state(t, row),
-                                t->dim);
+        mr_rule_state_init(&t->optimizer, ps_table_row_values(t, row), ps_table_row_state(t, row), t->dim);
     }
     return row;
 }

@@ -1,16 +1,16 @@
 /* Tables of f16 and bf16 rows: a row's first values, its values as f32 and back, and answers in other types than f32.
  *
  * A lookup reads the rows as f32 where it gathers them. A push reads a group's rows into scratch memory, runs the optimizer
- * there, and writes them back rounded stochastically (ps/rounding.h); the optimizer's state is f32 like any other table's.
+ * there, and writes them back rounded stochastically (dataplane/optimizer/rounding.h); the optimizer's state is f32 like any other table's.
  */
-#include "ps/rounding.h"
+#include "dataplane/optimizer/rounding.h"
 #include "ps/table_internal.h"
 
 /* To nearest, but never to Inf. */
 static void round_to_nearest(const struct ps_table *t, uint16_t *row, float *values)
 {
     bool is_f16 = t->feature.dtype == MR_F16;
-    float largest = is_f16 ? mr_f32_from_f16(PS_F16_LARGEST_BITS) : mr_f32_from_bf16(PS_BF16_LARGEST_BITS);
+    float largest = is_f16 ? mr_f32_from_f16(MR_F16_LARGEST_BITS) : mr_f32_from_bf16(MR_BF16_LARGEST_BITS);
     for (uint32_t i = 0; i < t->dim; i++)
         values[i] = values[i] > largest ? largest : values[i] < -largest ? -largest : values[i];
     mr_convert_from_f32((enum mr_dtype)t->feature.dtype, row, NULL, values, 1, t->dim);
@@ -46,15 +46,14 @@ uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const stru
         if (!t->kernels->all_finite(g->gradients[i], t->dim))
             continue;
         uint32_t *updates = (uint32_t *)(void *)((uint8_t *)g->values[i] + t->layout.updates_offset);
-        seeds[count] = ps_rounding_seed(g->hashes[i], (*updates)++);
+        seeds[count] = mr_rounding_seed(g->hashes[i], (*updates)++);
         rows[count] = g->values[i];
         values[count] = t->expanded + (size_t)count * t->dim;
         states[count] = g->states[i];
         gradients[count++] = g->gradients[i];
     }
     t->half->copy_rows(t->expanded, (const void *const *)rows, count, t->dim);
-    uint32_t changed =
-        ps_optimizer_apply(&t->optimizer, learning_rate, values, states, gradients, count, t->dim);
+    uint32_t changed = mr_rule_apply(&t->optimizer, learning_rate, values, states, gradients, count, t->dim);
     t->half->round_rows(rows, t->expanded, seeds, count, t->dim);
     return changed;
 }

@@ -8,9 +8,9 @@
 #include "ps/gone.h"
 #include "ps/index.h"
 #include "ps/initializer.h"
-#include "ps/kernels.h"
+#include "dataplane/optimizer/kernels.h"
 #include "ps/key_hash.h"
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/rule.h"
 #include "ps/row_layout.h"
 #include "ps/row_use.h"
 #include "ps/sightings.h"
@@ -34,12 +34,12 @@ struct ps_table {
     struct mr_feature feature;
     struct ps_arena *arena;
     struct ps_initializer initializer;
-    struct ps_optimizer optimizer;
-    const struct ps_kernels *kernels;
-    ps_rows_kernel *copy_rows, *add_rows; /* of rows of the table's type, like the next */
-    ps_weighted_rows_kernel *add_weighted_rows;
+    struct mr_rule optimizer;
+    const struct mr_kernels *kernels;
+    mr_rows_kernel *copy_rows, *add_rows; /* of rows of the table's type, like the next */
+    mr_weighted_rows_kernel *add_weighted_rows;
     uint32_t straddle_bytes;            /* how far behind a cache line's start a row may begin */
-    const struct ps_half_kernels *half; /* NULL: rows of f32 */
+    const struct mr_half_kernels *half; /* NULL: rows of f32 */
     uint32_t dim;
     uint32_t partitions; /* about how many are this core's */
     struct ps_row_layout layout;
@@ -124,7 +124,7 @@ struct ps_row_group {
     const float *gradients[PS_GROUP_KEYS];
     uint64_t hashes[PS_GROUP_KEYS];
 };
-/* ps_optimizer_apply() for 16-bit rows. */
+/* mr_rule_apply() for 16-bit rows. */
 uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const struct ps_row_group *g);
 
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)

@@ -102,8 +102,8 @@ void ps_table_push_apply(struct ps_table_push *p, struct ps_table *t, uint32_t f
             if (__builtin_expect(g->taken_by_cut != 0, 0))
                 ps_table_cut_group_before_change(t, g);
             found += g->count;
-            changed += t->half == NULL ? ps_optimizer_apply(&t->optimizer, p->learning_rate, g->values,
-                                                            g->states, g->gradients, g->count, t->dim)
+            changed += t->half == NULL ? mr_rule_apply(&t->optimizer, p->learning_rate, g->values, g->states,
+                                                       g->gradients, g->count, t->dim)
                                        : ps_table_half_apply(t, p->learning_rate, g);
         }
     }

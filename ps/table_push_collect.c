@@ -51,7 +51,7 @@ static __attribute__((noinline)) void derive(const struct ps_table_push *p, cons
 static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, const struct ps_table *t,
                                                    struct ps_distinct *d, struct pushed from)
 {
-    const struct ps_kernels *k = t->kernels;
+    const struct mr_kernels *k = t->kernels;
     const float *gradient = p->derives ? NULL : gradient_at(p, t, from.row);
     if (!is_sum(p, t, d->gradient)) {
         if (!k->all_finite(d->gradient, t->dim)) {

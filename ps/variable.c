@@ -2,15 +2,15 @@
 
 #include <string.h>
 #include "ps/initializer.h"
-#include "ps/kernels.h"
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/kernels.h"
+#include "dataplane/optimizer/rule.h"
 
 #define VARIABLE_ALIGN 64u
 
 struct ps_variable {
     struct mr_feature feature;
     struct ps_arena *arena;
-    struct ps_optimizer optimizer;
+    struct mr_rule optimizer;
     uint64_t elements;
     uint64_t stored_bytes;
     float *values; /* then the optimizer's state */
@@ -32,10 +32,10 @@ enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_ar
         return MR_UNSUPPORTED;
     }
     struct ps_initializer initializer;
-    struct ps_optimizer optimizer;
+    struct mr_rule optimizer;
     enum mr_status status = ps_initializer_init(feature, &initializer, what);
     if (status == MR_OK)
-        status = ps_optimizer_init(feature, &optimizer, what);
+        status = mr_rule_init(feature, &optimizer, what);
     if (status != MR_OK)
         return status;
     struct ps_variable *v = ps_arena_alloc(arena, sizeof(*v), VARIABLE_ALIGN);
@@ -45,15 +45,14 @@ enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_ar
     v->arena = arena;
     v->optimizer = optimizer;
     v->elements = element_count(feature);
-    v->stored_bytes =
-        (v->elements + ps_optimizer_state_floats(&optimizer, v->elements)) * (uint64_t)sizeof(float);
+    v->stored_bytes = (v->elements + mr_rule_state_floats(&optimizer, v->elements)) * (uint64_t)sizeof(float);
     v->values = ps_arena_alloc(arena, v->stored_bytes, VARIABLE_ALIGN);
     if (v->values == NULL) {
         ps_arena_free(arena, v, sizeof(*v), VARIABLE_ALIGN);
         return MR_OUT_OF_MEMORY;
     }
     ps_initializer_fill(&initializer, 0, v->values, v->elements); /* a variable is the row of key 0 */
-    ps_optimizer_state_init(&optimizer, v->values, v->values + v->elements, v->elements);
+    mr_rule_state_init(&optimizer, v->values, v->values + v->elements, v->elements);
     *out = v;
     return MR_OK;
 }
@@ -87,7 +86,7 @@ enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const floa
         return MR_WRONG_SHAPE;
     if (count > 0) {
         memcpy(v->values + first, values, count * sizeof(float));
-        ps_optimizer_values_set(&v->optimizer, v->values, v->values + v->elements, v->elements, first, count);
+        mr_rule_values_set(&v->optimizer, v->values, v->values + v->elements, v->elements, first, count);
     }
     return MR_OK;
 }
@@ -95,8 +94,8 @@ enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const floa
 bool ps_variable_push(struct ps_variable *v, uint64_t step, float learning_rate, const float *gradient)
 {
     float *state = v->values + v->elements;
-    float rate = ps_optimizer_learning_rate(&v->optimizer, step, learning_rate);
-    return ps_optimizer_apply(&v->optimizer, rate, &v->values, &state, &gradient, 1, v->elements) == 1;
+    float rate = mr_rule_learning_rate(&v->optimizer, step, learning_rate);
+    return mr_rule_apply(&v->optimizer, rate, &v->values, &state, &gradient, 1, v->elements) == 1;
 }
 
 uint64_t ps_variable_stored_bytes(const struct ps_variable *v)

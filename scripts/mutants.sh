@@ -53,9 +53,10 @@ objects_of() {
     property)
         listed ps_sources
         listed row_lib
+        (cd "$work" && printf '%s\n' dataplane/optimizer/*.c)
         ;;
     power) listed checkpoint_sources ;;
-    cuts) (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c | grep -v 'ps/main\.c\|socket_server\.c') ;;
+    cuts) (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c dataplane/optimizer/*.c | grep -v 'ps/main\.c\|socket_server\.c') ;;
     sim_references)
         (cd "$work" && printf '%s\n' dataplane/rpc/id_map.c dataplane/rpc/references*.c tests/sim/seeds.c tests/sim/sim_random.c)
         ;;
@@ -120,10 +121,11 @@ suite_of() {
 }
 
 suites=$(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -ru)
-mkdir -p "$work"/{dataplane/wire,dataplane/rpc,ps,trainer_client,tests/sim/cuts,tests/sim_references,tests/property,tests/unit/ps}
+mkdir -p "$work"/{dataplane/wire,dataplane/rpc,dataplane/optimizer,ps,trainer_client,tests/sim/cuts,tests/sim_references,tests/property,tests/unit/ps}
 cp dataplane/*.h "$work/dataplane/"
 cp dataplane/wire/*.[ch] "$work/dataplane/wire/"
 cp dataplane/rpc/*.[ch] "$work/dataplane/rpc/"
+cp dataplane/optimizer/*.[ch] "$work/dataplane/optimizer/"
 cp tests/sim/*.[ch] "$work/tests/sim/"
 cp ps/*.{c,h,def} "$work/ps/"
 cp trainer_client/*.[ch] "$work/trainer_client/"

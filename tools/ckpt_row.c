@@ -4,7 +4,7 @@
 #include <string.h>
 #include "dataplane/wire/convert.h"
 
-/* The parts of an optimizer's state, in the order of ps/optimizer.c. A column count of WIDE is the row's. */
+/* The parts of an optimizer's state, in the order of dataplane/optimizer/rule.c. A column count of WIDE is the row's. */
 #define WIDE UINT32_MAX
 struct state_part {
     const char *name;
@@ -55,12 +55,12 @@ static void add_state(struct ckpt_row *row, uint32_t optimizer, uint32_t dim)
 
 const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out)
 {
-    struct ps_optimizer optimizer;
+    struct mr_rule optimizer;
     const char *what = NULL;
-    if (ps_optimizer_init(table, &optimizer, &what) != MR_OK)
+    if (mr_rule_init(table, &optimizer, &what) != MR_OK)
         return what;
     const uint32_t dim = table->dims[0];
-    const struct ps_row_layout layout = ps_row_layout_of(table, ps_optimizer_state_floats(&optimizer, dim));
+    const struct ps_row_layout layout = ps_row_layout_of(table, mr_rule_state_floats(&optimizer, dim));
     *out = (struct ckpt_row){.state_offset = layout.state_offset, .bytes = layout.bytes};
     add_part(out, "values", (enum mr_dtype)table->dtype, dim, 0);
     add_field(out, "updates", layout.updates_offset);
@@ -74,10 +74,10 @@ void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *
 {
     const char *what;
     *maker = (struct ckpt_row_maker){.dtype = (enum mr_dtype)table->dtype, .dim = table->dims[0]};
-    enum mr_status status = ps_optimizer_init(table, &maker->optimizer, &what);
+    enum mr_status status = mr_rule_init(table, &maker->optimizer, &what);
     assert(status == MR_OK);
     (void)status;
-    maker->layout = ps_row_layout_of(table, ps_optimizer_state_floats(&maker->optimizer, maker->dim));
+    maker->layout = ps_row_layout_of(table, mr_rule_state_floats(&maker->optimizer, maker->dim));
     ps_row_use_init(&maker->use, table, &maker->layout, 1);
     (void)ps_row_use_set_now(&maker->use, now_s, 0);
 }
@@ -89,6 +89,6 @@ void ckpt_row_make(const struct ckpt_row_maker *maker, const void *values, uint8
     memcpy(out, values, maker->layout.values_bytes);
     ps_row_use_start(&maker->use, out);
     mr_convert_to_f32(maker->dtype, expanded, values, NULL, 1, maker->dim);
-    ps_optimizer_state_init(&maker->optimizer, expanded, state, maker->dim);
+    mr_rule_state_init(&maker->optimizer, expanded, state, maker->dim);
     memcpy(out + maker->layout.state_offset, state, maker->layout.bytes - maker->layout.state_offset);
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/rule.h"
 #include "ps/row_layout.h"
 #include "ps/row_use.h"
 
@@ -39,7 +39,7 @@ const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out);
 
 /* Makes rows with given values as a table makes them when nothing has trained them yet. */
 struct ckpt_row_maker {
-    struct ps_optimizer optimizer;
+    struct mr_rule optimizer;
     struct ps_row_layout layout;
     struct ps_row_use use;
     enum mr_dtype dtype;

@@ -1,6 +1,6 @@
 /* What a table is, in the plainest code that says it: rows in chains, one float at a time. Shared with ps/ are what other tests hold
- * to references of their own: initializers (test_initializer.c), schedules (test_schedule.c), conversions of what travels
- * (test_convert.c), and, but for SGD and Adagrad, the optimizers' formulas (test_optimizer_torch.c, test_optimizer_double.c), in
+ * to references of their own: initializers (test_initializer.c), schedules (test_rates.c), conversions of what travels
+ * (test_convert.c), and, but for SGD and Adagrad, the optimizers' formulas (test_rule_torch.c, test_rule_double.c), in
  * their plain version and called for one row. */
 #ifndef PROPERTY_MODEL_H
 #define PROPERTY_MODEL_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 #include "ps/initializer.h"
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/rule.h"
 
 #define MODEL_CHAINS 1024u
 
@@ -26,7 +26,7 @@ struct model_row {
 struct model {
     struct mr_feature feature;
     struct ps_initializer initializer;
-    struct ps_optimizer optimizer;
+    struct mr_rule optimizer;
     uint32_t dim, state_floats;
     uint64_t row_count;
     struct model_row *chains[MODEL_CHAINS];

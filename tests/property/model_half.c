@@ -1,7 +1,7 @@
 /* Numbers of 16 bits, by their value and not by their bits. Only where the random bits come from is the table's own. */
 #include <math.h>
 #include "model.h"
-#include "ps/rounding.h"
+#include "dataplane/optimizer/rounding.h"
 
 /* What a type of 16 bits is made of. */
 struct half_type {
@@ -43,9 +43,9 @@ static float round_by(const struct half_type *t, float x, uint32_t random)
 
 void model_round(const struct model *m, struct model_row *row)
 {
-    uint64_t seed = ps_rounding_seed(mr_key_hash(row->key, m->feature.seed), row->updates++);
+    uint64_t seed = mr_rounding_seed(mr_key_hash(row->key, m->feature.seed), row->updates++);
     for (uint32_t i = 0; i < m->dim; i++)
-        row->floats[i] = round_by(type_of(m), row->floats[i], ps_rounding_bits(seed, i));
+        row->floats[i] = round_by(type_of(m), row->floats[i], mr_rounding_bits(seed, i));
 }
 
 void model_nearest(const struct model *m, float *values)

@@ -4,23 +4,23 @@
 #include <math.h>
 #include <stdlib.h>
 #include "model.h"
-#include "ps/kernels.h"
+#include "dataplane/optimizer/kernels.h"
 
 void model_optimizer_init(struct model *m)
 {
     const char *what;
-    enum mr_status status = ps_optimizer_init(&m->feature, &m->optimizer, &what);
+    enum mr_status status = mr_rule_init(&m->feature, &m->optimizer, &what);
     assert(status == MR_OK);
     (void)status;
-    for (uint32_t i = 0; ps_kernels_at(i) != NULL; i++)
-        m->optimizer.kernels = ps_kernels_at(i); /* the plain ones are the last */
-    m->state_floats = (uint32_t)ps_optimizer_state_floats(&m->optimizer, m->dim);
+    for (uint32_t i = 0; mr_kernels_at(i) != NULL; i++)
+        m->optimizer.kernels = mr_kernels_at(i); /* the plain ones are the last */
+    m->state_floats = (uint32_t)mr_rule_state_floats(&m->optimizer, m->dim);
 }
 
 void model_state_init(const struct model *m, struct model_row *row)
 {
     if (m->feature.optimizer != MR_OPT_ADAGRAD) {
-        ps_optimizer_state_init(&m->optimizer, row->floats, row->floats + m->dim, m->dim);
+        mr_rule_state_init(&m->optimizer, row->floats, row->floats + m->dim, m->dim);
         return;
     }
     for (uint32_t i = 0; i < m->dim; i++)
@@ -89,7 +89,7 @@ bool model_step(const struct model *m, struct model_row *row, const float *gradi
     if (m->feature.optimizer == MR_OPT_SGD || m->feature.optimizer == MR_OPT_ADAGRAD)
         plain_step(m, row, gradient, learning_rate);
     else
-        (void)ps_optimizer_apply(&m->optimizer, learning_rate, &values, &state, &gradient, 1, m->dim);
+        (void)mr_rule_apply(&m->optimizer, learning_rate, &values, &state, &gradient, 1, m->dim);
     if (model_is_half(m))
         model_round(m, row);
     return true;

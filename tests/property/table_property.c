@@ -25,7 +25,7 @@ static const char usage[] = "usage: table_property [--first S] [--operations N |
 
 struct options {
     uint64_t first, operations, worlds, jobs;
-    const struct ps_kernels *kernels;
+    const struct mr_kernels *kernels;
     bool verbose;
 };
 
@@ -101,11 +101,11 @@ static bool parse_number(const char *text, uint64_t *out)
     return *text >= '0' && *text <= '9' && *end == '\0';
 }
 
-static bool parse_vectors(const char *text, const struct ps_kernels **out)
+static bool parse_vectors(const char *text, const struct mr_kernels **out)
 {
-    for (uint32_t i = 0; ps_kernels_at(i) != NULL; i++)
-        if (strcmp(ps_kernels_at(i)->name, text) == 0) {
-            *out = ps_kernels_at(i);
+    for (uint32_t i = 0; mr_kernels_at(i) != NULL; i++)
+        if (strcmp(mr_kernels_at(i)->name, text) == 0) {
+            *out = mr_kernels_at(i);
             return true;
         }
     fprintf(stderr, "table_property: this processor has no vectors '%s'\n", text);

@@ -68,7 +68,7 @@ static void subject_begin(struct world *w, struct subject *s, bool memory_is_sho
     table_make(w, s);
 }
 
-void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernels)
+void world_begin(struct world *w, uint64_t seed, const struct mr_kernels *kernels)
 {
     bool verbose = w->verbose;
     memset(w, 0, sizeof(*w));
@@ -79,8 +79,8 @@ void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernel
     w->operations_max = OPERATIONS_MIN + random_below(&w->rng, OPERATIONS_MAX - OPERATIONS_MIN);
     uint32_t width = random_below(&w->rng, 3);
     if (kernels == NULL)
-        kernels = ps_kernels_at(width);
-    ps_kernels_force(kernels); /* NULL, where the processor has fewer: the widest */
+        kernels = mr_kernels_at(width);
+    mr_kernels_force(kernels); /* NULL, where the processor has fewer: the widest */
     bool memory_is_short = random_one_in(&w->rng, 12);
     w->arena = ps_arena_create(memory_is_short ? PS_ARENA_LIMIT_BYTES_MIN : LIMIT_BYTES);
     assert(w->arena != NULL);
@@ -95,7 +95,7 @@ void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernel
             const struct mr_feature *f = &w->subjects[i].model.feature;
             printf("table %u: dim %u, dtype %u, %s, pooling %u, capacity %" PRIu64 ", %u keys, %s\n", i,
                    f->dims[0], f->dtype, mr_optimizer_name(f->optimizer), f->pooling, f->capacity_rows,
-                   w->key_count, ps_kernels_best()->name);
+                   w->key_count, mr_kernels_best()->name);
         }
 }
 

@@ -9,7 +9,7 @@
 
 #include "model.h"
 #include "ps/arena.h"
-#include "ps/kernels.h"
+#include "dataplane/optimizer/kernels.h"
 #include "ps/sightings.h"
 #include "ps/table.h"
 #include "random.h"
@@ -100,7 +100,7 @@ struct world {
 };
 
 /* kernels: the vector width, NULL to draw one. */
-void world_begin(struct world *w, uint64_t seed, const struct ps_kernels *kernels);
+void world_begin(struct world *w, uint64_t seed, const struct mr_kernels *kernels);
 /* Makes its calls; returns how many. */
 uint64_t world_run(struct world *w);
 void world_end(struct world *w);

@@ -167,7 +167,7 @@ static void world_seen_follow(const struct subject *s, struct model_row *row)
 void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c)
 {
     bool insert = c->insert && s->model.feature.admission != MR_ADMIT_SIGHTINGS;
-    float learning_rate = ps_optimizer_learning_rate(&s->model.optimizer, c->step, c->learning_rate);
+    float learning_rate = mr_rule_learning_rate(&s->model.optimizer, c->step, c->learning_rate);
     struct model_row *row = model_find(&s->model, g->key);
     if (row == NULL && insert && g->bad > 0 && !g->any && !world_has_row(s, g->key)) {
         s->expected.gradients_skipped += g->bad; /* nothing to make a row for */

@@ -36,7 +36,7 @@ const float *ps_version_values(const struct ps_version *version);
 /* The next version holds `values`: ps_network_parameter_floats() of them. MR_NO_MEMORY: nothing is changed. */
 enum mr_status ps_parameters_set(struct ps_parameters *parameters, const float *values);
 
-/* An optimizer over parameters, with state of its own, by the code of tables and variables (ps/optimizer.h): each parameter is a
+/* An optimizer over parameters, with state of its own, by the code of tables and variables (dataplane/optimizer/rule.h): each parameter is a
  * variable. Of `feature` only optimizer, its arguments, learning rate and schedule, weight decay and clipping are read.
  * MR_INVALID_ARGUMENT or MR_UNSUPPORTED: *what names the field. */
 enum mr_status ps_parameters_optimizer_create(struct ps_parameters *parameters,

@@ -1,23 +1,23 @@
-/* Optimizers over parameters: each parameter is one row of ps/optimizer.h. */
+/* Optimizers over parameters: each parameter is one row of dataplane/optimizer/rule.h. */
 #include <stdlib.h>
 #include <string.h>
 #include "ps/modules/layers/network.h"
 #include "ps/modules/layers/parameters_internal.h"
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/rule.h"
 
 struct ps_parameters_optimizer {
     struct ps_parameters *parameters;
-    struct ps_optimizer rule;
+    struct mr_rule rule;
     uint32_t count;
     float **states; /* [count] */
 };
 
-static float *state_create(const struct ps_optimizer *rule, const float *values, size_t count)
+static float *state_create(const struct mr_rule *rule, const float *values, size_t count)
 {
-    size_t floats = ps_optimizer_state_floats(rule, count);
+    size_t floats = mr_rule_state_floats(rule, count);
     float *state = malloc((floats + 1) * sizeof(float));
     if (state != NULL)
-        ps_optimizer_state_init(rule, values, state, count);
+        mr_rule_state_init(rule, values, state, count);
     return state;
 }
 
@@ -67,7 +67,7 @@ enum mr_status ps_parameters_optimizer_create(struct ps_parameters *parameters,
     if (o == NULL)
         return MR_NO_MEMORY;
     o->parameters = parameters;
-    enum mr_status status = ps_optimizer_init(&learning, &o->rule, what);
+    enum mr_status status = mr_rule_init(&learning, &o->rule, what);
     if (status == MR_OK)
         status = states_create(o);
     if (status == MR_OK)
@@ -103,8 +103,8 @@ static void apply(void *context, float *values)
         const struct ps_parameter_info *info = ps_network_parameter(network, i);
         float *row = values + info->first;
         const float *gradient = s->gradients + info->first;
-        if (ps_optimizer_apply(&o->rule, s->learning_rate, &row, &o->states[i], &gradient, 1,
-                               info->shape.count) == 0)
+        if (mr_rule_apply(&o->rule, s->learning_rate, &row, &o->states[i], &gradient, 1, info->shape.count) ==
+            0)
             s->skipped++;
     }
 }
@@ -114,7 +114,7 @@ enum mr_status ps_parameters_step(struct ps_parameters_optimizer *o, const float
 {
     struct step s = {.optimizer = o,
                      .gradients = gradients,
-                     .learning_rate = ps_optimizer_learning_rate(&o->rule, step, learning_rate)};
+                     .learning_rate = mr_rule_learning_rate(&o->rule, step, learning_rate)};
     enum mr_status status = ps_parameters_change(o->parameters, apply, &s);
     if (status == MR_OK && skipped != NULL)
         *skipped = s.skipped;

@@ -1,23 +1,12 @@
-/* What the tests of tables share: seeded random numbers, features, and a plain model of a table to compare with. */
+/* What the tests of tables share: features, and a plain model of a table to compare with. */
 #ifndef TABLE_FIXTURE_H
 #define TABLE_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include "dataplane/wire/mr_feature.h"
 #include "ps/table.h"
+#include "tests/unit/dataplane/optimizer/random_fixture.h"
 
 #define FIXTURE_LIMIT_BYTES ((size_t)256 << 20)
-
-/* From TEST_SEED when set, else from the clock; printed, so that a failure can be repeated. */
-uint64_t fixture_seed(const char *test);
-uint64_t random_next(uint64_t *state);
-uint32_t random_below(uint64_t *state, uint32_t bound);
-float random_float(uint64_t *state); /* [-1, 1) */
 
 struct mr_feature fixture_adagrad(uint32_t dim);
 struct ps_table *fixture_table(const struct mr_feature *feature, struct ps_arena *arena);

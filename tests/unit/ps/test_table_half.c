@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/kernels.h"
+#include "dataplane/optimizer/kernels.h"
 #include "ps/key_hash.h"
-#include "ps/rounding.h"
+#include "dataplane/optimizer/rounding.h"
 #include "table_fixture.h"
 
 enum { DIM_MAX = 40, UNIVERSE = 50, KEYS_MAX = 120 };
@@ -22,7 +22,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    ps_kernels_force(NULL);
+    mr_kernels_force(NULL);
     ps_arena_destroy(arena);
     return 0;
 }
@@ -81,7 +81,7 @@ static void model_step(struct half_model *m, uint64_t key, const float *gradient
 {
     struct half_row *row = &m->rows[key];
     const struct mr_feature *f = &m->feature;
-    uint64_t seed = ps_rounding_seed(ps_key_hash(key, f->seed), row->updates++);
+    uint64_t seed = mr_rounding_seed(ps_key_hash(key, f->seed), row->updates++);
     for (uint32_t i = 0; i < f->dims[0]; i++) {
         volatile float step = f->learning_rate * gradient[i];
         if (f->optimizer == MR_OPT_ADAGRAD) {
@@ -92,8 +92,8 @@ static void model_step(struct half_model *m, uint64_t key, const float *gradient
             step = step / divisor;
         }
         volatile float exact = value(f->dtype, row->values[i]) - step;
-        uint32_t bits = ps_rounding_bits(seed, i);
-        row->values[i] = f->dtype == MR_F16 ? ps_f16_round(exact, bits) : ps_bf16_round(exact, bits);
+        uint32_t bits = mr_rounding_bits(seed, i);
+        row->values[i] = f->dtype == MR_F16 ? mr_f16_round(exact, bits) : mr_bf16_round(exact, bits);
     }
 }
 
@@ -187,9 +187,9 @@ static void rows_are_the_models_on_every_width(void **state)
 {
     uint64_t seed = fixture_seed("half rows");
     static const uint32_t dims[] = {1, 3, 16, 17, DIM_MAX};
-    const struct ps_kernels *kernels;
-    for (uint32_t n = 0; (kernels = ps_kernels_at(n)) != NULL; n++) {
-        ps_kernels_force(kernels);
+    const struct mr_kernels *kernels;
+    for (uint32_t n = 0; (kernels = mr_kernels_at(n)) != NULL; n++) {
+        mr_kernels_force(kernels);
         for (uint32_t d = 0; d < 5; d++)
             for (uint32_t type = 0; type < 2; type++)
                 for (uint32_t optimizer = 0; optimizer < 2; optimizer++) {
@@ -276,7 +276,7 @@ static void finite_values_stay_finite(void **state)
     for (uint32_t type = 0; type < 2; type++)
         for (int sign = -1; sign <= 1; sign += 2) {
             struct mr_feature f = half_table(types[type], 3, MR_OPT_SGD);
-            uint16_t bits = types[type] == MR_F16 ? PS_F16_LARGEST_BITS : PS_BF16_LARGEST_BITS;
+            uint16_t bits = types[type] == MR_F16 ? MR_F16_LARGEST_BITS : MR_BF16_LARGEST_BITS;
             float limit = (float)sign * value(f.dtype, bits);
             uint64_t key = 5;
             float out[3], gradient[3] = {-limit / 512, -limit / 1024, 0};

@@ -2,7 +2,7 @@
  * through a checkpoint with the optimizer's state. */
 #include <stdlib.h>
 #include <string.h>
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/rule.h"
 #include "table_fixture.h"
 
 #define DIM    5u
@@ -15,7 +15,7 @@ struct world {
     struct mr_feature feature;
     struct ps_arena *arena;
     struct ps_table *table;
-    struct ps_optimizer optimizer;
+    struct mr_rule optimizer;
     float rows[KEYS][FLOATS]; /* by hand: values, then state */
     uint64_t rng;
 };
@@ -45,14 +45,14 @@ static void world_begin(struct world *w, uint32_t kind)
     w->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
     assert_non_null(w->arena);
     w->table = fixture_table(&f, w->arena);
-    assert_int_equal(ps_optimizer_init(&f, &w->optimizer, &what), MR_OK);
+    assert_int_equal(mr_rule_init(&f, &w->optimizer, &what), MR_OK);
     for (uint32_t i = 0; i < KEYS; i++)
         keys[i] = key_of(i);
     ps_table_lookup(w->table, keys, KEYS, true, values);
     for (uint32_t i = 0; i < KEYS; i++) {
         memset(w->rows[i], 0, sizeof(w->rows[i]));
         memcpy(w->rows[i], values + i * DIM, DIM * sizeof(float));
-        ps_optimizer_state_init(&w->optimizer, w->rows[i], w->rows[i] + DIM, DIM);
+        mr_rule_state_init(&w->optimizer, w->rows[i], w->rows[i] + DIM, DIM);
     }
 }
 
@@ -74,7 +74,7 @@ static void push_by_hand(struct world *w, const uint32_t *which, const float *gr
             any |= which[i] == key;
         }
         if (any)
-            assert_int_equal(ps_optimizer_apply(&w->optimizer, rate, &values, &state, &gradient, 1, DIM), 1);
+            assert_int_equal(mr_rule_apply(&w->optimizer, rate, &values, &state, &gradient, 1, DIM), 1);
     }
 }
 
@@ -90,8 +90,7 @@ static void push(struct world *w, struct ps_table *other, uint64_t step)
     for (uint32_t i = 0; i < CALL * DIM; i++)
         gradients[i] = random_float(&w->rng);
     float pushed = step % 4 == 0 ? 0.03f : 0;
-    push_by_hand(w, which, gradients,
-                 pushed > 0 ? pushed : ps_schedule_learning_rate(&w->optimizer.schedule, step));
+    push_by_hand(w, which, gradients, pushed > 0 ? pushed : mr_rates_at(&w->optimizer.schedule, step));
     for (uint32_t t = 0; t < 2; t++) {
         struct ps_table *table = t == 0 ? w->table : other;
         struct ps_table_push p = {.keys = keys,
@@ -127,7 +126,7 @@ static void copy_rows(void *self, struct ps_table *t, const uint64_t *keys, cons
                       uint32_t count)
 {
     struct copy *copy = self;
-    size_t bytes = (DIM + ps_optimizer_state_floats(&copy->world->optimizer, DIM)) * sizeof(float);
+    size_t bytes = (DIM + mr_rule_state_floats(&copy->world->optimizer, DIM)) * sizeof(float);
     assert_int_equal(ps_table_stored_row_bytes(t), bytes);
     for (uint32_t i = 0; i < count; i++, copy->count++) {
         uint32_t which = 0;

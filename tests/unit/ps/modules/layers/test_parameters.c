@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "layers_fixture.h"
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/rule.h"
 
 static const struct ps_shape sample = {3, {2, 6, 6}};
 
@@ -125,22 +125,21 @@ static void test_optimizers_as_rows(void **state)
         machine_backward(&m);
         struct ps_parameters_optimizer *o = optimizer_of(&m, kinds[k], 0.05f);
         struct mr_feature f = mr_feature_table("t", 1);
-        struct ps_optimizer rule;
+        struct mr_rule rule;
         const char *what;
         mr_feature_set_optimizer(&f, kinds[k]);
-        assert_int_equal(ps_optimizer_init(&f, &rule, &what), MR_OK);
+        assert_int_equal(mr_rule_init(&f, &rule, &what), MR_OK);
         const struct ps_parameter_info *info = ps_network_parameter(m.network, 2);
         struct ps_version *v = ps_parameters_hold(m.parameters);
         float *row = copy_of(ps_version_values(v) + info->first, info->shape.count);
-        float *kept = zeros(ps_optimizer_state_floats(&rule, info->shape.count), sizeof(float));
+        float *kept = zeros(mr_rule_state_floats(&rule, info->shape.count), sizeof(float));
         const float *gradient = m.gradients + info->first;
         ps_version_release(v);
-        ps_optimizer_state_init(&rule, row, kept, info->shape.count);
+        mr_rule_state_init(&rule, row, kept, info->shape.count);
         for (uint64_t step = 1; step <= 3; step++) {
             float rate = step == 3 ? 0.01f : 0.05f;
             assert_int_equal(ps_parameters_step(o, m.gradients, step, step == 3 ? rate : 0, NULL), MR_OK);
-            assert_int_equal(ps_optimizer_apply(&rule, rate, &row, &kept, &gradient, 1, info->shape.count),
-                             1);
+            assert_int_equal(mr_rule_apply(&rule, rate, &row, &kept, &gradient, 1, info->shape.count), 1);
         }
         v = ps_parameters_hold(m.parameters);
         assert_memory_equal(ps_version_values(v) + info->first, row, info->shape.count * sizeof(float));

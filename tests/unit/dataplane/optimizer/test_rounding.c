@@ -3,16 +3,16 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/kernels.h"
-#include "ps/key_hash.h"
-#include "ps/rounding.h"
-#include "table_fixture.h"
+#include "dataplane/optimizer/kernels.h"
+#include "dataplane/optimizer/rounding.h"
+#include "dataplane/wire/mr_feature.h"
+#include "random_fixture.h"
 
 #define SEED UINT64_C(20261121)
 
 static uint16_t round_one(bool is_f16, float x, uint32_t bits)
 {
-    return is_f16 ? ps_f16_round(x, bits) : ps_bf16_round(x, bits);
+    return is_f16 ? mr_f16_round(x, bits) : mr_bf16_round(x, bits);
 }
 
 static float value(bool is_f16, uint16_t x)
@@ -22,7 +22,7 @@ static float value(bool is_f16, uint16_t x)
 
 static float largest(bool is_f16)
 {
-    return value(is_f16, is_f16 ? PS_F16_LARGEST_BITS : PS_BF16_LARGEST_BITS);
+    return value(is_f16, is_f16 ? MR_F16_LARGEST_BITS : MR_BF16_LARGEST_BITS);
 }
 
 static bool same_value(float a, float b)
@@ -96,9 +96,9 @@ static void check_kernels(bool is_f16, size_t dim, uint64_t seed)
             values[r * dim + i] = mr_f32_of_bits((uint32_t)random_next(&seed));
         }
     }
-    const struct ps_kernels *k;
-    for (uint32_t n = 0; (k = ps_kernels_at(n)) != NULL; n++) {
-        const struct ps_half_kernels *half = is_f16 ? k->f16 : k->bf16;
+    const struct mr_kernels *k;
+    for (uint32_t n = 0; (k = mr_kernels_at(n)) != NULL; n++) {
+        const struct mr_half_kernels *half = is_f16 ? k->f16 : k->bf16;
         for (size_t i = 0; i < dim; i++)
             sum[i] = (float)i;
         half->copy_rows(out, rows, ROWS, dim);
@@ -114,7 +114,7 @@ static void check_kernels(bool is_f16, size_t dim, uint64_t seed)
                 assert_true(same_value(out[r * dim + i], value(is_f16, stored[1 + r * dim + i])));
                 assert_int_equal(
                     rounded[1 + r * dim + i],
-                    round_one(is_f16, values[r * dim + i], ps_rounding_bits(seeds[r], (uint32_t)i)));
+                    round_one(is_f16, values[r * dim + i], mr_rounding_bits(seeds[r], (uint32_t)i)));
             }
         for (size_t i = 0; i < dim; i++) {
             volatile float expected = (float)i, expected_weighted = (float)i;
@@ -154,8 +154,8 @@ static void check_share(const char *what, uint64_t ups, uint64_t trials, double 
 
 static bool up(uint64_t key, uint32_t updates, uint32_t element, double p)
 {
-    uint64_t seed = ps_rounding_seed(ps_key_hash(key, 7), updates);
-    return ps_rounding_bits(seed, element) < p * 65536;
+    uint64_t seed = mr_rounding_seed(mr_key_hash(key, 7), updates);
+    return mr_rounding_bits(seed, element) < p * 65536;
 }
 
 /* Neighbours in keys, in updates and in elements are independent of each other. */
@@ -199,7 +199,7 @@ static void rounding_is_unbiased(void **state)
             for (uint64_t key = 0; key < 256; key++)
                 for (uint32_t e = 0; e < 256; e++, trials++)
                     ups += round_one(is_f16 != 0, x,
-                                     ps_rounding_bits(ps_rounding_seed(ps_key_hash(key, SEED), 3), e)) != at;
+                                     mr_rounding_bits(mr_rounding_seed(mr_key_hash(key, SEED), 3), e)) != at;
             if (p == 0)
                 assert_int_equal(ups, 0);
             else

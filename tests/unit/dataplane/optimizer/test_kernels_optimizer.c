@@ -2,15 +2,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/kernels.h"
-#include "ps/optimizer.h"
-#include "table_fixture.h"
+#include "dataplane/optimizer/kernels.h"
+#include "dataplane/optimizer/rule.h"
+#include "random_fixture.h"
 
 #define ROWS  3u
 #define STEPS 4u
 
 /* Weight decay, clipping, dampening and Nesterov by the bits of `options`. */
-static struct ps_optimizer optimizer(uint32_t kind, uint32_t options)
+static struct mr_rule optimizer(uint32_t kind, uint32_t options)
 {
     struct mr_feature f = mr_feature_table("t", 8);
     const char *what;
@@ -27,16 +27,16 @@ static struct ps_optimizer optimizer(uint32_t kind, uint32_t options)
         f.optimizer_args[4] = kind == MR_OPT_GROUP_FTRL ? 0.3f : 0;
     }
     assert_null(mr_feature_check(&f));
-    struct ps_optimizer o;
-    assert_int_equal(ps_optimizer_init(&f, &o, &what), MR_OK);
+    struct mr_rule o;
+    assert_int_equal(mr_rule_init(&f, &o, &what), MR_OK);
     return o;
 }
 
 /* Rows that are aligned to a float and no more: values, state, gradient each. Returns how many floats. */
-static size_t run(const struct ps_kernels *k, const struct ps_optimizer *o, size_t dim, uint64_t seed,
+static size_t run(const struct mr_kernels *k, const struct mr_rule *o, size_t dim, uint64_t seed,
                   float **memory)
 {
-    size_t state_floats = ps_optimizer_state_floats(o, dim), stride = dim + state_floats + dim;
+    size_t state_floats = mr_rule_state_floats(o, dim), stride = dim + state_floats + dim;
     size_t floats = 1 + ROWS * stride;
     *memory = calloc(floats, sizeof(float));
     assert_non_null(*memory);
@@ -48,7 +48,7 @@ static size_t run(const struct ps_kernels *k, const struct ps_optimizer *o, size
         gradients[r] = states[r] + state_floats;
         for (size_t i = 0; i < dim; i++)
             values[r][i] = random_float(&seed);
-        ps_optimizer_state_init(o, values[r], states[r], dim);
+        mr_rule_state_init(o, values[r], states[r], dim);
     }
     for (uint32_t step = 0; step < STEPS; step++) {
         for (uint32_t r = 0; r < ROWS; r++)
@@ -60,12 +60,12 @@ static size_t run(const struct ps_kernels *k, const struct ps_optimizer *o, size
     return floats;
 }
 
-static void compare_widths(const struct ps_optimizer *o, size_t dim, uint64_t seed)
+static void compare_widths(const struct mr_rule *o, size_t dim, uint64_t seed)
 {
     float *reference, *other;
-    size_t floats = run(ps_kernels_at(0), o, dim, seed, &reference);
-    for (uint32_t i = 1; ps_kernels_at(i) != NULL; i++) {
-        assert_int_equal(run(ps_kernels_at(i), o, dim, seed, &other), floats);
+    size_t floats = run(mr_kernels_at(0), o, dim, seed, &reference);
+    for (uint32_t i = 1; mr_kernels_at(i) != NULL; i++) {
+        assert_int_equal(run(mr_kernels_at(i), o, dim, seed, &other), floats);
         assert_memory_equal(other, reference, floats * sizeof(float));
         free(other);
     }
@@ -75,9 +75,9 @@ static void compare_widths(const struct ps_optimizer *o, size_t dim, uint64_t se
 static void test_all_widths_give_the_same_bits(void **state)
 {
     uint64_t seed = fixture_seed("widths");
-    for (uint32_t kind = MR_OPT_SGD; kind < PS_OPTIMIZER_KINDS; kind++)
+    for (uint32_t kind = MR_OPT_SGD; kind < MR_OPTIMIZER_KINDS; kind++)
         for (uint32_t options = 0; options < 8; options++) {
-            struct ps_optimizer o = optimizer(kind, options);
+            struct mr_rule o = optimizer(kind, options);
             for (size_t dim = 1; dim <= 1024; dim = dim < 70 ? dim + 1 : dim == 1023 ? 1024 : dim + 136)
                 compare_widths(&o, dim, seed + dim);
             compare_widths(&o, 1024, seed);
@@ -88,11 +88,11 @@ static void test_all_widths_give_the_same_bits(void **state)
 static void test_all_widths_agree_at_the_ends(void **state)
 {
     static const float extremes[] = {3e38f, -3e38f, 1e-45f, 0.0f, -0.0f, 1e19f, -1e-20f};
-    for (uint32_t kind = MR_OPT_SGD; kind < PS_OPTIMIZER_KINDS; kind++) {
-        struct ps_optimizer o = optimizer(kind, 1);
+    for (uint32_t kind = MR_OPT_SGD; kind < MR_OPTIMIZER_KINDS; kind++) {
+        struct mr_rule o = optimizer(kind, 1);
         float row[3][7 + 15], gradient[7];
         uint32_t sets = 0;
-        for (; ps_kernels_at(sets) != NULL; sets++) {
+        for (; mr_kernels_at(sets) != NULL; sets++) {
             memset(row[sets], 0, sizeof(row[sets]));
             for (uint32_t step = 0; step < 6; step++) {
                 for (uint32_t i = 0; i < 7; i++) {
@@ -103,10 +103,10 @@ static void test_all_widths_agree_at_the_ends(void **state)
                 float *values = row[sets], *s = row[sets] + 7;
                 const float *g = gradient;
                 if (step == 0)
-                    ps_optimizer_state_init(&o, values, s, 7);
-                ps_kernels_at(sets)->optimize[kind](&o, 1e-3f, &values, &s, &g, 1, 7);
+                    mr_rule_state_init(&o, values, s, 7);
+                mr_kernels_at(sets)->optimize[kind](&o, 1e-3f, &values, &s, &g, 1, 7);
             }
-            for (size_t i = 0; i < ps_optimizer_state_floats(&o, 7); i++)
+            for (size_t i = 0; i < mr_rule_state_floats(&o, 7); i++)
                 assert_true(isfinite(row[sets][7 + i]));
             assert_memory_equal(row[sets], row[0], sizeof(row[0]));
         }

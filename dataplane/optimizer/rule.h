@@ -1,4 +1,4 @@
-/* Optimizers: how a gradient changes a row (or a variable) and the state beside it. docs/optimizers.md tells more of each.
+/* The rules of optimizers: how a gradient changes a row (or a variable, or a parameter) and the state beside it. docs/optimizers.md tells more of each.
  *
  * For each row, in this order: a gradient that holds NaN or Inf changes nothing; each element is clipped to
  * [-clip_value, clip_value]; the whole is scaled down to the L2 norm clip_norm; weight_decay * value is added (not for AdamW); then
@@ -17,38 +17,38 @@
  * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push does not touch does not
  * change, nor does its state. Any thread.
  */
-#ifndef PS_OPTIMIZER_H
-#define PS_OPTIMIZER_H
+#ifndef MR_RULE_H
+#define MR_RULE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/optimizer/rates.h"
 #include "dataplane/wire/mr_feature.h"
 #include "dataplane/wire/mr_status.h"
-#include "ps/schedule.h"
 
-struct ps_kernels;
+struct mr_kernels;
 
 /* Powers of a number in [0, 1) with whole exponents, by the exponent's digits to the base 16. */
-#define PS_POWER_LEVELS 8u
-#define PS_POWER_BASE   16u
-struct ps_powers {
-    double at[PS_POWER_LEVELS][PS_POWER_BASE]; /* at[level][digit] = x^(digit * 16^level) */
+#define MR_POWER_LEVELS 8u
+#define MR_POWER_BASE   16u
+struct mr_powers {
+    double at[MR_POWER_LEVELS][MR_POWER_BASE]; /* at[level][digit] = x^(digit * 16^level) */
 };
 
 /* x^exponent; 0 when that is below 2^-60, which 1 - x^exponent does not tell from 0. */
-static inline double ps_powers_at(const struct ps_powers *powers, uint32_t exponent)
+static inline double mr_powers_at(const struct mr_powers *powers, uint32_t exponent)
 {
     double power = 1.0;
-    for (uint32_t level = 0; exponent != 0; level++, exponent /= PS_POWER_BASE) {
-        power *= powers->at[level][exponent % PS_POWER_BASE];
+    for (uint32_t level = 0; exponent != 0; level++, exponent /= MR_POWER_BASE) {
+        power *= powers->at[level][exponent % MR_POWER_BASE];
         if (power < 0x1p-60)
             return 0.0;
     }
     return power;
 }
 
-struct ps_optimizer {
+struct mr_rule {
     uint32_t kind;       /* enum mr_optimizer */
     float initial_state; /* both Adagrads, both FTRLs: of the sum of squares */
     float epsilon;       /* both Adagrads, both Adams */
@@ -59,28 +59,26 @@ struct ps_optimizer {
     float weight_decay, clip_value, clip_norm; /* weight_decay: the one that is added to gradients */
     bool transforms;                           /* any of the three above is on */
     float decoupled_decay;                     /* AdamW */
-    struct ps_schedule schedule;
-    const struct ps_kernels *kernels;
-    struct ps_powers beta1_powers, beta2_powers; /* both Adams */
+    struct mr_rates schedule;
+    const struct mr_kernels *kernels;
+    struct mr_powers beta1_powers, beta2_powers; /* both Adams */
 };
 
 /* MR_UNSUPPORTED with *what set for an optimizer of an unknown number. `feature` has passed mr_feature_check(). */
-enum mr_status ps_optimizer_init(const struct mr_feature *feature, struct ps_optimizer *out,
-                                 const char **what);
+enum mr_status mr_rule_init(const struct mr_feature *feature, struct mr_rule *out, const char **what);
 /* Floats of state beside `count` values. */
-size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count);
+size_t mr_rule_state_floats(const struct mr_rule *o, size_t count);
 /* The state of a row (or variable) with its first values. */
-void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, float *state, size_t count);
+void mr_rule_state_init(const struct mr_rule *o, const float *values, float *state, size_t count);
 /* Values [first, first + set_count) of `count` have been set by hand: the state follows where values are worked out from it (FTRL),
  * and stays as it is elsewhere. */
-void ps_optimizer_values_set(const struct ps_optimizer *o, const float *values, float *state, size_t count,
-                             size_t first, size_t set_count);
+void mr_rule_values_set(const struct mr_rule *o, const float *values, float *state, size_t count,
+                        size_t first, size_t set_count);
 /* The learning rate of a push of training step `step`; `pushed`, if not 0, is what the push itself asks for. */
-float ps_optimizer_learning_rate(const struct ps_optimizer *o, uint64_t step, float pushed);
-/* values[i]: `count` floats, states[i]: their ps_optimizer_state_floats() (not read if there are none), gradients[i]: `count`
+float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, float pushed);
+/* values[i]: `count` floats, states[i]: their mr_rule_state_floats() (not read if there are none), gradients[i]: `count`
  * floats. Rows are distinct. Returns how many rows were changed; the others' gradients held NaN or Inf. */
-uint32_t ps_optimizer_apply(const struct ps_optimizer *o, float learning_rate, float *const *values,
-                            float *const *states, const float *const *gradients, uint32_t row_count,
-                            size_t count);
+uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,
+                       float *const *states, const float *const *gradients, uint32_t row_count, size_t count);
 
 #endif

@@ -1,24 +1,24 @@
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/rule.h"
 
 #include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#include "ps/kernels.h"
+#include "dataplane/optimizer/kernels.h"
 
-static struct ps_powers powers_of(double x)
+static struct mr_powers powers_of(double x)
 {
-    struct ps_powers p;
-    for (uint32_t level = 0; level < PS_POWER_LEVELS; level++) {
+    struct mr_powers p;
+    for (uint32_t level = 0; level < MR_POWER_LEVELS; level++) {
         p.at[level][0] = 1.0;
-        for (uint32_t digit = 1; digit < PS_POWER_BASE; digit++)
+        for (uint32_t digit = 1; digit < MR_POWER_BASE; digit++)
             p.at[level][digit] = p.at[level][digit - 1] * x;
-        x = p.at[level][PS_POWER_BASE - 1] * x;
+        x = p.at[level][MR_POWER_BASE - 1] * x;
     }
     return p;
 }
 
-static void take_adam_args(const struct mr_feature *feature, struct ps_optimizer *o)
+static void take_adam_args(const struct mr_feature *feature, struct mr_rule *o)
 {
     o->beta1 = feature->optimizer_args[0];
     o->beta2 = feature->optimizer_args[1];
@@ -32,7 +32,7 @@ static void take_adam_args(const struct mr_feature *feature, struct ps_optimizer
     assert(o->beta1 < 1 && o->beta2 < 1 && o->epsilon > 0); /* else 0 / 0 */
 }
 
-static void take_args(const struct mr_feature *feature, struct ps_optimizer *o)
+static void take_args(const struct mr_feature *feature, struct mr_rule *o)
 {
     const float *args = feature->optimizer_args;
     switch (o->kind) {
@@ -65,20 +65,19 @@ static void take_args(const struct mr_feature *feature, struct ps_optimizer *o)
     }
 }
 
-enum mr_status ps_optimizer_init(const struct mr_feature *feature, struct ps_optimizer *out,
-                                 const char **what)
+enum mr_status mr_rule_init(const struct mr_feature *feature, struct mr_rule *out, const char **what)
 {
-    const struct ps_kernels *kernels = ps_kernels_best();
-    if (feature->optimizer >= PS_OPTIMIZER_KINDS || kernels->optimize[feature->optimizer] == NULL) {
+    const struct mr_kernels *kernels = mr_kernels_best();
+    if (feature->optimizer >= MR_OPTIMIZER_KINDS || kernels->optimize[feature->optimizer] == NULL) {
         *what = "optimizer of an unknown number";
         return MR_UNSUPPORTED;
     }
-    *out = (struct ps_optimizer){
+    *out = (struct mr_rule){
         .kind = feature->optimizer,
         .weight_decay = feature->weight_decay,
         .clip_value = feature->clip_value,
         .clip_norm = feature->clip_norm,
-        .schedule = ps_schedule_of(feature),
+        .schedule = mr_rates_of(feature),
         .kernels = kernels,
     };
     take_args(feature, out);
@@ -86,7 +85,7 @@ enum mr_status ps_optimizer_init(const struct mr_feature *feature, struct ps_opt
     return MR_OK;
 }
 
-size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count)
+size_t mr_rule_state_floats(const struct mr_rule *o, size_t count)
 {
     switch (o->kind) {
     case MR_OPT_MOMENTUM: /* velocity; with dampening, whether the row has been changed */
@@ -107,8 +106,8 @@ size_t ps_optimizer_state_floats(const struct ps_optimizer *o, size_t count)
 
 /* z of elements [first, end) such that the optimizer's own formula gives their values: weights follow from z alone after the next
  * update, and an update with gradient 0 changes nothing but by rounding. */
-static void ftrl_align(const struct ps_optimizer *o, const float *values, float *state, size_t count,
-                       size_t first, size_t end)
+static void ftrl_align(const struct mr_rule *o, const float *values, float *state, size_t count, size_t first,
+                       size_t end)
 {
     const float *n = state + count;
     const double inverse_rate = 1 / (double)state[2 * count];
@@ -129,7 +128,7 @@ static void ftrl_align(const struct ps_optimizer *o, const float *values, float 
     }
 }
 
-static void ftrl_init(const struct ps_optimizer *o, const float *values, float *state, size_t count)
+static void ftrl_init(const struct mr_rule *o, const float *values, float *state, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         state[count + i] = o->initial_state;
@@ -137,12 +136,12 @@ static void ftrl_init(const struct ps_optimizer *o, const float *values, float *
     ftrl_align(o, values, state, count, 0, count);
 }
 
-void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, float *state, size_t count)
+void mr_rule_state_init(const struct mr_rule *o, const float *values, float *state, size_t count)
 {
     switch (o->kind) {
     case MR_OPT_ADAGRAD:
     case MR_OPT_ROWWISE_ADAGRAD:
-        for (size_t i = 0; i < ps_optimizer_state_floats(o, count); i++)
+        for (size_t i = 0; i < mr_rule_state_floats(o, count); i++)
             state[i] = o->initial_state;
         break;
     case MR_OPT_FTRL:
@@ -150,27 +149,26 @@ void ps_optimizer_state_init(const struct ps_optimizer *o, const float *values, 
         ftrl_init(o, values, state, count);
         break;
     default:
-        memset(state, 0, ps_optimizer_state_floats(o, count) * sizeof(float));
+        memset(state, 0, mr_rule_state_floats(o, count) * sizeof(float));
         break;
     }
 }
 
-void ps_optimizer_values_set(const struct ps_optimizer *o, const float *values, float *state, size_t count,
-                             size_t first, size_t set_count)
+void mr_rule_values_set(const struct mr_rule *o, const float *values, float *state, size_t count,
+                        size_t first, size_t set_count)
 {
     bool is_group = o->kind == MR_OPT_GROUP_FTRL && o->l21 > 0; /* what is set changes the norm of all */
     if (o->kind == MR_OPT_FTRL || o->kind == MR_OPT_GROUP_FTRL)
         ftrl_align(o, values, state, count, is_group ? 0 : first, is_group ? count : first + set_count);
 }
 
-float ps_optimizer_learning_rate(const struct ps_optimizer *o, uint64_t step, float pushed)
+float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, float pushed)
 {
-    return pushed > 0 ? pushed : ps_schedule_learning_rate(&o->schedule, step);
+    return pushed > 0 ? pushed : mr_rates_at(&o->schedule, step);
 }
 
-uint32_t ps_optimizer_apply(const struct ps_optimizer *o, float learning_rate, float *const *values,
-                            float *const *states, const float *const *gradients, uint32_t row_count,
-                            size_t count)
+uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,
+                       float *const *states, const float *const *gradients, uint32_t row_count, size_t count)
 {
     return o->kernels->optimize[o->kind](o, learning_rate, values, states, gradients, row_count, count);
 }

@@ -1,12 +1,12 @@
 /* What the files of optimizer kernels share: how a gradient is transformed, sums over a row, and the loop over rows that is
- * compiled for each set. Inside ps/kernels_*.c only. */
-#ifndef PS_KERNELS_OPTIMIZER_H
-#define PS_KERNELS_OPTIMIZER_H
+ * compiled for each set. Inside dataplane/optimizer/kernels_*.c only. */
+#ifndef MR_KERNELS_OPTIMIZER_H
+#define MR_KERNELS_OPTIMIZER_H
 
 #include <float.h>
 #include <math.h>
-#include "ps/kernels_internal.h"
-#include "ps/optimizer.h"
+#include "dataplane/optimizer/kernels_internal.h"
+#include "dataplane/optimizer/rule.h"
 
 /* Into [-bound, bound]; NaN becomes bound. */
 INLINE float clip(float x, float bound)
@@ -44,7 +44,7 @@ struct transform {
     float bound, scale, decay;
 };
 
-INLINE struct transform transform_of(const struct ps_optimizer *o, const float *gradient, size_t dim, bool on)
+INLINE struct transform transform_of(const struct mr_rule *o, const float *gradient, size_t dim, bool on)
 {
     struct transform t = {.on = on, .bound = FLT_MAX, .scale = 1.0f, .decay = o->weight_decay};
     if (!on)
@@ -65,8 +65,8 @@ INLINE float transformed(struct transform t, float g, float w)
 }
 
 /* Row after row through name_row(), in one set. Rows of 16 values, with nothing to leave out or transform, have straight code. */
-#define PS_OPTIMIZER_KERNEL(set, name, ...)                                                                  \
-    __VA_ARGS__ uint32_t ps_##name##_##set(const struct ps_optimizer *o, float lr, float *const *values,     \
+#define MR_RULE_KERNEL(set, name, ...)                                                                       \
+    __VA_ARGS__ uint32_t mr_##name##_##set(const struct mr_rule *o, float lr, float *const *values,          \
                                            float *const *states, const float *const *gradients,              \
                                            uint32_t row_count, size_t dim)                                   \
     {                                                                                                        \
@@ -90,23 +90,22 @@ INLINE float transformed(struct transform t, float g, float w)
     }
 
 #ifdef __x86_64__
-#define PS_OPTIMIZER_KERNELS(name)                                                                           \
-    PS_OPTIMIZER_KERNEL(baseline, name)                                                                      \
-    PS_OPTIMIZER_KERNEL(avx2, name, PS_TARGET_AVX2)                                                          \
-    PS_OPTIMIZER_KERNEL(avx512, name, PS_TARGET_AVX512)
-#define PS_OPTIMIZER_DECLARE(name)                                                                           \
-    ps_optimizer_kernel ps_##name##_baseline, ps_##name##_avx2, ps_##name##_avx512;
+#define MR_RULE_KERNELS(name)                                                                                \
+    MR_RULE_KERNEL(baseline, name)                                                                           \
+    MR_RULE_KERNEL(avx2, name, MR_TARGET_AVX2)                                                               \
+    MR_RULE_KERNEL(avx512, name, MR_TARGET_AVX512)
+#define MR_RULE_DECLARE(name) mr_rule_kernel mr_##name##_baseline, mr_##name##_avx2, mr_##name##_avx512;
 #else
-#define PS_OPTIMIZER_KERNELS(name) PS_OPTIMIZER_KERNEL(baseline, name)
-#define PS_OPTIMIZER_DECLARE(name) ps_optimizer_kernel ps_##name##_baseline;
+#define MR_RULE_KERNELS(name) MR_RULE_KERNEL(baseline, name)
+#define MR_RULE_DECLARE(name) mr_rule_kernel mr_##name##_baseline;
 #endif
 
-PS_OPTIMIZER_DECLARE(sgd)
-PS_OPTIMIZER_DECLARE(momentum)
-PS_OPTIMIZER_DECLARE(adagrad)
-PS_OPTIMIZER_DECLARE(rowwise_adagrad)
-PS_OPTIMIZER_DECLARE(adam)
-PS_OPTIMIZER_DECLARE(ftrl)
-PS_OPTIMIZER_DECLARE(group_ftrl)
+MR_RULE_DECLARE(sgd)
+MR_RULE_DECLARE(momentum)
+MR_RULE_DECLARE(adagrad)
+MR_RULE_DECLARE(rowwise_adagrad)
+MR_RULE_DECLARE(adam)
+MR_RULE_DECLARE(ftrl)
+MR_RULE_DECLARE(group_ftrl)
 
 #endif

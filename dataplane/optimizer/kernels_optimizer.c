@@ -1,8 +1,8 @@
-/* The optimizers' steps, compiled for several vector widths like the rest of the kernels (ps/kernels.h): those of the SGD and
- * Adagrad families, and the tables of all. What they compute is in ps/optimizer.h. */
-#include "ps/kernels_optimizer.h"
+/* The optimizers' steps, compiled for several vector widths like the rest of the kernels (kernels.h): those of the SGD and
+ * Adagrad families, and the tables of all. What they compute is in rule.h. */
+#include "dataplane/optimizer/kernels_optimizer.h"
 
-INLINE void sgd_row(const struct ps_optimizer *o, float lr, float *restrict w, const float *restrict state,
+INLINE void sgd_row(const struct mr_rule *o, float lr, float *restrict w, const float *restrict state,
                     const float *restrict gradient, size_t dim, bool transforms)
 {
     (void)state;
@@ -12,7 +12,7 @@ INLINE void sgd_row(const struct ps_optimizer *o, float lr, float *restrict w, c
 }
 
 /* The state: velocity [dim], and with dampening 1 for a row that has been changed, as its first gradient is taken whole. */
-INLINE void momentum_row(const struct ps_optimizer *o, float lr, float *restrict w, float *restrict velocity,
+INLINE void momentum_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict velocity,
                          const float *restrict gradient, size_t dim, bool transforms)
 {
     const struct transform t = transform_of(o, gradient, dim, transforms);
@@ -40,7 +40,7 @@ INLINE void momentum_row(const struct ps_optimizer *o, float lr, float *restrict
     }
 }
 
-INLINE void adagrad_row(const struct ps_optimizer *o, float lr, float *restrict w, float *restrict state,
+INLINE void adagrad_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
                         const float *restrict gradient, size_t dim, bool transforms)
 {
     const struct transform t = transform_of(o, gradient, dim, transforms);
@@ -69,9 +69,8 @@ INLINE double mean_square(struct transform t, const float *restrict gradient, co
 }
 
 /* One float of state. */
-INLINE void rowwise_adagrad_row(const struct ps_optimizer *o, float lr, float *restrict w,
-                                float *restrict state, const float *restrict gradient, size_t dim,
-                                bool transforms)
+INLINE void rowwise_adagrad_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
+                                const float *restrict gradient, size_t dim, bool transforms)
 {
     const struct transform t = transform_of(o, gradient, dim, transforms);
     double s = (double)*state + mean_square(t, gradient, w, dim);
@@ -81,17 +80,17 @@ INLINE void rowwise_adagrad_row(const struct ps_optimizer *o, float lr, float *r
         w[i] -= rate * transformed(t, gradient[i], w[i]);
 }
 
-PS_OPTIMIZER_KERNELS(sgd)
-PS_OPTIMIZER_KERNELS(momentum)
-PS_OPTIMIZER_KERNELS(adagrad)
-PS_OPTIMIZER_KERNELS(rowwise_adagrad)
+MR_RULE_KERNELS(sgd)
+MR_RULE_KERNELS(momentum)
+MR_RULE_KERNELS(adagrad)
+MR_RULE_KERNELS(rowwise_adagrad)
 
 #define TABLE(set)                                                                                           \
-    ps_optimizer_kernel *const ps_optimizer_kernels_##set[PS_OPTIMIZER_KINDS] = {                            \
-        [MR_OPT_SGD] = ps_sgd_##set,         [MR_OPT_MOMENTUM] = ps_momentum_##set,                          \
-        [MR_OPT_ADAGRAD] = ps_adagrad_##set, [MR_OPT_ROWWISE_ADAGRAD] = ps_rowwise_adagrad_##set,            \
-        [MR_OPT_ADAM] = ps_adam_##set,       [MR_OPT_ADAMW] = ps_adam_##set,                                 \
-        [MR_OPT_FTRL] = ps_ftrl_##set,       [MR_OPT_GROUP_FTRL] = ps_group_ftrl_##set,                      \
+    mr_rule_kernel *const mr_rule_kernels_##set[MR_OPTIMIZER_KINDS] = {                                      \
+        [MR_OPT_SGD] = mr_sgd_##set,         [MR_OPT_MOMENTUM] = mr_momentum_##set,                          \
+        [MR_OPT_ADAGRAD] = mr_adagrad_##set, [MR_OPT_ROWWISE_ADAGRAD] = mr_rowwise_adagrad_##set,            \
+        [MR_OPT_ADAM] = mr_adam_##set,       [MR_OPT_ADAMW] = mr_adam_##set,                                 \
+        [MR_OPT_FTRL] = mr_ftrl_##set,       [MR_OPT_GROUP_FTRL] = mr_group_ftrl_##set,                      \
     };
 
 TABLE(baseline)

@@ -1,13 +1,13 @@
 /* What the files of kernels share. */
-#ifndef PS_KERNELS_INTERNAL_H
-#define PS_KERNELS_INTERNAL_H
+#ifndef MR_KERNELS_INTERNAL_H
+#define MR_KERNELS_INTERNAL_H
 
 #include <stdint.h>
 #include <string.h>
-#include "ps/kernels.h"
+#include "dataplane/optimizer/kernels.h"
 
-#define PS_TARGET_AVX2   __attribute__((target("avx2,f16c")))
-#define PS_TARGET_AVX512 __attribute__((target("f16c,avx512f,avx512bw,avx512dq,avx512vl")))
+#define MR_TARGET_AVX2   __attribute__((target("avx2,f16c")))
+#define MR_TARGET_AVX512 __attribute__((target("f16c,avx512f,avx512bw,avx512dq,avx512vl")))
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -16,18 +16,18 @@ typedef float floats16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float floats4 __attribute__((vector_size(16), aligned(4), may_alias));
 
 /* The optimizers' kernels by enum mr_optimizer, a table for each set; NULL where there is none. */
-extern ps_optimizer_kernel *const ps_optimizer_kernels_baseline[PS_OPTIMIZER_KINDS];
-extern const struct ps_half_kernels ps_f16_kernels_baseline, ps_bf16_kernels_baseline;
+extern mr_rule_kernel *const mr_rule_kernels_baseline[MR_OPTIMIZER_KINDS];
+extern const struct mr_half_kernels mr_f16_kernels_baseline, mr_bf16_kernels_baseline;
 #ifdef __x86_64__
-extern ps_optimizer_kernel *const ps_optimizer_kernels_avx2[PS_OPTIMIZER_KINDS];
-extern ps_optimizer_kernel *const ps_optimizer_kernels_avx512[PS_OPTIMIZER_KINDS];
-extern const struct ps_half_kernels ps_f16_kernels_avx2, ps_bf16_kernels_avx2;
-extern const struct ps_half_kernels ps_f16_kernels_avx512, ps_bf16_kernels_avx512;
+extern mr_rule_kernel *const mr_rule_kernels_avx2[MR_OPTIMIZER_KINDS];
+extern mr_rule_kernel *const mr_rule_kernels_avx512[MR_OPTIMIZER_KINDS];
+extern const struct mr_half_kernels mr_f16_kernels_avx2, mr_bf16_kernels_avx2;
+extern const struct mr_half_kernels mr_f16_kernels_avx512, mr_bf16_kernels_avx512;
 #endif
 
 typedef int32_t ints16 __attribute__((vector_size(64), aligned(4), may_alias));
 
-#define PS_EXPONENT 0x7f800000 /* all of its bits are set in NaN and Inf */
+#define MR_F32_EXPONENT 0x7f800000 /* all of its bits are set in NaN and Inf */
 
 /* Whether all rows are finite: lanes are brought together once for all of them. */
 INLINE bool all_rows_finite_body(const float *const *rows, uint32_t row_count, size_t dim)
@@ -37,11 +37,11 @@ INLINE bool all_rows_finite_body(const float *const *rows, uint32_t row_count, s
     for (uint32_t r = 0; r < row_count; r++) {
         size_t i = 0;
         for (; i + 16 <= dim; i += 16)
-            infinite |= (*(const ints16 *)(const void *)(rows[r] + i) & PS_EXPONENT) == PS_EXPONENT;
+            infinite |= (*(const ints16 *)(const void *)(rows[r] + i) & MR_F32_EXPONENT) == MR_F32_EXPONENT;
         for (; i < dim; i++) {
             uint32_t bits;
             memcpy(&bits, &rows[r][i], sizeof(bits));
-            rest |= (bits & PS_EXPONENT) == PS_EXPONENT;
+            rest |= (bits & MR_F32_EXPONENT) == MR_F32_EXPONENT;
         }
     }
     for (uint32_t lane = 0; lane < 16; lane++)

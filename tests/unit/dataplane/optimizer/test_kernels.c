@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/kernels.h"
-#include "table_fixture.h"
+#include "dataplane/optimizer/kernels.h"
+#include "random_fixture.h"
 
 #define ROWS 5u
 
@@ -33,7 +33,7 @@ static void data_make(struct data *d, size_t dim, uint64_t seed)
     d->out = at + ROWS * 3 * dim;
 }
 
-static void run_all(const struct ps_kernels *k, struct data *d)
+static void run_all(const struct mr_kernels *k, struct data *d)
 {
     const void *const *rows = (const void *const *)d->rows;
     k->add_rows(d->out, rows, ROWS, d->dim);
@@ -51,11 +51,11 @@ static void test_all_widths_give_the_same_bits(void **state)
     for (size_t dim = 1; dim <= 1024; dim += dim < 70 ? 1 : 53) {
         struct data reference;
         data_make(&reference, dim, seed + dim);
-        run_all(ps_kernels_at(0), &reference);
-        for (uint32_t i = 1; ps_kernels_at(i) != NULL; i++) {
+        run_all(mr_kernels_at(0), &reference);
+        for (uint32_t i = 1; mr_kernels_at(i) != NULL; i++) {
             struct data d;
             data_make(&d, dim, seed + dim);
-            run_all(ps_kernels_at(i), &d);
+            run_all(mr_kernels_at(i), &d);
             assert_memory_equal(d.memory, reference.memory, d.floats * sizeof(float));
             free(d.memory);
         }
@@ -66,11 +66,11 @@ static void test_all_widths_give_the_same_bits(void **state)
 static void test_there_is_always_a_baseline(void **state)
 {
     uint32_t count = 0;
-    while (ps_kernels_at(count) != NULL)
+    while (mr_kernels_at(count) != NULL)
         count++;
     assert_in_range(count, 1, 3);
-    assert_string_equal(ps_kernels_at(count - 1)->name, "baseline");
-    assert_ptr_equal(ps_kernels_best(), ps_kernels_at(0));
+    assert_string_equal(mr_kernels_at(count - 1)->name, "baseline");
+    assert_ptr_equal(mr_kernels_best(), mr_kernels_at(0));
 }
 
 static void test_rows_are_copied_and_summed_in_order(void **state)
@@ -81,8 +81,8 @@ static void test_rows_are_copied_and_summed_in_order(void **state)
         data_make(&d, dim, seed);
         float *copy = malloc(ROWS * dim * sizeof(float)), *sum = calloc(dim, sizeof(float));
         const void *const *rows = (const void *const *)d.rows;
-        ps_kernels_best()->copy_rows(copy, rows, ROWS, dim);
-        ps_kernels_best()->add_rows(sum, rows, ROWS, dim);
+        mr_kernels_best()->copy_rows(copy, rows, ROWS, dim);
+        mr_kernels_best()->add_rows(sum, rows, ROWS, dim);
         for (size_t i = 0; i < dim; i++) {
             float expected = 0;
             for (uint32_t r = 0; r < ROWS; r++) {
@@ -101,8 +101,8 @@ static void test_nan_and_infinity_are_seen_at_every_place(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     float x[67], out[67];
-    for (uint32_t k = 0; ps_kernels_at(k) != NULL; k++) {
-        const struct ps_kernels *kernels = ps_kernels_at(k);
+    for (uint32_t k = 0; mr_kernels_at(k) != NULL; k++) {
+        const struct mr_kernels *kernels = mr_kernels_at(k);
         for (size_t dim = 1; dim <= 67; dim++) {
             for (size_t i = 0; i < dim; i++)
                 x[i] = i % 2 == 0 ? FLT_MAX : -FLT_MIN;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/schedule.h"
+#include "dataplane/optimizer/rates.h"
 
 #define PI_VALUE 3.14159265358979323846
 
@@ -42,11 +42,11 @@ static double expected_rate(const struct mr_feature *f, uint64_t step)
 
 static void compare(const struct mr_feature *f)
 {
-    struct ps_schedule s = ps_schedule_of(f);
+    struct mr_rates s = mr_rates_of(f);
     uint64_t last = (uint64_t)f->schedule_warmup_steps + f->schedule_steps + 3;
     for (uint64_t step = 0; step < last; step++) {
         double expected = expected_rate(f, step);
-        float rate = ps_schedule_learning_rate(&s, step);
+        float rate = mr_rates_at(&s, step);
         /* rounded to float once; near a cosine's end what is left of the start cancels */
         assert_true(fabs((double)rate - expected) <=
                     expected * (double)FLT_EPSILON / 2 + 1e-15 * (double)f->learning_rate);
@@ -69,11 +69,11 @@ static void test_ends_are_exact(void **state)
 {
     for (uint32_t kind = MR_SCHEDULE_LINEAR; kind <= MR_SCHEDULE_EXPONENTIAL; kind++) {
         struct mr_feature f = scheduled(kind, 10, 100, 0.3f, 0.007f);
-        struct ps_schedule s = ps_schedule_of(&f);
-        assert_true(ps_schedule_learning_rate(&s, 9) == 0.3f);
-        assert_true(ps_schedule_learning_rate(&s, 10) == 0.3f);
-        assert_true(ps_schedule_learning_rate(&s, 110) == 0.007f);
-        assert_true(ps_schedule_learning_rate(&s, UINT64_MAX) == 0.007f);
+        struct mr_rates s = mr_rates_of(&f);
+        assert_true(mr_rates_at(&s, 9) == 0.3f);
+        assert_true(mr_rates_at(&s, 10) == 0.3f);
+        assert_true(mr_rates_at(&s, 110) == 0.007f);
+        assert_true(mr_rates_at(&s, UINT64_MAX) == 0.007f);
     }
 }
 
@@ -92,8 +92,8 @@ static void test_bits_are_fixed(void **state)
     };
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
         struct mr_feature f = scheduled(fixed[i].kind, 5, 1000, 0.1f, 0.001f);
-        struct ps_schedule s = ps_schedule_of(&f);
-        float rate = ps_schedule_learning_rate(&s, fixed[i].step);
+        struct mr_rates s = mr_rates_of(&f);
+        float rate = mr_rates_at(&s, fixed[i].step);
         uint32_t bits;
         memcpy(&bits, &rate, sizeof(bits));
         assert_int_equal(bits, fixed[i].bits);

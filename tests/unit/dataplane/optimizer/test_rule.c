@@ -1,38 +1,37 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#include "ps/optimizer.h"
-#include "table_fixture.h"
+#include "dataplane/optimizer/rule.h"
+#include "random_fixture.h"
 
 /* Rows of values with their state behind them. */
-static uint32_t apply(const struct ps_optimizer *o, float *const *rows, const float *const *gradients,
+static uint32_t apply(const struct mr_rule *o, float *const *rows, const float *const *gradients,
                       uint32_t row_count, size_t dim)
 {
     float *states[2];
     assert_true(row_count <= 2);
     for (uint32_t r = 0; r < row_count; r++)
         states[r] = rows[r] + dim;
-    return ps_optimizer_apply(o, ps_optimizer_learning_rate(o, 0, 0), rows, states, gradients, row_count,
-                              dim);
+    return mr_rule_apply(o, mr_rule_learning_rate(o, 0, 0), rows, states, gradients, row_count, dim);
 }
 
-static struct ps_optimizer make(const struct mr_feature *f)
+static struct mr_rule make(const struct mr_feature *f)
 {
-    struct ps_optimizer o;
+    struct mr_rule o;
     const char *what = NULL;
     assert_null(mr_feature_check(f));
-    assert_int_equal(ps_optimizer_init(f, &o, &what), MR_OK);
+    assert_int_equal(mr_rule_init(f, &o, &what), MR_OK);
     return o;
 }
 
 static void test_an_unknown_number_is_refused(void **state)
 {
     struct mr_feature f = mr_feature_table("t", 4);
-    struct ps_optimizer o;
+    struct mr_rule o;
     const char *what = NULL;
     for (uint32_t i = 0; i < 2; i++) {
         f.optimizer = i == 0 ? 0 : 77;
-        assert_int_equal(ps_optimizer_init(&f, &o, &what), MR_UNSUPPORTED);
+        assert_int_equal(mr_rule_init(&f, &o, &what), MR_UNSUPPORTED);
         assert_string_equal(what, "optimizer of an unknown number");
     }
 }
@@ -55,10 +54,10 @@ static void test_state_sizes_and_first_values(void **state)
         bool squares = kind == MR_OPT_ADAGRAD || kind == MR_OPT_ROWWISE_ADAGRAD;
         if (squares)
             f.optimizer_args[0] = 0.1f;
-        struct ps_optimizer o = make(&f);
+        struct mr_rule o = make(&f);
         float first[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
-        assert_int_equal(ps_optimizer_state_floats(&o, 3), floats[kind]);
-        ps_optimizer_state_init(&o, values, first, 3);
+        assert_int_equal(mr_rule_state_floats(&o, 3), floats[kind]);
+        mr_rule_state_init(&o, values, first, 3);
         for (size_t i = 0; i < 8; i++) {
             bool rate = kind >= MR_OPT_FTRL && i == 6;
             float expected = i >= floats[kind] ? -1 : squares ? 0.1f : rate ? f.learning_rate : 0;
@@ -67,8 +66,8 @@ static void test_state_sizes_and_first_values(void **state)
     }
     struct mr_feature f = of_kind(MR_OPT_MOMENTUM, 3);
     f.optimizer_args[1] = 0.5f;
-    struct ps_optimizer o = make(&f);
-    assert_int_equal(ps_optimizer_state_floats(&o, 3), 4);
+    struct mr_rule o = make(&f);
+    assert_int_equal(mr_rule_state_floats(&o, 3), 4);
 }
 
 static void test_a_bad_gradient_changes_nothing(void **state)
@@ -76,9 +75,9 @@ static void test_a_bad_gradient_changes_nothing(void **state)
     const float bad_gradient[4] = {0, 0, 0, NAN}, good_gradient[4] = {1, 0, 0, 0};
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 4);
-        struct ps_optimizer o = make(&f);
+        struct mr_rule o = make(&f);
         float good[13] = {1, 2, 3, 4}, other[13] = {1, 2, 3, 4}, spared[13];
-        ps_optimizer_state_init(&o, good, good + 4, 4);
+        mr_rule_state_init(&o, good, good + 4, 4);
         memcpy(spared, good, sizeof(spared));
         memcpy(other, good, sizeof(other));
         float *rows[] = {good, other};
@@ -94,16 +93,16 @@ static void test_state_does_not_overflow(void **state)
     for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
         struct mr_feature f = of_kind(kind, 2);
         f.learning_rate = 1e-3f;
-        struct ps_optimizer o = make(&f);
+        struct mr_rule o = make(&f);
         float row[7] = {1, -1};
-        ps_optimizer_state_init(&o, row, row + 2, 2);
+        mr_rule_state_init(&o, row, row + 2, 2);
         for (uint32_t step = 0; step < 4; step++) {
             const float gradient[2] = {FLT_MAX, step % 2 == 0 ? -FLT_MAX : 1e30f};
             float *rows[] = {row};
             const float *gradients[] = {gradient};
             assert_int_equal(apply(&o, rows, gradients, 1, 2), 1);
             assert_true(isfinite(row[0]) && isfinite(row[1]) && row[0] < 1);
-            for (size_t i = 0; i < ps_optimizer_state_floats(&o, 2); i++)
+            for (size_t i = 0; i < mr_rule_state_floats(&o, 2); i++)
                 assert_true(isfinite(row[2 + i]));
         }
     }
@@ -116,12 +115,12 @@ static void test_a_zero_gradient_and_the_least_epsilon(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct mr_feature f = of_kind(kinds[i], 2);
         f.optimizer_args[1] = FLT_TRUE_MIN;
-        struct ps_optimizer o = make(&f);
+        struct mr_rule o = make(&f);
         const float gradient[2] = {0, 0};
         float row[4] = {1, -1};
         float *rows[] = {row};
         const float *gradients[] = {gradient};
-        ps_optimizer_state_init(&o, row, row + 2, 2);
+        mr_rule_state_init(&o, row, row + 2, 2);
         assert_int_equal(apply(&o, rows, gradients, 1, 2), 1);
         assert_true(row[0] == 1 && row[1] == -1);
     }
@@ -131,7 +130,7 @@ static void test_a_zero_gradient_and_the_least_epsilon(void **state)
 static void test_adam_counts_per_row(void **state)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
-    struct ps_optimizer o = make(&f);
+    struct mr_rule o = make(&f);
     float early[4] = {0.5f}, late[4] = {0.5f};
     const float gradient[1] = {0.25f};
     float *rows[] = {early, late};
@@ -152,7 +151,7 @@ static void test_adam_counts_per_row(void **state)
 static void test_adam_after_very_many_updates(void **state)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAMW, 1);
-    struct ps_optimizer o = make(&f);
+    struct mr_rule o = make(&f);
     float row[4] = {0.5f, 0.25f, 0.0625f};
     const uint32_t many = UINT32_MAX;
     memcpy(&row[3], &many, sizeof(many));
@@ -167,13 +166,13 @@ static void test_adam_after_very_many_updates(void **state)
 static void test_powers(void **state)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
-    struct ps_optimizer o = make(&f);
+    struct mr_rule o = make(&f);
     for (uint32_t n = 0; n < 100000; n += n < 100 ? 1 : 997) {
         double expected = pow((double)o.beta2, n);
-        assert_true(fabs(ps_powers_at(&o.beta2_powers, n) - expected) <=
+        assert_true(fabs(mr_powers_at(&o.beta2_powers, n) - expected) <=
                     expected * (1e-15 * (n + 1)) + 0x1p-60);
     }
-    assert_true(ps_powers_at(&o.beta1_powers, UINT32_MAX) == 0);
+    assert_true(mr_powers_at(&o.beta1_powers, UINT32_MAX) == 0);
 }
 
 /* z is made for the first values: a gradient of 0 leaves them, whatever the learning rate has become. */
@@ -184,13 +183,13 @@ static void test_ftrl_keeps_first_values(void **state)
         f.optimizer_args[2] = 0.5f;
         f.optimizer_args[3] = 0.25f;
         f.optimizer_args[4] = kind == MR_OPT_GROUP_FTRL ? 0.3f : 0;
-        struct ps_optimizer o = make(&f);
+        struct mr_rule o = make(&f);
         const float first[4] = {0.01f, -2.5f, 0, 1e-4f}, gradient[4] = {0};
         float row[13], *values = row, *s = row + 4;
         const float *gradients = gradient;
         memcpy(row, first, sizeof(first));
-        ps_optimizer_state_init(&o, row, row + 4, 4);
-        assert_int_equal(ps_optimizer_apply(&o, f.learning_rate, &values, &s, &gradients, 1, 4), 1);
+        mr_rule_state_init(&o, row, row + 4, 4);
+        assert_int_equal(mr_rule_apply(&o, f.learning_rate, &values, &s, &gradients, 1, 4), 1);
         for (uint32_t i = 0; i < 4; i++)
             assert_true(fabsf(row[i] - first[i]) <= 4e-7f * fabsf(first[i]) + 1e-8f); /* a last place of z */
         assert_true(row[2] == 0);
@@ -202,19 +201,19 @@ static void test_ftrl_weights_stay_when_rates_change(void **state)
 {
     struct mr_feature f = of_kind(MR_OPT_FTRL, 2);
     f.learning_rate = 0.1f;
-    struct ps_optimizer o = make(&f);
+    struct mr_rule o = make(&f);
     float row[7] = {0.3f, -0.7f}, *values = row, *s = row + 2;
     const float gradient[2] = {1, -2}, none[2] = {0, 0};
     const float *gradients = gradient;
-    ps_optimizer_state_init(&o, row, row + 2, 2);
-    assert_int_equal(ps_optimizer_apply(&o, 0.1f, &values, &s, &gradients, 1, 2), 1);
+    mr_rule_state_init(&o, row, row + 2, 2);
+    assert_int_equal(mr_rule_apply(&o, 0.1f, &values, &s, &gradients, 1, 2), 1);
     const float before[2] = {row[0], row[1]};
     assert_true(before[0] < 0.3f && before[1] > -0.7f);
     gradients = none;
     float rate = 0.1f;
     for (uint32_t i = 0; i < 10; i++) {
         rate /= 2;
-        assert_int_equal(ps_optimizer_apply(&o, rate, &values, &s, &gradients, 1, 2), 1);
+        assert_int_equal(mr_rule_apply(&o, rate, &values, &s, &gradients, 1, 2), 1);
     }
     assert_true(fabsf(row[0] - before[0]) < 1e-5f && fabsf(row[1] - before[1]) < 1e-5f);
 }
@@ -224,14 +223,14 @@ static void test_groups_vanish_as_a_whole(void **state)
 {
     struct mr_feature f = of_kind(MR_OPT_GROUP_FTRL, 4);
     f.optimizer_args[4] = 1; /* times sqrt 4: |z| must be above 2 */
-    struct ps_optimizer o = make(&f);
+    struct mr_rule o = make(&f);
     float weak[13] = {0}, strong[13] = {0};
     const float little[4] = {1, 1, 1, 0.9f}, much[4] = {1, 1, 1, 1.1f};
     float *rows[] = {weak, strong}, *states[] = {weak + 4, strong + 4};
     const float *gradients[] = {little, much};
     for (uint32_t r = 0; r < 2; r++)
-        ps_optimizer_state_init(&o, rows[r], states[r], 4);
-    assert_int_equal(ps_optimizer_apply(&o, 0.1f, rows, states, gradients, 2, 4), 2);
+        mr_rule_state_init(&o, rows[r], states[r], 4);
+    assert_int_equal(mr_rule_apply(&o, 0.1f, rows, states, gradients, 2, 4), 2);
     for (uint32_t i = 0; i < 4; i++)
         assert_true(weak[i] == 0 && strong[i] < 0);
     assert_true(weak[4] == 1 && weak[8] == 1);
@@ -243,11 +242,11 @@ static void test_pushed_rates_win(void **state)
     f.learning_rate = 0.5f;
     f.schedule = MR_SCHEDULE_LINEAR;
     f.schedule_steps = 10;
-    struct ps_optimizer o = make(&f);
-    assert_true(ps_optimizer_learning_rate(&o, 0, 0) == 0.5f);
-    assert_true(ps_optimizer_learning_rate(&o, 5, 0) == 0.25f);
-    assert_true(ps_optimizer_learning_rate(&o, 99, 0) == 0);
-    assert_true(ps_optimizer_learning_rate(&o, 5, 0.125f) == 0.125f);
+    struct mr_rule o = make(&f);
+    assert_true(mr_rule_learning_rate(&o, 0, 0) == 0.5f);
+    assert_true(mr_rule_learning_rate(&o, 5, 0) == 0.25f);
+    assert_true(mr_rule_learning_rate(&o, 99, 0) == 0);
+    assert_true(mr_rule_learning_rate(&o, 5, 0.125f) == 0.125f);
 }
 
 static void test_norm_clipping_keeps_the_direction(void **state)
@@ -255,7 +254,7 @@ static void test_norm_clipping_keeps_the_direction(void **state)
     struct mr_feature f = mr_feature_table("t", 2);
     f.learning_rate = 1;
     f.clip_norm = 1;
-    struct ps_optimizer o = make(&f);
+    struct mr_rule o = make(&f);
     float row[2] = {0, 0};
     const float gradient[2] = {3, 4}, small[2] = {0.5f, 0};
     float *rows[] = {row};

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What torch.optim makes of fixed gradients, for tests/unit/ps/test_optimizer_torch.c, which needs no torch.
+"""What torch.optim makes of fixed gradients, for tests/unit/dataplane/optimizer/test_rule_torch.c, which needs no torch.
 
-    optimizer_torch.py --write    writes optimizer_torch.txt beside this script
-    optimizer_torch.py --check    computes it again; fails if a number is another (exit 77 without torch)
+    rule_torch.py --write    writes rule_torch.txt beside this script
+    rule_torch.py --check    computes it again; fails if a number is another (exit 77 without torch)
 
 Lines: "case NAME OPTIMIZER LEARNING_RATE WEIGHT_DECAY CLIP_VALUE ARG*6", then per recorded step "step N" and ELEMENTS lines
 of two numbers: the weight in double precision, and as torch computes it in single precision. Numbers are hexadecimal floats.

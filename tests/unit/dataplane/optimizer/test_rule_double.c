@@ -2,19 +2,19 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
-#include "ps/optimizer.h"
-#include "table_fixture.h"
+#include "dataplane/optimizer/rule.h"
+#include "random_fixture.h"
 
 #define STEPS     400u
 #define DIM       37u
 #define STATE_MAX (2 * DIM + 1)
 
-static struct ps_optimizer make(const struct mr_feature *f)
+static struct mr_rule make(const struct mr_feature *f)
 {
-    struct ps_optimizer o;
+    struct mr_rule o;
     const char *what = NULL;
     assert_null(mr_feature_check(f));
-    assert_int_equal(ps_optimizer_init(f, &o, &what), MR_OK);
+    assert_int_equal(mr_rule_init(f, &o, &what), MR_OK);
     return o;
 }
 
@@ -150,7 +150,7 @@ static double error_ulp(float found, double expected, double size)
  * `rates`: the learning rate goes up and down. */
 static double compare_with_reference(const struct mr_feature *f, bool rates, uint64_t rng)
 {
-    struct ps_optimizer o = make(f);
+    struct mr_rule o = make(f);
     float row[DIM + STATE_MAX], gradient[DIM];
     double size[DIM], worst = 0;
     struct reference reference;
@@ -158,8 +158,8 @@ static double compare_with_reference(const struct mr_feature *f, bool rates, uin
         row[i] = f->optimizer >= MR_OPT_FTRL ? 0 : random_float(&rng);
         size[i] = fmax(fabs((double)row[i]), (double)f->learning_rate);
     }
-    assert_true(ps_optimizer_state_floats(&o, DIM) <= STATE_MAX);
-    ps_optimizer_state_init(&o, row, row + DIM, DIM);
+    assert_true(mr_rule_state_floats(&o, DIM) <= STATE_MAX);
+    mr_rule_state_init(&o, row, row + DIM, DIM);
     reference_begin(&reference, f, row);
     for (uint32_t step = 0; step < STEPS; step++) {
         for (uint32_t i = 0; i < DIM; i++)
@@ -167,7 +167,7 @@ static double compare_with_reference(const struct mr_feature *f, bool rates, uin
         float *values = row, *state = row + DIM;
         const float *gradients = gradient;
         float rate = f->learning_rate * (rates ? 1.0f + 0.5f * random_float(&rng) : 1.0f);
-        assert_int_equal(ps_optimizer_apply(&o, rate, &values, &state, &gradients, 1, DIM), 1);
+        assert_int_equal(mr_rule_apply(&o, rate, &values, &state, &gradients, 1, DIM), 1);
         reference_step(f, &reference, (double)rate, gradient);
         for (uint32_t i = 0; i < DIM; i++) {
             size[i] = fmax(size[i], fabs(reference.w[i]));

@@ -1,7 +1,7 @@
 /* Rows of f16 and bf16: read as f32, and written back rounded. Compiled for several vector widths like the rest of the kernels
- * (ps/kernels.h). */
-#include "ps/kernels_internal.h"
-#include "ps/rounding.h"
+ * (kernels.h). */
+#include "dataplane/optimizer/kernels_internal.h"
+#include "dataplane/optimizer/rounding.h"
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -63,12 +63,12 @@ typedef uint16_t halves16 __attribute__((vector_size(32), aligned(2), may_alias)
             const float *restrict in = values + r * dim;                                                     \
             const uint64_t seed = seeds[r];                                                                  \
             for (size_t i = 0; i < dim; i++)                                                                 \
-                row[i] = ps_##type##_round(in[i], ps_rounding_bits(seed, (uint32_t)i));                      \
+                row[i] = mr_##type##_round(in[i], mr_rounding_bits(seed, (uint32_t)i));                      \
         }                                                                                                    \
     }
 
 #define HALF_KERNELS(type, set)                                                                              \
-    const struct ps_half_kernels ps_##type##_kernels_##set = {.copy_rows = copy_rows_##type##_##set,         \
+    const struct mr_half_kernels mr_##type##_kernels_##set = {.copy_rows = copy_rows_##type##_##set,         \
                                                               .add_rows = add_rows_##type##_##set,           \
                                                               .add_weighted_rows =                           \
                                                                   add_weighted_rows_##type##_##set,          \
@@ -87,17 +87,17 @@ HALF_KERNELS(bf16, baseline)
 /* aligned like a float only */
 typedef float floats8 __attribute__((vector_size(32), aligned(4), may_alias));
 
-READ_ROWS(f16, avx2, floats8, 8, LOAD8_F16, _cvtsh_ss, PS_TARGET_AVX2)
-READ_ROWS(bf16, avx2, floats16, 16, LOAD_BF16, mr_f32_from_bf16, PS_TARGET_AVX2)
-ROUND_ROWS(f16, avx2, PS_TARGET_AVX2)
-ROUND_ROWS(bf16, avx2, PS_TARGET_AVX2)
+READ_ROWS(f16, avx2, floats8, 8, LOAD8_F16, _cvtsh_ss, MR_TARGET_AVX2)
+READ_ROWS(bf16, avx2, floats16, 16, LOAD_BF16, mr_f32_from_bf16, MR_TARGET_AVX2)
+ROUND_ROWS(f16, avx2, MR_TARGET_AVX2)
+ROUND_ROWS(bf16, avx2, MR_TARGET_AVX2)
 HALF_KERNELS(f16, avx2)
 HALF_KERNELS(bf16, avx2)
 
-READ_ROWS(f16, avx512, floats16, 16, LOAD16_F16, _cvtsh_ss, PS_TARGET_AVX512)
-READ_ROWS(bf16, avx512, floats16, 16, LOAD_BF16, mr_f32_from_bf16, PS_TARGET_AVX512)
-ROUND_ROWS(f16, avx512, PS_TARGET_AVX512)
-ROUND_ROWS(bf16, avx512, PS_TARGET_AVX512)
+READ_ROWS(f16, avx512, floats16, 16, LOAD16_F16, _cvtsh_ss, MR_TARGET_AVX512)
+READ_ROWS(bf16, avx512, floats16, 16, LOAD_BF16, mr_f32_from_bf16, MR_TARGET_AVX512)
+ROUND_ROWS(f16, avx512, MR_TARGET_AVX512)
+ROUND_ROWS(bf16, avx512, MR_TARGET_AVX512)
 HALF_KERNELS(f16, avx512)
 HALF_KERNELS(bf16, avx512)
 #endif

@@ -1,7 +1,7 @@
-#include "ps/kernels.h"
+#include "dataplane/optimizer/kernels.h"
 
 #include "dataplane/wire/vector.h"
-#include "ps/kernels_internal.h"
+#include "dataplane/optimizer/kernels_internal.h"
 
 INLINE void copy_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)
 {
@@ -116,7 +116,7 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     {                                                                                                        \
         return add_finite_body(out, in, count);                                                              \
     }                                                                                                        \
-    static const struct ps_kernels set = {.name = #set,                                                      \
+    static const struct mr_kernels set = {.name = #set,                                                      \
                                           .copy_rows = copy_rows_##set,                                      \
                                           .add_rows = add_rows_##set,                                        \
                                           .add_weighted_rows = add_weighted_rows_##set,                      \
@@ -124,19 +124,19 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
                                           .divide = divide_##set,                                            \
                                           .all_finite = all_finite_##set,                                    \
                                           .add_finite = add_finite_##set,                                    \
-                                          .optimize = ps_optimizer_kernels_##set,                            \
-                                          .f16 = &ps_f16_kernels_##set,                                      \
-                                          .bf16 = &ps_bf16_kernels_##set};
+                                          .optimize = mr_rule_kernels_##set,                                 \
+                                          .f16 = &mr_f16_kernels_##set,                                      \
+                                          .bf16 = &mr_bf16_kernels_##set};
 
 KERNELS(baseline)
 #ifdef __x86_64__
-KERNELS(avx2, PS_TARGET_AVX2)
-KERNELS(avx512, PS_TARGET_AVX512)
+KERNELS(avx2, MR_TARGET_AVX2)
+KERNELS(avx512, MR_TARGET_AVX512)
 #endif
 
-const struct ps_kernels *ps_kernels_at(uint32_t index)
+const struct mr_kernels *mr_kernels_at(uint32_t index)
 {
-    static const struct ps_kernels *const sets[MR_VECTOR_SETS] = {
+    static const struct mr_kernels *const sets[MR_VECTOR_SETS] = {
         [MR_VECTOR_BASELINE] = &baseline,
 #ifdef __x86_64__
         [MR_VECTOR_AVX2] = &avx2,
@@ -147,14 +147,14 @@ const struct ps_kernels *ps_kernels_at(uint32_t index)
     return index <= widest ? sets[widest - index] : NULL;
 }
 
-static const struct ps_kernels *forced;
+static const struct mr_kernels *forced;
 
-void ps_kernels_force(const struct ps_kernels *kernels)
+void mr_kernels_force(const struct mr_kernels *kernels)
 {
     forced = kernels;
 }
 
-const struct ps_kernels *ps_kernels_best(void)
+const struct mr_kernels *mr_kernels_best(void)
 {
-    return forced != NULL ? forced : ps_kernels_at(0);
+    return forced != NULL ? forced : mr_kernels_at(0);
 }

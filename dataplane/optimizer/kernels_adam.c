@@ -1,7 +1,7 @@
 /* Adam and AdamW. A row's state: first moments [dim], second moments [dim], and the number of its updates as the bits of a u32,
  * so that the bias correction of a row goes by what the row has seen. */
 #include <assert.h>
-#include "ps/kernels_optimizer.h"
+#include "dataplane/optimizer/kernels_optimizer.h"
 
 static_assert(sizeof(float) == sizeof(uint32_t), "the count takes a float's place");
 
@@ -15,15 +15,15 @@ INLINE uint32_t count_update(float *place)
     return count;
 }
 
-INLINE void adam_row(const struct ps_optimizer *o, float lr, float *restrict w, float *restrict state,
+INLINE void adam_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
                      const float *restrict gradient, size_t dim, bool transforms)
 {
     const struct transform t = transform_of(o, gradient, dim, transforms);
     const uint32_t count = count_update(state + 2 * dim);
     const float beta1 = o->beta1, beta2 = o->beta2, epsilon = o->epsilon;
     const float take1 = (float)(1.0 - (double)beta1), take2 = (float)(1.0 - (double)beta2);
-    const float rate = (float)((double)lr / (1.0 - ps_powers_at(&o->beta1_powers, count)));
-    const float correction = (float)(1.0 / sqrt(1.0 - ps_powers_at(&o->beta2_powers, count)));
+    const float rate = (float)((double)lr / (1.0 - mr_powers_at(&o->beta1_powers, count)));
+    const float correction = (float)(1.0 / sqrt(1.0 - mr_powers_at(&o->beta2_powers, count)));
     const float decay = lr * o->decoupled_decay;
     float *restrict first = state, *restrict second = state + dim;
     for (size_t i = 0; i < dim; i++) {
@@ -36,4 +36,4 @@ INLINE void adam_row(const struct ps_optimizer *o, float lr, float *restrict w, 
     }
 }
 
-PS_OPTIMIZER_KERNELS(adam)
+MR_RULE_KERNELS(adam)

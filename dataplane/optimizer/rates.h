@@ -1,13 +1,13 @@
 /* Learning rates by training step: enum mr_schedule, with a linear warm-up before it. A rate is a pure function of the descriptor
- * and the step, computed in double with ps/fixed_math.h and rounded to float once: the same bits on every node. Any thread.
+ * and the step, computed in double with fixed_math.h and rounded to float once: the same bits on every node. Any thread.
  */
-#ifndef PS_SCHEDULE_H
-#define PS_SCHEDULE_H
+#ifndef MR_RATES_H
+#define MR_RATES_H
 
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 
-struct ps_schedule {
+struct mr_rates {
     uint32_t kind; /* enum mr_schedule */
     uint32_t warmup_steps, steps;
     double start, end; /* learning rates */
@@ -15,8 +15,8 @@ struct ps_schedule {
 };
 
 /* `feature` has passed mr_feature_check(). */
-struct ps_schedule ps_schedule_of(const struct mr_feature *feature);
+struct mr_rates mr_rates_of(const struct mr_feature *feature);
 /* As mr_feature.h says for enum mr_schedule. */
-float ps_schedule_learning_rate(const struct ps_schedule *s, uint64_t step);
+float mr_rates_at(const struct mr_rates *s, uint64_t step);
 
 #endif

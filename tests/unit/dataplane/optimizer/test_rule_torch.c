@@ -1,5 +1,5 @@
 /* The optimizers that torch has, next to torch's: the same first values, the same gradients, up to 400 steps. What torch makes
- * of them lies in data/optimizer_torch.txt, which data/optimizer_torch.py writes.
+ * of them lies in data/rule_torch.txt, which data/rule_torch.py writes.
  *
  * Errors are in units in the last place (ULP) of a float, at the largest weight that the element has had: where a weight crosses
  * zero its own last place says nothing about the steps that brought it there. */
@@ -9,15 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/kernels.h"
-#include "ps/optimizer.h"
-#include "table_fixture.h"
+#include "dataplane/optimizer/kernels.h"
+#include "dataplane/optimizer/rule.h"
+#include "random_fixture.h"
 
 #define ELEMENTS     24u
 #define FIRST_VALUES (UINT64_C(1) << 32)
 #define STATE_MAX    (2 * ELEMENTS + 1)
 
-/* As data/optimizer_torch.py. */
+/* As data/rule_torch.py. */
 static float drawn(uint64_t step, uint64_t element)
 {
     uint64_t place = (step * ELEMENTS + element) * 0x9e3779b97f4a7c15u;
@@ -67,7 +67,7 @@ static double ulp(double x)
 }
 
 struct run {
-    struct ps_optimizer optimizer;
+    struct mr_rule optimizer;
     float values[ELEMENTS], state[STATE_MAX];
     double largest[ELEMENTS];
     uint64_t steps;
@@ -79,26 +79,25 @@ static void run_begin(struct run *r, const struct mr_feature *f)
     const char *what;
     assert_null(mr_feature_check(f));
     *r = (struct run){.steps = 0};
-    assert_int_equal(ps_optimizer_init(f, &r->optimizer, &what), MR_OK);
-    assert_true(ps_optimizer_state_floats(&r->optimizer, ELEMENTS) <= STATE_MAX);
+    assert_int_equal(mr_rule_init(f, &r->optimizer, &what), MR_OK);
+    assert_true(mr_rule_state_floats(&r->optimizer, ELEMENTS) <= STATE_MAX);
     for (uint32_t i = 0; i < ELEMENTS; i++) {
         r->values[i] = drawn(FIRST_VALUES, i);
         r->largest[i] = fabs((double)r->values[i]);
     }
-    ps_optimizer_state_init(&r->optimizer, r->values, r->state, ELEMENTS);
+    mr_rule_state_init(&r->optimizer, r->values, r->state, ELEMENTS);
 }
 
 static void run_to(struct run *r, uint64_t step)
 {
     float gradient[ELEMENTS], *values = r->values, *state = r->state;
     const float *gradients = gradient;
-    float rate = ps_optimizer_learning_rate(&r->optimizer, 0, 0);
+    float rate = mr_rule_learning_rate(&r->optimizer, 0, 0);
     while (r->steps < step) {
         r->steps++;
         for (uint32_t i = 0; i < ELEMENTS; i++)
             gradient[i] = drawn(r->steps, i);
-        assert_int_equal(ps_optimizer_apply(&r->optimizer, rate, &values, &state, &gradients, 1, ELEMENTS),
-                         1);
+        assert_int_equal(mr_rule_apply(&r->optimizer, rate, &values, &state, &gradients, 1, ELEMENTS), 1);
     }
 }
 
@@ -138,7 +137,7 @@ static bool read_case(FILE *file, char name[32], struct mr_feature *f)
 
 static void test_as_torch(void **state)
 {
-    FILE *file = fopen(OPTIMIZER_TORCH, "r");
+    FILE *file = fopen(RULE_TORCH, "r");
     assert_non_null(file);
     struct mr_feature f;
     char name[32];

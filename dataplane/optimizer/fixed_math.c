@@ -1,4 +1,4 @@
-#include "ps/fixed_math.h"
+#include "dataplane/optimizer/fixed_math.h"
 
 #include <assert.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@
 #define SIN_TERMS 23   /* |x| <= pi / 2: the next term is below 1e-20 */
 
 /* log x = exponent * log 2 + 2 artanh((m - 1) / (m + 1)) with the mantissa m in [sqrt 1/2, sqrt 2). */
-double ps_fixed_log(double x)
+double mr_fixed_log(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof(bits));
@@ -32,7 +32,7 @@ double ps_fixed_log(double x)
 }
 
 /* e^x = 2^n e^r with |r| <= log 2 / 2, and the series of e^r. */
-double ps_fixed_exp(double x)
+double mr_fixed_exp(double x)
 {
     assert(x >= -700 && x <= 700);
     int n = (int)(x / LOG_2 + (x < 0 ? -0.5 : 0.5));
@@ -47,7 +47,7 @@ double ps_fixed_exp(double x)
 }
 
 /* cos(pi t) = sin(pi (1/2 - t)), and the series of the sine. */
-double ps_fixed_cos_pi(double t)
+double mr_fixed_cos_pi(double t)
 {
     assert(t >= 0 && t <= 1);
     double x = PI * (0.5 - t);

@@ -1,5 +1,5 @@
 /* FTRL-proximal and its group-lasso form. A row's state: z [dim], n [dim], and the learning rate of the row's last update. */
-#include "ps/kernels_optimizer.h"
+#include "dataplane/optimizer/kernels_optimizer.h"
 
 /* 1 / eta = (beta + sqrt n) / learning rate */
 INLINE float curvature(float beta, float n, float inverse_rate)
@@ -21,7 +21,7 @@ INLINE float shrunk(float z, float l1)
 }
 
 /* The new z and n; writes the shrunk z where the weight was. */
-INLINE void accumulate(const struct ps_optimizer *o, float old_inverse, float new_inverse, float *restrict w,
+INLINE void accumulate(const struct mr_rule *o, float old_inverse, float new_inverse, float *restrict w,
                        float *restrict z, float *restrict n, const float *restrict gradient,
                        struct transform t, size_t dim)
 {
@@ -38,7 +38,7 @@ INLINE void accumulate(const struct ps_optimizer *o, float old_inverse, float ne
 }
 
 /* From shrunk z to the weight; `share` is what the group's norm leaves of it. */
-INLINE void weigh(const struct ps_optimizer *o, float new_inverse, float *restrict w, const float *restrict n,
+INLINE void weigh(const struct mr_rule *o, float new_inverse, float *restrict w, const float *restrict n,
                   float share, size_t dim)
 {
     const float beta = o->beta, l2 = o->l2;
@@ -49,7 +49,7 @@ INLINE void weigh(const struct ps_optimizer *o, float new_inverse, float *restri
     }
 }
 
-INLINE void ftrl_row(const struct ps_optimizer *o, float lr, float *restrict w, float *restrict state,
+INLINE void ftrl_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
                      const float *restrict gradient, size_t dim, bool transforms)
 {
     const struct transform t = transform_of(o, gradient, dim, transforms);
@@ -59,7 +59,7 @@ INLINE void ftrl_row(const struct ps_optimizer *o, float lr, float *restrict w, 
     state[2 * dim] = lr;
 }
 
-INLINE void group_ftrl_row(const struct ps_optimizer *o, float lr, float *restrict w, float *restrict state,
+INLINE void group_ftrl_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
                            const float *restrict gradient, size_t dim, bool transforms)
 {
     const struct transform t = transform_of(o, gradient, dim, transforms);
@@ -72,5 +72,5 @@ INLINE void group_ftrl_row(const struct ps_optimizer *o, float lr, float *restri
     state[2 * dim] = lr;
 }
 
-PS_OPTIMIZER_KERNELS(ftrl)
-PS_OPTIMIZER_KERNELS(group_ftrl)
+MR_RULE_KERNELS(ftrl)
+MR_RULE_KERNELS(group_ftrl)
