@@ -56,7 +56,7 @@ objects_of() {
         (cd "$work" && printf '%s\n' dataplane/optimizer/*.c)
         ;;
     power) listed checkpoint_sources ;;
-    cuts) (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c dataplane/optimizer/*.c | grep -v 'ps/main\.c\|socket_server\.c') ;;
+    cuts) (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c dataplane/{optimizer,rpc}/*.c | grep -v 'ps/main\.c\|socket_server\.c') ;;
     sim_references)
         (cd "$work" && printf '%s\n' dataplane/rpc/id_map.c dataplane/rpc/references*.c tests/sim/seeds.c tests/sim/sim_random.c)
         ;;
