@@ -22,6 +22,7 @@
 #define PACKETS_PER_FLUSH 4u
 #define TASKS_PER_TURN    16u
 #define WINDOW_US         1000000u
+#define DP_SESSIONS_MAX   65536u /* of an endpoint */
 
 uint64_t dp_now_us(void)
 {
@@ -104,10 +105,15 @@ static bool turn(struct dp_core *core, uint64_t now_us)
     work += run_tasks(core);
     if (work > 0)
         flush(core, now_us); /* answers leave before the background work */
+    /* Before core_poll looks: who wakes it later is found by the next turn, or by nothing_waits(). */
+    if (atomic_load_explicit(&core->woken, memory_order_relaxed))
+        (void)atomic_exchange(&core->woken, false);
     if (app->core_poll != NULL && app->core_poll(core->app, now_us))
         work++;
     core->tx_refused = false;
     core->endpoint_due_us = mr_endpoint_poll(core->endpoint, now_us, segments_per_turn(core, now_us));
+    if (core->app_due_us < core->endpoint_due_us)
+        core->endpoint_due_us = core->app_due_us;
     if (unlikely(core->rx_fault != NULL || core->tx_fault != NULL)) {
         uint64_t due_us = dp_fault_port_due_us(core);
 
@@ -121,7 +127,8 @@ static bool turn(struct dp_core *core, uint64_t now_us)
 static bool nothing_waits(const struct dp_core *core)
 {
     return core->tx_count == 0 && rte_ring_empty(core->steered) && rte_ring_empty(core->tx_handed) &&
-           rte_ring_empty(core->tasks) && !atomic_load_explicit(&core->dp->stop, memory_order_relaxed);
+           rte_ring_empty(core->tasks) && !atomic_load_explicit(&core->woken, memory_order_relaxed) &&
+           !atomic_load_explicit(&core->dp->stop, memory_order_relaxed);
 }
 
 static void sleep_a_little(struct dp_core *core, uint64_t now_us)
@@ -209,11 +216,36 @@ static void on_upcoming(void *arg, const struct mr_upcoming *requests, uint32_t 
     core->dp->app.upcoming(core->app, requests, count);
 }
 
+static void on_reply(void *arg, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    const struct dp_core *core = arg;
+
+    core->dp->app.on_reply(core->app, call, user, status, reply);
+}
+
+static void on_session(void *arg, struct mr_session *session, enum mr_session_event event)
+{
+    const struct dp_core *core = arg;
+
+    core->dp->app.on_session(core->app, session, event);
+}
+
 static uint64_t last_push_step(void *arg, const uint8_t *client_uuid)
 {
     const struct dp_core *core = arg;
 
     return core->dp->app.last_push_step(core->app, client_uuid);
+}
+
+static void let_it_call(const struct dp *dp, struct mr_endpoint_config *config)
+{
+    uint32_t sessions = config->sessions_max + dp->config.calling_sessions;
+
+    config->on_reply = on_reply;
+    config->on_session = on_session;
+    config->sessions_max = sessions < DP_SESSIONS_MAX ? sessions : DP_SESSIONS_MAX;
+    config->memory_bytes += dp->config.calling_memory_bytes;
 }
 
 static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
@@ -229,6 +261,9 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
     config.core = (uint16_t)core->index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);
+    if (core->index == 0 && dp->app.on_reply != NULL)
+        let_it_call(dp, &config);
+    core->app_due_us = UINT64_MAX;
     enum mr_status status = mr_endpoint_create(&config, &core->endpoint);
     if (status != MR_OK) {
         snprintf(error, DP_ERROR_BYTES,

@@ -1,6 +1,6 @@
 /* A core from the inside: what the files of the data plane share. Not for ps/.
  *
- * Everything in struct dp_core belongs to the core's thread, but for the rings, the waiter's bell and `busy_ppm`.
+ * Everything in struct dp_core belongs to the core's thread, but for the rings, the waiter's bell, `woken` and `busy_ppm`.
  */
 #ifndef DP_CORE_H
 #define DP_CORE_H
@@ -57,12 +57,14 @@ struct dp_core {
 
     struct rte_ring *tasks;
     struct dp_waiter waiter;
+    _Atomic bool woken; /* dp_wake() since the last turn */
 
     uint64_t calls_served;    /* as of the last turn */
     uint64_t calls_until_us;  /* until then more of them are expected */
     uint64_t turn_us;         /* when the running turn began */
     uint64_t idle_since_us;   /* 0 = was busy in the last turn */
     uint64_t endpoint_due_us; /* when the endpoint wants to be polled */
+    uint64_t app_due_us;      /* and when the application does */
     /* The share of time with work, measured over windows of a fixed length. */
     uint64_t window_start_us;
     uint64_t window_busy_us;

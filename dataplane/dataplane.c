@@ -260,6 +260,11 @@ struct mr_endpoint *dp_core_endpoint(struct dp_core *core)
     return core->endpoint;
 }
 
+void dp_core_due(struct dp_core *core, uint64_t due_us)
+{
+    core->app_due_us = due_us;
+}
+
 struct dp_core *dp_core_at(struct dp *dp, uint32_t index)
 {
     return &dp->cores[index];

@@ -70,6 +70,9 @@ struct dp_config {
     uint32_t adaptive_idle_us; /* adaptive: spin this long before the first sleep */
     /* transport: app, io, incarnation-independent fields are filled in by the data plane */
     struct mr_endpoint_config endpoint;
+    /* Of core 0's endpoint beside that, where the application calls (dp_app.on_reply). */
+    size_t calling_memory_bytes;
+    uint32_t calling_sessions;
     struct dp_fault_config fault; /* off */
 };
 
@@ -91,6 +94,11 @@ struct dp_app {
     uint64_t (*last_push_step)(void *core_app, const uint8_t *client_uuid);
     /* A hint, see mr_on_upcoming. NULL: not told. */
     void (*upcoming)(void *core_app, const struct mr_upcoming *requests, uint32_t count);
+    /* Core 0's endpoint calls, too: its sessions and calls are the application's, see mr_on_reply and mr_on_session. NULL: it only
+     * serves, as the other cores' do. An address to call is one that a request came from (mr_call_ref_address): it has the way back. */
+    void (*on_reply)(void *core_app, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply);
+    void (*on_session)(void *core_app, struct mr_session *session, enum mr_session_event event);
 };
 
 /* EAL, port, queues, steering: everything but the threads. The EAL can be started once per process, so one dp at a
@@ -124,6 +132,12 @@ struct dp_task {
     void (*run)(struct dp_task *task, void *core_app, struct dp_core *core);
 };
 bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task);
+
+/* The application has work for core `index` where its core_poll finds it: that is called soon, also when the core sleeps. Any
+ * thread; never blocks. */
+void dp_wake(struct dp *dp, uint32_t index);
+/* From now on core_poll is to be called at due_us, if not before; UINT64_MAX: whenever there is a turn. The core's thread. */
+void dp_core_due(struct dp_core *core, uint64_t due_us);
 
 /* ---- counters ---- */
 

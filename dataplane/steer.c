@@ -30,6 +30,14 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
     return true;
 }
 
+void dp_wake(struct dp *dp, uint32_t index)
+{
+    struct dp_core *core = &dp->cores[index];
+
+    atomic_store(&core->woken, true);
+    dp_waiter_ring(&core->waiter);
+}
+
 static struct rte_ring *make_ring(const char *what, uint32_t core, uint32_t count)
 {
     char name[RTE_RING_NAMESIZE];

@@ -70,16 +70,15 @@ static int on_value(void *user, const char *section, const char *name, const cha
         record_error(r, "%s", text);
         return 0;
     }
-    uint32_t *line = &r->config->lines[key - ps_config_keys];
-    if (*line != 0) {
+    if (r->config->lines[key - ps_config_keys] != 0 && key->type != PS_CONFIG_TYPE_LIST) {
         record_error(r, "%s.%s is given twice", section, name);
         return 0;
     }
-    *line = r->line;
     if (!ps_config_set_value(r->config, key, value, text, sizeof(text))) {
         record_error(r, "%s.%s = \"%.64s\": allowed: %s", section, name, value, text);
         return 0;
     }
+    ps_config_note_line(r->config, key, r->line);
     return 1;
 }
 
@@ -134,11 +133,15 @@ enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
         snprintf(error, PS_CONFIG_ERROR_BYTES, "--set: %s", text);
         return MR_INVALID_ARGUMENT;
     }
+    if (key->type == PS_CONFIG_TYPE_LIST &&
+        config->lines[key - ps_config_keys] != PS_CONFIG_ON_COMMAND_LINE) {
+        memset((uint8_t *)config + key->offset, 0, key->bytes);
+    }
     if (!ps_config_set_value(config, key, assignment + length + 1, text, sizeof(text))) {
         snprintf(error, PS_CONFIG_ERROR_BYTES, "--set %.96s: allowed: %s", assignment, text);
         return MR_INVALID_ARGUMENT;
     }
-    config->lines[key - ps_config_keys] = PS_CONFIG_ON_COMMAND_LINE;
+    ps_config_note_line(config, key, PS_CONFIG_ON_COMMAND_LINE);
     return MR_OK;
 }
 
@@ -153,6 +156,17 @@ struct rule {
     uint32_t keys[3]; /* that it is about */
 };
 
+void ps_config_place(const struct ps_config *config, uint32_t line, char *out, size_t out_bytes)
+{
+    if (line == PS_CONFIG_ON_COMMAND_LINE) {
+        snprintf(out, out_bytes, "--set");
+    } else if (line != 0) {
+        snprintf(out, out_bytes, "%.160s:%u", config->path, line);
+    } else {
+        snprintf(out, out_bytes, "%s", "");
+    }
+}
+
 static enum mr_status refuse(const struct ps_config *config, const struct rule *rule,
                              char error[PS_CONFIG_ERROR_BYTES])
 {
@@ -160,10 +174,10 @@ static enum mr_status refuse(const struct ps_config *config, const struct rule *
     for (uint32_t i = 0; i < rule->key_count && line == 0; i++) {
         line = config->lines[rule->keys[i]];
     }
-    if (line == PS_CONFIG_ON_COMMAND_LINE) {
-        snprintf(error, PS_CONFIG_ERROR_BYTES, "--set: %s", rule->what);
-    } else if (line != 0) {
-        snprintf(error, PS_CONFIG_ERROR_BYTES, "%.160s:%u: %s", config->path, line, rule->what);
+    char place[PS_CONFIG_PLACE_BYTES];
+    ps_config_place(config, line, place, sizeof(place));
+    if (place[0] != '\0') {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%s: %s", place, rule->what);
     } else if (config->path != NULL) {
         snprintf(error, PS_CONFIG_ERROR_BYTES, "%.160s: %s", config->path, rule->what);
     } else {
@@ -207,6 +221,19 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
          "node.key_file_next is set and node.key_file is not: name the file of the key in use there",
          2,
          {KEY(node_key_file_next), KEY(node_key_file)}},
+        {c->rpc_world_size == 0 && (c->rpc_name[0] != '\0' || c->rpc_module.count > 0),
+         "rpc.world_size is 0, so that the node takes no part in remote calls: say how many workers there "
+         "are",
+         3,
+         {KEY(rpc_name), KEY(rpc_module), KEY(rpc_world_size)}},
+        {c->rpc_name[0] != '\0' && c->rpc_rank >= c->rpc_world_size,
+         "rpc.rank goes from 0 to rpc.world_size - 1",
+         2,
+         {KEY(rpc_rank), KEY(rpc_world_size)}},
+        {c->rpc_name[0] == '\0' && c->rpc_module.count > 0,
+         "rpc.module: the node offers functions only as a worker: give it a name with rpc.name, and rpc.rank",
+         1,
+         {KEY(rpc_module)}},
     };
     for (uint32_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         if (rules[i].is_broken) {

@@ -11,6 +11,7 @@
 #include "dataplane/wire/mr_status.h"
 
 #define PS_CONFIG_ERROR_BYTES 512
+#define PS_CONFIG_PLACE_BYTES 192 /* of FILE:LINE */
 #define PS_CONFIG_LINE_MAX    512 /* bytes of one line of the file */
 
 /* One per key. */
@@ -19,11 +20,21 @@ enum {
 #define PS_NUMBER(section, key, value, low, high, help)  PS_CONFIG_KEY_##section##_##key,
 #define PS_CHOICE(section, key, value, choices, help)    PS_CONFIG_KEY_##section##_##key,
 #define PS_FLAG(section, key, value, help)               PS_CONFIG_KEY_##section##_##key,
+#define PS_LIST(section, key, check, help)               PS_CONFIG_KEY_##section##_##key,
 #include "ps/config_keys.def"
     PS_CONFIG_KEY_COUNT
 };
 
 #define PS_CONFIG_ON_COMMAND_LINE UINT32_MAX
+
+/* Of a key that may be given several times. */
+#define PS_CONFIG_LIST_MAX  16u
+#define PS_CONFIG_VALUE_MAX 384u
+struct ps_config_list {
+    uint32_t count, zero;
+    uint32_t lines[PS_CONFIG_LIST_MAX]; /* as in struct ps_config */
+    char values[PS_CONFIG_LIST_MAX][PS_CONFIG_VALUE_MAX];
+};
 
 /* A field per key: <section>_<key>. */
 struct ps_config {
@@ -31,10 +42,11 @@ struct ps_config {
 #define PS_NUMBER(section, key, value, low, high, help)  uint64_t section##_##key;
 #define PS_CHOICE(section, key, value, choices, help)    uint32_t section##_##key;
 #define PS_FLAG(section, key, value, help)               bool section##_##key;
+#define PS_LIST(section, key, check, help)               struct ps_config_list section##_##key;
 #include "ps/config_keys.def"
     const char *path; /* of the file, for messages; NULL when none was read */
-    uint32_t
-        lines[PS_CONFIG_KEY_COUNT]; /* where it gives each key; 0 = nowhere, or PS_CONFIG_ON_COMMAND_LINE */
+    uint32_t lines
+        [PS_CONFIG_KEY_COUNT]; /* where it gives each key (the first time); 0 = nowhere, or PS_CONFIG_ON_COMMAND_LINE */
 };
 
 enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }; /* memory.hugepages */
@@ -47,9 +59,12 @@ void ps_config_default(struct ps_config *config);
  * long as `config`. */
 enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
 
-/* One "section.key=value", as given on the command line. */
+/* One "section.key=value", as given on the command line. Of a list, the first takes the place of the file's, and further ones are added. */
 enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
                              char error[PS_CONFIG_ERROR_BYTES]);
+
+/* "FILE:LINE" or "--set": where a key was given, by its entry of `lines`. "" when it was not. */
+void ps_config_place(const struct ps_config *config, uint32_t line, char *out, size_t out_bytes);
 
 /* Rules between keys, and keys that must be given. Names the place of the first key of the rule that was given. */
 enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);

@@ -24,7 +24,7 @@ static void print_key(FILE *out, const struct ps_config_key *key)
 {
     char allowed[128];
     print_comment(out, key->help);
-    if (key->type != PS_CONFIG_TYPE_TEXT) {
+    if (key->type != PS_CONFIG_TYPE_TEXT && key->type != PS_CONFIG_TYPE_LIST) {
         ps_config_describe_allowed(key, allowed, sizeof(allowed));
         fprintf(out, "# Allowed: %s.\n", allowed);
     }

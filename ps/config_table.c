@@ -17,6 +17,8 @@ const struct ps_config_key ps_config_keys[PS_CONFIG_KEY_COUNT] = {
     {#section, #key, value, help, PS_CONFIG_TYPE_CHOICE, FIELD(section, key), 0, 0, choices, NULL},
 #define PS_FLAG(section, key, value, help)                                                                   \
     {#section, #key, value, help, PS_CONFIG_TYPE_FLAG, FIELD(section, key), 0, 0, "no|yes", NULL},
+#define PS_LIST(section, key, check, help)                                                                   \
+    {#section, #key, "", help, PS_CONFIG_TYPE_LIST, FIELD(section, key), 0, 0, NULL, check},
 #include "ps/config_keys.def"
 };
 
@@ -58,6 +60,41 @@ void ps_config_describe_allowed(const struct ps_config_key *key, char *out, size
     case PS_CONFIG_TYPE_TEXT:
         snprintf(out, out_bytes, "text of up to %zu bytes", key->bytes - 1);
         return;
+    case PS_CONFIG_TYPE_LIST:
+        snprintf(out, out_bytes, "%u times, text of up to %u bytes", PS_CONFIG_LIST_MAX,
+                 PS_CONFIG_VALUE_MAX - 1);
+        return;
+    }
+}
+
+/* "" adds nothing. */
+static bool add_to_list(struct ps_config_list *list, const struct ps_config_key *key, const char *text,
+                        char *allowed, size_t allowed_bytes)
+{
+    if (text[0] == '\0') {
+        return true;
+    }
+    if (strlen(text) >= PS_CONFIG_VALUE_MAX || list->count == PS_CONFIG_LIST_MAX) {
+        return false;
+    }
+    const char *rule = key->rule(text);
+    if (rule != NULL) {
+        snprintf(allowed, allowed_bytes, "%s", rule);
+        return false;
+    }
+    snprintf(list->values[list->count++], PS_CONFIG_VALUE_MAX, "%s", text);
+    return true;
+}
+
+void ps_config_note_line(struct ps_config *config, const struct ps_config_key *key, uint32_t line)
+{
+    uint32_t *first = &config->lines[key - ps_config_keys];
+    struct ps_config_list *list = (void *)((uint8_t *)config + key->offset);
+    if (key->type == PS_CONFIG_TYPE_LIST && list->count > 0 && list->lines[list->count - 1] == 0) {
+        list->lines[list->count - 1] = line;
+    }
+    if (key->type != PS_CONFIG_TYPE_LIST || *first == 0 || line == PS_CONFIG_ON_COMMAND_LINE) {
+        *first = line;
     }
 }
 
@@ -101,6 +138,8 @@ bool ps_config_set_value(struct ps_config *config, const struct ps_config_key *k
         memset(field, 0, key->bytes);
         snprintf((char *)field, key->bytes, "%s", text);
         return true;
+    case PS_CONFIG_TYPE_LIST:
+        return add_to_list((void *)field, key, text, allowed, allowed_bytes);
     }
     return false;
 }

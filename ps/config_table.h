@@ -14,7 +14,8 @@ enum ps_config_type {
     PS_CONFIG_TYPE_TEXT,
     PS_CONFIG_TYPE_NUMBER,
     PS_CONFIG_TYPE_CHOICE,
-    PS_CONFIG_TYPE_FLAG
+    PS_CONFIG_TYPE_FLAG,
+    PS_CONFIG_TYPE_LIST
 };
 
 struct ps_config_key {
@@ -46,8 +47,10 @@ const struct ps_config_key *ps_config_find(const char *section, const char *name
 void ps_config_explain_unknown(const char *section, const char *name, char *out, size_t out_bytes);
 /* What is allowed for `key`, in words. */
 void ps_config_describe_allowed(const struct ps_config_key *key, char *out, size_t out_bytes);
-/* Sets the key's field; false, with what is allowed in `allowed`, when `text` is no value of it. */
+/* Sets the key's field, or adds to it, if it is a list; false, with what is allowed in `allowed`, when `text` is no value of it. */
 bool ps_config_set_value(struct ps_config *config, const struct ps_config_key *key, const char *text,
                          char *allowed, size_t allowed_bytes);
+/* A value was taken: from that line. */
+void ps_config_note_line(struct ps_config *config, const struct ps_config_key *key, uint32_t line);
 
 #endif

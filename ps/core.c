@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "ps/rpc_node.h"
 
 #define MIB       (UINT64_C(1) << 20)
 #define YEAR_2020 1577836800 /* in seconds since 1970 */
@@ -269,6 +270,13 @@ void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYT
     }
     core->dp_core = dp_core;
     core->ep = dp_core_endpoint(dp_core);
+    if (core->index == 0 && node->rpc != NULL) {
+        if (ps_rpc_start(node->rpc, node->dp, dp_core, node->incarnation, error) != MR_OK) {
+            ps_core_destroy(core);
+            return NULL;
+        }
+        core->rpc = node->rpc;
+    }
     core->gate = PS_GATE_BUSY; /* until main has restored what there is */
     dp_core_add_counters(dp_core, "ps", core_counter_names, (const uint64_t *)&core->counters,
                          sizeof(core->counters) / sizeof(uint64_t));
@@ -287,6 +295,9 @@ void ps_core_stop(void *self)
 {
     struct ps_core *core = self;
     core->node->cores[core->index] = NULL;
+    if (core->rpc != NULL) {
+        ps_rpc_stop(core->rpc);
+    }
     ps_core_destroy(core);
 }
 
@@ -330,6 +341,9 @@ bool ps_core_poll(void *self, uint64_t now_us)
     bool more = expired == PS_EXPIRE_PER_POLL_MAX;
     if (core->answers != NULL) {
         ps_answer_commands(core);
+    }
+    if (core->rpc != NULL) {
+        ps_rpc_turn(core->rpc, now_us);
     }
     more |= ps_long_calls_step(core, now_us);
     if (core->save.writer != NULL) {

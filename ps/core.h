@@ -95,6 +95,8 @@ struct ps_feature {
     uint64_t loaded_bytes;
 };
 
+struct ps_rpc;
+
 struct ps_core {
     struct ps_long_calls long_calls; /* first: it is aligned to 64 bytes */
     struct ps_node *node;
@@ -121,6 +123,7 @@ struct ps_core {
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;          /* of the clock, for other threads */
+    struct ps_rpc *rpc;             /* core 0 of a node that takes part in remote calls; else NULL */
     struct ps_command *answers;     /* core 0: answers of the control thread that wait for memory */
     uint64_t next_gauge_us;
     uint64_t clock_offset_us;      /* from the monotonic clock to the time since 2020 */

@@ -15,6 +15,7 @@
 struct ps_core;
 struct ps_control;
 struct ps_prefault;
+struct ps_rpc;
 
 #define PS_SERVES_BYTES 256
 
@@ -29,6 +30,7 @@ struct ps_node {
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
     struct ps_control *control;
     struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
+    struct ps_rpc *rpc;           /* core 0's; NULL: the node takes no part in remote calls */
     bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
     char serves[PS_SERVES_BYTES];                      /* then: which */
     _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */

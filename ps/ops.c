@@ -21,4 +21,13 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_MEMORY] = ps_op_memory,
     [MR_OP_BATCH_STATE] = ps_op_batch_state,
     [MR_OP_FORGET_BATCH] = ps_op_forget_batch,
+    [MR_OP_RPC_JOIN] = ps_op_rpc,
+    [MR_OP_RPC_CALL] = ps_op_rpc,
+    [MR_OP_RPC_REFERENCE] = ps_op_rpc,
+    [MR_OP_RPC_BACKWARD] = ps_op_rpc,
+    [MR_OP_RPC_CONTEXT_END] = ps_op_rpc,
+    [MR_OP_RPC_LEAVE] = ps_op_rpc,
+    [MR_OP_RPC_FETCH] = ps_op_rpc,
+    [MR_OP_RPC_ALIVE] = ps_op_rpc,
+    [MR_OP_RPC_CANCEL] = ps_op_rpc,
 };

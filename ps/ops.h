@@ -32,6 +32,8 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
 void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Create, Freeze, List, Save, Restore: to the control thread. */
 void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* Between workers; core 0. */
+void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
 /* Bytes on their way somewhere in steps; what is left of them. */

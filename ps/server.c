@@ -15,6 +15,8 @@
 #include "ps/log.h"
 #include "ps/ops.h"
 #include "ps/prefault.h"
+#include "ps/rpc_modules.h"
+#include "ps/rpc_node.h"
 #include "ps/serve.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -169,6 +171,9 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
         ps_log("fault.direction is on: packets are lost and damaged on purpose; this is for tests");
     }
     node->message_bytes_max = dp_config.endpoint.message_bytes_max;
+    if (node->rpc != NULL) {
+        ps_rpc_dp_config(node->rpc, &dp_config);
+    }
     status = dp_create(&dp_config, &node->dp, error);
     if (status != MR_OK) {
         return status;
@@ -181,6 +186,9 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
                          .dispatch = ps_dispatch,
                          .last_push_step = ps_core_last_push_step,
                          .upcoming = ps_upcoming};
+    if (node->rpc != NULL) {
+        ps_rpc_dp_app(&app);
+    }
     status = dp_start(node->dp, &app, error);
     server->started = status == MR_OK;
     return status;
@@ -227,6 +235,9 @@ static void take_apart(struct ps_server *server)
     if (node->control != NULL) {
         ps_control_stop(node->control, false);
     }
+    if (server->started && node->rpc != NULL) {
+        ps_rpc_close(node->rpc);
+    }
     if (server->started) {
         dp_stop(node->dp);
     }
@@ -235,6 +246,7 @@ static void take_apart(struct ps_server *server)
     }
     ps_control_destroy(node->control);
     ps_prefault_destroy(node->prefault);
+    ps_rpc_destroy(node->rpc);
     free(server);
 }
 
@@ -274,7 +286,16 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         snprintf(error, DP_ERROR_BYTES, "the prefault thread cannot be started: raise the limit of threads");
         goto fail;
     }
+    if (config->rpc_world_size != 0) {
+        node->rpc = ps_rpc_create(config);
+        if (node->rpc == NULL) {
+            goto fail;
+        }
+    }
     status = open_data_plane(server, error);
+    if (status == MR_OK && node->rpc != NULL) {
+        status = ps_rpc_modules_load(config, ps_rpc_agent(node->rpc), error, DP_ERROR_BYTES);
+    }
     if (status == MR_OK) {
         status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
     }
@@ -286,6 +307,9 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         snprintf(error, DP_ERROR_BYTES, "the control thread cannot be started: raise the limit of threads");
         status = MR_NO_MEMORY;
         goto fail;
+    }
+    if (node->rpc != NULL) {
+        ps_rpc_open(node->rpc);
     }
     *out = server;
     return MR_OK;

@@ -39,6 +39,14 @@ static void jobs_done(void *self)
     mr_agent_wake(self);
 }
 
+static void thread_begins(void *self)
+{
+    const struct mr_agent_driver *driver = &((const struct mr_rpc *)self)->config.driver;
+
+    if (driver->thread_begins != NULL)
+        driver->thread_begins(driver->self);
+}
+
 static enum mr_status check_config(const struct mr_agent_config *config, char *error, size_t error_bytes)
 {
     size_t name_bytes = strlen(config->name);
@@ -64,7 +72,7 @@ static enum mr_status check_config(const struct mr_agent_config *config, char *e
 static enum mr_status create_parts(struct mr_rpc *agent)
 {
     struct mr_executor_config executor = {
-        .threads = agent->config.executor_threads, .self = agent, .done = jobs_done};
+        .threads = agent->config.executor_threads, .self = agent, .done = jobs_done, .begins = thread_begins};
     enum mr_status status = mr_world_init(agent);
 
     return status == MR_OK ? mr_executor_create(&executor, &agent->executor) : status;
@@ -87,6 +95,7 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     agent->config = *config;
     snprintf(agent->name, sizeof agent->name, "%s", config->name);
     agent->config.name = agent->name;
+    atomic_store(&agent->held, config->held);
     mr_functions_init(&agent->functions);
     mr_pool_init(&agent->futures, sizeof(struct mr_rpc_future), POOL_BLOCKS_MAX);
     mr_pool_init(&agent->results, sizeof(struct mr_rpc_result), POOL_BLOCKS_MAX);
@@ -204,13 +213,17 @@ bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request)
 {
     uint8_t op = request->message->preamble.op;
 
+    if (op < MR_OP_RPC_JOIN || op > MR_OP_RPC_LAST)
+        return false;
+    if (atomic_load(&agent->held) || (agent->retiring && op == MR_OP_RPC_JOIN)) {
+        mr_reply_busy(agent->config.endpoint, request->ref);
+        return true;
+    }
     if (op == MR_OP_RPC_JOIN) {
         mr_world_serve_join(agent, request);
         return true;
     }
-    if (op < MR_OP_RPC_JOIN || op > MR_OP_RPC_LAST)
-        return false;
-    if (agent->closing) {
+    if (agent->closing || (agent->retiring && op == MR_OP_RPC_CALL)) {
         mr_reply_status(agent->config.endpoint, request->ref, MR_SHUTTING_DOWN);
         return true;
     }
@@ -319,6 +332,11 @@ uint32_t mr_agent_done(_Atomic uint32_t *done)
 uint64_t mr_agent_now_us(const struct mr_rpc *agent)
 {
     return mr_agent_now(agent);
+}
+
+void mr_agent_release(struct mr_rpc *agent)
+{
+    atomic_store(&agent->held, false);
 }
 
 struct mr_functions *mr_agent_functions(struct mr_rpc *agent)

@@ -46,6 +46,8 @@ struct mr_agent_driver {
     /* Any thread, not inside: returns when *done has MR_DONE (true), or at deadline_us (false). May drive meanwhile. Before it sleeps on
      * the word as a futex, it adds MR_DONE_SLEEPER. Whoever ends what is waited for calls mr_agent_done(). */
     bool (*wait)(void *self, _Atomic uint32_t *done, uint64_t deadline_us);
+    /* On each thread that runs functions, first: a driver that is pinned gives it another place. NULL: nothing. */
+    void (*thread_begins)(void *self);
 };
 
 /* Bits of the word that is waited for; the others are its owner's. */
@@ -60,9 +62,29 @@ struct mr_agent_config {
     uint8_t uuid[MR_UUID_BYTES]; /* the endpoint's client_uuid */
     uint32_t incarnation;        /* the endpoint's: another one at each start */
     bool is_node;
-    bool is_rendezvous;                                   /* serves JOIN, LEAVE and ALIVE */
+    bool is_rendezvous; /* serves JOIN, LEAVE and ALIVE */
+    bool
+        held; /* neither joins nor serves (BUSY) before mr_agent_release(): functions are still being registered */
     struct mr_address rendezvous;                         /* unless is_rendezvous */
     uint32_t timeout_ms, dead_after_ms, executor_threads; /* as in mr_rpc_options, defaults filled in */
+};
+
+/* What an agent has done so far. Written inside; any thread may read. */
+#define MR_AGENT_COUNTER_LIST(X)                                                                             \
+    X(calls_served,                                                                                          \
+      "calls of functions of this worker that came and were answered, by a result or an error")              \
+    X(calls_failed, "of these: by an error")                                                                 \
+    X(calls_refused, "of these: without running: no such function, or wrong arguments")                      \
+    X(calls_made, "calls that this worker made to others and that have ended")                               \
+    X(calls_made_failed, "of these: with an error")                                                          \
+    X(functions_running, "functions that run or wait for a thread")                                          \
+    X(members_joined, "workers that have joined, this one among them")                                       \
+    X(members_dead, "workers of them that have died or left")
+
+struct mr_agent_counters {
+#define MR_AGENT_COUNTER_FIELD(name, help) uint64_t name;
+    MR_AGENT_COUNTER_LIST(MR_AGENT_COUNTER_FIELD)
+#undef MR_AGENT_COUNTER_FIELD
 };
 
 /* The endpoint is the driver's, made before, and destroyed after the agent. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
@@ -76,6 +98,14 @@ void mr_agent_join(struct mr_rpc *agent);
 /* nobody is inside or waits any more, or will; the endpoint must still be there. */
 void mr_agent_destroy(struct mr_rpc *agent);
 
+/* A node that is told to stop, before it closes. Inside: no function begins from now on (MR_SHUTTING_DOWN), and none of ours calls; */
+void mr_agent_retire(struct mr_rpc *agent);
+/* inside: functions that still run, and answers that wait for memory; */
+uint32_t mr_agent_unfinished(struct mr_rpc *agent);
+/* inside: says to the others that we go: they take us for dead at once. Each call says it to those who have not answered; false when
+ * all have, or are dead. */
+bool mr_agent_say_farewell(struct mr_rpc *agent);
+
 /* ---- inside: the driver's side ---- */
 
 /* Whether the op of this request is the agent's; then it is answered. */
@@ -84,12 +114,18 @@ bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request)
 void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, enum mr_status status,
                        const struct mr_message *reply);
 void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum mr_session_event event);
+/* Joins and serves from now on, if it was held; from the next turn on. */
+void mr_agent_release(struct mr_rpc *agent);
+/* Looks up those counters that are not counted as they change. */
+void mr_agent_count(struct mr_rpc *agent);
 /* Submitted work and timers. Returns when it wants to be called next at the latest. Follow it with a poll of the
  * endpoint. */
 uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us);
 
 /* ---- any thread ---- */
 
+/* As of the last mr_agent_count(). */
+const struct mr_agent_counters *mr_agent_counters(const struct mr_rpc *agent);
 /* Runs it inside, in the order of submission. */
 void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work);
 /* The same without waking anybody: whoever submits many calls mr_agent_wake() behind the last. */

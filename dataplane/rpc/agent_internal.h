@@ -42,6 +42,7 @@ struct mr_rpc {
     _Atomic bool complete;  /* all have joined: `members` may be read */
     _Atomic bool left;      /* no calls any more */
     _Atomic bool fenced;    /* the others take us for dead */
+    _Atomic bool held;      /* not released yet */
     char join_error[MR_RPC_ERROR_BYTES];
 
     /* Inside. */
@@ -55,7 +56,9 @@ struct mr_rpc {
     struct mr_job *jobs_first, *jobs_last;
     uint64_t hurry_us;  /* jobs were given: see then whether they go on; 0: not */
     uint32_t job_count; /* of this burst, not yet given to the executor */
+    struct mr_agent_counters counters;
     bool join_under_way;
+    bool retiring; /* no function begins any more */
     bool closing;
 };
 

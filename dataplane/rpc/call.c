@@ -56,6 +56,8 @@ static bool call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr
     char why[MR_EXECUTING_ERROR_BYTES] = "";
     bool keep = false;
 
+    agent->counters.calls_made++;
+    agent->counters.calls_made_failed += status != MR_OK;
     if (status != MR_OK)
         read_error(reply, why, sizeof why);
     else if ((f->head.flags & MR_RPC_REMOTE) == 0)

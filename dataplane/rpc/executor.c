@@ -121,6 +121,8 @@ static void *thread_run(void *arg)
     struct untold untold = {.jobs = 0};
 
     own = e;
+    if (e->config.begins != NULL)
+        e->config.begins(e->config.self);
     pthread_mutex_lock(&e->lock);
     for (;;) {
         /* Those that stood in for others go to sleep when these have come back. */
@@ -242,6 +244,14 @@ uint32_t mr_executor_load(struct mr_executor *e)
 
     pthread_mutex_unlock(&e->lock);
     return load;
+}
+
+void mr_executor_use(struct mr_executor *e, struct mr_executor_use *out)
+{
+    pthread_mutex_lock(&e->lock);
+    *out = (struct mr_executor_use){
+        .threads = e->count, .running = e->running, .waiting = e->waiting, .blocked = e->blocked};
+    pthread_mutex_unlock(&e->lock);
 }
 
 struct mr_job *mr_executor_take_back(struct mr_executor *e,

@@ -29,7 +29,8 @@ struct mr_executor;
 struct mr_executor_config {
     uint32_t threads;
     void *self;
-    void (*done)(void *self); /* on an executor's thread: one or more jobs have run since the last time */
+    void (*done)(void *self);   /* on an executor's thread: one or more jobs have run since the last time */
+    void (*begins)(void *self); /* on each of its threads, before its first job; NULL: nothing */
 };
 
 /* Makes one thread. MR_NO_MEMORY. */
@@ -47,6 +48,13 @@ void mr_executor_give_one(struct mr_executor *executor, struct mr_job *job);
 bool mr_executor_hurry(struct mr_executor *executor);
 /* Any thread: jobs that wait or run. */
 uint32_t mr_executor_load(struct mr_executor *executor);
+struct mr_executor_use {
+    uint32_t threads;          /* made so far */
+    uint32_t running, waiting; /* jobs */
+    uint32_t blocked;          /* of the running: those that wait for other workers */
+};
+/* Any thread. */
+void mr_executor_use(struct mr_executor *executor, struct mr_executor_use *out);
 /* The first job that waits and for which `match` says true: taken out. NULL: none. */
 struct mr_job *mr_executor_take_back(struct mr_executor *executor,
                                      bool (*match)(const struct mr_job *job, const void *arg),

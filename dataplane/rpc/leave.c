@@ -88,6 +88,8 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 2, NULL),
                                    mr_tensor_1d(MR_U8, agent->config.world_size, NULL)};
 
+    if (mr_retire_serve(agent, from, request))
+        return;
     if (!agent->config.is_rendezvous || message->preamble.tensor_count != 1 ||
         message->tensors[0].bytes != sizeof said) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);

@@ -25,6 +25,8 @@ struct mr_member {
     uint64_t heard_us;         /* the last ALIVE of it, or answer to one of ours */
     struct mr_agent_call alive;
     bool alive_under_way;
+    struct mr_agent_call farewell; /* retire.c */
+    bool farewell_under_way, farewell_heard;
 
     /* At the rendezvous: what it last said in LEAVE, see world.h. */
     uint32_t leave_phase, leave_epoch;

@@ -76,6 +76,13 @@ static void keep_result(struct mr_rpc_call *call)
                                    result, call->destroy);
 }
 
+static void count(struct mr_rpc *agent, bool failed, bool ran)
+{
+    agent->counters.calls_served++;
+    agent->counters.calls_failed += failed;
+    agent->counters.calls_refused += !ran;
+}
+
 static bool answer(struct mr_rpc_call *call)
 {
     if ((call->head.flags & MR_RPC_REMOTE) != 0)
@@ -86,6 +93,7 @@ static bool answer(struct mr_rpc_call *call)
         mr_reply_status(call->agent->config.endpoint, call->ref, MR_OK);
     else if (!answer_values(call))
         return false;
+    count(call->agent, call->status != MR_OK, true);
     mr_executing_free(call);
     return true;
 }
@@ -289,8 +297,10 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
     struct mr_rpc_head head;
     struct mr_function *function = find(agent, request, &head);
 
-    if (function == NULL)
+    if (function == NULL) {
+        count(agent, true, false);
         return;
+    }
     struct mr_rpc_call *call = mr_executing_new(agent, function, head.value_count);
     bool on_this_thread = (function->flags & MR_RPC_INLINE) != 0;
     const struct mr_request *stable = request;
@@ -307,6 +317,7 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
     call->deadline_us = request->deadline_us;
     call->ref = request->ref;
     if (!take_arguments(agent, call, stable) || !begin_remote(agent, call)) {
+        count(agent, true, false);
         mr_executing_free(call);
         return;
     }

@@ -103,6 +103,9 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
     uint64_t deadline_us = mr_call_deadline_us(agent, timeout_ms);
     char missing[448];
 
+    if (agent->config.is_node)
+        return mr_rpc_error(MR_INVALID_ARGUMENT,
+                            "mr_rpc_shutdown: a node is a worker until it is stopped (SIGTERM)");
     if (!atomic_load(&agent->complete))
         return mr_rpc_error(MR_NOT_READY, "mr_rpc_shutdown: not all workers have joined yet");
     if (atomic_load(&agent->gone_told))

@@ -295,7 +295,8 @@ static uint64_t join_turn(struct mr_rpc *agent, uint64_t now_us)
                                 .incarnation = agent->config.incarnation,
                                 .flags = agent->config.is_node ? MR_JOIN_NODE : 0};
 
-    if (has_joined(agent) || agent->config.is_rendezvous || agent->join_under_way)
+    if (has_joined(agent) || agent->config.is_rendezvous || agent->join_under_way ||
+        atomic_load(&agent->held))
         return UINT64_MAX;
     if (now_us < agent->join_next_us)
         return agent->join_next_us;

@@ -42,6 +42,8 @@ enum mr_leave_phase { MR_LEAVE_NOT = 0, MR_LEAVE_CALLED = 1, MR_LEAVE_GONE = 2 }
 enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 2, MR_LEAVE_OVER = 3 };
 /* ALIVE, answer (of the rendezvous): u8[world_size] 1 for each rank that is dead. */
 
+/* LEAVE of a node that is stopped goes to everybody, with MR_LEAVE_GONE: it is dead from then on. The answer has nothing in it. */
+
 enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
 
 /* mr_rpc_shutdown() on its way. */
@@ -67,6 +69,8 @@ void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request);
 void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+/* A node's farewell (retire.c): true if this was one, and is answered. */
+bool mr_retire_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1". False: nobody is known to have. */
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes);
 /* Who keeps us from leaving. */

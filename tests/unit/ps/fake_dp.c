@@ -186,6 +186,19 @@ static void on_request(void *app, struct mr_endpoint *ep, const struct mr_reques
     }
 }
 
+static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    struct dp_core *core = app;
+    core->dp->app.on_reply(core->app, call, user, status, reply);
+}
+
+static void on_session(void *app, struct mr_session *session, enum mr_session_event event)
+{
+    struct dp_core *core = app;
+    core->dp->app.on_session(core->app, session, event);
+}
+
 static uint64_t last_step(void *app, const uint8_t *client_uuid)
 {
     struct dp_core *core = app;
@@ -279,6 +292,12 @@ static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
     config.core = (uint16_t)index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = MR_UDP_BYTES_MAX;
+    if (index == 0 && dp->app.on_reply != NULL) {
+        config.on_reply = on_reply;
+        config.on_session = on_session;
+        config.sessions_max += dp->config.calling_sessions;
+        config.memory_bytes += dp->config.calling_memory_bytes;
+    }
     enum mr_status status = mr_endpoint_create(&config, &core->ep);
     assert(status == MR_OK);
     mr_endpoint_set_last_step_hook(core->ep, last_step);
@@ -404,6 +423,20 @@ bool dp_post(struct dp *dp, uint32_t index, struct dp_task *task)
     }
     pthread_mutex_unlock(&core->in.lock);
     return room;
+}
+
+void dp_wake(struct dp *dp, uint32_t index)
+{
+    pthread_mutex_lock(&dp->cores[index].in.lock);
+    pthread_cond_signal(&dp->cores[index].in.filled);
+    pthread_mutex_unlock(&dp->cores[index].in.lock);
+}
+
+/* It is polled every millisecond. */
+void dp_core_due(struct dp_core *core, uint64_t due_us)
+{
+    (void)core;
+    (void)due_us;
 }
 
 void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names,

@@ -305,6 +305,87 @@ static void places_of_keys_that_do_not_fit(void **state)
     assert_memory_equal(error, place, strlen(place));
 }
 
+/* ---- a key that may be given several times ---- */
+
+static void a_list_is_read(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES], place[PS_CONFIG_PLACE_BYTES], expected[PS_CONFIG_PLACE_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(config.rpc_module.count, 0);
+    assert_int_equal(load("[rpc]\nmodule = /a.so x=1 y\n\nmodule =\nmodule = b.so\n", &config, error), MR_OK);
+    assert_int_equal(config.rpc_module.count, 2);
+    assert_string_equal(config.rpc_module.values[0], "/a.so x=1 y");
+    assert_string_equal(config.rpc_module.values[1], "b.so");
+    assert_int_equal(config.rpc_module.lines[0], 2);
+    assert_int_equal(config.rpc_module.lines[1], 5);
+    ps_config_place(&config, config.rpc_module.lines[1], place, sizeof(place));
+    snprintf(expected, sizeof(expected), "%s:5", path);
+    assert_string_equal(place, expected);
+
+    /* The command line's come in the place of the file's. */
+    assert_int_equal(ps_config_set(&config, "rpc.module=c.so", error), MR_OK);
+    assert_int_equal(ps_config_set(&config, "rpc.module=d.so", error), MR_OK);
+    assert_int_equal(config.rpc_module.count, 2);
+    assert_string_equal(config.rpc_module.values[0], "c.so");
+    assert_string_equal(config.rpc_module.values[1], "d.so");
+    ps_config_place(&config, config.rpc_module.lines[0], place, sizeof(place));
+    assert_string_equal(place, "--set");
+    ps_config_default(&config);
+    assert_int_equal(load("[rpc]\nmodule = /a.so\n", &config, error), MR_OK);
+    assert_int_equal(ps_config_set(&config, "rpc.module=", error), MR_OK);
+    assert_int_equal(config.rpc_module.count, 0);
+}
+
+static void add_line(char *text, size_t bytes)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, bytes - used, "module = m.so\n");
+}
+
+static void a_list_has_an_end(void **state)
+{
+    char text[1024] = "[rpc]\n";
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    for (uint32_t i = 0; i < PS_CONFIG_LIST_MAX; i++) {
+        add_line(text, sizeof(text));
+    }
+    ps_config_default(&config);
+    assert_int_equal(load(text, &config, error), MR_OK);
+    add_line(text, sizeof(text));
+    refused(text, 2 + PS_CONFIG_LIST_MAX,
+            "rpc.module = \"m.so\": allowed: 16 times, text of up to 383 bytes");
+}
+
+static void rpc_refused(const char *text, uint32_t line, const char *what)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES], place[128];
+    ps_config_default(&config);
+    snprintf(config.port_device, sizeof(config.port_device), "mr0");
+    assert_int_equal(load(text, &config, error), MR_OK);
+    assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
+    snprintf(place, sizeof(place), "%s:%u: ", path, line);
+    if (strncmp(error, place, strlen(place)) != 0 || strstr(error, what) == NULL) {
+        fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", error, place, what);
+    }
+}
+
+static void keys_of_rpc_are_checked_against_each_other(void **state)
+{
+    (void)state;
+    rpc_refused("[rpc]\nname = a\n", 2, "rpc.world_size is 0");
+    rpc_refused("[rpc]\n\nmodule = a.so\n", 3, "rpc.world_size is 0");
+    rpc_refused("[rpc]\nworld_size = 2\nname = a\nrank = 2\n", 4,
+                "rpc.rank goes from 0 to rpc.world_size - 1");
+    rpc_refused("[rpc]\nworld_size = 2\nmodule = a.so\n", 3, "give it a name with rpc.name");
+    refused("[rpc]\nthreads = 0\n", 2, "a whole number from 1 to 256");
+    refused("[rpc]\nmodul = a.so\n", 2, "did you mean module in [rpc]");
+}
+
 static void lists_of_cpus(void **state)
 {
     int cpus[4];
@@ -339,6 +420,9 @@ int main(void)
         cmocka_unit_test(a_key_on_the_command_line),
         cmocka_unit_test(keys_are_checked_against_each_other),
         cmocka_unit_test(places_of_keys_that_do_not_fit),
+        cmocka_unit_test(a_list_is_read),
+        cmocka_unit_test(a_list_has_an_end),
+        cmocka_unit_test(keys_of_rpc_are_checked_against_each_other),
         cmocka_unit_test(lists_of_cpus),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);

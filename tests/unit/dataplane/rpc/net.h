@@ -42,6 +42,7 @@ struct net {
 
     /* Settings for the workers that are added afterwards. */
     uint32_t world_size, executor_threads, dead_after_ms, timeout_ms;
+    bool are_nodes, are_held;
 };
 
 /* Starts the thread; settings have defaults (1 executor thread is the hardest). */

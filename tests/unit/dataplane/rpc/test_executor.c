@@ -12,7 +12,7 @@
 struct bench {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint32_t running, most, ended, told;
+    uint32_t running, most, ended, told, begun;
     bool open;
     uint32_t order[64];
 };
@@ -89,6 +89,39 @@ static void give(struct mr_executor *e, struct task *tasks, uint32_t count, bool
         tasks[i].number = i;
     }
     mr_executor_give(e, &tasks[0].job, &tasks[count - 1].job, count);
+}
+
+static void begins(void *self)
+{
+    struct bench *b = self;
+    pthread_mutex_lock(&b->lock);
+    b->begun++;
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* Told by each thread, the first one, too, before it runs anything; and what they do is known. */
+static void threads_say_that_they_begin(void **state)
+{
+    struct bench b = {.open = false};
+    struct mr_executor_config config = {.threads = 3, .self = &b, .done = told, .begins = begins};
+    struct mr_executor_use use;
+    struct mr_executor *e;
+    struct task tasks[4];
+    pthread_mutex_init(&b.lock, NULL);
+    pthread_cond_init(&b.changed, NULL);
+    assert_int_equal(mr_executor_create(&config, &e), MR_OK);
+    for (uint32_t i = 0; i < 4; i++)
+        tasks[i] = (struct task){.bench = &b, .waits = true, .stands_aside = i == 0};
+    give(e, tasks, 4, false);
+    wait_until(&b, &b.running, 4); /* one of them is stood in for */
+    mr_executor_use(e, &use);
+    assert_int_equal(use.threads, 4);
+    assert_int_equal(use.running, 4);
+    assert_int_equal(use.blocked, 1);
+    assert_int_equal(use.waiting, 0);
+    assert_int_equal(b.begun, 4);
+    open_gate(&b);
+    mr_executor_destroy(e);
 }
 
 static void one_thread_keeps_the_order(void **state)
@@ -258,6 +291,7 @@ static void who_waits_is_stood_in_for_to_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_say_that_they_begin),
         cmocka_unit_test(one_thread_keeps_the_order),
         cmocka_unit_test(long_jobs_run_beside_each_other),
         cmocka_unit_test(brief_ones_that_are_not_are_hurried),

@@ -1,0 +1,119 @@
+/* A module for tests: what a node's functions can do. It is built against the public header alone. */
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "millrace_rpc.h"
+
+enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, char *error,
+                                    size_t error_bytes);
+
+static double factor = 1;
+static _Atomic uint32_t held;
+
+static enum mr_status scale(struct mr_rpc_call *call, const struct mr_value *arguments,
+                            uint32_t argument_count)
+{
+    const struct mr_tensor *in = &arguments[0].tensor;
+    float *out;
+    void *data;
+    enum mr_status status = mr_rpc_return_tensor(call, MR_F32, in->rank, in->dims, &data);
+
+    (void)argument_count;
+    if (status != MR_OK)
+        return status;
+    out = data;
+    for (uint64_t i = 0; i < in->bytes / sizeof(float); i++)
+        out[i] = (float)(factor * ((const float *)in->data)[i]);
+    return MR_OK;
+}
+
+static enum mr_status refuse(struct mr_rpc_call *call, const struct mr_value *arguments,
+                             uint32_t argument_count)
+{
+    (void)argument_count;
+    return mr_rpc_fail(call, "%lld is not wanted", (long long)arguments[0].i64);
+}
+
+/* Calls "whoami" of that worker, and gives its answer back. */
+static enum mr_status ask(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+{
+    struct mr_rpc_result *result;
+    enum mr_status status =
+        mr_rpc_sync(mr_rpc_of(call), (uint32_t)arguments[0].i64, "whoami", NULL, 0, NULL, &result);
+
+    (void)argument_count;
+    if (status != MR_OK)
+        return mr_rpc_fail(call, "%s: %s", mr_status_name(status), mr_rpc_last_error());
+    status = mr_rpc_return(call, *mr_rpc_result_value(result, 0));
+    mr_rpc_result_free(result);
+    return status;
+}
+
+/* Until that file is there. */
+static enum mr_status hold(struct mr_rpc_call *call, const struct mr_value *arguments,
+                           uint32_t argument_count)
+{
+    (void)argument_count;
+    atomic_fetch_add(&held, 1);
+    while (access(arguments[0].string.text, F_OK) != 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_fetch_sub(&held, 1);
+    return mr_rpc_return(call, mr_value_string("let go"));
+}
+
+static enum mr_status count_held(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                 uint32_t argument_count)
+{
+    (void)arguments;
+    (void)argument_count;
+    return mr_rpc_return(call, mr_value_i64(atomic_load(&held)));
+}
+
+/* Whether the thread may run on that CPU. */
+static enum mr_status may_run_on(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                 uint32_t argument_count)
+{
+    cpu_set_t set;
+
+    (void)argument_count;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return mr_rpc_fail(call, "sched_getaffinity: %s", strerror(errno));
+    return mr_rpc_return(call, mr_value_i64(CPU_ISSET((size_t)arguments[0].i64, &set)));
+}
+
+enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, char *error,
+                                    size_t error_bytes)
+{
+    static const struct mr_rpc_function functions[] = {
+        {.name = "scale", .arguments = "f32[...]", .results = "f32[...]", .run = scale},
+        {.name = "refuse", .arguments = "i64", .results = "", .run = refuse},
+        {.name = "ask", .arguments = "i64", .results = "string", .run = ask},
+        {.name = "hold", .arguments = "string", .results = "string", .run = hold},
+        {.name = "held", .arguments = "", .results = "i64", .run = count_held, .flags = MR_RPC_INLINE},
+        {.name = "may_run_on", .arguments = "i64", .results = "i64", .run = may_run_on},
+    };
+    char *end;
+
+    if (arguments[0] != 0) {
+        factor = strtod(arguments, &end);
+        if (*end != 0) {
+            snprintf(error, error_bytes, "it takes a number, by which \"scale\" multiplies");
+            return MR_INVALID_ARGUMENT;
+        }
+    }
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        enum mr_status status = mr_rpc_register(rpc, &functions[i]);
+
+        if (status != MR_OK) {
+            snprintf(error, error_bytes, "%s", mr_rpc_last_error());
+            return status;
+        }
+    }
+    return MR_OK;
+}

@@ -1,0 +1,255 @@
+/* Nodes: held until their functions are there, and stopped while the others go on. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "net.h"
+#include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/workers.h"
+
+#define SECOND_US 1000000u
+#define NEVER_MS  3600000u /* of silence: what is noticed is not noticed by it */
+
+static int setup(void **state)
+{
+    *state = malloc(sizeof(struct net));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    net_stop(*state);
+    free(*state);
+    return 0;
+}
+
+static void expect(enum mr_status got, enum mr_status status, const char *says)
+{
+    if (got != status || strstr(mr_rpc_last_error(), says) == NULL)
+        fail_msg("%s, not %s, or not \"%s\": %s", mr_status_name(got), mr_status_name(status), says,
+                 mr_rpc_last_error());
+}
+
+static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return MR_OK;
+}
+
+/* ---- functions that wait ---- */
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool entered, open;
+};
+
+static void gate_init(struct gate *gate)
+{
+    *gate = (struct gate){.open = false};
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->changed, NULL);
+}
+
+static enum mr_status pass(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct gate *gate = mr_rpc_user(call);
+    pthread_mutex_lock(&gate->lock);
+    gate->entered = true;
+    pthread_cond_broadcast(&gate->changed);
+    while (!gate->open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+    return mr_rpc_return(call, mr_value_i64(5));
+}
+
+static void wait_entered(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->entered)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void open_gate(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* ---- a world of a node, rank 0 or 1, and programs ---- */
+
+static void world(struct net *net, uint32_t size, uint32_t node)
+{
+    net_start(net, size);
+    net->dead_after_ms = NEVER_MS;
+    for (uint32_t i = 0; i < size; i++) {
+        const char *const names[] = {"w0", "w1", "w2"};
+        net->are_nodes = i == node;
+        (void)net_add(net, names[i], i);
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        char error[256];
+        if (mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error) != MR_OK)
+            fail_msg("%s", error);
+    }
+}
+
+static uint32_t unfinished(struct net *net, uint32_t node)
+{
+    pthread_mutex_lock(&net->lock);
+    uint32_t left = mr_agent_unfinished(net->workers[node].rpc);
+    pthread_mutex_unlock(&net->lock);
+    return left;
+}
+
+static void say_farewell(struct net *net, uint32_t node)
+{
+    bool waits;
+    do {
+        pthread_mutex_lock(&net->lock);
+        waits = mr_agent_say_farewell(net->workers[node].rpc);
+        pthread_mutex_unlock(&net->lock);
+    } while (waits);
+}
+
+static void what_runs_ends_and_nothing_else_begins(void **state)
+{
+    struct net *net = *state;
+    struct gate gate;
+    struct mr_rpc_future *future;
+    struct mr_rpc_result *result;
+    gate_init(&gate);
+    world(net, 3, 1);
+    net_function(net->workers[1].rpc, "pass", "", "i64", pass, &gate, 0);
+    net_function(net->workers[1].rpc, "nothing", "", "", nothing, NULL, 0);
+    net_function(net->workers[2].rpc, "nothing", "", "", nothing, NULL, 0);
+    assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "pass", NULL, 0, NULL, &future), MR_OK);
+    wait_entered(&gate);
+    pthread_mutex_lock(&net->lock);
+    mr_agent_retire(net->workers[1].rpc);
+    pthread_mutex_unlock(&net->lock);
+    expect(mr_rpc_sync(net->workers[2].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_SHUTTING_DOWN,
+           "nothing on worker \"w1\" (rank 1)");
+    assert_true(unfinished(net, 1) > 0);
+    /* It may still call, as what runs may need to. */
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "nothing", NULL, 0, NULL, NULL), MR_OK);
+    open_gate(&gate);
+    assert_int_equal(mr_rpc_wait(future, &result), MR_OK);
+    assert_int_equal(mr_rpc_result_value(result, 0)->i64, 5);
+    mr_rpc_result_free(result);
+    mr_rpc_future_destroy(future);
+    while (unfinished(net, 1) > 0)
+        ;
+    say_farewell(net, 1);
+    /* Nobody waits for its silence; the others are as before, and leave. */
+    expect(mr_rpc_sync(net->workers[0].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
+           "worker \"w1\" (rank 1)");
+    expect(mr_rpc_sync(net->workers[2].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
+           "worker \"w1\" (rank 1)");
+    assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 2, "nothing", NULL, 0, NULL, NULL), MR_OK);
+}
+
+static void the_rendezvous_says_farewell_too(void **state)
+{
+    struct net *net = *state;
+    world(net, 3, 0);
+    net_function(net->workers[2].rpc, "nothing", "", "", nothing, NULL, 0);
+    pthread_mutex_lock(&net->lock);
+    mr_agent_retire(net->workers[0].rpc);
+    pthread_mutex_unlock(&net->lock);
+    say_farewell(net, 0);
+    expect(mr_rpc_sync(net->workers[1].rpc, 0, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
+           "worker \"w0\" (rank 0)");
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "nothing", NULL, 0, NULL, NULL), MR_OK);
+    expect(mr_rpc_shutdown(net->workers[1].rpc, 0), MR_WORKER_DIED, "the rendezvous died");
+}
+
+/* A program that says that it goes does not die for it: it leaves with the others. */
+static void only_nodes_say_farewell(void **state)
+{
+    struct net *net = *state;
+    world(net, 3, 0);
+    net_function(net->workers[1].rpc, "nothing", "", "", nothing, NULL, 0);
+    pthread_mutex_lock(&net->lock);
+    (void)mr_agent_say_farewell(net->workers[1].rpc);
+    pthread_mutex_unlock(&net->lock);
+    net_skip(net, SECOND_US);
+    assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_OK);
+}
+
+static void a_node_does_not_shut_down(void **state)
+{
+    struct net *net = *state;
+    world(net, 2, 0);
+    expect(mr_rpc_shutdown(net->workers[0].rpc, 0), MR_INVALID_ARGUMENT, "until it is stopped");
+    assert_int_equal(mr_rpc_shutdown(net->workers[1].rpc, 0), MR_OK);
+}
+
+/* Nobody joins, and it joins nobody, before it is released. */
+static void a_held_one_waits_and_lets_wait(void **state)
+{
+    struct net *net = *state;
+    char error[256];
+    for (uint32_t held = 0; held < 2; held++) {
+        if (held == 1)
+            net_stop(net);
+        net_start(net, 2);
+        net->are_held = held == 0;
+        (void)net_add(net, "w0", 0);
+        net->are_held = held == 1;
+        (void)net_add(net, "w1", 1);
+        net_skip(net, SECOND_US);
+        for (uint32_t i = 0; i < 2; i++)
+            assert_false(atomic_load(&net->workers[i].rpc->complete));
+        pthread_mutex_lock(&net->lock);
+        mr_agent_release(net->workers[held].rpc);
+        pthread_mutex_unlock(&net->lock);
+        for (uint32_t i = 0; i < 2; i++)
+            assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error),
+                             MR_OK);
+    }
+}
+
+static void calls_are_counted(void **state)
+{
+    struct net *net = *state;
+    world(net, 2, 0);
+    const struct mr_agent_counters *caller = mr_agent_counters(net->workers[1].rpc);
+    const struct mr_agent_counters *served = mr_agent_counters(net->workers[0].rpc);
+    struct mr_value number = mr_value_i64(1);
+    net_function(net->workers[0].rpc, "nothing", "", "", nothing, NULL, 0);
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 0, "nothing", NULL, 0, NULL, NULL), MR_OK);
+    expect(mr_rpc_sync(net->workers[1].rpc, 0, "nothing", &number, 1, NULL, NULL), MR_WRONG_SIGNATURE, "");
+    expect(mr_rpc_sync(net->workers[1].rpc, 0, "other", NULL, 0, NULL, NULL), MR_UNKNOWN_FUNCTION, "");
+    pthread_mutex_lock(&net->lock);
+    mr_agent_count(net->workers[0].rpc);
+    assert_int_equal(served->calls_served, 3);
+    assert_int_equal(served->calls_failed, 2);
+    assert_int_equal(served->calls_refused, 2);
+    assert_int_equal(served->members_joined, 2);
+    assert_int_equal(served->members_dead, 0);
+    assert_int_equal(served->functions_running, 0);
+    assert_int_equal(caller->calls_made, 3);
+    assert_int_equal(caller->calls_made_failed, 2);
+    pthread_mutex_unlock(&net->lock);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(what_runs_ends_and_nothing_else_begins),
+        test(the_rendezvous_says_farewell_too),
+        test(only_nodes_say_farewell),
+        test(a_node_does_not_shut_down),
+        test(a_held_one_waits_and_lets_wait),
+        test(calls_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
