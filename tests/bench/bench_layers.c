@@ -83,9 +83,9 @@ static void draw_images(struct bench *b)
 static void train(struct bench *b)
 {
     const struct ps_forward how = {.training = true, .seed = 1, .step = ++b->step};
-    struct ps_version *version = ps_parameters_hold(b->parameters);
+    struct mr_parameter_version *version = ps_parameters_hold(b->parameters);
     check(ps_network_forward(b->network, version, &how, b->images, b->batch, b->saved, b->output), "forward");
-    ps_version_release(version);
+    mr_version_release(version);
     check(ps_nll_loss(b->output, b->labels, b->batch, CLASSES, &b->loss, b->output), "loss");
     check(ps_network_backward(b->network, b->saved, b->output, NULL, b->gradients), "backward");
     check(ps_parameters_step(b->optimizer, b->gradients, b->step, 0, NULL), "step");

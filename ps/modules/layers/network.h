@@ -1,5 +1,5 @@
-/* A network: layers one behind the other, run forward and backward for a batch. What it computes with are the versions of
- * ps/modules/layers/parameters.h; what it remembers for the backward lies in a `struct ps_saved` that the caller holds.
+/* A network: layers one behind the other, run forward and backward for a batch. What it computes with are versions of its parameters
+ * (ps/modules/layers/parameters.h); what it remembers for the backward lies in a `struct ps_saved` that the caller holds.
  *
  * Threads: a network does not change once made, any number of threads may run it at once, each with a ps_saved of its own. A
  * ps_saved belongs to one thread at a time, and may be handed on between a forward and its backward. Each run computes with
@@ -21,7 +21,7 @@
 
 struct ps_network;
 struct ps_saved;
-struct ps_version;
+struct mr_parameter_version;
 
 struct ps_network_options {
     uint32_t threads; /* of OpenMP per run; 0 = 1 */
@@ -66,9 +66,9 @@ struct ps_forward {
 };
 
 /* input: [batch, sample], output: [batch, ps_network_output()]. Holds `version` until the backward is done, or ps_saved_reset().
- * What was saved before is forgotten. MR_INVALID_ARGUMENT (batch 0 or beyond PS_BATCH_MAX, a version of another network's
- * parameters), MR_NO_MEMORY, MR_INTERNAL: `saved` is empty. */
-enum mr_status ps_network_forward(struct ps_network *network, struct ps_version *version,
+ * What was saved before is forgotten. MR_INVALID_ARGUMENT (batch 0 or beyond PS_BATCH_MAX, a version of another number
+ * of floats), MR_NO_MEMORY, MR_INTERNAL: `saved` is empty. */
+enum mr_status ps_network_forward(struct ps_network *network, struct mr_parameter_version *version,
                                   const struct ps_forward *how, const float *input, uint32_t batch,
                                   struct ps_saved *saved, float *output);
 

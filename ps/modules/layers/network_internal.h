@@ -1,4 +1,4 @@
-/* What the files of networks, plans and parameters know of each other's objects. Inside ps/modules/layers/ only. */
+/* What the files of networks and plans know of each other's objects. Inside ps/modules/layers/ only. */
 #ifndef PS_LAYERS_NETWORK_INTERNAL_H
 #define PS_LAYERS_NETWORK_INTERNAL_H
 
@@ -19,14 +19,5 @@ uint32_t ps_network_threads(const struct ps_network *network);
 /* The plan for `batch` samples, made if there is none, until it is given back. The network's threads are taken. */
 enum mr_status ps_network_take_plan(struct ps_network *network, uint32_t batch, struct ps_plan **out);
 void ps_network_give_plan_back(struct ps_network *network, struct ps_plan *plan);
-
-/* ---- of the version ---- */
-
-const struct ps_network *ps_version_network(const struct ps_version *version);
-/* Parameter `index`, in the network's layout or in `format`: made once for each version and format. Stays as it is while the version
- * is held. */
-const float *ps_version_parameter(const struct ps_version *version, uint32_t index);
-enum mr_status ps_version_parameter_as(struct ps_version *version, uint32_t index, const ps_format *format,
-                                       dnnl_stream_t stream, const float **out);
 
 #endif

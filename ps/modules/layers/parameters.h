@@ -1,37 +1,36 @@
-/* The parameters of a network, in versions. A version is a snapshot that does not change while anybody holds it: forwards and
- * backwards of several trainers read theirs while an optimizer makes the next. A step copies the values only when the version is
- * held; else it changes them in place.
+/* The parameters of a network, in versions (dataplane/optimizer/versions.h), and optimizers over them. A network computes with any
+ * version of so many floats: also with those of a parameter of remote calls that begins as ps_parameters_first_values().
  *
- * Threads: any, at once. Steps of one ps_parameters come one after the other. While values are changed in place, ps_parameters_hold()
- * waits: as long as the optimizer takes for one pass over the parameters.
+ * Threads: any, at once. Steps of one ps_parameters come one after the other.
  */
 #ifndef PS_PARAMETERS_H
 #define PS_PARAMETERS_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/optimizer/versions.h"
 #include "dataplane/wire/mr_feature.h"
 #include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/mr_tensor.h"
 
 struct ps_network;
 struct ps_parameters;
-struct ps_version;
 struct ps_parameters_optimizer;
 
-/* Version 1, with first values as torch's conv2d and linear have them: uniform in +-1 / sqrt(fan_in), a function of `seed`, parameter and
- * element alone. `network` must outlive it. */
+/* First values as torch's conv2d and linear have them: uniform in +-1 / sqrt(fan_in), a function of `seed`, parameter and element alone.
+ * values: ps_network_parameter_floats(). */
+void ps_parameters_first_values(const struct ps_network *network, uint64_t seed, float *values);
+/* They, as one tensor: what mr_parameter_create() takes. */
+struct mr_tensor ps_parameters_tensor(const struct ps_network *network, const float *values);
+
+/* Version 1, with first values. `network` must outlive it. */
 enum mr_status ps_parameters_create(struct ps_network *network, uint64_t seed, struct ps_parameters **out);
-/* After all versions are let go and optimizers destroyed. NULL is fine. */
+/* After optimizers over them are destroyed. Versions stay until they are let go. NULL is fine. */
 void ps_parameters_destroy(struct ps_parameters *parameters);
 
-/* The newest version, until ps_version_release(). Waits for a change in place to end. */
-struct ps_version *ps_parameters_hold(struct ps_parameters *parameters);
-/* One holder more. */
-void ps_version_retain(struct ps_version *version);
-void ps_version_release(struct ps_version *version);          /* NULL is fine */
-uint64_t ps_version_number(const struct ps_version *version); /* rises by one with each change */
-/* ps_network_parameter_floats() floats, where ps_network_parameter() says what is where. Valid while held. */
-const float *ps_version_values(const struct ps_version *version);
+/* The newest version, until mr_version_release(). Waits for a change in place to end. Its values: ps_network_parameter_floats() floats, where
+ * ps_network_parameter() says what is where. */
+struct mr_parameter_version *ps_parameters_hold(struct ps_parameters *parameters);
 
 /* The next version holds `values`: ps_network_parameter_floats() of them. MR_NO_MEMORY: nothing is changed. */
 enum mr_status ps_parameters_set(struct ps_parameters *parameters, const float *values);

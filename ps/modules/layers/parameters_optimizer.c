@@ -23,17 +23,17 @@ static float *state_create(const struct mr_rule *rule, const float *values, size
 
 static enum mr_status states_create(struct ps_parameters_optimizer *o)
 {
-    const struct ps_network *network = ps_parameters_network(o->parameters);
-    struct ps_version *version = ps_parameters_hold(o->parameters);
+    const struct ps_network *network = o->parameters->network;
+    struct mr_parameter_version *version = ps_parameters_hold(o->parameters);
     o->count = ps_network_parameter_count(network);
     o->states = calloc((size_t)o->count + 1, sizeof(*o->states));
     enum mr_status status = o->states != NULL ? MR_OK : MR_NO_MEMORY;
     for (uint32_t i = 0; i < o->count && status == MR_OK; i++) {
         const struct ps_parameter_info *info = ps_network_parameter(network, i);
-        o->states[i] = state_create(&o->rule, ps_version_values(version) + info->first, info->shape.count);
+        o->states[i] = state_create(&o->rule, mr_version_values(version) + info->first, info->shape.count);
         status = o->states[i] != NULL ? MR_OK : MR_NO_MEMORY;
     }
-    ps_version_release(version);
+    mr_version_release(version);
     return status;
 }
 
@@ -98,7 +98,7 @@ static void apply(void *context, float *values)
 {
     struct step *s = context;
     struct ps_parameters_optimizer *o = s->optimizer;
-    const struct ps_network *network = ps_parameters_network(o->parameters);
+    const struct ps_network *network = o->parameters->network;
     for (uint32_t i = 0; i < o->count; i++) {
         const struct ps_parameter_info *info = ps_network_parameter(network, i);
         float *row = values + info->first;
@@ -115,7 +115,7 @@ enum mr_status ps_parameters_step(struct ps_parameters_optimizer *o, const float
     struct step s = {.optimizer = o,
                      .gradients = gradients,
                      .learning_rate = mr_rule_learning_rate(&o->rule, step, learning_rate)};
-    enum mr_status status = ps_parameters_change(o->parameters, apply, &s);
+    enum mr_status status = mr_versions_change(o->parameters->versions, apply, &s);
     if (status == MR_OK && skipped != NULL)
         *skipped = s.skipped;
     return status;

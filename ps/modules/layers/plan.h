@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ps/modules/layers/engine.h"
+#include "ps/modules/layers/forms.h"
 #include "ps/modules/layers/network_internal.h"
 #include "ps/modules/layers/sparse_conv.h"
 
@@ -20,7 +21,7 @@ struct ps_stage;
 /* A forward or backward under way. */
 struct ps_run {
     const struct ps_network *network;
-    struct ps_version *version;
+    struct mr_parameter_version *version;
     dnnl_stream_t stream;
     uint8_t *memory; /* plan->memory_bytes */
     void *scratch;   /* within it: plan->scratch_bytes */

@@ -11,7 +11,7 @@ struct ps_saved {
     size_t memory_bytes;
     /* Of the forward that was done; plan NULL: none. */
     struct ps_plan *plan;
-    struct ps_version *version;
+    struct mr_parameter_version *version;
     struct ps_forward how;
 };
 
@@ -33,7 +33,7 @@ void ps_saved_reset(struct ps_saved *s)
 {
     if (s->plan != NULL)
         ps_network_give_plan_back(s->network, s->plan);
-    ps_version_release(s->version);
+    mr_version_release(s->version);
     s->plan = NULL;
     s->version = NULL;
 }
@@ -98,19 +98,20 @@ static enum mr_status run_forward(struct ps_saved *s, const float *input, float 
     return status;
 }
 
-enum mr_status ps_network_forward(struct ps_network *network, struct ps_version *version,
+enum mr_status ps_network_forward(struct ps_network *network, struct mr_parameter_version *version,
                                   const struct ps_forward *how, const float *input, uint32_t batch,
                                   struct ps_saved *s, float *output)
 {
     ps_saved_reset(s);
-    if (batch < 1 || batch > PS_BATCH_MAX || ps_version_network(version) != network || s->network != network)
+    if (batch < 1 || batch > PS_BATCH_MAX ||
+        mr_version_floats(version) != ps_network_parameter_floats(network) || s->network != network)
         return MR_INVALID_ARGUMENT;
     int before = ps_layers_threads_take(ps_network_threads(network));
     enum mr_status status = ps_network_take_plan(network, batch, &s->plan);
     if (status == MR_OK)
         status = grow(s, s->plan->memory_bytes);
     if (status == MR_OK) {
-        ps_version_retain(version);
+        mr_version_retain(version);
         s->version = version;
         s->how = *how;
         status = run_forward(s, input, output);

@@ -16,7 +16,7 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
 {
     const float *weight;
     enum mr_status status =
-        ps_version_parameter_as(run->version, s->weight, &s->weight_forward, run->stream, &weight);
+        ps_form_as(run->version, run->network, s->weight, &s->weight_forward, run->stream, &weight);
     if (status != MR_OK)
         return status;
     struct ps_argument arguments[4] = {{DNNL_ARG_SRC, &s->in, in, NULL},
@@ -25,7 +25,7 @@ static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s
     uint32_t count = 3;
     if (s->bias != PS_NO_PARAMETER)
         arguments[count++] = (struct ps_argument){DNNL_ARG_BIAS, &s->bias_format,
-                                                  ps_version_parameter(run->version, s->bias), NULL};
+                                                  ps_form_plain(run->version, run->network, s->bias), NULL};
     return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, count);
 }
 
@@ -58,7 +58,7 @@ static enum mr_status backward_data(const struct ps_run *run, const struct ps_st
 {
     const float *weight;
     enum mr_status status =
-        ps_version_parameter_as(run->version, s->weight, &s->weight_data, run->stream, &weight);
+        ps_form_as(run->version, run->network, s->weight, &s->weight_data, run->stream, &weight);
     if (status != MR_OK)
         return status;
     const struct ps_argument arguments[3] = {{DNNL_ARG_DIFF_DST, &s->out, out_gradient, NULL},

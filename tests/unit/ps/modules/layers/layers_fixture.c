@@ -93,10 +93,10 @@ void machine_draw_output_gradient(struct machine *m, uint64_t step)
 void machine_forward(struct machine *m, bool training, uint64_t step)
 {
     const struct ps_forward how = {.training = training, .seed = DROP_SEED, .step = step};
-    struct ps_version *version = ps_parameters_hold(m->parameters);
+    struct mr_parameter_version *version = ps_parameters_hold(m->parameters);
     assert_int_equal(ps_network_forward(m->network, version, &how, m->input, m->batch, m->saved, m->output),
                      MR_OK);
-    ps_version_release(version);
+    mr_version_release(version);
 }
 
 void machine_backward(struct machine *m)

@@ -60,11 +60,11 @@ static void check_network(const struct ps_layer *layers, uint32_t layer_count, s
     machine_init(&c.m, layers, layer_count, &sample, batch);
     machine_draw_input(&c.m, 1);
     machine_draw_output_gradient(&c.m, 1);
-    struct ps_version *v = ps_parameters_hold(c.m.parameters);
+    struct mr_parameter_version *v = ps_parameters_hold(c.m.parameters);
     c.input = doubles_of(c.m.input, c.m.in_floats);
     c.weights = doubles_of(c.m.output_gradient, c.m.out_floats);
-    c.parameters = doubles_of(ps_version_values(v), c.m.parameter_floats);
-    ps_version_release(v);
+    c.parameters = doubles_of(mr_version_values(v), c.m.parameter_floats);
+    mr_version_release(v);
     machine_forward(&c.m, false, 1);
     double sum = 0;
     for (size_t i = 0; i < c.m.out_floats; i++)

@@ -119,13 +119,13 @@ static void run_step(struct machine *m, const struct torch_case *c, uint64_t ste
 static void compare_values(struct machine *m, FILE *file, struct worst *w)
 {
     char name[64];
-    struct ps_version *v = ps_parameters_hold(m->parameters);
+    struct mr_parameter_version *v = ps_parameters_hold(m->parameters);
     for (uint32_t i = 0; i < ps_network_parameter_count(m->network); i++) {
         const struct ps_parameter_info *info = ps_network_parameter(m->network, i);
         snprintf(name, sizeof(name), "values.%" PRIu32, i);
-        compare(file, w, name, ps_version_values(v) + info->first, info->shape.count);
+        compare(file, w, name, mr_version_values(v) + info->first, info->shape.count);
     }
-    ps_version_release(v);
+    mr_version_release(v);
 }
 
 static void run_case(const struct torch_case *c, FILE *file)

@@ -39,17 +39,17 @@ static void test_changed_in_place(void **state)
     struct machine m;
     init(&m);
     struct ps_parameters_optimizer *o = optimizer_of(&m, MR_OPT_SGD, 0.1f);
-    struct ps_version *v = ps_parameters_hold(m.parameters);
-    uint64_t number = ps_version_number(v);
-    const float *values = ps_version_values(v);
-    ps_version_release(v);
+    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+    uint64_t number = mr_version_number(v);
+    const float *values = mr_version_values(v);
+    mr_version_release(v);
     machine_forward(&m, true, 1);
     machine_backward(&m);
     assert_int_equal(ps_parameters_step(o, m.gradients, 1, 0, NULL), MR_OK);
     v = ps_parameters_hold(m.parameters);
-    assert_ptr_equal(ps_version_values(v), values);
-    assert_int_equal(ps_version_number(v), number + 1);
-    ps_version_release(v);
+    assert_ptr_equal(mr_version_values(v), values);
+    assert_int_equal(mr_version_number(v), number + 1);
+    mr_version_release(v);
     ps_parameters_optimizer_destroy(o);
     machine_free(&m);
 }
@@ -67,11 +67,11 @@ static void test_saved_keeps_version(void **state)
     float *input_gradient = copy_of(m.input_gradient, m.in_floats);
 
     machine_forward(&m, true, 1);
-    struct ps_version *held = ps_parameters_hold(m.parameters);
-    float *values = copy_of(ps_version_values(held), m.parameter_floats);
+    struct mr_parameter_version *held = ps_parameters_hold(m.parameters);
+    float *values = copy_of(mr_version_values(held), m.parameter_floats);
     for (uint64_t step = 1; step <= 3; step++)
         assert_int_equal(ps_parameters_step(o, gradients, step, 0, NULL), MR_OK);
-    assert_memory_equal(ps_version_values(held), values, m.parameter_floats * sizeof(float));
+    assert_memory_equal(mr_version_values(held), values, m.parameter_floats * sizeof(float));
     machine_backward(&m);
     assert_memory_equal(m.gradients, gradients, m.parameter_floats * sizeof(float));
     assert_memory_equal(m.input_gradient, input_gradient, m.in_floats * sizeof(float));
@@ -80,7 +80,7 @@ static void test_saved_keeps_version(void **state)
     const struct ps_forward how = {.training = true, .seed = DROP_SEED, .step = 1};
     assert_int_equal(ps_network_forward(m.network, held, &how, m.input, m.batch, m.saved, m.output), MR_OK);
     assert_memory_equal(m.output, output, m.out_floats * sizeof(float));
-    ps_version_release(held);
+    mr_version_release(held);
     machine_forward(&m, true, 1);
     assert_memory_not_equal(m.output, output, m.out_floats * sizeof(float));
     free(output);
@@ -99,10 +99,10 @@ static void test_change_is_seen(void **state)
     machine_forward(&m, false, 1);
     machine_backward(&m);
     float *twice = zeros(m.parameter_floats, sizeof(float)), *output = copy_of(m.output, m.out_floats);
-    struct ps_version *v = ps_parameters_hold(m.parameters);
+    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
     for (size_t i = 0; i < m.parameter_floats; i++)
-        twice[i] = 2 * ps_version_values(v)[i];
-    ps_version_release(v);
+        twice[i] = 2 * mr_version_values(v)[i];
+    mr_version_release(v);
     assert_int_equal(ps_parameters_set(m.parameters, twice), MR_OK);
     const struct ps_parameter_info *bias = ps_network_parameter(m.network, 3);
     machine_forward(&m, false, 1);
@@ -113,6 +113,43 @@ static void test_change_is_seen(void **state)
     free(twice);
     free(output);
     machine_free(&m);
+}
+
+/* Versions that are not of ps_parameters, as those of remote calls: two networks share what was made of them. */
+static void test_versions_of_others(void **state)
+{
+    struct machine m, twin;
+    struct mr_versions *versions = NULL;
+    const struct ps_forward how = {.training = false};
+    init(&m);
+    init(&twin);
+    float *values = zeros(m.parameter_floats, sizeof(float));
+    ps_parameters_first_values(m.network, 7, values);
+    const struct mr_tensor tensor = ps_parameters_tensor(m.network, values);
+    assert_int_equal(tensor.bytes, m.parameter_floats * sizeof(float));
+    assert_int_equal(mr_versions_create(&tensor, &versions), MR_OK);
+    assert_int_equal(ps_parameters_set(m.parameters, values), MR_OK);
+    machine_forward(&m, false, 1);
+    for (uint32_t round = 0; round < 2; round++) {
+        struct mr_parameter_version *v = mr_versions_hold(versions);
+        assert_int_equal(ps_network_forward(twin.network, v, &how, m.input, m.batch, twin.saved, twin.output),
+                         MR_OK);
+        assert_memory_equal(twin.output, m.output, m.out_floats * sizeof(float));
+        assert_int_equal(ps_network_forward(m.network, v, &how, m.input, m.batch, m.saved, m.output), MR_OK);
+        assert_memory_equal(twin.output, m.output, m.out_floats * sizeof(float));
+        mr_version_release(v);
+        for (size_t i = 0; i < m.parameter_floats; i++)
+            values[i] *= 0.5f;
+        ps_saved_reset(twin.saved);
+        ps_saved_reset(m.saved);
+        assert_int_equal(mr_versions_set(versions, values), MR_OK);
+        assert_int_equal(ps_parameters_set(m.parameters, values), MR_OK);
+        machine_forward(&m, false, 1);
+    }
+    mr_versions_release(versions);
+    free(values);
+    machine_free(&m);
+    machine_free(&twin);
 }
 
 static void test_optimizers_as_rows(void **state)
@@ -130,11 +167,11 @@ static void test_optimizers_as_rows(void **state)
         mr_feature_set_optimizer(&f, kinds[k]);
         assert_int_equal(mr_rule_init(&f, &rule, &what), MR_OK);
         const struct ps_parameter_info *info = ps_network_parameter(m.network, 2);
-        struct ps_version *v = ps_parameters_hold(m.parameters);
-        float *row = copy_of(ps_version_values(v) + info->first, info->shape.count);
+        struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+        float *row = copy_of(mr_version_values(v) + info->first, info->shape.count);
         float *kept = zeros(mr_rule_state_floats(&rule, info->shape.count), sizeof(float));
         const float *gradient = m.gradients + info->first;
-        ps_version_release(v);
+        mr_version_release(v);
         mr_rule_state_init(&rule, row, kept, info->shape.count);
         for (uint64_t step = 1; step <= 3; step++) {
             float rate = step == 3 ? 0.01f : 0.05f;
@@ -142,8 +179,8 @@ static void test_optimizers_as_rows(void **state)
             assert_int_equal(mr_rule_apply(&rule, rate, &row, &kept, &gradient, 1, info->shape.count), 1);
         }
         v = ps_parameters_hold(m.parameters);
-        assert_memory_equal(ps_version_values(v) + info->first, row, info->shape.count * sizeof(float));
-        ps_version_release(v);
+        assert_memory_equal(mr_version_values(v) + info->first, row, info->shape.count * sizeof(float));
+        mr_version_release(v);
         free(row);
         free(kept);
         ps_parameters_optimizer_destroy(o);
@@ -158,18 +195,18 @@ static void test_bad_gradients_are_skipped(void **state)
     struct ps_parameters_optimizer *o = optimizer_of(&m, MR_OPT_SGD, 1);
     const struct ps_parameter_info *bad = ps_network_parameter(m.network, 1),
                                    *good = ps_network_parameter(m.network, 3);
-    struct ps_version *v = ps_parameters_hold(m.parameters);
+    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
     uint32_t skipped = 0;
     m.gradients[bad->first] = NAN;
     m.gradients[bad->first + 1] = m.gradients[good->first] = 1;
     assert_int_equal(ps_parameters_step(o, m.gradients, 1, 0, &skipped), MR_OK);
     assert_int_equal(skipped, 1);
-    struct ps_version *next = ps_parameters_hold(m.parameters);
-    const float *before = ps_version_values(v), *after = ps_version_values(next);
+    struct mr_parameter_version *next = ps_parameters_hold(m.parameters);
+    const float *before = mr_version_values(v), *after = mr_version_values(next);
     assert_true(after[bad->first + 1] == before[bad->first + 1]);
     assert_true(after[good->first] == before[good->first] - 1);
-    ps_version_release(v);
-    ps_version_release(next);
+    mr_version_release(v);
+    mr_version_release(next);
     ps_parameters_optimizer_destroy(o);
     machine_free(&m);
 }
@@ -199,11 +236,11 @@ static void test_first_values(void **state)
     machine_init(&m, layers, CONV_NET_LAYERS, &conv_net_sample, 1);
     assert_int_equal(ps_parameters_create(m.network, 5, &same), MR_OK);
     assert_int_equal(ps_parameters_create(m.network, 6, &other), MR_OK);
-    struct ps_version *a = ps_parameters_hold(same), *b = ps_parameters_hold(other);
-    assert_int_equal(ps_version_number(a), 1);
+    struct mr_parameter_version *a = ps_parameters_hold(same), *b = ps_parameters_hold(other);
+    assert_int_equal(mr_version_number(a), 1);
     for (uint32_t i = 0; i < ps_network_parameter_count(m.network); i++) {
         const struct ps_parameter_info *info = ps_network_parameter(m.network, i);
-        const float *values = ps_version_values(a) + info->first;
+        const float *values = mr_version_values(a) + info->first;
         const double bound = 1 / sqrt((double)info->shape.fan_in), n = (double)info->shape.count;
         double sum = 0, squares = 0;
         for (uint64_t e = 0; e < info->shape.count; e++) {
@@ -213,11 +250,11 @@ static void test_first_values(void **state)
         }
         assert_true(fabs(sum / n) < 5 * sqrt(1.0 / 3 / n)); /* five standard deviations */
         assert_true(fabs(squares / n - 1.0 / 3) < 5 * sqrt(4.0 / 45 / n));
-        assert_memory_not_equal(values, ps_version_values(b) + info->first,
+        assert_memory_not_equal(values, mr_version_values(b) + info->first,
                                 info->shape.count * sizeof(float));
     }
-    ps_version_release(a);
-    ps_version_release(b);
+    mr_version_release(a);
+    mr_version_release(b);
     ps_parameters_destroy(same);
     ps_parameters_destroy(other);
     machine_free(&m);
@@ -226,13 +263,10 @@ static void test_first_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_changed_in_place),
-        cmocka_unit_test(test_saved_keeps_version),
-        cmocka_unit_test(test_change_is_seen),
-        cmocka_unit_test(test_optimizers_as_rows),
-        cmocka_unit_test(test_bad_gradients_are_skipped),
-        cmocka_unit_test(test_wrong_optimizer),
-        cmocka_unit_test(test_first_values),
+        cmocka_unit_test(test_changed_in_place),   cmocka_unit_test(test_saved_keeps_version),
+        cmocka_unit_test(test_change_is_seen),     cmocka_unit_test(test_versions_of_others),
+        cmocka_unit_test(test_optimizers_as_rows), cmocka_unit_test(test_bad_gradients_are_skipped),
+        cmocka_unit_test(test_wrong_optimizer),    cmocka_unit_test(test_first_values),
     };
     return cmocka_run_group_tests_name("parameters", tests, NULL, NULL);
 }

@@ -84,17 +84,17 @@ static void test_halves(void **state)
         assert_int_equal(ps_saved_create(numbered, &saved), MR_OK);
         uint32_t front_parameters = ps_network_parameter_count(front.network);
         uint64_t cut = front_parameters == 0 ? 0 : ps_network_parameter_floats(front.network);
-        struct ps_version *v = ps_parameters_hold(whole.parameters);
-        assert_int_equal(ps_parameters_set(front.parameters, ps_version_values(v)), MR_OK);
-        assert_int_equal(ps_parameters_set(parameters, ps_version_values(v) + cut), MR_OK);
-        ps_version_release(v);
+        struct mr_parameter_version *v = ps_parameters_hold(whole.parameters);
+        assert_int_equal(ps_parameters_set(front.parameters, mr_version_values(v)), MR_OK);
+        assert_int_equal(ps_parameters_set(parameters, mr_version_values(v) + cut), MR_OK);
+        mr_version_release(v);
 
         memcpy(front.input, whole.input, whole.in_floats * sizeof(float));
         machine_forward(&front, true, 1);
         const struct ps_forward how = {.training = true, .seed = DROP_SEED, .step = 1};
         v = ps_parameters_hold(parameters);
         assert_int_equal(ps_network_forward(numbered, v, &how, front.output, 3, saved, back.output), MR_OK);
-        ps_version_release(v);
+        mr_version_release(v);
         assert_memory_equal(back.output, whole.output, whole.out_floats * sizeof(float));
         assert_int_equal(
             ps_network_backward(numbered, saved, whole.output_gradient, back.input_gradient, back.gradients),
@@ -140,19 +140,19 @@ static void test_batches(void **state)
 
 static void test_refusals(void **state)
 {
-    const struct ps_layer layer = ps_linear(4, 2);
+    const struct ps_layer layer = ps_linear(4, 2), wider = ps_linear(4, 20);
     const struct ps_shape sample = {1, {4}};
     const struct ps_forward how = {0};
     struct machine m, other;
     machine_init(&m, &layer, 1, &sample, 1);
-    machine_init(&other, &layer, 1, &sample, 1);
-    struct ps_version *v = ps_parameters_hold(m.parameters);
+    machine_init(&other, &wider, 1, &sample, 1);
+    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
     assert_int_equal(ps_network_backward(m.network, m.saved, m.output_gradient, NULL, NULL), MR_NOT_READY);
     assert_int_equal(ps_network_forward(m.network, v, &how, m.input, 0, m.saved, m.output),
                      MR_INVALID_ARGUMENT);
     assert_int_equal(ps_network_forward(m.network, v, &how, m.input, PS_BATCH_MAX + 1, m.saved, m.output),
                      MR_INVALID_ARGUMENT);
-    assert_int_equal(ps_network_forward(other.network, v, &how, m.input, 1, other.saved, m.output),
+    assert_int_equal(ps_network_forward(other.network, v, &how, m.input, 1, other.saved, other.output),
                      MR_INVALID_ARGUMENT);
     assert_int_equal(ps_network_forward(m.network, v, &how, m.input, 1, m.saved, m.output), MR_OK);
     assert_int_equal(ps_network_backward(m.network, m.saved, m.output_gradient, NULL, m.gradients), MR_OK);
@@ -162,7 +162,7 @@ static void test_refusals(void **state)
     ps_saved_reset(m.saved);
     assert_int_equal(ps_network_backward(m.network, m.saved, m.output_gradient, NULL, m.gradients),
                      MR_NOT_READY);
-    ps_version_release(v);
+    mr_version_release(v);
     machine_free(&other);
     machine_free(&m);
 }
@@ -210,11 +210,11 @@ static void *train(void *context)
         t->wrong += ps_saved_create(m->network, &saved[i]) != MR_OK;
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        struct ps_version *v = ps_parameters_hold(m->parameters);
+        struct mr_parameter_version *v = ps_parameters_hold(m->parameters);
         for (int i = 0; i < 2; i++)
             t->wrong +=
                 ps_network_forward(m->network, v, &how, m->input, m->batch, saved[i], outputs[i]) != MR_OK;
-        ps_version_release(v);
+        mr_version_release(v);
         for (int i = 0; i < 2; i++) {
             t->wrong +=
                 ps_network_backward(m->network, saved[i], m->output_gradient, NULL, gradients[i]) != MR_OK;
@@ -256,10 +256,10 @@ static void test_many_trainers(void **state)
         assert_int_equal(trainers[i].wrong, 0);
         ps_parameters_optimizer_destroy(trainers[i].optimizer);
     }
-    struct ps_version *v = ps_parameters_hold(m.parameters);
-    assert_int_equal(ps_version_number(v),
+    struct mr_parameter_version *v = ps_parameters_hold(m.parameters);
+    assert_int_equal(mr_version_number(v),
                      2 + TRAINERS * ROUNDS * 2); /* first values, drawn ones, and every step */
-    ps_version_release(v);
+    mr_version_release(v);
     machine_free(&m);
 }
 

@@ -1,0 +1,133 @@
+#include "ps/modules/layers/forms.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* A parameter in a format of a primitive's. What it is follows from where it lies and how: any network may share it. */
+struct form {
+    struct form *next;
+    uint64_t first; /* float of the version */
+    ps_format plain, format;
+    bool is_current; /* else it holds values of an earlier version */
+    float *values;
+};
+
+/* Those of a version. */
+struct forms {
+    struct mr_version_extra extra;
+    pthread_mutex_t lock; /* of what is below */
+    struct form *first;
+};
+
+static struct forms *forms_of(struct mr_version_extra *extra)
+{
+    return (struct forms *)extra;
+}
+
+static struct mr_version_extra *forms_create(void)
+{
+    struct forms *forms = calloc(1, sizeof(*forms));
+    if (forms == NULL)
+        return NULL;
+    pthread_mutex_init(&forms->lock, NULL);
+    return &forms->extra;
+}
+
+static void forms_outdate(struct mr_version_extra *extra)
+{
+    for (struct form *f = forms_of(extra)->first; f != NULL; f = f->next)
+        f->is_current = false;
+}
+
+static void forms_destroy(struct mr_version_extra *extra)
+{
+    struct forms *forms = forms_of(extra);
+    for (struct form *f = forms->first, *next; f != NULL; f = next) {
+        next = f->next;
+        free(f->values);
+        free(f);
+    }
+    pthread_mutex_destroy(&forms->lock);
+    free(forms);
+}
+
+static const struct mr_version_extra_kind forms_kind = {forms_create, forms_outdate, forms_destroy};
+
+static void *take_floats(size_t count)
+{
+    return aligned_alloc(PS_LAYERS_ALIGN, ps_layers_round(count * sizeof(float) + 1));
+}
+
+static struct form *find_form(struct forms *forms, uint64_t first, const ps_format *plain,
+                              const ps_format *format)
+{
+    for (struct form *f = forms->first; f != NULL; f = f->next)
+        if (f->first == first && ps_format_is(&f->format, format) && ps_format_is(&f->plain, plain))
+            return f;
+    struct form *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return NULL;
+    made->values = take_floats(ps_format_bytes(format) / sizeof(float));
+    if (made->values == NULL) {
+        free(made);
+        return NULL;
+    }
+    made->first = first;
+    made->plain = *plain;
+    made->format = *format;
+    made->next = forms->first;
+    forms->first = made;
+    return made;
+}
+
+static enum mr_status reorder(const ps_format *from, const float *values, const ps_format *to, float *out,
+                              dnnl_stream_t stream)
+{
+    struct ps_primitive p;
+    enum mr_status status = ps_primitive_reorder(from, to, &p);
+    if (status != MR_OK)
+        return status;
+    void *scratch = take_floats(ps_format_bytes(&p.scratch) / sizeof(float) + 1);
+    const struct ps_argument arguments[2] = {{DNNL_ARG_FROM, from, values, NULL},
+                                             {DNNL_ARG_TO, to, NULL, out}};
+    status = scratch == NULL ? MR_NO_MEMORY : ps_primitive_run(&p, stream, scratch, arguments, 2);
+    free(scratch);
+    ps_primitive_destroy(&p);
+    return status;
+}
+
+const float *ps_form_plain(const struct mr_parameter_version *version, const struct ps_network *network,
+                           uint32_t index)
+{
+    return mr_version_values(version) + ps_network_parameter(network, index)->first;
+}
+
+enum mr_status ps_form_as(struct mr_parameter_version *version, const struct ps_network *network,
+                          uint32_t index, const ps_format *format, dnnl_stream_t stream, const float **out)
+{
+    const struct ps_parameter_info *info = ps_network_parameter(network, index);
+    const float *plain_values = mr_version_values(version) + info->first;
+    ps_format plain = ps_format_of_parameter(&info->shape);
+    if (ps_format_is(&plain, format)) {
+        *out = plain_values;
+        return MR_OK;
+    }
+    struct mr_version_extra *extra = mr_version_extra(version, &forms_kind);
+    if (extra == NULL)
+        return MR_NO_MEMORY;
+    struct forms *forms = forms_of(extra);
+    enum mr_status status = MR_OK;
+    pthread_mutex_lock(&forms->lock);
+    struct form *f = find_form(forms, info->first, &plain, format);
+    if (f == NULL)
+        status = MR_NO_MEMORY;
+    else if (!f->is_current)
+        status = reorder(&plain, plain_values, format, f->values, stream);
+    if (status == MR_OK) {
+        f->is_current = true;
+        *out = f->values;
+    }
+    pthread_mutex_unlock(&forms->lock);
+    return status;
+}
