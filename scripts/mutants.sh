@@ -56,7 +56,10 @@ objects_of() {
         (cd "$work" && printf '%s\n' dataplane/optimizer/*.c)
         ;;
     power) listed checkpoint_sources ;;
-    cuts) (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c dataplane/{optimizer,rpc}/*.c | grep -v 'ps/main\.c\|socket_server\.c') ;;
+    cuts)
+        (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c dataplane/{optimizer,rpc}/*.c tests/sim/{seeds,sim_random}.c |
+            grep -v 'ps/main\.c\|socket_server\.c')
+        ;;
     sim_references)
         (cd "$work" && printf '%s\n' dataplane/rpc/id_map.c dataplane/rpc/references*.c tests/sim/seeds.c tests/sim/sim_random.c)
         ;;
@@ -94,13 +97,9 @@ run() {
 # Which seed failed first, and why: two lines.
 outcome() {
     case $1 in
-    sim | sim_references)
+    sim | cuts | sim_references)
         first=$(sed -n 's/.*the first is \([0-9]*\)$/\1/p' "$work/out")
         why=$(sed -n "s/^$1: seed $first failed: \(.*\) ($1 --first.*/\1/p" "$work/out" | head -1)
-        ;;
-    cuts)
-        first=$(sed -n 's/^cuts: seed \([0-9]*\) failed.*/\1/p' "$work/out" | sort -n | head -1)
-        why=$(sed -n "s/^cuts: seed $first failed[^:]*: \(.*\) (cuts --first.*/\1/p" "$work/out" | head -1)
         ;;
     property)
         first=$(sed -n 's/^table_property: seed \([0-9]*\) .*/\1/p' "$work/out" | sort -n | head -1)

@@ -42,19 +42,19 @@ static struct {
     struct save saves[SAVES_MAX];
     uint32_t save_count, crashes;
     uint64_t undisturbed_id; /* the newest checkpoint before the first kill */
-    struct cuts_stats *stats;
+    struct cuts_outcome *outcome;
 } world;
 
 void cuts_fail(const char *format, ...)
 {
     va_list arguments;
+    char *why = world.outcome->why;
+    const int length =
+        snprintf(why, CUTS_WHY_BYTES, "at %llu us: ", (unsigned long long)(fiber_now_ns() / US));
 
-    printf("cuts: seed %llu failed at %llu us: ", (unsigned long long)world.seed,
-           (unsigned long long)(fiber_now_ns() / US));
     va_start(arguments, format);
-    (void)vprintf(format, arguments);
+    (void)vsnprintf(why + length, CUTS_WHY_BYTES - (size_t)length, format, arguments);
     va_end(arguments);
-    printf(" (cuts --first %llu --seeds 1 --verbose)\n", (unsigned long long)world.seed);
     (void)fflush(stdout);
     _exit(1); /* from the middle of everything; the parent removes the directory */
 }
@@ -378,8 +378,8 @@ static uint64_t step_of(uint64_t id)
     const struct ps_manifest *m = ps_reader_manifest(reader, links - 1);
     const uint64_t step = m->is_at_step ? m->step : 0;
 
-    world.stats->deltas += links > 1;
-    world.stats->at_steps += step > 0;
+    world.outcome->deltas += links > 1;
+    world.outcome->at_steps += step > 0;
     ps_reader_close(reader);
     return step;
 }
@@ -407,7 +407,7 @@ static void check_checkpoint(uint64_t id)
     uint64_t restored;
 
     cuts_expect_ok(mr_restore(world.client, NULL, NULL, id, &restored), "a restore");
-    world.stats->restores++;
+    world.outcome->restores++;
     if (id > world.undisturbed_id) { /* there may be gaps that replay was about to close */
         for (uint32_t i = 0; i < world.work.pushers; i++)
             cuts_read_loosely(&world.pushers[i], world.client);
@@ -415,7 +415,7 @@ static void check_checkpoint(uint64_t id)
     }
     for (uint32_t i = 0; i < world.work.pushers; i++) {
         instants[i] = cuts_read(&world.pushers[i], world.client);
-        world.stats->under_way += instants[i].share > 0;
+        world.outcome->under_way += instants[i].share > 0;
         if (step > 0 && (instants[i].whole != step || instants[i].share > 0))
             cuts_fail("checkpoint %llu was cut at step %llu, and trainer %u has %llu pushes in it",
                       (unsigned long long)id, (unsigned long long)step, i,
@@ -457,11 +457,11 @@ static void *run(void *arg)
     return NULL;
 }
 
-void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_stats *stats)
+void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_outcome *outcome)
 {
     world.seed = seed;
     world.verbose = verbose;
-    world.stats = stats;
+    world.outcome = outcome;
     (void)snprintf(world.directory, sizeof world.directory, "%s", directory);
     fibers_begin(seed, 1, 1);
     draw_work(&world.work);
@@ -479,8 +479,8 @@ void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_st
          world.work.group_keys, world.work.feature.dims[0], (uint32_t)world.config.checkpoint_deltas,
          (uint32_t)world.config.checkpoint_every_steps, world.crashes_left);
     fibers_run(fiber_start("main", run, NULL));
-    stats->trace = fibers_trace();
+    outcome->trace = fibers_trace();
     tell("%llu restores, %llu of deltas, %llu cut at steps; trace %016llx",
-         (unsigned long long)stats->restores, (unsigned long long)stats->deltas,
-         (unsigned long long)stats->at_steps, (unsigned long long)stats->trace);
+         (unsigned long long)outcome->restores, (unsigned long long)outcome->deltas,
+         (unsigned long long)outcome->at_steps, (unsigned long long)outcome->trace);
 }

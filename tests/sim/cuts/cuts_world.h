@@ -5,15 +5,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a run has seen, beside having passed. */
-struct cuts_stats {
+#define CUTS_WHY_BYTES 320u
+
+/* What a run has seen, and why it failed. */
+struct cuts_outcome {
     uint64_t restores, deltas, at_steps;
     uint64_t under_way; /* trainers of which a checkpoint holds a part of a push */
     uint64_t trace;
+    char why[CUTS_WHY_BYTES];
 };
 
 /* Runs the world of a seed with files in `directory`, which is there and empty. Does not return when it fails: the process ends with
- * status 1, having said why. Once per process. */
-void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_stats *stats);
+ * status 1, and outcome->why says why. Once per process. */
+void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_outcome *outcome);
 
 #endif
