@@ -121,16 +121,29 @@ static enum mr_status stage(struct attempt *a)
     return MR_OK;
 }
 
-/* On failure nothing is staged any more. */
-static enum mr_status load_staged(struct attempt *a, struct ps_reader *reader)
+static enum mr_status try_load_staged(struct attempt *a, struct ps_reader *reader, bool makes_room)
 {
     atomic_store(&a->c->load_progress, 0);
     enum mr_status status = stage(a);
     if (status == MR_OK) {
-        status = ps_restore_load(a->c->node, reader, a->plan.whole, &a->c->load_progress, a->text);
+        status =
+            ps_restore_load(a->c->node, reader, a->plan.whole, makes_room, &a->c->load_progress, a->text);
     }
     if (status != MR_OK) {
         ps_node_each_core(a->c->node, end_on_core, NULL);
+    }
+    return status;
+}
+
+/* On failure nothing is staged any more. What filled the memory when it was saved has to fit again. */
+static enum mr_status load_staged(struct attempt *a, struct ps_reader *reader)
+{
+    enum mr_status status = try_load_staged(a, reader, true);
+    if (status == MR_OUT_OF_MEMORY) {
+        ps_log("restore: memory is short (%.120s): once more, with tables as small as can be, which takes "
+               "longer",
+               a->text);
+        status = try_load_staged(a, reader, false);
     }
     return status;
 }

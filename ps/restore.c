@@ -28,6 +28,7 @@ struct round {
 struct loader {
     struct ps_node *node;
     bool named_only; /* not all of the checkpoint's features are staged, and no records */
+    bool makes_room;
     _Atomic uint64_t *progress;
     uint32_t last_link;
     uint32_t held; /* rounds that may be under way: while the cores are at one, the next one waits for them */
@@ -66,7 +67,7 @@ static void load_blocks(struct ps_core *core, void *arg)
     struct block_load load = {records, r->is_last_link};
     records->core = core;
     records->named_only = l->named_only;
-    records->is_first_link = r->is_first_link;
+    records->makes_room = l->makes_room && r->is_first_link;
     records->text = l->core_text[core->index];
     enum mr_status status = l->status[core->index];
     for (uint32_t i = 0; i < r->block_count && status == MR_OK; i++) {
@@ -229,7 +230,7 @@ static enum mr_status take_over_everywhere(struct loader *l, char *text)
     return MR_OK;
 }
 
-enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole,
+enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool makes_room,
                                _Atomic uint64_t *progress, char *text)
 {
     enum mr_status status = MR_NO_MEMORY;
@@ -240,6 +241,7 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     }
     l->node = node;
     l->named_only = !whole;
+    l->makes_room = makes_room;
     l->last_link = ps_reader_link_count(reader) - 1;
     l->held = whole ? ROUNDS : 1;
     l->progress = progress;

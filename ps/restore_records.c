@@ -31,7 +31,7 @@ enum mr_status ps_restore_flush(struct ps_restore_core *r)
     if (count == 0) {
         return MR_OK;
     }
-    enum mr_status status = ps_table_load_rows(r->feature->table, r->rows, count, r->is_first_link);
+    enum mr_status status = ps_table_load_rows(r->feature->table, r->rows, count, r->makes_room);
     return status == MR_OK ? MR_OK : no_memory(r->feature, status, r->text);
 }
 

@@ -17,9 +17,9 @@ struct ps_feature;
 
 struct ps_restore_core {
     struct ps_core *core;
-    bool named_only;    /* records of features that are not staged are passed over */
-    bool is_first_link; /* so there are no rows yet for the keys that come */
-    char *text;         /* PS_RESTORE_TEXT_BYTES: what is wrong */
+    bool named_only; /* records of features that are not staged are passed over */
+    bool makes_room; /* there are no rows yet for the keys that come; see ps_table_load_rows() */
+    char *text;      /* PS_RESTORE_TEXT_BYTES: what is wrong */
     /* rows that wait to be loaded together; zero to begin with */
     const struct ps_feature *feature;
     uint32_t count;

@@ -252,14 +252,15 @@ bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
  * to them little by little. MR_OUT_OF_MEMORY: the node's limit is reached, and no row goes for this one. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
 /* The same for many rows of different keys, in an order of its own: a cut gives out rows in the order of their partitions and
- * hashes, which would crowd each partition's first buckets. Rows of keys that are new (the table has none of them) find their
- * partitions made as large as they will be. Some rows are there when it fails. */
+ * hashes, which would crowd each partition's first buckets. `makes_room`, for keys of which the table has none: their partitions
+ * are made as large as they will be, not little by little, which is several times as fast, and may take some percent more memory; a table with
+ * a limit of its own makes no more room once a quarter of it is in use. Some rows are there when it fails. */
 struct ps_stored_row {
     uint64_t key;
     const uint8_t *bytes;
 };
 enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
-                                  bool are_new);
+                                  bool makes_room);
 /* Restore: the key's row goes, if there is one, not as a change. No eviction is counted. */
 void ps_table_load_gone(struct ps_table *t, uint64_t key);
 /* Restore: such bytes back into their place, not as a change. MR_CHECKPOINT_CORRUPT: they are of a filter of another size or count, or no

@@ -1,10 +1,8 @@
 /* Rows of checkpoints into a table, many at a time. */
 #include "ps/table_internal.h"
 
-#include "ps/arena.h"
-
-/* Of the memory: once more is in use nothing is made larger ahead. What is reserved beyond need must not be missing at the end: what
- * was there when it was saved has to fit again. */
+/* Of the table's own limit: once more is in use nothing is made larger ahead. No row shall have to go for what is reserved beyond
+ * need. */
 #define RESERVE_SHARE 4u
 
 static uint32_t common_divisor(uint32_t a, uint32_t b)
@@ -16,6 +14,12 @@ static uint32_t common_divisor(uint32_t a, uint32_t b)
     }
     return a;
 }
+
+/* In which rows are loaded. */
+struct order {
+    const struct ps_stored_row *rows;
+    uint32_t count, stride, next, fetched;
+};
 
 /* Steps of this many rows, round and round, come by each of `count` rows once, and by neighbours far apart. */
 static uint32_t stride_of(uint32_t count)
@@ -31,7 +35,7 @@ static uint32_t stride_of(uint32_t count)
 static void reserve(struct ps_table *t, uint32_t partition, uint32_t new_rows)
 {
     const uint32_t *held = t->index.partition_rows;
-    if (ps_arena_mapped_bytes(t->index.arena) > ps_arena_limit_bytes(t->index.arena) / RESERVE_SHARE)
+    if (t->memory_max != 0 && ps_table_memory_bytes(t) > t->memory_max / RESERVE_SHARE)
         return;
     uint32_t before = partition == 0 ? 0 : held[partition - 1];
     uint32_t wanted = held[partition] + new_rows, grown = held[partition] + held[partition] / 4;
@@ -54,27 +58,41 @@ static void reserve_all(struct ps_table *t, const struct ps_stored_row *rows, ui
     }
 }
 
-enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
-                                  bool are_new)
+/* The next rows, on their way to the cache while those before are loaded. Returns how many. */
+static uint32_t fetch(const struct ps_table *t, struct order *order, const struct ps_stored_row **taken)
 {
     struct ps_group group;
-    uint32_t stride = count == 0 ? 0 : stride_of(count), next = 0;
-    if (are_new)
+    uint32_t n =
+        order->count - order->fetched < PS_GROUP_KEYS ? order->count - order->fetched : PS_GROUP_KEYS;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct ps_stored_row *row = &order->rows[order->next];
+        for (uint32_t at = 0; at < t->layout.bytes; at += 64)
+            __builtin_prefetch(row->bytes + at, 0, 3);
+        ps_group_seek(t, &group, i, ps_key_hash(row->key, t->index.seed));
+        taken[i] = row;
+        order->next = (uint32_t)(((uint64_t)order->next + order->stride) % order->count);
+    }
+    order->fetched += n;
+    return n;
+}
+
+enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
+                                  bool makes_room)
+{
+    struct order order = {.rows = rows, .count = count, .stride = count == 0 ? 0 : stride_of(count)};
+    const struct ps_stored_row *taken[2][PS_GROUP_KEYS];
+    if (makes_room)
         reserve_all(t, rows, count);
-    for (uint32_t done = 0; done < count;) {
-        const struct ps_stored_row *taken[PS_GROUP_KEYS];
-        uint32_t n = count - done < PS_GROUP_KEYS ? count - done : PS_GROUP_KEYS;
+    uint32_t n = fetch(t, &order, taken[0]);
+    for (uint32_t turn = 0; n > 0; turn++) {
+        uint32_t next = fetch(t, &order, taken[(turn + 1) % 2]);
         for (uint32_t i = 0; i < n; i++) {
-            taken[i] = &rows[next];
-            ps_group_seek(t, &group, i, ps_key_hash(taken[i]->key, t->index.seed));
-            next = (uint32_t)(((uint64_t)next + stride) % count);
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            enum mr_status status = ps_table_load(t, taken[i]->key, taken[i]->bytes);
+            const struct ps_stored_row *row = taken[turn % 2][i];
+            enum mr_status status = ps_table_load(t, row->key, row->bytes);
             if (status != MR_OK)
                 return status;
         }
-        done += n;
+        n = next;
     }
     return MR_OK;
 }

@@ -192,6 +192,37 @@ static void a_node_without_room_for_both_makes_room(void **state)
     assert_true(node_value(n, table, 29999) == 7);
 }
 
+/* Makes rows of a table until there is no memory for more; how many there are. */
+static uint64_t fill(struct node_fixture *n, uint32_t table)
+{
+    static uint64_t some[30000];
+    uint32_t offsets[2] = {0, 30000};
+    uint64_t made = 0;
+    while (node_counter(n, 0, "table.rows_refused") == 0) {
+        for (uint32_t i = 0; i < 30000; i++) {
+            some[i] = made++;
+        }
+        struct mr_tensor lookup[2] = {mr_tensor_1d(MR_U64, 30000, some), mr_tensor_1d(MR_U32, 2, offsets)};
+        node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, lookup, 2), MR_OK, NULL);
+    }
+    return node_counter(n, 0, "table.rows");
+}
+
+/* What fills the memory has to fit again, though tables that are loaded fast take a little more. */
+static void a_full_node_fits_again(void **state)
+{
+    struct node_fixture *n = *state;
+    n->config.memory_limit_mib = 56;
+    n->config.batches_memory_mib = 8;
+    node_restart(n, 1);
+    struct mr_feature f = node_table("narrow", 7);
+    f.optimizer = MR_OPT_ADAGRAD;
+    uint64_t rows = fill(n, node_create(n, &f));
+    node_save(n);
+    node_restart(n, 1);
+    assert_int_equal(node_counter(n, 0, "table.rows"), rows);
+}
+
 static void too_little_memory_leaves_a_node_that_refuses_data(void **state)
 {
     struct node_fixture *n = *state;
@@ -227,6 +258,7 @@ int main(void)
         TEST(an_empty_node_stays_empty_after_a_damaged_one),
         TEST(too_little_memory_leaves_an_empty_node_as_it_was),
         TEST(a_node_without_room_for_both_makes_room),
+        TEST(a_full_node_fits_again),
         TEST(too_little_memory_leaves_a_node_that_refuses_data),
         TEST(half_a_checkpoint_is_not_saved_on_stop),
     };
