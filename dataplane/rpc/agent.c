@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/context.h"
 
 #define POOL_BLOCKS_MAX 1024u
 #define HURRY_US        200u /* brief jobs that have not begun by then were taken for brief by mistake */
@@ -74,7 +75,10 @@ static enum mr_status create_parts(struct mr_rpc *agent)
     struct mr_executor_config executor = {
         .threads = agent->config.executor_threads, .self = agent, .done = jobs_done, .begins = thread_begins};
     enum mr_status status = mr_world_init(agent);
+    struct mr_contexts *contexts;
 
+    if (status == MR_OK)
+        status = mr_contexts_create(agent, &contexts);
     return status == MR_OK ? mr_executor_create(&executor, &agent->executor) : status;
 }
 
@@ -160,6 +164,7 @@ void mr_agent_destroy(struct mr_rpc *agent)
         return;
     run_work(agent);
     mr_serving_drop_all(agent);
+    mr_contexts_destroy(agent->autograd.self);
     mr_world_fini(agent);
     mr_pool_fini(&agent->executing);
     mr_pool_fini(&agent->results);

@@ -204,9 +204,9 @@ struct mr_agent_autograd {
     enum mr_status (*call_out)(void *self, struct mr_autograd *context, uint32_t to, const char *function,
                                const struct mr_value *arguments, uint32_t argument_count,
                                uint64_t *context_id, uint64_t *invocation);
-    /* On the caller, inside: the answer; results get their numbers. */
-    void (*reply_in)(void *self, uint64_t context_id, uint64_t invocation, enum mr_status status,
-                     struct mr_value *results, uint32_t result_count);
+    /* On the caller, inside: the call's results came; they get their numbers. Unless this says MR_OK the call fails. */
+    enum mr_status (*reply_in)(void *self, uint64_t context_id, uint64_t invocation, struct mr_value *results,
+                               uint32_t result_count);
     /* On the callee, the executor's thread, around the function's run; see executing.h. Arguments and results get their numbers. */
     enum mr_status (*run_begins)(void *self, struct mr_rpc_call *call);
     enum mr_status (*run_ended)(void *self, struct mr_rpc_call *call, enum mr_status status);

@@ -62,13 +62,17 @@ static bool call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr
         read_error(reply, why, sizeof why);
     else if ((f->head.flags & MR_RPC_REMOTE) == 0)
         result = mr_result_of_reply(agent, call->wire, reply, call->to, &keep, &status);
+    if (result != NULL && f->head.context != 0)
+        status = agent->autograd.reply_in(agent->autograd.self, f->head.context, f->head.invocation,
+                                          result->values, result->count);
+    if (status != MR_OK) {
+        mr_rpc_result_free(result);
+        result = NULL;
+    }
     if (status == MR_WORKER_DIED && why[0] == 0)
         snprintf(why, sizeof why, "it died while the call was under way, or was restarted");
     else if (status == MR_DEADLINE_EXCEEDED && why[0] == 0)
         snprintf(why, sizeof why, "no answer came within the call's time-out");
-    if (f->head.context != 0 && agent->autograd.reply_in != NULL)
-        agent->autograd.reply_in(agent->autograd.self, f->head.context, f->head.invocation, status,
-                                 result == NULL ? NULL : result->values, result == NULL ? 0 : result->count);
     mr_future_end(f, status, why, result);
     mr_future_put(f);
     return keep;

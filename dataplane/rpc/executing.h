@@ -36,6 +36,7 @@ struct mr_rpc_call {
     struct mr_value *results;
     uint32_t result_count;
     void (*destroy)(void *object); /* of the result that is an object */
+    bool is_backward;              /* its function's backward */
     void *saved;                   /* mr_rpc_save() */
     void (*saved_destroy)(void *saved);
     struct mr_autograd *context; /* the autograd hooks' */

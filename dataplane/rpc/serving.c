@@ -28,7 +28,7 @@ static bool answer_values(struct mr_rpc_call *call)
     struct mr_rpc *agent = call->agent;
     struct mr_endpoint *ep = agent->config.endpoint;
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
-    struct mr_rpc_head head = {.flags = 0};
+    struct mr_rpc_head head = {.context = call->head.context};
     size_t head_bytes = mr_values_head_bytes(NULL, call->results, call->result_count);
 
     if (head_bytes == 0) {

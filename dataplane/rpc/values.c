@@ -231,16 +231,18 @@ static bool read_string(const struct mr_value_wire *wire, const char **at, const
 }
 
 /* All but references, which come last: once one is taken in, it must be given back. */
-static bool read_plain(const struct mr_message *message, const struct parts *parts, uint32_t count,
-                       const char *texts, struct mr_value *values)
+static bool read_plain(const struct mr_message *message, const struct parts *parts,
+                       const struct mr_rpc_head *head, struct mr_value *values)
 {
+    const char *texts = parts->texts + head->name_bytes + 1;
     uint32_t tensor = 1;
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < head->value_count; i++) {
         const struct mr_value_wire *wire = &parts->wire[i];
         struct mr_value *value = &values[i];
 
-        *value = (struct mr_value){.kind = (enum mr_value_kind)wire->kind, .gradient = wire->gradient};
+        *value = (struct mr_value){.kind = (enum mr_value_kind)wire->kind,
+                                   .gradient = head->context == 0 ? 0 : wire->gradient};
         switch (value->kind) {
         case MR_VALUE_TENSOR:
             value->tensor = message->tensors[tensor++];
@@ -293,8 +295,7 @@ bool mr_values_decode(const struct mr_message *message, struct mr_rpc_head *head
     struct parts parts;
 
     *count = 0;
-    if (!head_is_whole(message, head, &parts) ||
-        !read_plain(message, &parts, head->value_count, parts.texts + head->name_bytes + 1, values))
+    if (!head_is_whole(message, head, &parts) || !read_plain(message, &parts, head, values))
         return false;
     *count = head->value_count;
     *name = parts.texts;

@@ -17,7 +17,7 @@
 #include "dataplane/wire/message.h"
 
 struct mr_rpc_head {
-    uint64_t context;    /* autograd: the context's id; 0: none */
+    uint64_t context;    /* autograd: the context's id; 0: none, and then values have no numbers */
     uint64_t invocation; /* the call's number among the caller's of that context, from 1; in replies 0 */
     uint64_t reference;  /* MR_RPC_REMOTE: under which id the callee keeps the result, */
     uint64_t fork;       /* and the caller's handle of it */

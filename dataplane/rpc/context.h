@@ -1,0 +1,136 @@
+/* Autograd contexts of one worker: which there are, and what each has recorded here.
+ *
+ * The worker that begins a context makes its id (see agent.h), and the id travels in the heads of calls: a worker that a call in a context
+ * reaches has it from then on. Who called others in a context tells them of its end (RPC_CONTEXT_END), so that the end goes the ways that the calls
+ * went. A context of which the end was heard does not come back, whatever arrives late: see struct mr_context_creator. One whose
+ * creator died is over.
+ *
+ * Threads and locks. Executor threads, users' threads and the thread inside all come here. `contexts->lock` guards the table; each context's
+ * own `lock` guards what it has recorded, its pass and its gradients. Neither is ever held while a user's function runs, while
+ * anything is waited for, or during sums over tensors; contexts->lock may be held when a context's is taken, not the other way round.
+ * A context is there while it is held, also after its end: whoever has a pointer holds it, the table holds it until its end.
+ */
+#ifndef MR_RPC_CONTEXT_H
+#define MR_RPC_CONTEXT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/backward.h"
+#include "dataplane/rpc/executor.h"
+#include "dataplane/rpc/id_map.h"
+#include "dataplane/rpc/tape.h"
+#include "dataplane/wire/list.h"
+
+/* Kinds of nodes on a tape, and what they are `of`. */
+enum mr_recorded_kind {
+    MR_RECORDED_LEAF,      /* NULL */
+    MR_RECORDED_RUN,       /* struct mr_recorded_run: a differentiable function */
+    MR_RECORDED_SEND,      /* struct mr_recorded_call: its arguments left; entered by their gradients */
+    MR_RECORDED_CALL,      /* struct mr_recorded_call: its results came */
+    MR_RECORDED_ARGUMENTS, /* struct mr_served_call: they came */
+    MR_RECORDED_RETURN     /* struct mr_served_call: its results left; entered by their gradients */
+};
+
+struct mr_recorded_run {
+    struct mr_function *function;
+    uint32_t caller; /* of the forward run */
+    void *saved;
+    void (*saved_destroy)(void *saved);
+};
+
+/* A call of ours to another worker. */
+struct mr_recorded_call {
+    struct mr_id_node id; /* its invocation */
+    uint32_t to;
+    uint32_t send, call; /* nodes, or MR_TAPE_NONE */
+    char function[MR_RPC_NAME_BYTES];
+};
+
+/* A call of another worker's that a function of ours executed. */
+struct mr_served_call {
+    struct mr_id_node id; /* (caller << MR_RPC_ID_SHIFT) | invocation */
+    uint32_t caller;
+    uint64_t invocation;
+    uint32_t arguments, answer; /* nodes, or MR_TAPE_NONE */
+    char function[MR_RPC_NAME_BYTES];
+};
+
+struct mr_context_end; /* context_end.c: tells one worker */
+
+struct mr_autograd {
+    struct mr_id_node id; /* in contexts->map, while it is not over */
+    struct mr_contexts *contexts;
+    struct mr_link own; /* in contexts->own, of those begun here */
+    _Atomic uint32_t holds;
+    struct mr_job freeing;
+    pthread_mutex_t lock;
+
+    /* Under `lock`. */
+    bool over;
+    struct mr_tape tape;
+    struct mr_id_map calls, served;
+    uint64_t invocations; /* the last of ours */
+    struct mr_pass pass;
+    struct mr_id_map gradients; /* of parameters, by their reference's id */
+    uint8_t told[MR_RPC_WORLD_MAX / 8];
+    struct mr_context_end *ends; /* for each worker that calls of ours reached */
+};
+
+/* Of which contexts of one worker the end was heard: all below a number, and some above. Its contexts that live are few, so what lies between its oldest and
+ * its latest is, too. */
+struct mr_context_creator {
+    uint64_t over_below;
+    struct mr_id_map over;
+};
+
+struct mr_contexts {
+    struct mr_rpc *agent;
+    _Atomic uint32_t numbers; /* of values, see tape.h */
+    pthread_mutex_t lock;
+    /* Under `lock`. */
+    struct mr_id_map map;
+    uint64_t last;                       /* counter of the latest begun here */
+    struct mr_link own;                  /* the oldest first */
+    struct mr_context_creator *creators; /* [world_size] */
+};
+
+/* At the agent's creation: hooks into calls, functions and ops. MR_NO_MEMORY. */
+enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out);
+/* Nobody is inside, and no function runs. NULL is fine. */
+void mr_contexts_destroy(struct mr_contexts *contexts);
+
+/* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died; MR_NO_MEMORY. `create`: it may be new here; otherwise
+ * an unknown one is MR_INVALID_ARGUMENT, too. */
+enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, bool create,
+                              struct mr_autograd **out);
+void mr_context_hold(struct mr_autograd *context);
+/* `inside`: the caller is, or may be: what is to be freed is left to an executor's thread. */
+void mr_context_put(struct mr_autograd *context, bool inside);
+/* "context 3 of worker \"a\" (rank 0)" */
+#define MR_CONTEXT_TEXT_BYTES 128u
+void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CONTEXT_TEXT_BYTES]);
+
+/* ---- its end, see context_end.c ---- */
+
+/* Under the context's lock: that worker will be told. MR_NO_MEMORY. */
+enum mr_status mr_context_end_prepare(struct mr_autograd *context, uint32_t rank);
+/* Any thread, no lock: tells all that were prepared, `over_below` of the creator with it. */
+void mr_context_end_tell(struct mr_autograd *context, uint64_t over_below);
+/* Frees those not used. */
+void mr_context_end_drop(struct mr_autograd *context);
+/* The op RPC_CONTEXT_END. */
+void mr_context_end_serve(struct mr_rpc *agent, void *contexts, uint32_t from,
+                          const struct mr_request *request);
+/* Inside: heard of an end. */
+void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below);
+
+/* ---- gradients of parameters, see autograd_gradients.c ---- */
+
+/* In a function that runs in the context: the sum for that parameter of this worker. False: nothing was added. The view is valid while the
+ * context is held and no backward goes on in it: optimizers step after it. */
+bool mr_context_gradient(struct mr_autograd *context, uint64_t reference, struct mr_tensor *gradient);
+/* At the context's end. */
+void mr_context_gradients_drop(struct mr_autograd *context);
+
+#endif
