@@ -43,8 +43,8 @@ static enum mr_status record_call(struct mr_autograd *c, uint32_t to, const char
         free(call);
         return MR_NO_MEMORY;
     }
-    *call = (struct mr_recorded_call){
-        .id = {.id = c->invocations + 1}, .to = to, .send = MR_TAPE_NONE, .call = MR_TAPE_NONE};
+    *call = (struct mr_recorded_call){.to = to, .send = MR_TAPE_NONE, .call = MR_TAPE_NONE};
+    call->id.id = c->invocations + 1;
     snprintf(call->function, sizeof call->function, "%s", function);
     struct mr_tape_entry entry = {
         .kind = MR_RECORDED_SEND, .of = call, .inputs = arguments, .input_count = count};
@@ -121,12 +121,11 @@ static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call
 
     if (served == NULL)
         return MR_NO_MEMORY;
-    *served = (struct mr_served_call){
-        .id = {.id = ((uint64_t)call->caller << MR_RPC_ID_SHIFT) | call->head.invocation},
-        .caller = call->caller,
-        .invocation = call->head.invocation,
-        .arguments = MR_TAPE_NONE,
-        .answer = MR_TAPE_NONE};
+    *served = (struct mr_served_call){.caller = call->caller,
+                                      .invocation = call->head.invocation,
+                                      .arguments = MR_TAPE_NONE,
+                                      .answer = MR_TAPE_NONE};
+    served->id.id = ((uint64_t)call->caller << MR_RPC_ID_SHIFT) | call->head.invocation;
     memcpy(served->function, call->function->name, sizeof served->function);
     struct mr_tape_entry entry = {.kind = MR_RECORDED_ARGUMENTS,
                                   .of = served,

@@ -72,15 +72,12 @@ void mr_pass_count(struct mr_autograd *c, struct mr_backward_message *message, s
 static void tell_done(struct mr_autograd *c)
 {
     struct mr_pass *pass = &c->pass;
-    size_t bytes = strlen(pass->error);
     struct mr_backward_message *m = mr_backward_message_new(c, pass->parent, MR_BACKWARD_DONE, 0, "", 1);
 
     if (m == NULL)
         return; /* the root's time-out tells */
     m->first->status = (uint16_t)pass->status;
-    if (bytes != 0) {
-        m->tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)bytes, strdup(pass->error));
-    }
+    mr_backward_message_text(m, pass->error);
     mr_backward_post(m);
 }
 

@@ -45,6 +45,8 @@ struct mr_backward_message *mr_backward_message_new(struct mr_autograd *context,
                                                     enum mr_backward_kind kind, uint64_t invocation,
                                                     const char *function, uint32_t count);
 void mr_backward_message_free(struct mr_backward_message *message, bool inside);
+/* Of a message of one value: this text instead, if there is any, and memory for it. */
+void mr_backward_message_text(struct mr_backward_message *message, const char *text);
 /* Any thread: hands it in for sending; the outcome is settled. */
 void mr_backward_post(struct mr_backward_message *message);
 void mr_backward_post_all(struct mr_pass_outbox *outbox);

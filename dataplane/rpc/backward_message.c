@@ -36,6 +36,12 @@ void mr_backward_message_free(struct mr_backward_message *m, bool inside)
     free(m);
 }
 
+void mr_backward_message_text(struct mr_backward_message *m, const char *text)
+{
+    if (text[0] != 0)
+        m->tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)strlen(text), strdup(text));
+}
+
 /* ---- out ---- */
 
 /* What became of it, for whoever asked for the backward. */

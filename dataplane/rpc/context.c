@@ -156,6 +156,15 @@ enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, bool cr
     return status;
 }
 
+uint32_t mr_contexts_count(struct mr_contexts *contexts)
+{
+    pthread_mutex_lock(&contexts->lock);
+    uint32_t count = contexts->map.count;
+
+    pthread_mutex_unlock(&contexts->lock);
+    return count;
+}
+
 /* Under the table's lock: it is not to be found any more. The table's hold is the caller's now. */
 static void take_out(struct mr_contexts *contexts, struct mr_autograd *c)
 {

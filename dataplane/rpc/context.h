@@ -100,6 +100,9 @@ enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out
 /* Nobody is inside, and no function runs. NULL is fine. */
 void mr_contexts_destroy(struct mr_contexts *contexts);
 
+/* Contexts that are not over. For tests. */
+uint32_t mr_contexts_count(struct mr_contexts *contexts);
+
 /* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died; MR_NO_MEMORY. `create`: it may be new here; otherwise
  * an unknown one is MR_INVALID_ARGUMENT, too. */
 enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, bool create,

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "graph.h"
 #include "math.h"
 #include "net.h"
 
-enum { WORKERS = 3, ELEMENTS = 4, TRAINERS = 8, ROUNDS = 10, DEPTH = 150 };
+enum { WORKERS = 3, ELEMENTS = 4, TRAINERS = 8, ROUNDS = 10, DEPTH = GRAPH_DEPTH };
 
 static int setup(void **state)
 {
@@ -35,94 +36,6 @@ static struct mr_rpc *worker(void **state, uint32_t rank)
     return ((struct net *)*state)->workers[rank].rpc;
 }
 
-/* A graph as a program builds it: results are kept until the end. */
-struct graph {
-    struct mr_rpc *rpc;
-    struct mr_autograd *context;
-    struct mr_rpc_result *results[4 * DEPTH];
-    uint32_t count;
-};
-
-static struct graph *graph_new(struct mr_rpc *rpc)
-{
-    struct graph *g = calloc(1, sizeof *g);
-    assert_non_null(g);
-    g->rpc = rpc;
-    assert_int_equal(mr_autograd_begin(rpc, &g->context), MR_OK);
-    return g;
-}
-
-static void graph_end(struct graph *g)
-{
-    mr_autograd_end(g->context);
-    for (uint32_t i = 0; i < g->count; i++)
-        mr_rpc_result_free(g->results[i]);
-    free(g);
-}
-
-static struct mr_value leaf(struct graph *g, const float *data, uint32_t count)
-{
-    struct mr_value v;
-    assert_int_equal(mr_autograd_leaf(g->context, mr_tensor_1d(MR_F32, count, data), &v), MR_OK);
-    assert_true(v.gradient != 0);
-    return v;
-}
-
-static struct mr_value call_n(struct graph *g, uint32_t to, const char *name,
-                              const struct mr_value *arguments, uint32_t count, uint32_t result)
-{
-    struct mr_rpc_call_options options = {.context = g->context};
-    struct mr_rpc_result *r = NULL;
-    if (mr_rpc_sync(g->rpc, to, name, arguments, count, &options, &r) != MR_OK)
-        fail_msg("%s", mr_rpc_last_error());
-    g->results[g->count++] = r;
-    return *mr_rpc_result_value(r, result);
-}
-
-static struct mr_value call1(struct graph *g, uint32_t to, const char *name, struct mr_value a)
-{
-    return call_n(g, to, name, &a, 1, 0);
-}
-
-static struct mr_value call2(struct graph *g, uint32_t to, const char *name, struct mr_value a,
-                             struct mr_value b)
-{
-    return call_n(g, to, name, (struct mr_value[]){a, b}, 2, 0);
-}
-
-static void backward(struct graph *g, struct mr_value loss)
-{
-    if (mr_autograd_backward(g->context, &loss, 1, false) != MR_OK)
-        fail_msg("%s", mr_rpc_last_error());
-}
-
-static const float *gradient_of(struct graph *g, struct mr_value v)
-{
-    struct mr_tensor t;
-    assert_int_equal(mr_autograd_gradient(g->context, &v, &t), MR_OK);
-    assert_int_equal(t.bytes, v.tensor.bytes);
-    return t.data;
-}
-
-static void expect(struct graph *g, struct mr_value v, const float *expected, uint32_t count)
-{
-    const float *data = gradient_of(g, v);
-    assert_non_null(data);
-    for (uint32_t i = 0; i < count; i++) {
-        if (data[i] != expected[i])
-            fail_msg("gradient %u is %g, not %g", i, (double)data[i], (double)expected[i]);
-    }
-}
-
-#define expect_error(expected, call, ...)                                                                    \
-    do {                                                                                                     \
-        const char *const parts_[] = {__VA_ARGS__};                                                          \
-        assert_int_equal(call, expected);                                                                    \
-        for (size_t i_ = 0; i_ < sizeof(parts_) / sizeof(parts_[0]); i_++)                                   \
-            if (strstr(mr_rpc_last_error(), parts_[i_]) == NULL)                                             \
-                fail_msg("\"%s\" does not say \"%s\"", mr_rpc_last_error(), parts_[i_]);                     \
-    } while (0)
-
 static const float xs[ELEMENTS] = {1, 2, 3, 4}, ys[ELEMENTS] = {5, 6, 7, 8};
 
 /* ---- graphs ---- */
@@ -131,10 +44,10 @@ static void through_one_call(void **state)
 {
     for (uint32_t to = 0; to < 2; to++) { /* our own function, and another worker's */
         struct graph *g = graph_new(worker(state, 0));
-        struct mr_value x = leaf(g, xs, ELEMENTS), y = leaf(g, ys, ELEMENTS);
-        backward(g, call1(g, to, "sum", call2(g, to, "mul", x, y)));
-        expect(g, x, ys, ELEMENTS);
-        expect(g, y, xs, ELEMENTS);
+        struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_leaf(g, ys, ELEMENTS);
+        graph_backward(g, graph_call1(g, to, "sum", graph_call2(g, to, "mul", x, y)));
+        graph_expect(g, x, ys, ELEMENTS);
+        graph_expect(g, y, xs, ELEMENTS);
         graph_end(g);
     }
 }
@@ -142,13 +55,13 @@ static void through_one_call(void **state)
 static void applied_here(void **state)
 {
     struct graph *g = graph_new(worker(state, 2));
-    struct mr_value x = leaf(g, xs, ELEMENTS);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS);
     struct mr_rpc_result *r, *s;
     assert_int_equal(mr_autograd_apply(g->context, "square", &x, 1, &r), MR_OK);
     assert_int_equal(mr_autograd_apply(g->context, "sum", mr_rpc_result_value(r, 0), 1, &s), MR_OK);
     assert_true(*(float *)mr_rpc_result_value(s, 0)->tensor.data == 30);
-    backward(g, *mr_rpc_result_value(s, 0));
-    expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
+    graph_backward(g, *mr_rpc_result_value(s, 0));
+    graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
     mr_rpc_result_free(r);
     mr_rpc_result_free(s);
     graph_end(g);
@@ -157,37 +70,37 @@ static void applied_here(void **state)
 static void values_used_more_than_once(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS);
-    struct mr_value y = call2(g, 1, "mul", x, x);              /* x^2 */
-    struct mr_value z = call2(g, 2, "mul", y, x);              /* x^3 */
-    struct mr_value w = call2(g, 1, "add", z, y);              /* x^3 + x^2 */
-    backward(g, call1(g, 2, "sum", call2(g, 2, "add", w, y))); /* x^3 + 2 x^2 */
-    expect(g, x, (float[]){3 + 4, 12 + 8, 27 + 12, 48 + 16}, ELEMENTS);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS);
+    struct mr_value y = graph_call2(g, 1, "mul", x, x);                          /* x^2 */
+    struct mr_value z = graph_call2(g, 2, "mul", y, x);                          /* x^3 */
+    struct mr_value w = graph_call2(g, 1, "add", z, y);                          /* x^3 + x^2 */
+    graph_backward(g, graph_call1(g, 2, "sum", graph_call2(g, 2, "add", w, y))); /* x^3 + 2 x^2 */
+    graph_expect(g, x, (float[]){3 + 4, 12 + 8, 27 + 12, 48 + 16}, ELEMENTS);
     graph_end(g);
 }
 
 static void results_that_the_loss_does_not_use(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS), y = leaf(g, ys, ELEMENTS);
-    struct mr_value used = call1(g, 1, "square", x);
-    struct mr_value aside = call2(g, 1, "mul", used, y); /* what the loss uses is used there, too */
-    (void)call1(g, 2, "square", aside);
-    struct mr_value one_of_two = call_n(g, 1, "split", &used, 1, 1);
-    backward(g, call1(g, 1, "sum", one_of_two));
-    expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS);
-    assert_null(gradient_of(g, y));
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_leaf(g, ys, ELEMENTS);
+    struct mr_value used = graph_call1(g, 1, "square", x);
+    struct mr_value aside = graph_call2(g, 1, "mul", used, y); /* what the loss uses is used there, too */
+    (void)graph_call1(g, 2, "square", aside);
+    struct mr_value one_of_two = graph_call_n(g, 1, "split", &used, 1, 1);
+    graph_backward(g, graph_call1(g, 1, "sum", one_of_two));
+    graph_expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS);
+    assert_null(graph_gradient_of(g, y));
     graph_end(g);
 }
 
 static void both_results(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS);
-    struct mr_value first = call_n(g, 1, "split", &x, 1, 0);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS);
+    struct mr_value first = graph_call_n(g, 1, "split", &x, 1, 0);
     struct mr_value second = *mr_rpc_result_value(g->results[g->count - 1], 1);
-    backward(g, call1(g, 0, "sum", call2(g, 2, "mul", first, second))); /* 2 x^2 */
-    expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS);
+    graph_backward(g, graph_call1(g, 0, "sum", graph_call2(g, 2, "mul", first, second))); /* 2 x^2 */
+    graph_expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS);
     graph_end(g);
 }
 
@@ -196,13 +109,13 @@ static void nested_calls(void **state)
 {
     for (int64_t via = 0; via <= 2; via += 2) {
         struct graph *g = graph_new(worker(state, 0));
-        struct mr_value x = leaf(g, xs, ELEMENTS);
+        struct mr_value x = graph_leaf(g, xs, ELEMENTS);
         struct mr_value arguments[] = {mr_value_i64(via), mr_value_string("square"), x};
-        struct mr_value y = call_n(g, 1, "on", arguments, 3, 0);
+        struct mr_value y = graph_call_n(g, 1, "on", arguments, 3, 0);
         struct mr_value deeper[] = {
             mr_value_i64(2), mr_value_string("on"), mr_value_i64(via), mr_value_string("mul"), y, x};
-        backward(g, call1(g, 2, "sum", call_n(g, 1, "on", deeper, 6, 0))); /* x^3 */
-        expect(g, x, (float[]){3, 12, 27, 48}, ELEMENTS);
+        graph_backward(g, graph_call1(g, 2, "sum", graph_call_n(g, 1, "on", deeper, 6, 0))); /* x^3 */
+        graph_expect(g, x, (float[]){3, 12, 27, 48}, ELEMENTS);
         graph_end(g);
     }
 }
@@ -210,9 +123,9 @@ static void nested_calls(void **state)
 static void back_and_forth(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS), arguments[2] = {mr_value_i64(7), x};
-    backward(g, call1(g, 0, "sum", call_n(g, 1, "bounce", arguments, 2, 0)));
-    expect(g, x, (float[]){128, 128, 128, 128}, ELEMENTS);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), arguments[2] = {mr_value_i64(7), x};
+    graph_backward(g, graph_call1(g, 0, "sum", graph_call_n(g, 1, "bounce", arguments, 2, 0)));
+    graph_expect(g, x, (float[]){128, 128, 128, 128}, ELEMENTS);
     graph_end(g);
 }
 
@@ -221,52 +134,56 @@ static void a_long_chain(void **state)
 {
     static const float ones[ELEMENTS] = {1, 1, 1, 1};
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS), y = x,
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = x,
                     one = mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, ones));
     for (uint32_t i = 0; i < DEPTH; i++)
-        y = call2(g, 1 + i % 2, i % 3 == 0 ? "mul" : "add", y, one);
-    backward(g, call1(g, 1, "sum", y));
-    expect(g, x, ones, ELEMENTS);
+        y = graph_call2(g, 1 + i % 2, i % 3 == 0 ? "mul" : "add", y, one);
+    graph_backward(g, graph_call1(g, 1, "sum", y));
+    graph_expect(g, x, ones, ELEMENTS);
     graph_end(g);
 }
 
 static void a_function_that_records_nothing_is_a_constant(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS), plain = call1(g, 1, "plain", x), same = call1(g, 1, "same", x);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), plain = graph_call1(g, 1, "plain", x),
+                    same = graph_call1(g, 1, "same", x);
     assert_int_equal(plain.gradient, 0);
     assert_true(same.gradient != 0 && same.gradient != x.gradient);
-    backward(g, call1(g, 1, "sum", call2(g, 1, "mul", plain, same))); /* 2x * x, the first a constant */
-    expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
+    graph_backward(g, graph_call1(g, 1, "sum",
+                                  graph_call2(g, 1, "mul", plain, same))); /* 2x * x, the first a constant */
+    graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
     graph_end(g);
 }
 
 static void several_losses(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS);
-    struct mr_value y = call1(g, 1, "square", x);
-    struct mr_value losses[3] = {call1(g, 1, "sum", y), call1(g, 2, "sum", x), call1(g, 0, "sum", y)};
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS);
+    struct mr_value y = graph_call1(g, 1, "square", x);
+    struct mr_value losses[3] = {graph_call1(g, 1, "sum", y), graph_call1(g, 2, "sum", x),
+                                 graph_call1(g, 0, "sum", y)};
     assert_int_equal(mr_autograd_backward(g->context, losses, 3, false), MR_OK);
-    expect(g, x, (float[]){5, 9, 13, 17}, ELEMENTS);
+    graph_expect(g, x, (float[]){5, 9, 13, 17}, ELEMENTS);
     graph_end(g);
 }
 
 static void again_when_retained(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS);
-    struct mr_value y = call1(g, 1, "square", x), loss = call1(g, 1, "sum", y), other = call1(g, 0, "sum", y);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS);
+    struct mr_value y = graph_call1(g, 1, "square", x), loss = graph_call1(g, 1, "sum", y),
+                    other = graph_call1(g, 0, "sum", y);
     assert_int_equal(mr_autograd_backward(g->context, &loss, 1, true), MR_OK);
     assert_int_equal(mr_autograd_backward(g->context, &loss, 1, false), MR_OK);
-    expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS); /* they add up */
+    graph_expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS); /* they add up */
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(g->context, &loss, 1, false),
                  "mr_autograd_backward", "\"sum\"", "retain");
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(g->context, &other, 1, false), "\"square\"",
                  "retain");
-    expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS);
-    backward(g, call1(g, 2, "sum", x)); /* what is new may be gone through */
-    expect(g, x, (float[]){5, 9, 13, 17}, ELEMENTS);
+    graph_expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS);
+    graph_backward(g, graph_call1(g, 2, "sum", x)); /* what is new may be gone through */
+    graph_expect(g, x, (float[]){5, 9, 13, 17}, ELEMENTS);
     graph_end(g);
 }
 
@@ -274,14 +191,14 @@ static void again_when_retained(void **state)
 static void saved_values_go_early(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = leaf(g, xs, ELEMENTS);
-    struct mr_value loss = call1(g, 1, "sum", call1(g, 2, "square", x));
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS);
+    struct mr_value loss = graph_call1(g, 1, "sum", graph_call1(g, 2, "square", x));
     assert_int_equal(math_saved(), 2);
     assert_int_equal(mr_autograd_backward(g->context, &loss, 1, true), MR_OK);
     assert_int_equal(math_saved(), 2);
-    backward(g, loss);
+    graph_backward(g, loss);
     assert_int_equal(math_saved(), 0);
-    (void)call1(g, 1, "square", x);
+    (void)graph_call1(g, 1, "square", x);
     assert_int_equal(math_saved(), 1);
     graph_end(g); /* teardown finds none */
 }
@@ -314,11 +231,11 @@ static void *train(void *arg)
     for (uint32_t round = 0; round < ROUNDS && t->right; round++) {
         float own[ELEMENTS] = {t->factor, t->factor, t->factor, t->factor};
         struct graph *g = graph_new(t->rpc);
-        struct mr_value x = leaf(g, own, ELEMENTS), y = leaf(g, ys, ELEMENTS);
+        struct mr_value x = graph_leaf(g, own, ELEMENTS), y = graph_leaf(g, ys, ELEMENTS);
         struct mr_value arguments[] = {mr_value_i64(2), mr_value_string("mul"), x, y};
-        struct mr_value z = call_n(g, 1, "on", arguments, 4, 0);
-        backward(g, call1(g, 2, "sum", call2(g, 1, "mul", z, x))); /* x^2 y */
-        const float *dx = gradient_of(g, x), *dy = gradient_of(g, y);
+        struct mr_value z = graph_call_n(g, 1, "on", arguments, 4, 0);
+        graph_backward(g, graph_call1(g, 2, "sum", graph_call2(g, 1, "mul", z, x))); /* x^2 y */
+        const float *dx = graph_gradient_of(g, x), *dy = graph_gradient_of(g, y);
         for (uint32_t i = 0; i < ELEMENTS; i++)
             t->right = t->right && dx[i] == 2 * t->factor * ys[i] && dy[i] == t->factor * t->factor;
         graph_end(g);

@@ -1,0 +1,197 @@
+/* Contexts as such: who knows them, and when they are over. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/context.h"
+#include "graph.h"
+#include "math.h"
+#include "net.h"
+
+enum { WORKERS = 4, ELEMENTS = 4, SECOND_US = 1000000, MANY = 50 };
+
+static const float xs[ELEMENTS] = {1, 2, 3, 4};
+
+static int setup(void **state)
+{
+    struct net *net = malloc(sizeof *net);
+    *state = net;
+    net_world(net, WORKERS);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        math_register(net->workers[i].rpc);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    net_stop(*state);
+    free(*state);
+    assert_int_equal(math_saved(), 0);
+    return 0;
+}
+
+static struct mr_rpc *worker(void **state, uint32_t rank)
+{
+    return ((struct net *)*state)->workers[rank].rpc;
+}
+
+static struct mr_contexts *contexts_of(void **state, uint32_t rank)
+{
+    return worker(state, rank)->autograd.self;
+}
+
+static uint32_t count(void **state, uint32_t rank)
+{
+    return mr_contexts_count(contexts_of(state, rank));
+}
+
+/* The ends are told in the background. */
+static void wait_for_none(void **state, uint32_t rank)
+{
+    while (count(state, rank) != 0)
+        net_skip(*state, 20000);
+}
+
+/* square on w3, by w2, by w1. */
+static void call_far(struct graph *g)
+{
+    struct mr_value arguments[] = {mr_value_i64(2), mr_value_string("on"), mr_value_i64(3),
+                                   mr_value_string("square"), graph_leaf(g, xs, ELEMENTS)};
+    (void)graph_call_n(g, 1, "on", arguments, 5, 0);
+}
+
+static void who_is_reached_knows_it_until_its_end(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0)), *second = graph_new(worker(state, 0));
+    assert_int_equal(mr_autograd_id(g->context), 1);
+    assert_int_equal(mr_autograd_id(second->context), 2);
+    assert_int_equal(count(state, 0), 2);
+    call_far(g);
+    call_far(second);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        assert_int_equal(count(state, i), 2);
+    assert_int_equal(math_saved(), 2);
+    graph_end(g);
+    assert_int_equal(count(state, 0), 1);
+    while (count(state, 3) != 1 || math_saved() != 1)
+        net_skip(*state, 20000);
+    graph_end(second);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        wait_for_none(state, i);
+    while (math_saved() != 0) /* freed by an executor's thread */
+        net_skip(*state, 20000);
+}
+
+static void a_call_that_comes_after_the_end_is_refused(void **state)
+{
+    struct mr_contexts *contexts = contexts_of(state, 1);
+    struct mr_autograd *c;
+    /* Of w2's contexts 1 to MANY the even ones have ended, the others have not. */
+    for (uint64_t i = 2; i <= MANY; i += 2)
+        mr_contexts_heard(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, 1);
+    for (uint64_t i = 1; i <= MANY; i++) {
+        enum mr_status expected = i % 2 == 0 ? MR_INVALID_ARGUMENT : MR_OK;
+        assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, true, &c), expected);
+        if (expected == MR_OK)
+            mr_context_put(c, false);
+        else
+            assert_non_null(strstr(mr_rpc_last_error(), "of worker \"w2\" (rank 2) has ended"));
+    }
+    assert_int_equal(mr_contexts_count(contexts), MANY / 2);
+    assert_int_equal(contexts->creators[2].over.count, MANY / 2);
+    /* Later it is told that all up to there have: an end that was lost is made up for, and nothing is kept of them. */
+    mr_contexts_heard(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | 1, MANY + 1);
+    assert_int_equal(mr_contexts_count(contexts), 0);
+    assert_int_equal(contexts->creators[2].over.count, 0);
+    for (uint64_t i = 1; i <= MANY; i++)
+        assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, true, &c),
+                         MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | (MANY + 1), true, &c),
+                     MR_OK);
+    mr_context_put(c, false);
+    /* Ids that nobody can have made. */
+    assert_int_equal(mr_context_get(contexts, UINT64_C(77) << MR_RPC_ID_SHIFT | 1, true, &c),
+                     MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_context_get(contexts, UINT64_C(2) << MR_RPC_ID_SHIFT, true, &c), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_context_get(contexts, UINT64_C(1) << MR_RPC_ID_SHIFT | 5, true, &c),
+                     MR_INVALID_ARGUMENT);
+    mr_contexts_heard(contexts, UINT64_C(77) << MR_RPC_ID_SHIFT | 1, 5);
+    mr_contexts_heard(contexts, UINT64_C(1) << MR_RPC_ID_SHIFT | 1, 5);
+}
+
+/* Little is kept of contexts that have ended, however many there were beside one that goes on. */
+static void what_is_kept_of_ended_ones(void **state)
+{
+    struct graph *first = graph_new(worker(state, 0));
+    call_far(first);
+    for (uint32_t i = 0; i < MANY; i++) {
+        struct graph *g = graph_new(worker(state, 0));
+        (void)graph_call1(g, 1, "square", graph_leaf(g, xs, ELEMENTS));
+        graph_end(g);
+    }
+    while (count(state, 1) != 1)
+        net_skip(*state, 20000);
+    graph_end(first);
+    wait_for_none(state, 1);
+    assert_int_equal(contexts_of(state, 1)->creators[0].over_below, MANY + 2);
+    assert_int_equal(contexts_of(state, 1)->creators[0].over.count, 0);
+}
+
+static void they_die_with_their_creator(void **state)
+{
+    struct graph *g = graph_new(worker(state, 3));
+    struct mr_value arguments[] = {mr_value_i64(2), mr_value_string("square"), graph_leaf(g, xs, ELEMENTS)};
+    struct mr_autograd *c;
+    uint64_t id = mr_autograd_id(g->context);
+    (void)graph_call_n(g, 1, "on", arguments, 3, 0);
+    assert_int_equal(count(state, 1), 1);
+    assert_int_equal(count(state, 2), 1);
+    net_silence(*state, 3, true);
+    net_skip(*state, 25 * SECOND_US);
+    wait_for_none(state, 1);
+    wait_for_none(state, 2);
+    assert_int_equal(mr_context_get(contexts_of(state, 2), id, true, &c), MR_WORKER_DIED);
+    assert_non_null(strstr(mr_rpc_last_error(), "ended when its worker died"));
+    graph_end(g);
+}
+
+static void only_the_creator_ends_it(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0));
+    struct mr_autograd *c;
+    (void)graph_call1(g, 1, "square", graph_leaf(g, xs, ELEMENTS));
+    assert_int_equal(mr_context_get(contexts_of(state, 1), mr_autograd_id(g->context), false, &c), MR_OK);
+    mr_autograd_end(c); /* a function that ends the context of its call */
+    mr_context_put(c, false);
+    assert_int_equal(count(state, 1), 1);
+    mr_autograd_end(NULL);
+    graph_end(g);
+    wait_for_none(state, 1);
+}
+
+/* One that was not ended is freed with its worker. */
+static void a_forgotten_one(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0));
+    call_far(g);
+    g->context = NULL;
+    graph_end(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(who_is_reached_knows_it_until_its_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_call_that_comes_after_the_end_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_kept_of_ended_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(they_die_with_their_creator, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_the_creator_ends_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_forgotten_one, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
