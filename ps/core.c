@@ -157,6 +157,9 @@ void ps_core_refresh_gauges(struct ps_core *core)
     core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
     core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
     core->counters.memory_bytes = ps_core_memory_bytes(core);
+    if (core->rpc != NULL) {
+        ps_rpc_count(core->rpc);
+    }
 }
 
 /* ---- time ---- */

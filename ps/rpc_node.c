@@ -18,7 +18,6 @@
 #define MIB               ((size_t)1 << 20)
 #define SESSIONS_PER_PEER 4u /* to each worker, and from it while it is restarted */
 #define SLEEP_MAX_US      1000000u
-#define COUNT_INTERVAL_US 100000u
 #define CLOSE_LOOK_US     1000u
 #define CLOSE_TELL_US     5000000u /* functions that run so long after a stop are said */
 #define FAREWELL_US       3000000u
@@ -32,8 +31,7 @@ struct ps_rpc {
     struct dp_core *core;
     struct mr_rpc *agent; /* from start to stop */
     uint64_t next_us;     /* when the agent wants its turn */
-    uint64_t count_us;
-    bool stirred; /* something came for it since its last one */
+    bool stirred;         /* something came for it since its last one */
     bool closed;
 };
 
@@ -313,16 +311,17 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
 
 void ps_rpc_turn(struct ps_rpc *rpc, uint64_t now)
 {
-    if (now >= rpc->count_us) {
-        rpc->count_us = now + COUNT_INTERVAL_US;
-        mr_agent_count(rpc->agent);
-    }
     if (!rpc->stirred && now < rpc->next_us && !mr_agent_has_work(rpc->agent)) {
         return;
     }
     rpc->stirred = false;
     rpc->next_us = mr_agent_turn(rpc->agent, now);
     dp_core_due(rpc->core, rpc->next_us);
+}
+
+void ps_rpc_count(struct ps_rpc *rpc)
+{
+    mr_agent_count(rpc->agent);
 }
 
 void ps_rpc_request(struct ps_rpc *rpc, struct mr_endpoint *ep, const struct mr_request *request)

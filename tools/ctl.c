@@ -22,6 +22,7 @@ static const struct {
     {"heartbeat", tool_ctl_heartbeat, "state and load of each core"},
     {"list", tool_ctl_list, "tables and variables"},
     {"memory", tool_ctl_memory, "where every byte of each core is"},
+    {"rpc", tool_ctl_rpc, "remote calls: the workers of the world, and what the node's functions do"},
     {"stats", tool_ctl_stats, "every counter of every core"},
 };
 

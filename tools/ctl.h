@@ -12,6 +12,7 @@ int tool_ctl_checkpoints(int argc, char **argv);
 int tool_ctl_status(int argc, char **argv);
 int tool_ctl_heartbeat(int argc, char **argv);
 int tool_ctl_memory(int argc, char **argv);
+int tool_ctl_rpc(int argc, char **argv);
 int tool_ctl_list(int argc, char **argv);
 int tool_ctl_stats(int argc, char **argv);
 

@@ -408,6 +408,40 @@ struct mr_table_memory {
 MR_API enum mr_status mr_memory(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                 struct mr_core_memory *memory,
                                 void (*visit)(void *arg, const struct mr_table_memory *table), void *arg);
+/* The world of workers that a node takes part in, as the node knows it (see millrace_rpc.h). */
+struct mr_world {
+    bool is_worker;     /* the node is one itself, of this rank; else it is only where the others meet */
+    bool is_rendezvous; /* they meet there */
+    bool is_complete;   /* all have joined */
+    uint32_t rank, world_size, joined;
+    uint32_t threads_max,
+        threads;                /* that run functions: while none waits for other workers, and made so far */
+    uint32_t functions_running; /* calls of functions that run now, */
+    uint32_t functions_blocked; /* of these: waiting for other workers */
+    uint32_t functions_waiting; /* for a thread */
+    uint64_t calls_served;      /* by the node, */
+    uint64_t calls_failed;      /* of these: with an error, */
+    uint64_t calls_refused;     /* of these: not run at all (no such function, wrong arguments) */
+    uint64_t calls_made, calls_made_failed, calls_under_way; /* by the node's functions */
+    uint64_t values_owned; /* of the node, that somebody has references to */
+    uint64_t values_held;  /* references of the node to others' values */
+    uint32_t dead_after_ms;
+};
+struct mr_world_member {
+    char name[64]; /* "" until it has joined */
+    uint32_t rank;
+    bool has_joined, is_node, is_rendezvous, is_dead, has_left;
+    char address[64]; /* "10.0.0.2:45321"; "" for the rendezvous itself */
+};
+struct mr_world_visitor {
+    void (*member)(void *arg,
+                   const struct mr_world_member *member); /* in the order of ranks; NULL: not wanted */
+    void (*function)(void *arg, const char *line);        /* "name(arguments) -> results"; NULL: not wanted */
+    void *arg;
+};
+/* `visitor` (NULL: not wanted) is called on this thread. MR_UNKNOWN_OP: the node takes no part in remote calls. */
+MR_API enum mr_status mr_world(struct mr_client *client, const struct mr_options *options,
+                               struct mr_world *world, const struct mr_world_visitor *visitor);
 /* The empty call, or tensors there and back: to measure. Reply: the same tensors. */
 MR_API enum mr_status mr_echo(struct mr_client *client, const struct mr_options *options, uint32_t core,
                               const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply);

@@ -77,7 +77,12 @@ struct mr_agent_config {
     X(calls_refused, "of these: without running: no such function, or wrong arguments")                      \
     X(calls_made, "calls that this worker made to others and that have ended")                               \
     X(calls_made_failed, "of these: with an error")                                                          \
+    X(calls_under_way, "calls that this worker has made and that have not ended")                            \
     X(functions_running, "functions that run or wait for a thread")                                          \
+    X(threads, "threads that run functions, made so far")                                                    \
+    X(threads_waiting, "of these: in functions that wait for other workers")                                 \
+    X(values_owned, "values of this worker that somebody holds a reference to")                              \
+    X(values_held, "references that this worker holds to others' values")                                    \
     X(members_joined, "workers that have joined, this one among them")                                       \
     X(members_dead, "workers of them that have died or left")
 
@@ -110,6 +115,8 @@ bool mr_agent_say_farewell(struct mr_rpc *agent);
 
 /* Whether the op of this request is the agent's; then it is answered. */
 bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request);
+/* What this agent and its world are, for RPC_STATUS, which anybody may ask: answers it. */
+void mr_agent_serve_status(struct mr_rpc *agent, const struct mr_request *request);
 /* All calls of the endpoint are the agent's, and so are all its sessions. */
 void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, enum mr_status status,
                        const struct mr_message *reply);
@@ -192,6 +199,8 @@ struct mr_agent_references {
     void (*remote_ended)(void *self, uint64_t reference, enum mr_status status, const char *error,
                          struct mr_rpc_result *result, void (*destroy)(void *object));
     void (*died)(void *self, uint32_t rank); /* inside */
+    /* Inside: values of ours that somebody holds, and our holds of others'. */
+    void (*count)(void *self, uint64_t *owned, uint64_t *held);
     /* Inside: whether others hold what is ours, so that we cannot leave; then one line. */
     bool (*held)(void *self, char *what, size_t what_bytes);
 };

@@ -48,6 +48,17 @@ struct mr_function *mr_functions_find(struct mr_functions *functions, const char
     return atomic_load_explicit(&functions->slots[slot_of(functions, name)], memory_order_acquire);
 }
 
+void mr_functions_each(struct mr_functions *functions,
+                       void (*visit)(void *arg, const struct mr_function *function), void *arg)
+{
+    for (uint32_t i = 0; i < MR_FUNCTION_SLOTS; i++) {
+        const struct mr_function *function = atomic_load_explicit(&functions->slots[i], memory_order_acquire);
+
+        if (function != NULL)
+            visit(arg, function);
+    }
+}
+
 static const char *what_is_wrong(const struct mr_rpc_function *function, bool own)
 {
     size_t prefix = strlen(MR_FUNCTION_OWN_PREFIX);

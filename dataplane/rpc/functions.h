@@ -43,6 +43,9 @@ void mr_functions_fini(struct mr_functions *functions);
  * too long or taken, a signature that cannot be read, unknown flags), MR_NO_MEMORY, with one line in `error`. */
 enum mr_status mr_functions_add(struct mr_functions *functions, const struct mr_rpc_function *function,
                                 bool own, char *error, size_t error_bytes);
+/* Of all that were added when this began; in no order. */
+void mr_functions_each(struct mr_functions *functions,
+                       void (*visit)(void *arg, const struct mr_function *function), void *arg);
 /* NULL: there is none. */
 struct mr_function *mr_functions_find(struct mr_functions *functions, const char *name);
 

@@ -147,7 +147,7 @@ static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, con
         joined(agent, MR_OK);
 }
 
-static void write_member(const struct mr_rpc *agent, const struct mr_member *m, struct mr_member_wire *out)
+void mr_world_write_member(const struct mr_member *m, struct mr_member_wire *out)
 {
     *out = (struct mr_member_wire){.rank = m->rank,
                                    .incarnation = m->incarnation,
@@ -177,7 +177,7 @@ static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
     for (uint32_t i = 0; i < size; i++) {
         present[i] = agent->members[i].present;
         if (complete)
-            write_member(agent, &agent->members[i], &lines[i]);
+            mr_world_write_member(&agent->members[i], &lines[i]);
     }
     mr_reply_end(agent->config.endpoint, request->ref);
 }

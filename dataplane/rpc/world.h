@@ -22,7 +22,14 @@ struct mr_join_wire {
     uint32_t rank, world_size, incarnation;
     uint32_t flags; /* enum mr_join_flag */
 };
-enum mr_join_flag { MR_JOIN_NODE = 1u << 0, MR_JOIN_RENDEZVOUS = 1u << 1 };
+enum mr_join_flag {
+    MR_JOIN_NODE = 1u << 0,
+    MR_JOIN_RENDEZVOUS = 1u << 1,
+    /* In RPC_STATUS alone: */
+    MR_MEMBER_JOINED = 1u << 2,
+    MR_MEMBER_DEAD = 1u << 3,
+    MR_MEMBER_LEFT = 1u << 4,
+};
 /* JOIN, answer: u8[world_size] 1 for each rank that is there; and, once all are, u8[n, sizeof] a line for each. */
 struct mr_member_wire {
     char name[MR_RPC_NAME_BYTES];
@@ -32,6 +39,30 @@ struct mr_member_wire {
     uint16_t port, reserved; /* zero */
 };
 static_assert(sizeof(struct mr_member_wire) == 112, "member size");
+
+/* RPC_STATUS, answer: these words, a struct mr_member_wire for each rank (of those who have not joined only the rank is set), and a
+ * line "name(arguments) -> results" for each function that is offered. */
+enum mr_world_word {
+    MR_WORD_FLAGS, /* 1 a worker, 2 the rendezvous, 4 all have joined */
+    MR_WORD_RANK,  /* of a worker */
+    MR_WORD_WORLD_SIZE,
+    MR_WORD_JOINED,
+    MR_WORD_THREADS_MAX,
+    MR_WORD_THREADS,
+    MR_WORD_RUNNING, /* functions */
+    MR_WORD_WAITING, /* for a thread */
+    MR_WORD_BLOCKED, /* of those that run: they wait for other workers */
+    MR_WORD_CALLS_SERVED,
+    MR_WORD_CALLS_FAILED,
+    MR_WORD_CALLS_REFUSED,
+    MR_WORD_CALLS_MADE,
+    MR_WORD_CALLS_MADE_FAILED,
+    MR_WORD_CALLS_UNDER_WAY,
+    MR_WORD_VALUES_OWNED,
+    MR_WORD_VALUES_HELD,
+    MR_WORD_DEAD_AFTER_MS,
+    MR_WORLD_WORDS = 24, /* the rest is zero */
+};
 
 /* LEAVE, request: this; answer: u64[2] {epoch, 1 if all may go}, u8[world_size] enum mr_leave_state. */
 struct mr_leave_wire {
@@ -65,6 +96,8 @@ uint64_t mr_world_turn(struct mr_rpc *agent, uint64_t now_us);
 uint64_t mr_alive_turn(struct mr_rpc *agent, uint64_t now_us);
 /* It died, or was restarted: from now on the workers ask each other. */
 void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
+/* As it stands in the list of members. */
+void mr_world_write_member(const struct mr_member *member, struct mr_member_wire *out);
 /* The rendezvous' ops. */
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request);
 void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);

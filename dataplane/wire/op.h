@@ -63,6 +63,8 @@
  * READ_SAMPLE         u64[n] batch ids this trainer is done with
  *                                                         -> u64[4] {batch id, samples, epoch, first sample}, f32[samples, dense],
  *                                                             f32[samples] labels
+ * RPC_STATUS          -                                   -> u64[24] words, u8[n, 112] members, u8[m] a line per function. See
+ *                                                             docs/protocol.md.  To core 0
  * RPC_JOIN to RPC_CANCEL are between workers, see dataplane/rpc/ and docs/protocol.md.
  * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, learnt, handed again,
  *                                                             expired, broken lines, trainers, fed, waiting, epoch, state, 0}
@@ -99,7 +101,8 @@
     X(RPC_LEAVE, 29, "rpc_leave", true)                                                                      \
     X(RPC_FETCH, 30, "rpc_fetch", true)                                                                      \
     X(RPC_ALIVE, 31, "rpc_alive", true)                                                                      \
-    X(RPC_CANCEL, 32, "rpc_cancel", true)
+    X(RPC_CANCEL, 32, "rpc_cancel", true)                                                                    \
+    X(RPC_STATUS, 33, "rpc_status", true)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable) MR_OP_##name = (value),

@@ -1,4 +1,5 @@
 /* A node among workers: as the place where they meet, and as a worker that offers the functions of a module. */
+#include <jansson.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -19,7 +20,7 @@ enum { LOOKUPS = 500, KEYS = 16, DIM = 4, LARGE = 1 << 18, NODE = 0 };
 
 #define NOT_BY_TIME_MS 3600000u /* so long a silence that it is not what a test has seen */
 
-static const char *module, *no_module;
+static const char *module, *no_module, *millrace;
 static uint32_t cores;
 
 struct fixture {
@@ -54,10 +55,16 @@ static void open_gate(const struct fixture *x)
     assert_int_equal(fclose(file), 0);
 }
 
+/* A node ends no function that runs: those of a test that failed must end by themselves. */
 static int tear_down(void **state)
 {
-    node_fixture_stop(*state);
-    free(*state);
+    struct fixture *x = *state;
+
+    if (x->workers.world_size > 0) { /* else it was skipped */
+        open_gate(x);
+        node_fixture_stop(&x->node);
+    }
+    free(x);
     return 0;
 }
 
@@ -278,6 +285,110 @@ static void functions_keep_off_the_cores(void **state)
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
+/* ---- what is told of it ---- */
+
+static int64_t number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_integer(value))
+        fail_msg("no number \"%s\"", key);
+    return json_integer_value(value);
+}
+
+static void expect_member(const json_t *world, size_t rank, const char *name, bool is_node, const char *is)
+{
+    const json_t *member = json_array_get(json_object_get(world, "members"), rank);
+
+    assert_int_equal(number(member, "rank"), rank);
+    assert_string_equal(json_string_value(json_object_get(member, "name")), name);
+    assert_string_equal(json_string_value(json_object_get(member, "state")), is);
+    assert_int_equal(json_is_true(json_object_get(member, "node")), is_node);
+    if (name[0] != 0 && !is_node)
+        assert_memory_equal(json_string_value(json_object_get(member, "address")), NETNS_CLIENT_IPV4 ":", 10);
+}
+
+static json_t *ctl_rpc(struct fixture *x)
+{
+    struct program_result result;
+    json_error_t error;
+
+    program_run(&x->node.net, NETNS_CLIENT, &result, "%s ctl rpc --json --server %s", millrace,
+                x->node.address);
+    program_expect(&result, 0, "");
+
+    json_t *world = json_loads(result.out, 0, &error);
+
+    if (world == NULL)
+        fail_msg("%s: %s", error.text, result.out);
+    return world;
+}
+
+static void expect_said(struct fixture *x, const char *says)
+{
+    struct program_result result;
+
+    program_run(&x->node.net, NETNS_CLIENT, &result, "%s ctl rpc --server %s", millrace, x->node.address);
+    program_expect(&result, 0, "");
+    if (strstr(result.out, says) == NULL)
+        fail_msg("\"%s\" is not in:\n%s", says, result.out);
+}
+
+static void ctl_tells_of_the_world(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_rpc_future *future;
+    struct mr_value rank = mr_value_i64(1);
+
+    start_worker(x, "rpc.world_size=3", "rpc.threads=2");
+
+    json_t *world = ctl_rpc(x);
+
+    assert_true(json_is_false(json_object_get(world, "complete")));
+    assert_int_equal(number(world, "joined"), 1);
+    expect_member(world, 0, "server", true, "alive");
+    expect_member(world, 1, "", false, "missing");
+    json_decref(world);
+
+    rpc_workers_join(&x->workers, 1, 2);
+    start_holding(x, 1, &future);
+    rpc_workers_string(x->workers.rpcs[0], NODE, "ask", &rank, 1, "w1");
+    rpc_workers_refused(mr_rpc_sync(x->workers.rpcs[0], NODE, "refuse", &rank, 1, NULL, NULL),
+                        MR_FUNCTION_FAILED, "refuse");
+    world = ctl_rpc(x);
+    assert_true(json_is_true(json_object_get(world, "complete")));
+    assert_true(json_is_true(json_object_get(world, "worker")));
+    assert_int_equal(number(world, "rank"), 0);
+    assert_int_equal(number(world, "world_size"), 3);
+    assert_int_equal(number(world, "joined"), 3);
+    assert_int_equal(number(world, "threads_max"), 2);
+    assert_int_equal(number(world, "functions_running"), 1);
+    assert_int_equal(number(world, "calls_failed"), 1);
+    assert_int_equal(number(world, "calls_refused"), 0);
+    assert_int_equal(number(world, "calls_made"), 1);
+    assert_int_equal(number(world, "calls_under_way"), 0);
+    assert_int_equal(number(world, "values_owned"), 0);
+    assert_int_equal(json_array_size(json_object_get(world, "members")), 3);
+    expect_member(world, 2, "w2", false, "alive");
+    json_decref(world);
+    expect_said(x, "3 of 3 workers have joined");
+    expect_said(x, "  scale(f32[...]) -> f32[...]\n");
+    expect_said(x, "   0  server                   (this node)              alive   node, rendezvous\n");
+    open_gate(x);
+    end_holding(1, &future);
+    rpc_workers_leave(&x->workers, MR_OK);
+}
+
+static void ctl_tells_that_there_is_no_world(void **state)
+{
+    struct fixture *x = *state;
+    struct program_result result;
+
+    start(x, NULL, 1);
+    program_run(&x->node.net, NETNS_CLIENT, &result, "%s ctl rpc --server %s", millrace, x->node.address);
+    program_expect(&result, 1, "this node takes no part in remote calls: set rpc.world_size");
+}
+
 /* ---- ends ---- */
 
 static void stop_signal(const struct fixture *x)
@@ -427,6 +538,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_node_calls_workers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(functions_that_block_delay_no_core, set_up, tear_down),
         cmocka_unit_test_setup_teardown(functions_keep_off_the_cores, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ctl_tells_of_the_world, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ctl_tells_that_there_is_no_world, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_is_stopped_ends_what_it_runs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_is_killed_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_is_restarted_is_another, set_up, tear_down),
@@ -435,14 +548,15 @@ int main(int argc, char **argv)
                                         tear_down),
     };
 
-    if (argc != 5) {
-        fprintf(stderr, "usage: test_rpc_node MILLRACED MODULE NO_MODULE CORES\n");
+    if (argc != 6) {
+        fprintf(stderr, "usage: test_rpc_node MILLRACED MODULE NO_MODULE MILLRACE CORES\n");
         return 2;
     }
     node_fixture_server = argv[1];
     module = argv[2];
     no_module = argv[3];
-    cores = (uint32_t)strtoul(argv[4], NULL, 10);
+    millrace = argv[4];
+    cores = (uint32_t)strtoul(argv[5], NULL, 10);
     netns_require_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

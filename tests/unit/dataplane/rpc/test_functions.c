@@ -146,9 +146,33 @@ static void many_threads_add(void **state)
     }
 }
 
+static void mark(void *arg, const struct mr_function *function)
+{
+    bool *seen = arg;
+    unsigned i = (unsigned)strtoul(function->name + 1, NULL, 10);
+    assert_false(seen[i]);
+    seen[i] = true;
+}
+
+static void each_is_visited_once(void **state)
+{
+    struct mr_rpc_function function = {.run = nothing};
+    bool seen[100] = {false};
+    for (uint32_t i = 0; i < 100; i++) {
+        char name[16], error[256];
+        snprintf(name, sizeof name, "f%u", i);
+        function.name = name;
+        assert_int_equal(mr_functions_add(*state, &function, false, error, sizeof error), MR_OK);
+    }
+    mr_functions_each(*state, mark, seen);
+    for (uint32_t i = 0; i < 100; i++)
+        assert_true(seen[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_is_visited_once, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_added_is_found, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_said, setup, teardown),
         cmocka_unit_test_setup_teardown(the_table_is_full_at_its_limit, setup, teardown),
