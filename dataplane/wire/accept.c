@@ -5,6 +5,8 @@
 #include "dataplane/wire/endpoint_internal.h"
 #include "dataplane/wire/number.h"
 
+/* For a silent session, from the first poll after its time on: who stood still has yet to read what came meanwhile. */
+#define LAST_LOOK_US       500000u
 #define SESSION_INDEX_BITS 16u
 
 /* ---- the table of sessions ---- */
@@ -71,8 +73,9 @@ void mr_served_timer(struct mr_endpoint *ep, struct mr_served *served)
 {
     uint64_t idle_us = served->confirmed ? ep->config.session_idle_us : MR_UNCONFIRMED_US;
     uint64_t until_us = served->peer.heard_us + idle_us;
-    if (until_us > ep->now_us) {
-        mr_timer_arm(&ep->wheel, &served->timer, ep->now_us, until_us);
+    if (until_us > ep->now_us || ep->polled_us < until_us) {
+        uint64_t look_us = ep->now_us + LAST_LOOK_US;
+        mr_timer_arm(&ep->wheel, &served->timer, ep->now_us, until_us > ep->now_us ? until_us : look_us);
         return;
     }
     ep->counters.sessions_expired++;

@@ -348,8 +348,8 @@ static void run_timers(struct mr_endpoint *ep)
 uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget)
 {
     mr_endpoint_set_now(ep, now_us);
-    ep->polled_us = ep->now_us;
     run_timers(ep);
+    ep->polled_us = ep->now_us;
     if (mr_transmit_flush(ep))
         mr_transmit_senders(ep, segment_budget);
     if (!mr_transmit_idle(ep))

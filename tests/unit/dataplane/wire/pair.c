@@ -255,6 +255,8 @@ void pair_run(struct pair *p, uint64_t us)
         uint64_t next_us = UINT64_MAX;
         for (int i = 0; i < 2; i++) {
             struct pair_end *end = &p->ends[i];
+            if (end->stands_still)
+                continue;
             deliver(p, (enum pair_side)i);
             mr_endpoint_flush(end->ep, p->now_us);
             uint64_t at_us = mr_endpoint_poll(end->ep, p->now_us, 32);
@@ -262,7 +264,7 @@ void pair_run(struct pair *p, uint64_t us)
         }
         for (int i = 0; i < 2; i++) {
             struct pair_end *end = &p->ends[i];
-            if (end->head != end->tail && end->queue[end->head % PAIR_QUEUE_MAX]->arrives_us < next_us)
+            if (!end->stands_still && end->head != end->tail && end->queue[end->head % PAIR_QUEUE_MAX]->arrives_us < next_us)
                 next_us = end->queue[end->head % PAIR_QUEUE_MAX]->arrives_us;
         }
         if (next_us <= p->now_us)

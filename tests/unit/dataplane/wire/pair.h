@@ -24,6 +24,7 @@ struct pair_end {
     uint32_t head, tail;
     uint32_t sent; /* packets this end has sent */
     bool no_room;  /* its port is full */
+    bool stands_still;
     struct pair_packet *open;
     uint64_t random_state;
 };

@@ -53,6 +53,21 @@ static void an_idle_client_with_another_address_keeps_its_session(void **state)
     assert_int_equal(mr_endpoint_counters(p.ends[PAIR_SERVER].ep)->sessions_accepted, 1);
 }
 
+/* What the client has sent waits to be read. */
+static void a_server_that_stood_still_keeps_its_sessions(void **state)
+{
+    struct pair_end *server = &p.ends[PAIR_SERVER];
+    pair_open(&p);
+    server->stands_still = true;
+    pair_run(&p, 100000000);
+    server->stands_still = false;
+    (void)mr_endpoint_poll(server->ep, p.now_us, 32);
+    pair_run(&p, 100000000);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 0);
+    assert_int_equal(mr_endpoint_counters(server->ep)->sessions_expired, 0);
+    assert_int_equal(mr_endpoint_counters(server->ep)->sessions_accepted, 1);
+}
+
 static enum pair_verdict drop_pings(struct pair *pair, enum pair_side from, uint32_t n,
                                     struct pair_packet *packet)
 {
@@ -196,6 +211,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_sessions_to_one_core_do_not_mix, pair_started, pair_ended),
         cmocka_unit_test_setup_teardown(an_idle_session_finds_out_about_a_restart, pair_started, pair_ended),
         cmocka_unit_test_setup_teardown(an_idle_client_with_another_address_keeps_its_session, pair_started,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_server_that_stood_still_keeps_its_sessions, pair_started,
                                         pair_ended),
         cmocka_unit_test_setup_teardown(so_does_one_whose_key_was_changed_just_then, pair_started,
                                         pair_ended),
