@@ -7,12 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 #include <setjmp.h>
 #include <cmocka.h>
 #include "trainer_client/socket_server.h"
 
 #define PORT_TRIES 200u
+#define PORT_FIRST 10240u /* up to where Linux begins with ephemeral ports */
+#define PORT_COUNT 22000u
 
 struct fake_thread {
     pthread_t thread;
@@ -103,6 +106,15 @@ static void start_thread(struct fake_node *node)
     assert_int_equal(pthread_create(&node->thread->thread, NULL, serve, node), 0);
 }
 
+/* None that the kernel gives to others while the node is away. */
+static uint16_t any_port(void)
+{
+    uint16_t random = 0;
+
+    assert_int_equal(getrandom(&random, sizeof random, 0), sizeof random);
+    return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
+}
+
 struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute)
 {
     struct fake_node *node = calloc(1, sizeof *node);
@@ -122,7 +134,7 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
         assert_non_null(node->cores[i].lanes);
     }
     for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
-        open = open_cores(node, 0);
+        open = open_cores(node, any_port());
     assert_true(open);
     start_thread(node);
     return node;
