@@ -18,6 +18,7 @@ import tempfile
 import time
 
 import checkpoint
+import remote
 
 CPU_SERVER, CPU_CLIENT = 1, 0
 SERVER_IP, CLIENT_IP, PORT = "10.99.0.1", "10.99.0.2", 7700
@@ -46,9 +47,8 @@ ROWS = {
     "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
     "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
     "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
-    "rpc_sync_empty": ("us", "lower", 45.0, "value"),
-    "rpc_async_64": ("calls/s", "higher", 300e3, "value"),
     "demo_samples": ("samples/s", "higher", 5 * 134e3, "value"),
+    **remote.ROWS,
     **checkpoint.ROWS,
 }  # and those of bench_table, bench_growth and bench_skew, which name their targets themselves
 
@@ -106,10 +106,10 @@ def serving(space, command, ready, cpus=str(CPU_SERVER), first=tuple(FIRST)):
                 process.wait()
 
 
-def client_lines(space, command, environment=None, first=tuple(FIRST)):
-    """Runs a client pinned to its CPU; its JSON lines by name."""
+def client_lines(space, command, environment=None, first=tuple(FIRST), cpus=str(CPU_CLIENT)):
+    """Runs a client pinned to its CPUs; its JSON lines by name."""
     prefix = [*first] + (["ip", "netns", "exec", space] if space else [])
-    done = subprocess.run(prefix + ["taskset", "-c", str(CPU_CLIENT)] + command, text=True, capture_output=True,
+    done = subprocess.run(prefix + ["taskset", "-c", cpus] + command, text=True, capture_output=True,
                           check=False, timeout=900, env=dict(os.environ, **(environment or {})))
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -193,18 +193,6 @@ class Bench:
         self.add("bulk_at_1pct_loss", lossy["bulk"]["value"], calls["bulk"]["value"])
         round_trip_us = calls["small_idle"]["value"]
         self.add("small_at_1pct_loss_p99", lossy["small_idle"]["p99"], 4 * round_trip_us + PROBE_US)
-
-    def rpc_round(self):
-        """Two workers with a CPU each, over the kernel's sockets on both ends of the cable."""
-        program = self.program("tests/bench/bench_rpc")
-        meet = ["--rendezvous", f"{CLIENT_IP}:{PORT}"]
-        with Cable(self.mtu) as cable:
-            run("ip", "-n", cable.server, "addr", "add", f"{SERVER_IP}/24", "dev", "server0")
-            run("ip", "-n", cable.server, "link", "set", "server0", "up")
-            with serving(cable.server, [program, "--rank", "1", *meet], "ready"):
-                lines = client_lines(cable.client, [program, "--rank", "0", *meet])
-        for name in ("rpc_sync_empty", "rpc_async_64"):
-            self.add(name, lines[name]["value"], None)
 
     def memif_round(self, directory):
         socket = os.path.join(directory, "memif.sock")
@@ -321,6 +309,8 @@ def print_table(rows, notes):
         target = f"{bound} {number(row['target'])} {kind}"
         print(f"{row['name']:34} {number(row['value']):>12} {row['unit']:10} {number(row['limit']):>12} "
               f"{number(row['ratio']):>7}  {target:20} {'yes' if row['met'] else 'no'}")
+    for what in sorted(set(notes) - {"port"}):
+        print(f"{what}: {notes[what]}")
 
 
 def main():
@@ -350,7 +340,7 @@ def main():
             if "veth" not in arguments.skip:
                 bench.veth_round(directory)
             if "rpc" not in arguments.skip:
-                bench.rpc_round()
+                remote.Remote(bench, sys.modules[__name__], directory).round()
             if "memif" not in arguments.skip:
                 bench.memif_round(directory)
             if "table" not in arguments.skip:
