@@ -117,7 +117,7 @@ class Remote:
         """Ours, by the example; nothing where it was not built."""
         program, tools = self.bench.program("trainer_client/examples/mnist"), self.tools
         if not os.path.exists(program):
-            print("bench: mnist left out: not built (oneDNN is missing)", file=sys.stderr)
+            print("bench: mnist left out: it was not built, as where oneDNN is missing", file=sys.stderr)
             return
         write_pictures(self.pictures)
         with self.cable() as cable:

@@ -49,7 +49,7 @@ static void step(struct server *s)
 static enum mr_status await_others(struct server *s, struct mr_rpc_call *call)
 {
     uint32_t round = s->round;
-    uint64_t wait_us = mr_rpc_time_left_us(call) / 10 * 9; /* what is left is for the answer */
+    uint64_t wait_us = mr_rpc_time_left_us(call) / 2; /* the rest is for the answer */
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(wait_us / 1000000);
