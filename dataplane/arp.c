@@ -44,3 +44,30 @@ uint32_t dp_arp_answer(const struct dp_net *net, const struct dp_frame *frame,
     memcpy(reply + AT_TARGET_IP, request + AT_SENDER_IP, 4);
     return (uint32_t)(reply - out) + DP_ARP_BYTES;
 }
+
+uint32_t dp_arp_ask(const struct dp_net *net, const uint8_t ip[4], uint8_t out[DP_ARP_ANSWER_BYTES_MAX])
+{
+    static const uint8_t everybody[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    uint8_t *request = out + dp_frame_put_ether(net, out, everybody, net->vlan, DP_ETHERTYPE_ARP);
+
+    memcpy(request, kind, sizeof(kind));
+    dp_put16(request + AT_OPERATION, ARP_REQUEST);
+    memcpy(request + AT_SENDER_MAC, net->mac, 6);
+    memcpy(request + AT_SENDER_IP, net->ipv4, 4);
+    memset(request + AT_TARGET_MAC, 0, 6);
+    memcpy(request + AT_TARGET_IP, ip, 4);
+    return (uint32_t)(request - out) + DP_ARP_BYTES;
+}
+
+bool dp_arp_read_reply(const struct dp_net *net, const struct dp_frame *frame, uint8_t ip[4], uint8_t mac[6])
+{
+    const uint8_t *reply = frame->payload;
+
+    if (frame->payload_bytes < DP_ARP_BYTES || memcmp(reply, kind, sizeof(kind)) != 0 ||
+        (reply[AT_SENDER_MAC] & 1) != 0 || dp_get16(reply + AT_OPERATION) != ARP_REPLY || !net->has_ipv4 ||
+        memcmp(reply + AT_TARGET_IP, net->ipv4, 4) != 0 || memcmp(reply + AT_SENDER_IP, net->ipv4, 4) == 0)
+        return false;
+    memcpy(ip, reply + AT_SENDER_IP, 4);
+    memcpy(mac, reply + AT_SENDER_MAC, 6);
+    return true;
+}

@@ -11,6 +11,7 @@
 #include "dataplane/dataplane.h"
 #include "dataplane/fault.h"
 #include "dataplane/frame.h"
+#include "dataplane/neighbours.h"
 #include "dataplane/port.h"
 #include "dataplane/waiter.h"
 
@@ -45,7 +46,8 @@ struct dp_core {
     struct rte_mempool *pool;
     uint32_t tx_count;
     uint16_t tx_queue;
-    bool tx_refused; /* tx_begin had no room since the last poll of the endpoint */
+    bool tx_open_lost; /* of tx_open: nobody knows the way yet */
+    bool tx_refused;   /* tx_begin had no room since the last poll of the endpoint */
     bool thread_started;
     struct rte_mbuf *tx[DP_TX_BATCH + DP_FAULT_EXTRA]; /* waiting for the next burst; full at DP_TX_BATCH */
     struct rte_mbuf *tx_open; /* between tx_begin and tx_end, or kept for the next tx_begin */
@@ -79,6 +81,7 @@ struct dp_core {
 struct dp {
     struct dp_config config;
     struct dp_net net;
+    struct dp_neighbours neighbours;
     struct dp_port port;
     bool hugepages;
     struct dp_app app;

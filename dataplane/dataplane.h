@@ -95,7 +95,8 @@ struct dp_app {
     /* A hint, see mr_on_upcoming. NULL: not told. */
     void (*upcoming)(void *core_app, const struct mr_upcoming *requests, uint32_t count);
     /* Core 0's endpoint calls, too: its sessions and calls are the application's, see mr_on_reply and mr_on_session. NULL: it only
-     * serves, as the other cores' do. An address to call is one that a request came from (mr_call_ref_address): it has the way back. */
+     * serves, as the other cores' do. An address to call is one that a request came from (mr_call_ref_address), which has the way back,
+     * or one with a path of zero: IPv4 and on the link, its MAC address is asked for. */
     void (*on_reply)(void *core_app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply);
     void (*on_session)(void *core_app, struct mr_session *session, enum mr_session_event event);
@@ -149,6 +150,7 @@ void dp_core_due(struct dp_core *core, uint64_t due_us);
     X(rx_frames, "Ethernet frames received")                                                                 \
     X(tx_frames, "Ethernet frames sent")                                                                     \
     X(tx_dropped, "frames dropped because the port's transmit ring stayed full")                             \
+    X(tx_no_way, "packets not sent because the host's MAC address was not known yet")                        \
     X(rx_arp, "ARP requests answered")                                                                       \
     X(rx_icmp, "ICMP and ICMPv6 echo requests answered")                                                     \
     X(rx_nd, "neighbour solicitations answered")                                                             \

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include "dataplane/net.h"
 
 enum dp_verdict {
@@ -63,6 +64,15 @@ static_assert(sizeof(struct dp_path) == sizeof(((struct mr_address *)0)->path), 
 void dp_frame_sender(const struct dp_frame *frame, struct mr_address *out);
 void dp_path_get(const struct mr_address *address, struct dp_path *out);
 void dp_path_set(struct mr_address *address, const struct dp_path *path);
+
+/* Whether it is an address that a packet came from. Others have no way there yet: their path is zero. */
+static inline bool dp_has_path(const struct mr_address *address)
+{
+    struct dp_path path;
+
+    memcpy(&path, address->path, sizeof(path));
+    return path.local_port != 0;
+}
 
 /* Bytes of all headers in front of a datagram to `to`; at most DP_HEADERS_BYTES_MAX. */
 uint32_t dp_frame_header_bytes(const struct mr_address *to);

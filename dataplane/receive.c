@@ -45,7 +45,13 @@ __attribute__((cold)) static void answer(struct dp_core *core, const struct dp_f
     enum dp_verdict why = DP_FRAME_OTHER;
     uint64_t *answered;
     uint32_t bytes;
+    uint8_t ip[4], mac[6];
 
+    if (verdict == DP_FRAME_ARP && dp_arp_read_reply(net, frame, ip, mac)) {
+        dp_neighbour_learn(&core->dp->neighbours, ip, mac);
+        rte_pktmbuf_free(packet);
+        return;
+    }
     if (packet == NULL) {
         counters->no_buffer++;
         return;

@@ -4,6 +4,7 @@
 #include <rte_branch_prediction.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include "dataplane/arp.h"
 #include "dataplane/core.h"
 
 static uint32_t send_burst(struct dp_core *core)
@@ -72,6 +73,39 @@ void dp_transmit_or_drop(struct dp_core *core, struct rte_mbuf *packet)
     }
 }
 
+__attribute__((cold)) static void ask_for(struct dp_core *core, const uint8_t ip[4])
+{
+    struct rte_mbuf *packet = rte_pktmbuf_alloc(core->pool);
+
+    if (packet == NULL) {
+        core->counters.no_buffer++;
+        return;
+    }
+    packet->data_len = (uint16_t)dp_arp_ask(&core->dp->net, ip, rte_pktmbuf_mtod(packet, uint8_t *));
+    packet->pkt_len = packet->data_len;
+    dp_transmit_or_drop(core, packet);
+}
+
+/* The way to a host on the link that no packet came from yet. False: it is not known, or not known yet. */
+__attribute__((cold)) static bool find_way(struct dp_core *core, struct mr_address *to)
+{
+    static const uint8_t ipv4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    struct dp *dp = core->dp;
+    struct dp_path path = {.tci = dp->net.vlan,
+                           .local_port = (uint16_t)(dp->net.udp_port + core->index),
+                           .local = DP_LOCAL_IPV4};
+    bool ask;
+
+    if (core->index != 0 || !dp->net.has_ipv4 || memcmp(to->ip, ipv4_mapped, sizeof(ipv4_mapped)) != 0)
+        return false;
+    bool known = dp_neighbour_find(&dp->neighbours, to->ip + 12, dp_now_us(), path.peer_mac, &ask);
+    if (ask)
+        ask_for(core, to->ip + 12);
+    if (known)
+        dp_path_set(to, &path);
+    return known;
+}
+
 uint8_t *dp_transmit_begin(void *arg, const struct mr_address *to, uint32_t bytes_max)
 {
     struct dp_core *core = arg;
@@ -89,7 +123,10 @@ uint8_t *dp_transmit_begin(void *arg, const struct mr_address *to, uint32_t byte
         return NULL;
     }
     core->tx_open_to = *to;
-    return rte_pktmbuf_mtod_offset(core->tx_open, uint8_t *, dp_frame_header_bytes(to));
+    core->tx_open_lost = false;
+    if (unlikely(!dp_has_path(to)))
+        core->tx_open_lost = !find_way(core, &core->tx_open_to);
+    return rte_pktmbuf_mtod_offset(core->tx_open, uint8_t *, dp_frame_header_bytes(&core->tx_open_to));
 }
 
 static void request_offload(struct rte_mbuf *packet, const struct mr_address *to)
@@ -113,6 +150,10 @@ void dp_transmit_end(void *arg, uint32_t bytes)
 
     if (bytes == 0)
         return;
+    if (unlikely(core->tx_open_lost)) { /* as on a network that loses it: it is sent again */
+        core->counters.tx_no_way++;
+        return;
+    }
     uint32_t frame_bytes = dp_frame_header_bytes(&core->tx_open_to) + bytes;
     dp_frame_build(&dp->net, &core->tx_open_to, rte_pktmbuf_mtod(packet, uint8_t *), bytes,
                    dp->port.checksums);

@@ -221,7 +221,8 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
          "node.key_file_next is set and node.key_file is not: name the file of the key in use there",
          2,
          {KEY(node_key_file_next), KEY(node_key_file)}},
-        {c->rpc_world_size == 0 && (c->rpc_name[0] != '\0' || c->rpc_module.count > 0),
+        {c->rpc_world_size == 0 &&
+             (c->rpc_name[0] != '\0' || c->rpc_module.count > 0 || c->rpc_rendezvous[0] != '\0'),
          "rpc.world_size is 0, so that the node takes no part in remote calls: say how many workers there "
          "are",
          3,
@@ -230,6 +231,15 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
          "rpc.rank goes from 0 to rpc.world_size - 1",
          2,
          {KEY(rpc_rank), KEY(rpc_world_size)}},
+        {c->rpc_rendezvous[0] != '\0' && c->rpc_name[0] == '\0',
+         "rpc.rendezvous: a node that is not where the workers meet is one of them: give it a name with "
+         "rpc.name, and rpc.rank",
+         1,
+         {KEY(rpc_rendezvous)}},
+        {c->rpc_rendezvous[0] != '\0' && c->port_ipv4[0] == '\0',
+         "rpc.rendezvous is reached over IPv4: set port.ipv4",
+         1,
+         {KEY(rpc_rendezvous)}},
         {c->rpc_name[0] == '\0' && c->rpc_module.count > 0,
          "rpc.module: the node offers functions only as a worker: give it a name with rpc.name, and rpc.rank",
          1,

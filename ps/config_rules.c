@@ -135,3 +135,27 @@ const char *ps_rule_restore(const char *text)
         strcmp(text, "latest") == 0 || strcmp(text, "none") == 0 || (ps_number_parse(text, &id) && id > 0);
     return good ? NULL : "latest, none, or the number of a checkpoint";
 }
+
+bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port)
+{
+    char address[16];
+    uint64_t number;
+    size_t length = strcspn(text, ":");
+    if (text[length] != ':' || length >= sizeof(address) || !ps_number_parse(text + length + 1, &number) ||
+        number == 0 || number > UINT16_MAX) {
+        return false;
+    }
+    memcpy(address, text, length);
+    address[length] = '\0';
+    *port = (uint16_t)number;
+    return inet_pton(AF_INET, address, ip) == 1;
+}
+
+const char *ps_rule_ipv4_port(const char *text)
+{
+    uint8_t ip[4];
+    uint16_t port;
+    return text[0] == '\0' || ps_ipv4_port_parse(text, ip, &port)
+               ? NULL
+               : "empty, or an IPv4 address with its port, as 10.0.0.2:7700";
+}

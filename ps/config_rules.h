@@ -13,11 +13,15 @@ const char *ps_rule_name(const char *text);
 const char *ps_rule_mac(const char *text);
 const char *ps_rule_ipv4(const char *text);
 const char *ps_rule_ipv6(const char *text);
+const char *ps_rule_ipv4_port(const char *text);
 const char *ps_rule_cpus(const char *text);
 const char *ps_rule_restore(const char *text);
 
 /* "2,3" or "2-5" into `cpus`; how many there are, or -1 when `text` is not such a list or names more than `cpus_max`. */
 int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max);
+
+/* "10.0.0.2:7700". */
+bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port);
 
 /* A decimal number of up to 20 digits and nothing else. */
 bool ps_number_parse(const char *text, uint64_t *value);

@@ -299,6 +299,10 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
                                     .dead_after_ms = (uint32_t)config->rpc_dead_after_ms,
                                     .executor_threads = (uint32_t)config->rpc_threads};
     memcpy(agent.uuid, rpc->uuid, sizeof(agent.uuid));
+    if (ps_ipv4_port_parse(config->rpc_rendezvous, agent.rendezvous.ip + 12, &agent.rendezvous.port)) {
+        agent.rendezvous.ip[10] = agent.rendezvous.ip[11] = 0xff;
+        agent.is_rendezvous = false;
+    }
     rpc->dp = dp;
     rpc->core = core;
     enum mr_status status = mr_agent_create(&agent, &rpc->agent, error, DP_ERROR_BYTES);

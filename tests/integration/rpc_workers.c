@@ -36,7 +36,7 @@ static void *join(void *arg)
 {
     struct joining *j = arg;
     struct mr_rpc_options options = {.rendezvous = j->workers->rendezvous,
-                                     .rendezvous_is_node = true,
+                                     .rendezvous_is_node = !j->workers->meet_at_first,
                                      .dead_after_ms = j->workers->dead_after_ms,
                                      .functions = functions,
                                      .function_count = 1};

@@ -2,6 +2,7 @@
 #ifndef TESTS_RPC_WORKERS_H
 #define TESTS_RPC_WORKERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include "millrace_rpc.h"
@@ -12,11 +13,12 @@ struct rpc_workers {
     const char *rendezvous;
     uint32_t world_size;
     uint32_t dead_after_ms; /* 0: the default */
+    bool meet_at_first;     /* the rendezvous is rank 0 of them; else a node */
     uint32_t count;
     struct mr_rpc *rpcs[RPC_WORKERS_MAX];
 };
 
-/* Workers "w1", "w2", ... of ranks first, first + 1, ...; returns when the world is complete. The rendezvous is a node. */
+/* Workers "w1", "w2", ... of ranks first, first + 1, ...; returns when the world is complete. */
 void rpc_workers_join(struct rpc_workers *workers, uint32_t first, uint32_t count);
 /* All of them leave together; the status of each is to be this. */
 void rpc_workers_leave(struct rpc_workers *workers, enum mr_status expected);

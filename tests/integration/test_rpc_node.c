@@ -205,6 +205,39 @@ static void a_node_calls_workers(void **state)
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
+/* It is no rendezvous: it finds the others by itself, and they find it. */
+static void a_node_joins_workers_elsewhere(void **state)
+{
+    static const char meeting[] = NETNS_CLIENT_IPV4 ":7800";
+    static char with_module[1024];
+    const char *const settings[] = {"rpc.world_size=3", "rpc.name=server",
+                                    "rpc.rank=2",       "rpc.rendezvous=" NETNS_CLIENT_IPV4 ":7800",
+                                    with_module,        NULL};
+    struct fixture *x = *state;
+
+    snprintf(with_module, sizeof with_module, "rpc.module=%s 2.5", module);
+    start(x, settings, 3);
+    x->workers.rendezvous = meeting;
+    x->workers.meet_at_first = true;
+    rpc_workers_join(&x->workers, 0, 2);
+    for (uint32_t from = 0; from < 2; from++) {
+        for (uint32_t of = 0; of < 2; of++) {
+            struct mr_value rank = mr_value_i64(of);
+            char name[16];
+
+            snprintf(name, sizeof name, "w%u", of);
+            rpc_workers_string(x->workers.rpcs[from], 2, "ask", &rank, 1, name);
+        }
+    }
+
+    struct mr_client *client = node_fixture_connect(&x->node);
+
+    look_up(client, 1);
+    assert_int_equal(node_fixture_counter(client, 0, "rpc.calls_made"), 4);
+    mr_client_destroy(client);
+    rpc_workers_leave(&x->workers, MR_OK);
+}
+
 /* ---- functions that take long ---- */
 
 static void start_holding(struct fixture *x, uint32_t count, struct mr_rpc_future **futures)
@@ -536,6 +569,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_node_that_takes_no_part_says_so, set_up, tear_down),
         cmocka_unit_test_setup_teardown(functions_of_a_module_are_called, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_calls_workers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_node_joins_workers_elsewhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(functions_that_block_delay_no_core, set_up, tear_down),
         cmocka_unit_test_setup_teardown(functions_keep_off_the_cores, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ctl_tells_of_the_world, set_up, tear_down),

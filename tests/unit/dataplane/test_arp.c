@@ -110,6 +110,53 @@ static void a_host_without_ipv4_has_no_arp(void **state)
     assert_int_equal(dp_arp_answer(&server, &frame, out, &why), 0);
 }
 
+/* ---- asking ---- */
+
+static void a_question_is_one_that_the_other_answers(void **state)
+{
+    struct dp_net server = server_make(), client = host_make(2, 0);
+    uint8_t bytes[FRAME_BYTES_MAX], reply[DP_ARP_ANSWER_BYTES_MAX], ip[4], mac[6];
+    struct dp_frame frame;
+    enum dp_verdict why;
+
+    uint32_t n = dp_arp_ask(&server, client.ipv4, bytes);
+    assert_int_equal(parse(&client, bytes, n, &frame), DP_FRAME_ARP);
+    assert_false(dp_arp_read_reply(&client, &frame, ip, mac)); /* it is no reply */
+    n = dp_arp_answer(&client, &frame, reply, &why);
+    assert_int_equal(n, DP_ETHER_BYTES + DP_ARP_BYTES);
+    assert_int_equal(parse(&server, reply, n, &frame), DP_FRAME_ARP);
+    assert_true(dp_arp_read_reply(&server, &frame, ip, mac));
+    assert_memory_equal(ip, client.ipv4, 4);
+    assert_memory_equal(mac, client.mac, 6);
+}
+
+static void a_reply_that_is_wrong_tells_nothing(void **state)
+{
+    static const struct {
+        size_t at;
+        uint8_t value;
+    } cases[] = {{DP_ETHER_BYTES + 0, 1},
+                 {DP_ETHER_BYTES + 4, 8},
+                 {DP_ETHER_BYTES + 7, 3},
+                 {DP_ETHER_BYTES + 8, 1},
+                 {DP_ETHER_BYTES + 24, 99}};
+    struct dp_net server = server_make(), client = host_make(2, 0);
+    uint8_t question[FRAME_BYTES_MAX], reply[DP_ARP_ANSWER_BYTES_MAX], ip[4], mac[6];
+    struct dp_frame frame;
+    enum dp_verdict why;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint32_t n = dp_arp_ask(&server, client.ipv4, question);
+        assert_int_equal(parse(&client, question, n, &frame), DP_FRAME_ARP);
+        n = dp_arp_answer(&client, &frame, reply, &why);
+        reply[cases[i].at] = cases[i].value;
+        assert_int_equal(parse(&server, reply, n, &frame), DP_FRAME_ARP);
+        assert_false(dp_arp_read_reply(&server, &frame, ip, mac));
+        assert_int_equal(parse(&server, reply, n - 1, &frame), DP_FRAME_ARP);
+        assert_false(dp_arp_read_reply(&server, &frame, ip, mac));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +165,8 @@ int main(void)
         cmocka_unit_test(other_arp_is_not_answered),
         cmocka_unit_test(a_wrong_kind_or_length_is_malformed),
         cmocka_unit_test(a_host_without_ipv4_has_no_arp),
+        cmocka_unit_test(a_question_is_one_that_the_other_answers),
+        cmocka_unit_test(a_reply_that_is_wrong_tells_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

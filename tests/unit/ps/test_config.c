@@ -382,6 +382,12 @@ static void keys_of_rpc_are_checked_against_each_other(void **state)
     rpc_refused("[rpc]\nworld_size = 2\nname = a\nrank = 2\n", 4,
                 "rpc.rank goes from 0 to rpc.world_size - 1");
     rpc_refused("[rpc]\nworld_size = 2\nmodule = a.so\n", 3, "give it a name with rpc.name");
+    rpc_refused("[rpc]\nworld_size = 2\nrendezvous = 10.0.0.2:7700\n", 3, "is one of them: give it a name");
+    rpc_refused("[rpc]\nworld_size = 2\nname = a\nrendezvous = 10.0.0.2:7700\n", 4, "set port.ipv4");
+    refused("[rpc]\nrendezvous = 10.0.0.2\n", 2, "an IPv4 address with its port, as 10.0.0.2:7700");
+    refused("[rpc]\nrendezvous = 10.0.0.2:0\n", 2, "an IPv4 address with its port");
+    refused("[rpc]\nrendezvous = 10.0.0.256:1\n", 2, "an IPv4 address with its port");
+    refused("[rpc]\nrendezvous = node:7700\n", 2, "an IPv4 address with its port");
     refused("[rpc]\nthreads = 0\n", 2, "a whole number from 1 to 256");
     refused("[rpc]\nmodul = a.so\n", 2, "did you mean module in [rpc]");
 }

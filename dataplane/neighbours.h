@@ -1,0 +1,33 @@
+/* MAC addresses of hosts on the link, for packets that answer none: calls to workers that have not called us.
+ *
+ * Core 0 asks (ARP) and looks; the answer may arrive at any core. IPv4 only. No lock: entries are added, never taken away.
+ */
+#ifndef DP_NEIGHBOURS_H
+#define DP_NEIGHBOURS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define DP_NEIGHBOURS_MAX       2048u
+#define DP_NEIGHBOUR_ASK_US     100000u   /* between two requests for one that is not known, */
+#define DP_NEIGHBOUR_REFRESH_US 30000000u /* and for one that is: it may have got another network card */
+
+struct dp_neighbour {
+    uint8_t ip[4];
+    uint64_t asked_us;    /* core 0's; 0: never */
+    _Atomic uint64_t mac; /* in the upper 48 bits, and 1; 0: not known */
+};
+
+struct dp_neighbours {
+    _Atomic uint32_t count;
+    struct dp_neighbour entries[DP_NEIGHBOURS_MAX];
+};
+
+/* Core 0. True: *mac is that of `ip`. *ask: a request is to be sent now. */
+bool dp_neighbour_find(struct dp_neighbours *neighbours, const uint8_t ip[4], uint64_t now_us, uint8_t mac[6],
+                       bool *ask);
+/* Any core: `ip` says that it has this MAC address. Of those who were not asked for nothing is kept. */
+void dp_neighbour_learn(struct dp_neighbours *neighbours, const uint8_t ip[4], const uint8_t mac[6]);
+
+#endif

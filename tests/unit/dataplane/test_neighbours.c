@@ -1,0 +1,99 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "dataplane/neighbours.h"
+
+static const uint8_t ip[4] = {10, 0, 0, 2}, other[4] = {10, 0, 0, 3};
+static const uint8_t mac[6] = {2, 0x80, 3, 4, 5, 0xff}, later[6] = {2, 1, 1, 1, 1, 1};
+
+static int setup(void **state)
+{
+    *state = calloc(1, sizeof(struct dp_neighbours));
+    return *state == NULL;
+}
+
+static int teardown(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+static void one_that_is_not_known_is_asked_for(void **state)
+{
+    struct dp_neighbours *n = *state;
+    uint64_t now_us = 5;
+    uint8_t found[6];
+    bool ask;
+
+    assert_false(dp_neighbour_find(n, ip, now_us, found, &ask));
+    assert_true(ask);
+    assert_false(dp_neighbour_find(n, ip, now_us + DP_NEIGHBOUR_ASK_US - 1, found, &ask));
+    assert_false(ask); /* it was, a moment ago */
+    assert_false(dp_neighbour_find(n, ip, now_us + DP_NEIGHBOUR_ASK_US, found, &ask));
+    assert_true(ask);
+    assert_false(dp_neighbour_find(n, other, now_us, found, &ask));
+    assert_true(ask);
+}
+
+static void one_that_answers_is_known(void **state)
+{
+    struct dp_neighbours *n = *state;
+    uint64_t now_us = 5;
+    uint8_t found[6];
+    bool ask;
+
+    (void)dp_neighbour_find(n, ip, now_us, found, &ask);
+    (void)dp_neighbour_find(n, other, now_us, found, &ask);
+    dp_neighbour_learn(n, ip, mac);
+    assert_true(dp_neighbour_find(n, ip, now_us + DP_NEIGHBOUR_REFRESH_US - 1, found, &ask));
+    assert_false(ask);
+    assert_memory_equal(found, mac, 6);
+    assert_false(dp_neighbour_find(n, other, now_us, found, &ask));
+    /* It is asked again now and then, and goes on meanwhile. */
+    assert_true(dp_neighbour_find(n, ip, now_us + DP_NEIGHBOUR_REFRESH_US, found, &ask));
+    assert_true(ask);
+    dp_neighbour_learn(n, ip, later);
+    assert_true(dp_neighbour_find(n, ip, now_us + DP_NEIGHBOUR_REFRESH_US, found, &ask));
+    assert_memory_equal(found, later, 6);
+}
+
+static void who_was_not_asked_for_is_not_kept(void **state)
+{
+    struct dp_neighbours *n = *state;
+    uint8_t found[6];
+    bool ask;
+
+    dp_neighbour_learn(n, ip, mac);
+    assert_int_equal(n->count, 0);
+    assert_false(dp_neighbour_find(n, ip, 5, found, &ask));
+}
+
+static void there_is_an_end(void **state)
+{
+    struct dp_neighbours *n = *state;
+    uint8_t found[6];
+    bool ask;
+
+    for (uint32_t i = 0; i < DP_NEIGHBOURS_MAX; i++) {
+        const uint8_t many[4] = {10, 1, (uint8_t)(i >> 8), (uint8_t)i};
+        (void)dp_neighbour_find(n, many, 5, found, &ask);
+    }
+    assert_false(dp_neighbour_find(n, ip, 5, found, &ask));
+    assert_false(ask);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(one_that_is_not_known_is_asked_for),
+        test(one_that_answers_is_known),
+        test(who_was_not_asked_for_is_not_kept),
+        test(there_is_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
