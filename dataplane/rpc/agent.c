@@ -79,7 +79,11 @@ static enum mr_status create_parts(struct mr_rpc *agent)
 
     if (status == MR_OK)
         status = mr_contexts_create(agent, &contexts);
-    return status == MR_OK ? mr_executor_create(&executor, &agent->executor) : status;
+    if (status == MR_OK)
+        status = mr_executor_create(&executor, &agent->executor);
+    if (status == MR_OK && agent->config.rank != MR_RPC_NO_RANK)
+        status = mr_rrefs_create(agent, &agent->rrefs);
+    return status;
 }
 
 enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_rpc **out, char *error,
@@ -105,6 +109,7 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     mr_pool_init(&agent->results, sizeof(struct mr_rpc_result), POOL_BLOCKS_MAX);
     mr_pool_init(&agent->executing, sizeof(struct mr_rpc_call), POOL_BLOCKS_MAX);
     agent->turned_us = mr_agent_now(agent);
+    mr_timer_wheel_init(&agent->deadlines);
     status = create_parts(agent);
     if (status != MR_OK) {
         snprintf(error, error_bytes, "worker \"%s\": %s", config->name, mr_status_text(status));
@@ -149,6 +154,7 @@ void mr_agent_close(struct mr_rpc *agent)
     for (uint32_t i = 0; i < agent->config.world_size; i++)
         mr_member_close(agent, &agent->members[i]);
     mr_member_close(agent, &agent->rendezvous);
+    mr_rrefs_close(agent->rrefs);
     mr_agent_give_jobs(agent);
 }
 
@@ -165,6 +171,9 @@ void mr_agent_destroy(struct mr_rpc *agent)
     run_work(agent);
     mr_serving_drop_all(agent);
     mr_contexts_destroy(agent->autograd.self);
+    run_work(agent);
+    mr_rrefs_destroy(agent->rrefs);
+    run_work(agent);
     mr_world_fini(agent);
     mr_pool_fini(&agent->executing);
     mr_pool_fini(&agent->results);
@@ -263,10 +272,15 @@ uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us)
     mr_agent_give_jobs(agent);
 
     uint64_t next_us = mr_world_turn(agent, now_us);
-    uint64_t local_us = mr_call_local_turn(agent, now_us);
+    uint64_t deadline_us = mr_future_turn(agent, now_us);
 
-    if (local_us < next_us)
-        next_us = local_us;
+    if (deadline_us < next_us)
+        next_us = deadline_us;
+    if (agent->references.turn != NULL) {
+        uint64_t references_us = agent->references.turn(agent->references.self, now_us);
+
+        next_us = references_us < next_us ? references_us : next_us;
+    }
     if (agent->unanswered != NULL) {
         mr_serving_retry(agent);
         if (agent->unanswered != NULL && now_us + RETRY_US < next_us)

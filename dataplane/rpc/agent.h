@@ -156,6 +156,7 @@ struct mr_agent_call {
     uint8_t op;
     /* In a session of its own: functions that take long over there do not hold it up. For what never waits there. */
     bool control;
+    bool fetch;           /* in another one: for what waits there for functions, and must not hold them up */
     uint64_t deadline_us; /* UINT64_MAX: none; it ends when the worker dies */
     /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when this returns true, until
      * mr_agent_free(agent, call->wire): whoever wants that notes call->wire. Deadlines are MR_DEADLINE_EXCEEDED, whatever was
@@ -177,6 +178,8 @@ void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call);
 void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call);
 /* Ends it with MR_CANCELLED, through ended(), unless it has ended. */
 void mr_agent_cancel(struct mr_rpc *agent, struct mr_agent_call *call);
+/* Ends it so only if the other worker cannot have begun with it. False: nothing is changed. */
+bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call);
 void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept);
 
 /* Serving another op: `from` is a living member. The rules of mr_on_request hold. */
@@ -190,19 +193,29 @@ struct mr_endpoint *mr_agent_endpoint(struct mr_rpc *agent);
 struct mr_agent_references {
     void *self;
     struct mr_value_hooks values;
+    /* Any thread: whether it may be used; else why not, as text. */
+    const char *(*check)(void *self, const struct mr_rref *rref);
     /* Any thread: one more handle, and one less, of arguments that wait to be sent and of values that were received. */
     void (*retain)(void *self, struct mr_rref *rref);
     void (*release)(void *self, struct mr_rref *rref);
-    /* Inside, on the callee: a call whose result is to stay came; it ended. `result` is the receiver's (NULL when it failed), and so
-     * is an object in it, with what destroys it. Neither these nor pass_out may call the endpoint: they submit work. */
+    /* Inside: whether all the references of a message, and one remote_came(), will not fail for want of memory. */
+    bool (*reserve)(void *self);
+    /* Inside, on the caller: the call that makes this value is about to leave, or to run here (told again, nothing happens); it never
+     * left. */
+    enum mr_status (*remote_goes)(void *self, struct mr_rref *rref);
+    void (*remote_never)(void *self, struct mr_rref *rref, enum mr_status status);
+    /* Inside, on the callee: a call of another whose result is to stay came; it ended, or one of ours did. `result` is the receiver's
+     * (NULL when it failed), and so is an object in it, with what destroys it. */
     enum mr_status (*remote_came)(void *self, uint32_t from, uint64_t reference, uint64_t fork);
     void (*remote_ended)(void *self, uint64_t reference, enum mr_status status, const char *error,
                          struct mr_rpc_result *result, void (*destroy)(void *object));
     void (*died)(void *self, uint32_t rank); /* inside */
     /* Inside: values of ours that somebody holds, and our holds of others'. */
     void (*count)(void *self, uint64_t *owned, uint64_t *held);
-    /* Inside: whether others hold what is ours, so that we cannot leave; then one line. */
+    /* Inside: whether others hold what is ours, or we what is theirs, so that we cannot leave; then one line, unless `what` is NULL. */
     bool (*held)(void *self, char *what, size_t what_bytes);
+    /* Inside, timers: when it wants to be called next. */
+    uint64_t (*turn)(void *self, uint64_t now_us);
 };
 void mr_agent_set_references(struct mr_rpc *agent, const struct mr_agent_references *references);
 

@@ -10,7 +10,9 @@
 #include "dataplane/rpc/member.h"
 #include "dataplane/rpc/pool.h"
 #include "dataplane/rpc/result.h"
+#include "dataplane/rpc/rref.h"
 #include "dataplane/rpc/world.h"
+#include "dataplane/wire/list.h"
 
 struct mr_served_op {
     mr_agent_serve serve;
@@ -26,6 +28,7 @@ struct mr_rpc {
     struct mr_executor *executor;
     struct mr_pool futures, results, executing;
     struct mr_agent_references references;
+    struct mr_rrefs *rrefs; /* whose hooks these are */
     struct mr_agent_autograd autograd;
     struct mr_served_op served[MR_OP_COUNT];
 
@@ -51,8 +54,8 @@ struct mr_rpc {
     uint64_t join_next_us, join_wait_us, alive_next_us, turned_us;
     uint8_t *joined_ranks; /* [world_size] as last told */
     struct mr_leaving leaving;
-    struct mr_rpc_future *locals;   /* calls of our own functions */
-    struct mr_rpc_call *unanswered; /* executed, and there was no memory for the answer */
+    struct mr_timer_wheel deadlines; /* of calls */
+    struct mr_rpc_call *unanswered;  /* executed, and there was no memory for the answer */
     struct mr_job *jobs_first, *jobs_last;
     uint64_t hurry_us;  /* jobs were given: see then whether they go on; 0: not */
     uint32_t job_count; /* of this burst, not yet given to the executor */
@@ -76,14 +79,18 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
 void mr_serving_cancel(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 void mr_serving_retry(struct mr_rpc *agent);
 void mr_serving_drop_all(struct mr_rpc *agent);
-/* Any thread: a local call shall run on the executor; it has run (inside, or before anybody knows of its future). */
+/* Inside: the answer is these values, of a call in `context` (0: none), for worker `to`, or says why they cannot travel. False: there is
+ * no memory for it now. */
+bool mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
+                      const struct mr_value *values, uint32_t count);
+/* Of serving: the result stays here, the references' from now on; its caller's time is up, which is said; it is known to end soon. */
+void mr_serving_keep(struct mr_rpc_call *call);
+bool mr_serving_too_late(struct mr_rpc_call *call);
+bool mr_serving_is_brief(const struct mr_function *function);
+/* serving_local.c. Any thread: a local call shall run on the executor; it has run on this thread, and nobody knows of its future. */
 void mr_serving_run_local(struct mr_rpc_call *call);
-void mr_serving_end_local(struct mr_rpc_call *call);
+void mr_serving_end_inline(struct mr_rpc_call *call);
 /* If it has not begun it will not. */
 void mr_serving_cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future);
-
-/* call.c: calls of our own functions that have ended; those whose time is up end. */
-void mr_call_forget_local(struct mr_rpc *agent, struct mr_rpc_future *future);
-uint64_t mr_call_local_turn(struct mr_rpc *agent, uint64_t now_us);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/rref_internal.h"
 
 uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms)
 {
@@ -12,7 +12,45 @@ uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms)
     return mr_agent_now(agent) + (uint64_t)(timeout_ms == 0 ? agent->config.timeout_ms : timeout_ms) * 1000u;
 }
 
+struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uint32_t to, uint32_t timeout_ms)
+{
+    struct mr_rpc_future *f = mr_future_new(agent, name, to);
+
+    if (f == NULL)
+        return NULL;
+    f->deadline_us = mr_call_deadline_us(agent, timeout_ms);
+    f->call.deadline_us = UINT64_MAX;
+    atomic_fetch_add(&agent->under_way, 1);
+    atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
+    return f;
+}
+
+void mr_call_forget(struct mr_rpc *agent, struct mr_rpc_future *f)
+{
+    atomic_fetch_sub(&agent->under_way, 1);
+    mr_future_put(f);
+    mr_future_put(f);
+}
+
 /* ---- what is wrong at once ---- */
+
+static enum mr_status check_references(struct mr_rpc *agent, const struct mr_call_order *order)
+{
+    for (uint32_t i = 0; i < order->argument_count; i++) {
+        const struct mr_value *value = &order->arguments[i];
+
+        if (value->kind != MR_VALUE_RREF)
+            continue;
+        const char *why = agent->references.check == NULL
+                              ? "is a reference, and this worker has none"
+                              : agent->references.check(agent->references.self, value->rref);
+
+        if (why != NULL)
+            return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: %s: argument %u %s", order->caller, order->function,
+                                i + 1, why);
+    }
+    return MR_OK;
+}
 
 static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *order)
 {
@@ -26,8 +64,11 @@ static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *or
         return mr_rpc_error(MR_INVALID_ARGUMENT,
                             "%s: %s: an argument has no value, or is an object, which stays with its owner",
                             order->caller, order->function);
-    enum mr_status status = mr_member_check(agent, order->to);
+    enum mr_status status = check_references(agent, order);
 
+    if (status != MR_OK)
+        return status;
+    status = mr_member_check(agent, order->to);
     if (status != MR_OK) {
         char why[MR_RPC_ERROR_BYTES];
 
@@ -47,22 +88,33 @@ static void read_error(const struct mr_message *reply, char *why, size_t bytes)
                  (const char *)reply->tensors[0].data);
 }
 
-static bool call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
-                       const struct mr_message *reply)
+/* It never left: neither did the references in it. */
+static void take_back(struct mr_rpc *agent, struct mr_rpc_future *f)
 {
-    struct mr_rpc_future *f =
-        (struct mr_rpc_future *)(void *)((uint8_t *)call - offsetof(struct mr_rpc_future, call));
+    mr_values_unpass(f->passed, f->passed_count, &agent->references.values);
+    f->passed_count = 0;
+    if ((f->head.flags & MR_RPC_REMOTE) != 0)
+        agent->references.remote_never(agent->references.self, f->rref,
+                                       f->status == MR_OK ? MR_CANCELLED : f->status);
+}
+
+bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                   const struct mr_message *reply)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(call, struct mr_rpc_future, call);
     struct mr_rpc_result *result = NULL;
     char why[MR_EXECUTING_ERROR_BYTES] = "";
     bool keep = false;
 
     agent->counters.calls_made++;
     agent->counters.calls_made_failed += status != MR_OK;
-    if (status != MR_OK)
+    if (call->cancelled)
+        take_back(agent, f);
+    else if (status != MR_OK)
         read_error(reply, why, sizeof why);
     else if ((f->head.flags & MR_RPC_REMOTE) == 0)
         result = mr_result_of_reply(agent, call->wire, reply, call->to, &keep, &status);
-    if (result != NULL && f->head.context != 0)
+    if (result != NULL && f->head.context != 0 && !f->ended)
         status = agent->autograd.reply_in(agent->autograd.self, f->head.context, f->head.invocation,
                                           result->values, result->count);
     if (status != MR_OK) {
@@ -71,38 +123,72 @@ static bool call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr
     }
     if (status == MR_WORKER_DIED && why[0] == 0)
         snprintf(why, sizeof why, "it died while the call was under way, or was restarted");
-    else if (status == MR_DEADLINE_EXCEEDED && why[0] == 0)
-        snprintf(why, sizeof why, "no answer came within the call's time-out");
+    if (status != MR_OK && reply != NULL && (f->head.flags & MR_RPC_REMOTE) != 0)
+        agent->references.remote_never(agent->references.self, f->rref, status); /* it keeps nothing */
     mr_future_end(f, status, why, result);
     mr_future_put(f);
     return keep;
 }
 
-/* Inside: lays the request out where it is sent from. */
-static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f,
-                                   const struct mr_value *values, uint32_t count)
+static uint64_t time_left_us(const struct mr_rpc *agent, const struct mr_rpc_future *f)
 {
+    uint64_t now_us = mr_agent_now(agent);
+
+    if (f->deadline_us == UINT64_MAX)
+        return UINT64_MAX;
+    return f->deadline_us > now_us ? f->deadline_us - now_us : 0;
+}
+
+/* Inside: lays the request out where it is sent from. */
+static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, const struct mr_value *values,
+                              uint32_t count)
+{
+    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS];
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
     size_t head_bytes = mr_values_head_bytes(f->function, values, count);
     uint32_t n = mr_values_tensors(NULL, head_bytes, values, count, tensors);
+    uint32_t references = mr_values_references(values, count);
     enum mr_status status = mr_agent_begin(agent, &f->call, tensors, n);
 
     if (status != MR_OK)
         return status;
-    status = mr_values_encode(tensors[0].data, &f->head, f->function, values, count,
-                              agent->references.values.pass_out == NULL ? NULL : &agent->references.values,
-                              f->call.to);
+    if (references != 0) {
+        f->passed = malloc((size_t)references * MR_RREF_WORDS * sizeof *f->passed);
+        if (f->passed == NULL)
+            status = mr_rpc_error(MR_NO_MEMORY, "no memory for the references among the arguments");
+        else
+            status = mr_values_pass(values, count, &agent->references.values, f->call.to, words);
+    }
     if (status != MR_OK) {
         mr_agent_drop(agent, &f->call);
-        return mr_rpc_error(status, "a reference among the arguments cannot be passed on");
+        return status;
     }
-    mr_agent_send(agent, &f->call);
+    if (references != 0)
+        memcpy(f->passed, words, (size_t)references * MR_RREF_WORDS * sizeof *f->passed);
+    f->passed_count = references;
+    f->head.time_left_us = time_left_us(agent, f);
+    mr_values_write(tensors[0].data, &f->head, f->function, values, count, words);
     return MR_OK;
 }
 
-static struct mr_rpc_future *of_work(struct mr_work *work)
+static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                   const struct mr_value *values, uint32_t count)
 {
-    return (struct mr_rpc_future *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_future, work));
+    bool remote = (f->head.flags & MR_RPC_REMOTE) != 0;
+    enum mr_status status = MR_OK;
+
+    if (remote)
+        status = agent->references.remote_goes(agent->references.self, f->rref);
+    if (status == MR_OK)
+        status = lay_out(agent, f, values, count);
+    if (status != MR_OK) {
+        if (remote)
+            agent->references.remote_never(agent->references.self, f->rref, status);
+        return status;
+    }
+    mr_agent_send(agent, &f->call);
+    mr_future_arm(f);
+    return MR_OK;
 }
 
 void mr_call_hold_references(struct mr_rpc *agent, const struct mr_value *values, uint32_t count, bool hold)
@@ -117,7 +203,7 @@ void mr_call_hold_references(struct mr_rpc *agent, const struct mr_value *values
 
 static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 {
-    struct mr_rpc_future *f = of_work(work);
+    struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
     enum mr_status status = send_request(agent, f, f->waiting, f->waiting_count);
 
     mr_call_hold_references(agent, f->waiting, f->waiting_count, false);
@@ -160,7 +246,7 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
     struct mr_agent_driver *driver = &agent->config.driver;
 
     f->call.op = MR_OP_RPC_CALL;
-    f->call.ended = call_ended;
+    f->call.ended = mr_call_ended;
     if (!driver->enter(driver->self))
         return submit_request(agent, f, order);
     enum mr_status status = send_request(agent, f, order->arguments, order->argument_count);
@@ -196,27 +282,27 @@ enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *o
 
     if (status != MR_OK)
         return status;
-    struct mr_rpc_future *f = mr_future_new(agent, order->function, order->to);
+    struct mr_rpc_future *f =
+        mr_call_future(agent, order->function, order->to, options == NULL ? 0 : options->timeout_ms);
 
     if (f == NULL)
         return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the call", order->caller, order->function);
-    f->call.deadline_us = mr_call_deadline_us(agent, options == NULL ? 0 : options->timeout_ms);
     f->head = (struct mr_rpc_head){
         .number = atomic_fetch_add_explicit(&agent->numbers, 1, memory_order_relaxed) + 1,
-        .reference = order->reference,
-        .fork = order->fork,
         .flags = order->flags};
-    atomic_fetch_add(&agent->under_way, 1);
-    atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
+    if (order->rref != NULL) {
+        (void)mr_rref_pin(order->rref, order->caller);
+        f->rref = order->rref;
+        f->head.reference = order->rref->id;
+        f->head.fork = order->rref->fork;
+    }
     if (options != NULL && options->context != NULL)
         status = record(agent, f, order);
     if (status == MR_OK)
         status = order->to == agent->config.rank ? mr_call_start_local(agent, f, order)
                                                  : start_remote(agent, f, order);
     if (status != MR_OK) {
-        atomic_fetch_sub(&agent->under_way, 1);
-        mr_future_put(f);
-        mr_future_put(f);
+        mr_call_forget(agent, f);
         return status;
     }
     *out = f;

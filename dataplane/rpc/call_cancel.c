@@ -24,7 +24,7 @@ static void tell_cancel(struct mr_rpc *agent, const struct mr_rpc_future *f)
     message->call = (struct mr_agent_call){.to = f->call.to,
                                            .op = MR_OP_RPC_CANCEL,
                                            .control = true,
-                                           .deadline_us = f->call.deadline_us,
+                                           .deadline_us = f->deadline_us,
                                            .ended = cancel_told};
     if (mr_agent_begin(agent, &message->call, &tensor, 1) == MR_OK)
         mr_agent_send(agent, &message->call);
@@ -37,14 +37,13 @@ static void cancel(struct mr_rpc *agent, struct mr_work *work)
     struct mr_rpc_future *f =
         (struct mr_rpc_future *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_future, cancel_work));
 
-    if (!f->ended && f->local) {
+    bool ended = f->ended;
+
+    mr_future_end(f, MR_CANCELLED, NULL, NULL);
+    if (!ended && f->local)
         mr_serving_cancel_local(agent, f);
-        mr_call_forget_local(agent, f);
-        mr_future_end(f, MR_CANCELLED, NULL, NULL);
-    } else if (!f->ended) {
+    else if (!ended && !mr_agent_withdraw(agent, &f->call))
         tell_cancel(agent, f);
-        mr_agent_cancel(agent, &f->call);
-    }
     mr_future_put(f);
 }
 

@@ -3,49 +3,13 @@
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/call.h"
 
-static struct mr_rpc_future *of_work(struct mr_work *work)
+/* Before it can end: that is work, too, which is submitted later. */
+static void begin_local(struct mr_rpc *agent, struct mr_work *work)
 {
-    return (struct mr_rpc_future *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_future, work));
-}
+    struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
 
-static void list_local(struct mr_rpc *agent, struct mr_work *work)
-{
-    struct mr_rpc_future *f = of_work(work);
-
-    f->listed = true;
-    f->next = agent->locals;
-    f->before = &agent->locals;
-    if (f->next != NULL)
-        f->next->before = &f->next;
-    agent->locals = f;
-}
-
-void mr_call_forget_local(struct mr_rpc *agent, struct mr_rpc_future *f)
-{
-    if (!f->listed)
-        return;
-    f->listed = false;
-    *f->before = f->next;
-    if (f->next != NULL)
-        f->next->before = f->before;
-}
-
-uint64_t mr_call_local_turn(struct mr_rpc *agent, uint64_t now_us)
-{
-    uint64_t next_us = UINT64_MAX;
-    struct mr_rpc_future *next;
-
-    for (struct mr_rpc_future *f = agent->locals; f != NULL; f = next) {
-        next = f->next;
-        if (f->call.deadline_us > now_us) {
-            if (f->call.deadline_us < next_us)
-                next_us = f->call.deadline_us;
-            continue;
-        }
-        mr_call_forget_local(agent, f);
-        mr_future_end(f, MR_DEADLINE_EXCEEDED, "it did not end within the call's time-out", NULL);
-    }
-    return next_us;
+    (void)agent;
+    mr_future_arm(f);
 }
 
 static enum mr_status copy_arguments(struct mr_rpc_call *call, const struct mr_call_order *order)
@@ -94,16 +58,16 @@ enum mr_status mr_call_start_local(struct mr_rpc *agent, struct mr_rpc_future *f
         return status;
     }
     call->caller = agent->config.rank;
-    call->deadline_us = f->call.deadline_us;
+    call->deadline_us = f->deadline_us;
     call->head = f->head;
     call->future = f;
     f->local = true;
     if ((function->flags & MR_RPC_INLINE) != 0) {
         mr_executing_run(call);
-        mr_serving_end_local(call);
+        mr_serving_end_inline(call);
         return MR_OK;
     }
-    f->work.run = list_local;
+    f->work.run = begin_local;
     mr_agent_submit(agent, &f->work);
     mr_serving_run_local(call);
     return MR_OK;

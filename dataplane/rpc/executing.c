@@ -145,9 +145,14 @@ enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value)
     if (bytes != 0 && room == NULL)
         return no_memory(call);
     if (value.kind == MR_VALUE_RREF) {
-        if (call->agent->references.retain == NULL)
-            return mr_rpc_error(MR_UNSUPPORTED, "%s: this worker has no references", call->function->name);
-        call->agent->references.retain(call->agent->references.self, value.rref);
+        const struct mr_agent_references *references = &call->agent->references;
+        const char *why = references->check == NULL ? "is a reference, and this worker has none"
+                                                    : references->check(references->self, value.rref);
+
+        if (why != NULL)
+            return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: result %u %s", call->function->name,
+                                call->result_count, why);
+        references->retain(references->self, value.rref);
     }
     mr_values_copy(&value, 1, result, room);
     call->result_count++;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/rref_internal.h"
 
 struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, uint32_t to)
 {
@@ -31,9 +31,39 @@ void mr_future_put(struct mr_rpc_future *f)
     if (atomic_fetch_sub(&f->holds, 1) != 1)
         return;
     mr_rpc_result_free(f->result);
+    if (f->rref != NULL)
+        mr_rref_unpin(f->rref);
+    free(f->passed);
     free(f->block);
     mr_pool_give(&f->agent->futures, f);
 }
+
+/* ---- time ---- */
+
+void mr_future_arm(struct mr_rpc_future *f)
+{
+    if (!f->ended && f->deadline_us != UINT64_MAX)
+        mr_timer_arm(&f->agent->deadlines, &f->timer, mr_agent_now(f->agent), f->deadline_us);
+}
+
+uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us)
+{
+    struct mr_timer *timer;
+
+    while ((timer = mr_timer_take(&agent->deadlines, now_us)) != NULL) {
+        struct mr_rpc_future *f = MR_CONTAINER(timer, struct mr_rpc_future, timer);
+
+        mr_future_end(f, MR_DEADLINE_EXCEEDED,
+                      f->local ? "it did not end within the call's time-out"
+                               : "no answer came within the call's time-out",
+                      NULL);
+        if (!f->local)
+            (void)mr_agent_withdraw(agent, &f->call);
+    }
+    return mr_timer_next_us(&agent->deadlines);
+}
+
+/* ---- the end ---- */
 
 static void run_then(struct mr_job *job)
 {
@@ -67,6 +97,7 @@ void mr_future_end(struct mr_rpc_future *f, enum mr_status status, const char *w
         return;
     }
     f->ended = true;
+    mr_timer_disarm(&agent->deadlines, &f->timer);
     f->status = status;
     f->result = result;
     if (status != MR_OK) {

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/executor.h"
+#include "dataplane/wire/timer_wheel.h"
 
 #define MR_FUTURE_BYTES_INLINE 192u
 #define MR_FUTURE_THEN         4u /* bit of the word, beside MR_DONE and MR_DONE_SLEEPER */
@@ -25,12 +26,16 @@ struct mr_rpc_future {
     /* Of a call of a function, see call.c. */
     struct mr_work work, cancel_work;
     _Atomic bool cancelled;
-    bool ended;  /* inside */
-    bool local;  /* our own function: `call` holds only `to` and the deadline */
-    bool listed; /* in mr_rpc.locals */
+    bool ended; /* inside */
+    bool local; /* our own function: `call` holds only `to` */
+    /* Has no deadline of its own: its answer may bring references, and is waited for when the future has ended long since. */
     struct mr_agent_call call;
-    struct mr_rpc_future *next, **before; /* in mr_rpc.locals */
+    struct mr_timer timer; /* inside: for the deadline */
+    uint64_t deadline_us;
     struct mr_rpc_head head;
+    struct mr_rref *rref; /* MR_RPC_REMOTE, fetches: held until the call is over */
+    uint64_t *passed; /* words of the references among the arguments, in case it never leaves; NULL: none */
+    uint32_t passed_count;
     struct mr_value *waiting; /* copies of arguments that wait to be sent, in bytes_inline or in block */
     uint32_t waiting_count;
     void *block;
@@ -44,6 +49,9 @@ struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, 
 /* Any thread. */
 void mr_future_hold(struct mr_rpc_future *future);
 void mr_future_put(struct mr_rpc_future *future);
+/* Inside: it ends at its deadline, if there is one. The calls whose time is up end; when the next one's is. */
+void mr_future_arm(struct mr_rpc_future *future);
+uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us);
 /* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text behind "function on worker: ", NULL: the
  * status' own. Only the first time counts. */
 void mr_future_end(struct mr_rpc_future *future, enum mr_status status, const char *why,

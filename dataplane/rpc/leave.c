@@ -17,13 +17,10 @@ static void over(struct mr_rpc *agent, enum mr_status status)
 
 static bool is_quiet(struct mr_rpc *agent)
 {
-    char what[128];
-
     if (atomic_load(&agent->under_way) != 0 || mr_executor_load(agent->executor) != 0 ||
         agent->unanswered != NULL)
         return false;
-    return agent->references.held == NULL ||
-           !agent->references.held(agent->references.self, what, sizeof what);
+    return agent->references.held == NULL || !agent->references.held(agent->references.self, NULL, 0);
 }
 
 /* ---- at the rendezvous ---- */
@@ -223,11 +220,24 @@ void mr_leave_begin(struct mr_rpc *agent)
 
 /* ---- what is said when it takes too long ---- */
 
+/* Of ourselves we know more than a state. */
+static const char *own_reason(struct mr_rpc *agent, char *what, size_t bytes)
+{
+    const struct mr_agent_references *references = &agent->references;
+
+    if (atomic_load(&agent->under_way) != 0 || mr_executor_load(agent->executor) != 0)
+        return "has calls under way";
+    if (references->held == NULL || !references->held(references->self, what, bytes))
+        return "has answers to send";
+    return what;
+}
+
 void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
 {
     static const char *const what[] = {[MR_LEAVE_MISSING] = "has not called mr_rpc_shutdown",
                                        [MR_LEAVE_BUSY] =
-                                           "has calls under way, or others hold references to what it owns"};
+                                           "has calls under way, or references tie it to others"};
+    char held[320];
     size_t used = 0;
 
     if (bytes > 0)
@@ -241,7 +251,8 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
         if (state > MR_LEAVE_BUSY)
             continue;
         mr_member_text(agent, i, text);
-        int n = snprintf(out + used, bytes - used, "%s%s %s", used == 0 ? "" : "; ", text, what[state]);
+        const char *why = i == agent->config.rank ? own_reason(agent, held, sizeof held) : what[state];
+        int n = snprintf(out + used, bytes - used, "%s%s %s", used == 0 ? "" : "; ", text, why);
 
         used = n < 0 || (size_t)n >= bytes - used ? bytes : used + (size_t)n;
     }

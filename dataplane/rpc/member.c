@@ -54,10 +54,12 @@ struct mr_member *mr_member_of_request(struct mr_rpc *agent, const struct mr_req
 
 /* ---- sessions and calls ---- */
 
-static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, bool control,
+static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, const struct mr_agent_call *call,
                                  struct mr_session **out)
 {
-    struct mr_session **session = &m->sessions[control ? MR_SESSION_CONTROL : MR_SESSION_CALLS];
+    struct mr_session **session = &m->sessions[call->fetch     ? MR_SESSION_FETCHES
+                                               : call->control ? MR_SESSION_CONTROL
+                                                               : MR_SESSION_CALLS];
     enum mr_status status = MR_OK;
 
     if (*session == NULL)
@@ -72,7 +74,7 @@ enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *m, struct
     struct mr_session *session;
     struct mr_call_options options = {
         .op = call->op, .step = agent->config.rank, .deadline_us = call->deadline_us, .user = call};
-    enum mr_status status = session_of(agent, m, call->control, &session);
+    enum mr_status status = session_of(agent, m, call, &session);
 
     if (status == MR_OK)
         status = mr_call_begin(agent->config.endpoint, session, &options, tensors, tensor_count, &call->wire);
@@ -118,6 +120,15 @@ void mr_agent_cancel(struct mr_rpc *agent, struct mr_agent_call *call)
     mr_call_cancel(agent->config.endpoint, call->wire);
 }
 
+bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call)
+{
+    call->cancelled = true;
+    if (mr_call_withdraw(agent->config.endpoint, call->wire))
+        return true;
+    call->cancelled = false;
+    return false;
+}
+
 void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept)
 {
     mr_call_free(agent->config.endpoint, kept);
@@ -142,6 +153,9 @@ void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, e
     m->calls_pending--;
     if (reply != NULL)
         m->heard_us = mr_agent_now(agent);
+    /* It forgot the session, and what it made of the call is not known: references may have been lost with it. */
+    if (status == MR_UNKNOWN_OUTCOME && call->deadline_us == UINT64_MAX)
+        mr_member_died(agent, m);
     if (!call->ended(agent, call, reply != NULL ? status : outcome(agent, call, status), reply))
         mr_call_free(agent->config.endpoint, wire);
 }

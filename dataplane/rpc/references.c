@@ -35,13 +35,18 @@ enum mr_status mr_references_create(const struct mr_references_config *config, s
     return MR_OK;
 }
 
+void mr_references_stop(struct mr_references *refs)
+{
+    mr_hold_stop_all(refs);
+    mr_owned_stop_all(refs);
+    mr_references_run_due(refs);
+}
+
 void mr_references_destroy(struct mr_references *refs)
 {
     if (refs == NULL)
         return;
-    mr_hold_stop_all(refs);
-    mr_owned_stop_all(refs);
-    mr_references_run_due(refs);
+    mr_references_stop(refs);
     refs->destroying = true; /* values may hold handles, and release them */
     mr_owned_destroy_all(refs);
     mr_hold_destroy_all(refs);
@@ -50,14 +55,57 @@ void mr_references_destroy(struct mr_references *refs)
     mr_id_map_destroy(&refs->holds);
     mr_id_map_destroy(&refs->lost);
     mr_id_map_destroy(&refs->children);
+    while (refs->spares != NULL) {
+        struct mr_spare *spare = refs->spares;
+        refs->spares = spare->next;
+        free(spare);
+    }
     free(refs->peers);
     free(refs->answered);
     free(refs);
 }
 
-uint64_t mr_references_next_id(struct mr_references *refs)
+uint64_t mr_references_new_id(struct mr_references *refs)
 {
-    return (uint64_t)refs->config.rank << MR_REFERENCE_RANK_SHIFT | ++refs->counter;
+    return (uint64_t)refs->config.rank << MR_REFERENCE_RANK_SHIFT |
+           (atomic_fetch_add_explicit(&refs->counter, 1, memory_order_relaxed) + 1);
+}
+
+/* ---- memory ---- */
+
+union block {
+    struct mr_spare spare;
+    struct mr_owned owned;
+    struct mr_fork fork;
+    struct mr_reference hold;
+};
+
+#define BLOCKS_EACH 2u /* a value that was not heard of, and a fork of it */
+
+bool mr_references_reserve(struct mr_references *refs, uint32_t count)
+{
+    while (refs->spare_count < count * BLOCKS_EACH) {
+        struct mr_spare *spare = calloc(1, sizeof(union block));
+        if (spare == NULL)
+            return false;
+        spare->next = refs->spares;
+        refs->spares = spare;
+        refs->spare_count++;
+    }
+    return true;
+}
+
+void *mr_references_alloc(struct mr_references *refs, size_t bytes)
+{
+    void *block = calloc(1, bytes);
+    struct mr_spare *spare = refs->spares;
+    if (block != NULL || spare == NULL)
+        return block;
+    assert(bytes <= sizeof(union block));
+    refs->spares = spare->next;
+    refs->spare_count--;
+    memset(spare, 0, sizeof(union block));
+    return spare;
 }
 
 void mr_references_send(struct mr_references *refs, uint32_t to, uint32_t kind, uint32_t rank,

@@ -102,19 +102,31 @@ struct mr_references_config {
 struct mr_references;
 /* MR_INVALID_ARGUMENT (rank, world size of 0 or beyond 65535), MR_NO_MEMORY. */
 enum mr_status mr_references_create(const struct mr_references_config *config, struct mr_references **out);
-/* Frees the values; sends nothing. Handles are gone with it. NULL is fine. */
+/* Whoever waits gets MR_SHUTTING_DOWN. */
+void mr_references_stop(struct mr_references *refs);
+/* The same, and frees the values; sends nothing. Handles are gone with it. NULL is fine. */
 void mr_references_destroy(struct mr_references *refs);
 
 /* ---- making ---- */
 
+/* A number for a reference or a fork of ours. Any thread. */
+uint64_t mr_references_new_id(struct mr_references *refs);
 /* A value of ours, held once. `value` NULL: it comes with mr_references_fulfil(). NULL: no memory; `value` stays the caller's. */
 struct mr_reference *mr_references_own(struct mr_references *refs, void *value);
+/* The same under a number that was made before. */
+struct mr_reference *mr_references_own_as(struct mr_references *refs, uint64_t reference, void *value);
 /* One that `owner`, not us, is to make; its ticket is to go with the call. MR_WORKER_DIED, MR_NO_MEMORY. */
 enum mr_status mr_references_remote(struct mr_references *refs, uint32_t owner, struct mr_reference **out,
                                     struct mr_reference_ticket *ticket);
-/* That call will never leave: whoever uses the handle gets `status`. Before it is passed on. */
+/* The same, with a ticket whose numbers were made before. */
+enum mr_status mr_references_remote_as(struct mr_references *refs, const struct mr_reference_ticket *ticket,
+                                       struct mr_reference **out);
+/* That call will never leave: whoever uses the handle gets `status`. Whom it was passed to waits for a value that does not come. */
 void mr_references_remote_failed(struct mr_references *refs, struct mr_reference *handle,
                                  enum mr_status status);
+/* From now on `count` calls of mr_references_take(), _remote_arrived() and _fetch(), together, do not fail with MR_NO_MEMORY. False: no
+ * memory. */
+bool mr_references_reserve(struct mr_references *refs, uint32_t count);
 /* On the owner: the call arrived from `from`. *run: it is to be run, and to end with mr_references_fulfil(), for errors, too.
  * MR_WORKER_DIED (drop it), MR_NO_MEMORY (nothing is changed; it may be handed in again), MR_BAD_MESSAGE. */
 enum mr_status mr_references_remote_arrived(struct mr_references *refs, uint32_t from,
@@ -139,6 +151,9 @@ enum mr_status mr_references_take(struct mr_references *refs, uint32_t from,
                                   const struct mr_reference_ticket *ticket, struct mr_reference **out);
 
 /* ---- waiting ---- */
+
+/* The owner's handle: the value, if it is there, else NULL. */
+void *mr_references_value(const struct mr_reference *handle);
 
 /* Until the owner knows the hold. */
 void mr_references_wait_confirmed(struct mr_references *refs, struct mr_reference *handle,

@@ -2,6 +2,8 @@
 #ifndef MR_REFERENCES_INTERNAL_H
 #define MR_REFERENCES_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "dataplane/rpc/references.h"
 
 enum mr_owned_state {
@@ -52,23 +54,31 @@ struct mr_peer {
 
 struct mr_references {
     struct mr_references_config config;
-    uint64_t counter;
+    _Atomic uint64_t counter;
     struct mr_id_map owned, forks; /* struct mr_owned, struct mr_fork */
     struct mr_id_map holds;        /* struct mr_reference, of living owners */
     struct mr_id_map lost;         /* and those of no use */
     struct mr_id_map children;     /* struct mr_child */
     struct mr_peer *peers;
-    uint32_t settling;      /* peers in MR_SETTLE_RUNNING */
-    uint8_t *answered;      /* bit [dead][living]: has answered our SETTLE, or need not */
-    uint8_t *asked;         /* bit [dead][owner]: wants an answer when no fork from there waits for it */
-    struct mr_link due;     /* waiters */
-    struct mr_owned *freed; /* to be given back at the end of the function */
-    bool running;           /* what is due */
+    uint32_t settling;       /* peers in MR_SETTLE_RUNNING */
+    uint8_t *answered;       /* bit [dead][living]: has answered our SETTLE, or need not */
+    uint8_t *asked;          /* bit [dead][owner]: wants an answer when no fork from there waits for it */
+    struct mr_link due;      /* waiters */
+    struct mr_owned *freed;  /* to be given back at the end of the function */
+    struct mr_spare *spares; /* for when there is no other memory */
+    uint32_t spare_count;
+    bool running; /* what is due */
     bool destroying;
 };
 
+/* One block of any of the kinds above. */
+struct mr_spare {
+    struct mr_spare *next;
+};
+
 /* references.c */
-uint64_t mr_references_next_id(struct mr_references *refs);
+/* Zeroed, for free(). NULL: no memory, and nothing is reserved. */
+void *mr_references_alloc(struct mr_references *refs, size_t bytes);
 void mr_references_send(struct mr_references *refs, uint32_t to, uint32_t kind, uint32_t rank,
                         uint64_t reference, uint64_t fork);
 /* All of the list run with the outcome, at the end of the function. */

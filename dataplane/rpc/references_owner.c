@@ -6,7 +6,7 @@
 
 static struct mr_owned *owned_add(struct mr_references *refs, uint64_t reference, enum mr_owned_state state)
 {
-    struct mr_owned *owned = calloc(1, sizeof(*owned));
+    struct mr_owned *owned = mr_references_alloc(refs, sizeof(*owned));
     if (owned == NULL)
         return NULL;
     owned->by_id.id = reference;
@@ -61,7 +61,7 @@ void mr_owned_handle_released(struct mr_references *refs, struct mr_owned *owned
 
 struct mr_fork *mr_fork_add(struct mr_references *refs, struct mr_owned *owned, uint64_t id, uint32_t holder)
 {
-    struct mr_fork *fork = calloc(1, sizeof(*fork));
+    struct mr_fork *fork = mr_references_alloc(refs, sizeof(*fork));
     if (fork == NULL)
         return NULL;
     fork->by_fork.id = id;
@@ -134,8 +134,12 @@ void mr_owned_on_deleted(struct mr_references *refs, uint32_t from, uint64_t id)
 
 struct mr_reference *mr_references_own(struct mr_references *refs, void *value)
 {
-    struct mr_owned *owned =
-        owned_add(refs, mr_references_next_id(refs), value == NULL ? MR_OWNED_RUNNING : MR_OWNED_READY);
+    return mr_references_own_as(refs, mr_references_new_id(refs), value);
+}
+
+struct mr_reference *mr_references_own_as(struct mr_references *refs, uint64_t reference, void *value)
+{
+    struct mr_owned *owned = owned_add(refs, reference, value == NULL ? MR_OWNED_RUNNING : MR_OWNED_READY);
     if (owned == NULL)
         return NULL;
     owned->value = value;
@@ -181,6 +185,11 @@ bool mr_references_fulfil(struct mr_references *refs, uint64_t reference, void *
     mr_references_wake(refs, &owned->waiters, MR_OK, value);
     mr_references_run_due(refs);
     return true;
+}
+
+void *mr_references_value(const struct mr_reference *handle)
+{
+    return handle->owned == NULL ? NULL : handle->owned->value;
 }
 
 static void wait_value(struct mr_references *refs, struct mr_owned *owned, struct mr_reference_waiter *waiter)

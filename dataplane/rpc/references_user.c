@@ -7,7 +7,7 @@
 static struct mr_reference *hold_add(struct mr_references *refs, const struct mr_reference_ticket *ticket,
                                      uint32_t parent)
 {
-    struct mr_reference *hold = calloc(1, sizeof(*hold));
+    struct mr_reference *hold = mr_references_alloc(refs, sizeof(*hold));
     if (hold == NULL)
         return NULL;
     hold->by_fork.id = ticket->fork;
@@ -57,15 +57,23 @@ static void child_remove(struct mr_references *refs, struct mr_child *child)
 enum mr_status mr_references_remote(struct mr_references *refs, uint32_t owner, struct mr_reference **out,
                                     struct mr_reference_ticket *ticket)
 {
-    assert(owner < refs->config.world_size && owner != refs->config.rank);
-    if (refs->peers[owner].dead)
+    struct mr_reference_ticket made = {owner, mr_references_new_id(refs), 0};
+    made.fork = mr_references_new_id(refs);
+    enum mr_status status = mr_references_remote_as(refs, &made, out);
+    if (status == MR_OK)
+        *ticket = made;
+    return status;
+}
+
+enum mr_status mr_references_remote_as(struct mr_references *refs, const struct mr_reference_ticket *ticket,
+                                       struct mr_reference **out)
+{
+    assert(ticket->owner < refs->config.world_size && ticket->owner != refs->config.rank);
+    if (refs->peers[ticket->owner].dead)
         return MR_WORKER_DIED;
-    struct mr_reference_ticket made = {owner, mr_references_next_id(refs), 0};
-    made.fork = mr_references_next_id(refs);
-    struct mr_reference *hold = hold_add(refs, &made, refs->config.rank);
+    struct mr_reference *hold = hold_add(refs, ticket, refs->config.rank);
     if (hold == NULL)
         return MR_NO_MEMORY;
-    *ticket = made;
     *out = hold;
     return MR_OK;
 }
@@ -82,8 +90,8 @@ static void hold_fail(struct mr_references *refs, struct mr_reference *hold, enu
 void mr_references_remote_failed(struct mr_references *refs, struct mr_reference *handle,
                                  enum mr_status status)
 {
-    assert(handle->children == 0 && status != MR_OK);
-    if (handle->status != MR_OK) /* its owner died meanwhile */
+    assert(status != MR_OK);
+    if (handle->status != MR_OK || handle->confirmed) /* its owner died meanwhile, or it did leave */
         return;
     hold_fail(refs, handle, status);
     delete_if_done(refs, handle);
@@ -116,7 +124,7 @@ enum mr_status mr_references_pass(struct mr_references *refs, struct mr_referenc
         return MR_WORKER_DIED;
     if (handle->status != MR_OK)
         return handle->status;
-    struct mr_reference_ticket made = {handle->owner, handle->id, mr_references_next_id(refs)};
+    struct mr_reference_ticket made = {handle->owner, handle->id, mr_references_new_id(refs)};
     if (handle->owned != NULL) {
         if (mr_fork_add(refs, handle->owned, made.fork, to) == NULL)
             return MR_NO_MEMORY;

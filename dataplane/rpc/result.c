@@ -80,6 +80,12 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, struct mr_call *w
 
     *keep = false;
     *status = MR_BAD_MESSAGE;
+    /* References that could not be taken in would stay on their way for ever. */
+    if (agent->references.reserve != NULL && !agent->references.reserve(agent->references.self)) {
+        *status = MR_NO_MEMORY;
+        mr_member_died(agent, &agent->members[from]);
+        return NULL;
+    }
     if (!mr_values_decode(reply, &head, &name, values, &count, hooks, from)) {
         release_references(agent, values, count);
         return NULL;

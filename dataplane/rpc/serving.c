@@ -1,7 +1,9 @@
 /* Requests for functions of ours: from the message to the executor, and back to an answer. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/call.h"
 
 #define BRIEF_NS 10000u
 
@@ -17,48 +19,44 @@ static struct mr_rpc_call *of_work(struct mr_work *work)
 
 /* ---- answers ---- */
 
-static void answer_error(struct mr_rpc_call *call)
+bool mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
+                      const struct mr_value *values, uint32_t count)
 {
-    mr_reply_error(call->agent->config.endpoint, call->ref, call->status, "%s", call->error);
-}
-
-/* False: there is no memory for the answer now. */
-static bool answer_values(struct mr_rpc_call *call)
-{
-    struct mr_rpc *agent = call->agent;
     struct mr_endpoint *ep = agent->config.endpoint;
+    const struct mr_value_hooks *hooks = &agent->references.values;
+    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS];
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
-    struct mr_rpc_head head = {.context = call->head.context};
-    size_t head_bytes = mr_values_head_bytes(NULL, call->results, call->result_count);
+    struct mr_rpc_head head = {.context = context};
+    size_t head_bytes = mr_values_head_bytes(NULL, values, count);
 
     if (head_bytes == 0) {
-        (void)mr_rpc_fail(call, "an object stays with its owner: ask for it with mr_remote()");
-        call->status = MR_INVALID_ARGUMENT;
-        answer_error(call);
+        mr_reply_error(ep, ref, MR_INVALID_ARGUMENT,
+                       "an object stays with its owner: only references to it travel");
         return true;
     }
-    uint32_t n = mr_values_tensors(NULL, head_bytes, call->results, call->result_count, tensors);
+    uint32_t n = mr_values_tensors(NULL, head_bytes, values, count, tensors);
+    enum mr_status status = mr_values_pass(values, count, hooks, to, words);
 
-    if (!mr_reply_begin(ep, call->ref, MR_OK, tensors, n)) {
-        if (mr_call_ref_alive(ep, call->ref))
+    if (status == MR_NO_MEMORY)
+        return false;
+    if (status != MR_OK) {
+        mr_reply_error(ep, ref, status, "%s", mr_rpc_last_error());
+        return true;
+    }
+    if (!mr_reply_begin(ep, ref, MR_OK, tensors, n)) {
+        mr_values_unpass(words, mr_values_references(values, count), hooks);
+        if (mr_call_ref_alive(ep, ref))
             return false;
-        mr_reply_status(ep, call->ref,
-                        MR_OK); /* nobody waits any more, or it was too large, which was said */
+        mr_reply_status(ep, ref, MR_OK); /* nobody waits any more, or it was too large, which was said */
         return true;
     }
-    enum mr_status status = mr_values_encode(
-        tensors[0].data, &head, NULL, call->results, call->result_count,
-        agent->references.values.pass_out == NULL ? NULL : &agent->references.values, call->caller);
-
-    if (status !=
-        MR_OK) /* cannot happen to values that mr_rpc_return() took; the caller sees a malformed answer */
-        memset(tensors[0].data, 0, head_bytes);
-    mr_reply_end(ep, call->ref);
+    mr_values_write(tensors[0].data, &head, NULL, values, count, words);
+    mr_reply_end(ep, ref);
     return true;
 }
 
 /* The result stays here: the references' from now on. */
-static void keep_result(struct mr_rpc_call *call)
+void mr_serving_keep(struct mr_rpc_call *call)
 {
     struct mr_rpc *agent = call->agent;
     struct mr_rpc_result *result = NULL;
@@ -83,16 +81,18 @@ static void count(struct mr_rpc *agent, bool failed, bool ran)
     agent->counters.calls_refused += !ran;
 }
 
+/* False: there is no memory for the answer now. */
 static bool answer(struct mr_rpc_call *call)
 {
-    if ((call->head.flags & MR_RPC_REMOTE) != 0)
-        keep_result(call);
-    if (call->status != MR_OK)
-        answer_error(call);
-    else if ((call->head.flags & MR_RPC_REMOTE) != 0)
+    if ((call->head.flags & MR_RPC_REMOTE) != 0) {
+        mr_serving_keep(call);
         mr_reply_status(call->agent->config.endpoint, call->ref, MR_OK);
-    else if (!answer_values(call))
+    } else if (call->status != MR_OK) {
+        mr_reply_error(call->agent->config.endpoint, call->ref, call->status, "%s", call->error);
+    } else if (!mr_serving_reply(call->agent, call->ref, call->caller, call->head.context, call->results,
+                                 call->result_count)) {
         return false;
+    }
     count(call->agent, call->status != MR_OK, true);
     mr_executing_free(call);
     return true;
@@ -136,7 +136,7 @@ void mr_serving_drop_all(struct mr_rpc *agent)
 
 /* ---- executing ---- */
 
-static bool nobody_waits(struct mr_rpc_call *call)
+bool mr_serving_too_late(struct mr_rpc_call *call)
 {
     if (call->deadline_us == UINT64_MAX || mr_agent_now(call->agent) < call->deadline_us)
         return false;
@@ -149,113 +149,95 @@ static void run_remote(struct mr_job *job)
 {
     struct mr_rpc_call *call = of_job(job);
 
-    if (!nobody_waits(call))
+    if (!mr_serving_too_late(call))
         mr_executing_run(call);
     call->work.run = executed;
     mr_agent_submit_quietly(call->agent, &call->work);
 }
 
-static bool is_brief(const struct mr_function *function)
+bool mr_serving_is_brief(const struct mr_function *function)
 {
     uint32_t ns = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
 
     return ns != 0 && ns < BRIEF_NS;
 }
 
-/* The results of a local call, for its future. */
-static struct mr_rpc_result *local_result(struct mr_rpc_call *call)
-{
-    struct mr_rpc_result *result;
-
-    for (uint32_t i = 0; i < call->result_count; i++) {
-        if (call->results[i].kind == MR_VALUE_OBJECT) {
-            (void)mr_rpc_fail(call, "an object stays with its owner: ask for it with mr_remote()");
-            call->status = MR_INVALID_ARGUMENT;
-            return NULL;
-        }
-    }
-    result = mr_result_copy(call->agent, call->results, call->result_count);
-    if (result == NULL) {
-        (void)mr_rpc_fail(call, "no memory for the result");
-        call->status = MR_NO_MEMORY;
-        return NULL;
-    }
-    call->result_count = 0;
-    return result;
-}
-
-void mr_serving_end_local(struct mr_rpc_call *call)
-{
-    struct mr_rpc_future *future = call->future;
-    struct mr_rpc_result *result = NULL;
-
-    if ((call->head.flags & MR_RPC_REMOTE) != 0)
-        keep_result(call);
-    else if (call->status == MR_OK)
-        result = local_result(call);
-
-    enum mr_status status = call->status;
-    char error[MR_EXECUTING_ERROR_BYTES];
-
-    memcpy(error, call->error, sizeof error);
-    mr_executing_free(call);
-    mr_future_end(future, status, error, result);
-    mr_future_put(future);
-}
-
-static void end_local(struct mr_rpc *agent, struct mr_work *work)
-{
-    struct mr_rpc_call *call = of_work(work);
-
-    mr_call_forget_local(agent, call->future);
-    mr_serving_end_local(call);
-}
-
-static void run_local(struct mr_job *job)
-{
-    struct mr_rpc_call *call = of_job(job);
-
-    if (!nobody_waits(call))
-        mr_executing_run(call);
-    call->work.run = end_local;
-    mr_agent_submit_quietly(call->agent, &call->work);
-}
-
-void mr_serving_run_local(struct mr_rpc_call *call)
-{
-    call->job = (struct mr_job){.run = run_local, .brief = is_brief(call->function)};
-    mr_executor_give_one(call->agent->executor, &call->job);
-}
-
 /* ---- requests ---- */
 
-static void wrong_arguments(struct mr_rpc *agent, const struct mr_rpc_call *call, struct mr_call_ref ref)
-{
-    char text[192];
+/* A request that is not run. Its arguments are in `call`, or (NULL) have not been looked at. */
+struct refusal {
+    struct mr_rpc_head head;
+    enum mr_status status;
+    char why[256];
+};
 
-    mr_signature_describe(call->arguments, call->argument_count, text, sizeof text);
-    mr_reply_error(agent->config.endpoint, ref, MR_WRONG_SIGNATURE, "it was called with (%s), and takes (%s)",
-                   text, call->function->arguments_text);
+/* Whoever was to get references of it must have had them, and who is referred to what will not come learns of it. */
+static void refuse(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request,
+                   const struct refusal *refusal)
+{
+    const struct mr_agent_references *references = &agent->references;
+    const struct mr_rpc_head *head = &refusal->head;
+
+    if ((head->flags & MR_RPC_REMOTE) == 0) {
+        mr_reply_error(agent->config.endpoint, request->ref, refusal->status, "%s", refusal->why);
+        return;
+    }
+    enum mr_status status =
+        references->remote_came == NULL
+            ? MR_UNSUPPORTED
+            : references->remote_came(references->self, from->rank, head->reference, head->fork);
+
+    if (status == MR_OK)
+        references->remote_ended(references->self, head->reference, refusal->status, refusal->why, NULL,
+                                 NULL);
+    mr_reply_status(agent->config.endpoint, request->ref, status);
 }
 
-/* The values of the request, checked. False: it was answered. */
-static bool take_arguments(struct mr_rpc *agent, struct mr_rpc_call *call, const struct mr_request *request)
+static bool decode(struct mr_rpc *agent, const struct mr_request *request, uint32_t from,
+                   struct mr_rpc_head *head, struct mr_value *values, uint32_t *count)
 {
     const struct mr_value_hooks *hooks =
         agent->references.values.take_in == NULL ? NULL : &agent->references.values;
     const char *name;
 
-    if (!mr_values_decode(request->message, &call->head, &name, call->arguments, &call->argument_count, hooks,
-                          call->caller)) {
-        mr_reply_error(agent->config.endpoint, request->ref, MR_BAD_MESSAGE,
-                       "the arguments are malformed, or have a reference that this worker cannot take");
-        return false;
+    return mr_values_decode(request->message, head, &name, values, count, hooks, from);
+}
+
+static void unknown_function(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    struct refusal refusal = {.status = MR_UNKNOWN_FUNCTION, .why = "it has no function of that name"};
+    struct mr_value values[MR_RPC_ARGUMENTS_MAX];
+    uint32_t count;
+
+    if (!decode(agent, request, from->rank, &refusal.head, values, &count)) {
+        refusal.status = MR_BAD_MESSAGE;
+        snprintf(refusal.why, sizeof refusal.why, "the arguments are malformed");
     }
-    if (!mr_signature_matches(&call->function->arguments, call->arguments, call->argument_count)) {
-        wrong_arguments(agent, call, request->ref);
-        return false;
+    mr_call_hold_references(agent, values, count, false);
+    refuse(agent, from, request, &refusal);
+}
+
+/* The values of the request, checked. False: it was answered. */
+static bool take_arguments(struct mr_rpc *agent, struct mr_member *from, struct mr_rpc_call *call,
+                           const struct mr_request *request)
+{
+    struct refusal refusal = {.status = MR_BAD_MESSAGE};
+    char text[192];
+
+    if (!decode(agent, request, from->rank, &call->head, call->arguments, &call->argument_count)) {
+        snprintf(refusal.why, sizeof refusal.why,
+                 "the arguments are malformed, or have a reference that this worker cannot take");
+    } else if (!mr_signature_matches(&call->function->arguments, call->arguments, call->argument_count)) {
+        mr_signature_describe(call->arguments, call->argument_count, text, sizeof text);
+        refusal.status = MR_WRONG_SIGNATURE;
+        snprintf(refusal.why, sizeof refusal.why, "it was called with (%s), and takes (%s)", text,
+                 call->function->arguments_text);
+    } else {
+        return true;
     }
-    return true;
+    refusal.head = call->head;
+    refuse(agent, from, request, &refusal);
+    return false;
 }
 
 static bool begin_remote(struct mr_rpc *agent, const struct mr_rpc_call *call)
@@ -274,31 +256,44 @@ static bool begin_remote(struct mr_rpc *agent, const struct mr_rpc_call *call)
     return false;
 }
 
-static struct mr_function *find(struct mr_rpc *agent, const struct mr_request *request,
-                                struct mr_rpc_head *head)
+static void run_inline(struct mr_rpc *agent, struct mr_rpc_call *call, const struct mr_request *request)
 {
-    struct mr_endpoint *ep = agent->config.endpoint;
-    const char *name;
-
-    if (!mr_values_peek(request->message, head, &name)) {
-        mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
-        return NULL;
+    mr_executing_run(call);
+    if (answer(call))
+        return;
+    /* It must not run again, so the answer waits until there is memory; if there is none even for that, it is lost. */
+    if (mr_reply_later(agent->config.endpoint, request) != NULL) {
+        executed(agent, &call->work);
+        return;
     }
-    struct mr_function *function = mr_functions_find(&agent->functions, name);
+    mr_reply_status(agent->config.endpoint, request->ref, MR_NO_MEMORY);
+    mr_executing_free(call);
+}
 
-    if (function == NULL)
-        mr_reply_error(ep, request->ref, MR_UNKNOWN_FUNCTION, "it has no function of that name");
-    return function;
+static uint64_t deadline_of(const struct mr_rpc_call *call, uint64_t now_us)
+{
+    return call->head.time_left_us > UINT64_MAX - now_us ? UINT64_MAX : now_us + call->head.time_left_us;
 }
 
 void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     struct mr_rpc_head head;
-    struct mr_function *function = find(agent, request, &head);
+    const char *name;
+
+    if (!mr_values_peek(request->message, &head, &name)) {
+        mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
+        return;
+    }
+    if (agent->references.reserve != NULL && !agent->references.reserve(agent->references.self)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    struct mr_function *function = mr_functions_find(&agent->functions, name);
 
     if (function == NULL) {
         count(agent, true, false);
+        unknown_function(agent, from, request);
         return;
     }
     struct mr_rpc_call *call = mr_executing_new(agent, function, head.value_count);
@@ -314,28 +309,19 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
         return;
     }
     call->caller = from->rank;
-    call->deadline_us = request->deadline_us;
     call->ref = request->ref;
-    if (!take_arguments(agent, call, stable) || !begin_remote(agent, call)) {
+    if (!take_arguments(agent, from, call, stable) || !begin_remote(agent, call)) {
         count(agent, true, false);
         mr_executing_free(call);
         return;
     }
-    if (!on_this_thread) {
-        call->job = (struct mr_job){.run = run_remote, .brief = is_brief(function)};
-        mr_agent_add_job(agent, &call->job);
+    call->deadline_us = deadline_of(call, request->now_us);
+    if (on_this_thread) {
+        run_inline(agent, call, request);
         return;
     }
-    mr_executing_run(call);
-    if (answer(call))
-        return;
-    /* It must not run again, so the answer waits until there is memory; if there is none even for that, it is lost. */
-    if (mr_reply_later(ep, request) != NULL) {
-        executed(agent, &call->work);
-        return;
-    }
-    mr_reply_status(ep, request->ref, MR_NO_MEMORY);
-    mr_executing_free(call);
+    call->job = (struct mr_job){.run = run_remote, .brief = mr_serving_is_brief(function)};
+    mr_agent_add_job(agent, &call->job);
 }
 
 /* ---- cancelled by the caller ---- */
@@ -378,24 +364,4 @@ void mr_serving_cancel(struct mr_rpc *agent, struct mr_member *from, const struc
     call->status = MR_CANCELLED;
     (void)mr_rpc_fail(call, "the caller cancelled it");
     executed(agent, &call->work);
-}
-
-static bool is_of_future(const struct mr_job *job, const void *arg)
-{
-    const struct mr_rpc_call *call =
-        (const struct mr_rpc_call *)(const void *)((const uint8_t *)job - offsetof(struct mr_rpc_call, job));
-
-    return job->run == run_local && call->future == arg;
-}
-
-void mr_serving_cancel_local(struct mr_rpc *agent, const struct mr_rpc_future *future)
-{
-    struct mr_job *job = mr_executor_take_back(agent->executor, is_of_future, future);
-
-    if (job == NULL)
-        return;
-    struct mr_rpc_call *call = of_job(job);
-
-    call->status = MR_CANCELLED;
-    end_local(agent, &call->work);
 }

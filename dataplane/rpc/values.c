@@ -92,24 +92,40 @@ static uint64_t word_of(const struct mr_value *value)
     return word;
 }
 
-static enum mr_status write_references(uint8_t **at, const struct mr_value *values, uint32_t count,
-                                       const struct mr_value_hooks *hooks, uint32_t to)
+uint32_t mr_values_references(const struct mr_value *values, uint32_t count)
 {
+    uint32_t references = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        references += values[i].kind == MR_VALUE_RREF;
+    return references;
+}
+
+enum mr_status mr_values_pass(const struct mr_value *values, uint32_t count,
+                              const struct mr_value_hooks *hooks, uint32_t to, uint64_t *words)
+{
+    uint32_t passed = 0;
+
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t words[MR_RREF_WORDS];
+        enum mr_status status = MR_UNSUPPORTED;
 
         if (values[i].kind != MR_VALUE_RREF)
             continue;
-        if (hooks == NULL || hooks->pass_out == NULL)
-            return MR_UNSUPPORTED;
-        enum mr_status status = hooks->pass_out(hooks->self, values[i].rref, to, words);
-
-        if (status != MR_OK)
+        if (hooks != NULL && hooks->pass_out != NULL)
+            status = hooks->pass_out(hooks->self, values[i].rref, to, words + (size_t)passed * MR_RREF_WORDS);
+        if (status != MR_OK) {
+            mr_values_unpass(words, passed, hooks);
             return status;
-        memcpy(*at, words, sizeof words);
-        *at += sizeof words;
+        }
+        passed++;
     }
     return MR_OK;
+}
+
+void mr_values_unpass(const uint64_t *words, uint32_t references, const struct mr_value_hooks *hooks)
+{
+    for (uint32_t i = 0; i < references; i++)
+        hooks->unpass(hooks->self, words + (size_t)i * MR_RREF_WORDS);
 }
 
 static uint8_t *write_text(uint8_t *at, const char *text, size_t bytes)
@@ -120,11 +136,11 @@ static uint8_t *write_text(uint8_t *at, const char *text, size_t bytes)
     return at + bytes + 1;
 }
 
-enum mr_status mr_values_encode(uint8_t *out, const struct mr_rpc_head *head, const char *name,
-                                const struct mr_value *values, uint32_t count,
-                                const struct mr_value_hooks *hooks, uint32_t to)
+void mr_values_write(uint8_t *out, const struct mr_rpc_head *head, const char *name,
+                     const struct mr_value *values, uint32_t count, const uint64_t *words)
 {
     size_t name_bytes = name == NULL ? 0 : strlen(name);
+    size_t words_bytes = mr_values_references(values, count) * MR_RREF_WORDS * sizeof(uint64_t);
     struct mr_rpc_head *written = (struct mr_rpc_head *)(void *)out;
     struct mr_value_wire *wire = (struct mr_value_wire *)(void *)(out + sizeof *head);
     uint8_t *at = (uint8_t *)(wire + count);
@@ -135,17 +151,25 @@ enum mr_status mr_values_encode(uint8_t *out, const struct mr_rpc_head *head, co
     for (uint32_t i = 0; i < count; i++)
         wire[i] = (struct mr_value_wire){
             .kind = (uint32_t)values[i].kind, .gradient = values[i].gradient, .word = word_of(&values[i])};
-
-    enum mr_status status = write_references(&at, values, count, hooks, to);
-
-    if (status != MR_OK)
-        return status;
-    at = write_text(at, name, name_bytes);
+    if (words_bytes != 0)
+        memcpy(at, words, words_bytes);
+    at = write_text(at + words_bytes, name, name_bytes);
     for (uint32_t i = 0; i < count; i++) {
         if (values[i].kind == MR_VALUE_STRING)
             at = write_text(at, values[i].string.text, values[i].string.bytes);
     }
-    return MR_OK;
+}
+
+enum mr_status mr_values_encode(uint8_t *out, const struct mr_rpc_head *head, const char *name,
+                                const struct mr_value *values, uint32_t count,
+                                const struct mr_value_hooks *hooks, uint32_t to)
+{
+    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS];
+    enum mr_status status = mr_values_pass(values, count, hooks, to, words);
+
+    if (status == MR_OK)
+        mr_values_write(out, head, name, values, count, words);
+    return status;
 }
 
 uint32_t mr_values_tensors(const void *head, size_t head_bytes, const struct mr_value *values, uint32_t count,

@@ -22,14 +22,17 @@ struct mr_rpc_head {
     uint64_t reference;  /* MR_RPC_REMOTE: under which id the callee keeps the result, */
     uint64_t fork;       /* and the caller's handle of it */
     uint64_t number;     /* of the call among the caller's, for MR_OP_RPC_CANCEL; in replies 0 */
-    uint32_t flags;      /* enum mr_rpc_head_flag; in replies 0 */
+    uint64_t
+        time_left_us; /* until the caller gives up; UINT64_MAX: never; in replies 0. The message itself has no deadline */
+    uint32_t flags; /* enum mr_rpc_head_flag; in replies 0 */
     uint16_t value_count;
     uint16_t name_bytes; /* of the function, without its NUL; in replies 0 */
 };
-static_assert(sizeof(struct mr_rpc_head) == 48, "head size");
+static_assert(sizeof(struct mr_rpc_head) == 56, "head size");
 
 enum mr_rpc_head_flag {
-    MR_RPC_REMOTE = 1u << 0, /* the result stays there, the answer has none */
+    /* The result stays there, and the answer has none: it is MR_OK once the result, or why there is none, is kept there. */
+    MR_RPC_REMOTE = 1u << 0,
 };
 
 struct mr_value_wire {
@@ -39,14 +42,16 @@ struct mr_value_wire {
 };
 static_assert(sizeof(struct mr_value_wire) == 16, "value size");
 
-/* A reference as it travels: {owner's rank, rank and number of its id, rank and number of the receiver's fork}. */
-#define MR_RREF_WORDS 5u
+/* A reference as it travels: {owner's rank, its id, id of the receiver's fork}. */
+#define MR_RREF_WORDS 3u
 
 /* What values do with references; both on the thread that drives the agent. NULL functions: references are refused. */
 struct mr_value_hooks {
     void *self;
     /* A handle goes to worker `to`. */
     enum mr_status (*pass_out)(void *self, struct mr_rref *rref, uint32_t to, uint64_t words[MR_RREF_WORDS]);
+    /* What pass_out() gave has not left, and never will. */
+    void (*unpass)(void *self, const uint64_t words[MR_RREF_WORDS]);
     /* One came from worker `from`: the handle is whoever's the values are. */
     enum mr_status (*take_in)(void *self, uint32_t from, const uint64_t words[MR_RREF_WORDS],
                               struct mr_rref **rref);
@@ -55,8 +60,18 @@ struct mr_value_hooks {
 /* Bytes of the first tensor. 0: a value cannot travel (an object, an unknown kind, a NULL string with bytes or reference), or
  * there are more than MR_RPC_ARGUMENTS_MAX. */
 size_t mr_values_head_bytes(const char *name, const struct mr_value *values, uint32_t count);
-/* Writes the first tensor to `out` (that many bytes, 8-byte aligned). head->value_count and name_bytes are set from the others;
- * name NULL: a reply. References are passed out to `to`: the status of the first that failed. */
+/* Passes the references among the values out to `to`, each into the next MR_RREF_WORDS of `words` (room for `count` of them). All, or none
+ * and why one could not be. */
+enum mr_status mr_values_pass(const struct mr_value *values, uint32_t count,
+                              const struct mr_value_hooks *hooks, uint32_t to, uint64_t *words);
+/* They have not left, and never will. */
+void mr_values_unpass(const uint64_t *words, uint32_t references, const struct mr_value_hooks *hooks);
+uint32_t mr_values_references(const struct mr_value *values, uint32_t count);
+/* Writes the first tensor to `out` (that many bytes, 8-byte aligned), with the words of mr_values_pass(). head->value_count and
+ * name_bytes are set from the others; name NULL: a reply. */
+void mr_values_write(uint8_t *out, const struct mr_rpc_head *head, const char *name,
+                     const struct mr_value *values, uint32_t count, const uint64_t *words);
+/* Both; the status of the first: then nothing was written. */
 enum mr_status mr_values_encode(uint8_t *out, const struct mr_rpc_head *head, const char *name,
                                 const struct mr_value *values, uint32_t count,
                                 const struct mr_value_hooks *hooks, uint32_t to);

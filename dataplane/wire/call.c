@@ -279,6 +279,15 @@ void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call)
         mr_call_end(ep, call, MR_CANCELLED, NULL);
 }
 
+bool mr_call_withdraw(struct mr_endpoint *ep, struct mr_call *call)
+{
+    bool sent = call->state == MR_CALL_SENDING && call->sent_whole;
+    if (sent || call->state == MR_CALL_BUILT || call->state == MR_CALL_ENDED)
+        return false;
+    mr_call_cancel(ep, call);
+    return true;
+}
+
 /* Take the call out of its slot, as if it had never been sent in this session. */
 static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
 {

@@ -95,7 +95,7 @@
     X(MEMORY, 23, "memory", true)                                                                            \
     X(RPC_JOIN, 24, "rpc_join", true)                                                                        \
     X(RPC_CALL, 25, "rpc_call", false)                                                                       \
-    X(RPC_REFERENCE, 26, "rpc_reference", false)                                                             \
+    X(RPC_REFERENCE, 26, "rpc_reference", true)                                                              \
     X(RPC_BACKWARD, 27, "rpc_backward", false)                                                               \
     X(RPC_CONTEXT_END, 28, "rpc_context_end", true)                                                          \
     X(RPC_LEAVE, 29, "rpc_leave", true)                                                                      \

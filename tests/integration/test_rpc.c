@@ -1,6 +1,4 @@
 /* Workers over real sockets on loopback, each in a process of its own, and the example remote_add. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -10,29 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "millrace_rpc.h"
+#include "rpc_processes.h"
 
 enum { THREADS = 4, CALLS = 200, LARGE = 1 << 18, LINE = 4096 };
 
 static const char *remote_add;
-
-/* Free a moment ago, and not given to anybody else by itself so soon. */
-static void free_address(char text[32])
-{
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof sa;
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
-
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &bytes), 0);
-    close(fd);
-    snprintf(text, 32, "127.0.0.1:%u", ntohs(sa.sin_port));
-}
 
 /* ---- the example ---- */
 
@@ -79,7 +62,7 @@ static void remote_add_adds(void **state)
     struct output caller, adder;
     char address[32];
 
-    free_address(address);
+    rpc_free_address(address);
     start_example(&adder, "1", address);
     start_example(&caller, "0", address);
     finish_example(&caller);
@@ -116,23 +99,13 @@ static const struct mr_rpc_function functions[] = {
     {.name = "die", .run = die},
 };
 
-static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *address, const char *key_file,
-                           uint32_t dead_after_ms)
+static struct mr_rpc *join(uint32_t rank, uint32_t world_size, const char *address, uint32_t dead_after_ms)
 {
-    struct mr_rpc_options options = {.rendezvous = address,
-                                     .key_file = key_file,
-                                     .dead_after_ms = dead_after_ms,
+    struct mr_rpc_options options = {.dead_after_ms = dead_after_ms,
                                      .functions = functions,
                                      .function_count = sizeof functions / sizeof functions[0]};
-    struct mr_rpc *rpc;
-    char name[16], error[512];
 
-    snprintf(name, sizeof name, "w%u", rank);
-    if (mr_rpc_init(name, rank, world_size, &options, &rpc, error, sizeof error) != MR_OK) {
-        fprintf(stderr, "%s\n", error);
-        return NULL;
-    }
-    return rpc;
+    return rpc_join(rank, world_size, address, &options);
 }
 
 /* Of small and large values, alternating; whether all came back right. */
@@ -169,7 +142,7 @@ static void *call_often(void *arg)
 /* Several threads, each worker calling the others and itself. */
 static int all_call_all(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, 3, address, NULL, 0);
+    struct mr_rpc *rpc = join(rank, 3, address, 0);
     pthread_t threads[THREADS];
     int failed = rpc == NULL;
 
@@ -188,41 +161,15 @@ static int all_call_all(uint32_t rank, const char *address)
     return failed;
 }
 
-static pid_t in_process(int (*run)(uint32_t rank, const char *address), uint32_t rank, const char *address)
-{
-    pid_t pid = fork();
-
-    assert_true(pid >= 0);
-    if (pid == 0)
-        _exit(run(rank, address));
-    return pid;
-}
-
-static void expect_end(pid_t pid, int code)
-{
-    int status = 0;
-
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), code);
-}
-
 static void threads_of_all_workers_call_each_other(void **state)
 {
-    char address[32];
-    pid_t pids[3];
-
-    free_address(address);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        pids[rank] = in_process(all_call_all, rank, address);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        expect_end(pids[rank], 0);
+    rpc_run_world(all_call_all, 3, UINT32_MAX);
 }
 
 /* It is killed in the middle of a call; the third worker goes on, and both leave without it. */
 static int watch_one_die(uint32_t rank, const char *address)
 {
-    struct mr_rpc *rpc = join(rank, 3, address, NULL, 5000);
+    struct mr_rpc *rpc = join(rank, 3, address, 5000);
     int failed = rpc == NULL;
 
     if (rpc == NULL)
@@ -239,17 +186,7 @@ static int watch_one_die(uint32_t rank, const char *address)
 
 static void a_killed_worker_is_named(void **state)
 {
-    char address[32];
-    pid_t pids[3];
-    int status = 0;
-
-    free_address(address);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        pids[rank] = in_process(watch_one_die, rank, address);
-    assert_int_equal(waitpid(pids[2], &status, 0), pids[2]);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    expect_end(pids[0], 0);
-    expect_end(pids[1], 0);
+    rpc_run_world(watch_one_die, 3, 2);
 }
 
 static void errors_at_the_start_are_lines(void **state)
@@ -260,7 +197,7 @@ static void errors_at_the_start_are_lines(void **state)
 
     assert_int_equal(mr_rpc_init("a", 1, 2, &options, &rpc, error, sizeof error), MR_UNREACHABLE);
     assert_non_null(strstr(error, "worker \"a\" (rank 1): nobody answers at the rendezvous"));
-    free_address(address);
+    rpc_free_address(address);
     options.rendezvous = address;
     assert_int_equal(mr_rpc_init("a", 0, 3, &options, &rpc, error, sizeof error), MR_DEADLINE_EXCEEDED);
     assert_non_null(strstr(error, "1 of 3 workers have joined; missing: rank 1 2"));

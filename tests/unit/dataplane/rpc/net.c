@@ -297,6 +297,8 @@ static void destroy_worker(struct net_worker *w)
         assert_int_equal(mr_pool_taken(&rpc->futures), 0);
         assert_int_equal(mr_pool_taken(&rpc->results), 0);
         assert_int_equal(mr_pool_taken(&rpc->executing), 0);
+        if (rpc->rrefs != NULL)
+            assert_int_equal(mr_rrefs_alive(rpc->rrefs), 0);
     }
     w->rpc = NULL;
     mr_agent_destroy(rpc);

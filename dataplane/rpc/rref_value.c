@@ -1,0 +1,295 @@
+/* Values of ours that others may refer to: kept, waited for, given back. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/call.h"
+#include "dataplane/rpc/rref_internal.h"
+
+/* ---- kept ---- */
+
+struct mr_kept *mr_kept_new(struct mr_rrefs *all, enum mr_status status, const char *error,
+                            struct mr_rpc_result *result, void (*destroy)(void *object))
+{
+    size_t error_bytes = error == NULL ? 0 : strlen(error);
+    struct mr_kept *kept = malloc(sizeof *kept + error_bytes + 1);
+
+    if (kept == NULL)
+        return NULL;
+    char *text = (char *)(kept + 1);
+
+    memcpy(text, error == NULL ? "" : error, error_bytes + 1);
+    *kept =
+        (struct mr_kept){.all = all, .result = result, .status = status, .error = text, .destroy = destroy};
+    return kept;
+}
+
+bool mr_kept_is_object(const struct mr_kept *kept)
+{
+    return kept->result != NULL && kept->result->count != 0 &&
+           kept->result->values[0].kind == MR_VALUE_OBJECT;
+}
+
+static void kept_end(struct mr_kept *kept)
+{
+    if (mr_kept_is_object(kept) && kept->destroy != NULL)
+        kept->destroy(kept->result->values[0].object);
+    mr_rpc_result_free(kept->result);
+    free(kept);
+}
+
+static void run_end(struct mr_job *job)
+{
+    kept_end(MR_CONTAINER(job, struct mr_kept, job));
+}
+
+void mr_kept_free(struct mr_kept *kept)
+{
+    if (kept == NULL || kept == &kept->all->no_memory)
+        return;
+    /* The program's function may take long, and may call others. */
+    if (mr_kept_is_object(kept) && kept->destroy != NULL && kept->all->agent->executor != NULL) {
+        kept->job = (struct mr_job){.run = run_end};
+        mr_executor_give_one(kept->all->agent->executor, &kept->job);
+        return;
+    }
+    kept_end(kept);
+}
+
+struct mr_rpc_result *mr_kept_copy(struct mr_kept *kept)
+{
+    struct mr_rpc *agent = kept->all->agent;
+    struct mr_rpc_result *copy = mr_result_copy(agent, kept->result->values, kept->result->count);
+
+    if (copy != NULL)
+        mr_call_hold_references(agent, copy->values, copy->count, true);
+    return copy;
+}
+
+/* ---- made by the program ---- */
+
+static enum mr_status refuse_value(struct mr_rpc *agent, const struct mr_value *value)
+{
+    if (value->kind == MR_VALUE_OBJECT)
+        return MR_OK;
+    if (mr_values_head_bytes(NULL, value, 1) == 0)
+        return mr_rpc_error(MR_INVALID_ARGUMENT,
+                            "mr_rref_create: there is no value: the kind is unknown, or its data is NULL");
+    if (value->kind != MR_VALUE_RREF)
+        return MR_OK;
+    const char *why = agent->references.check(agent->references.self, value->rref);
+
+    return why == NULL ? MR_OK : mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rref_create: the value %s", why);
+}
+
+static enum mr_status create(struct mr_rpc *agent, const struct mr_value *value, void (*destroy)(void *),
+                             struct mr_rref **out)
+{
+    struct mr_rrefs *all = agent->rrefs;
+    struct mr_rpc_result *result = mr_result_copy(agent, value, 1);
+    struct mr_kept *kept = NULL;
+    struct mr_rref *r = NULL;
+
+    if (result != NULL)
+        kept = mr_kept_new(all, MR_OK, NULL, result, destroy);
+    if (kept != NULL)
+        r = mr_rref_new(all, agent->config.rank, mr_references_new_id(all->refs), 0);
+    if (r == NULL) {
+        if (result != NULL)
+            result->count = 0; /* the value stays the caller's */
+        mr_rpc_result_free(result);
+        free(kept);
+        return mr_rpc_error(MR_NO_MEMORY, "mr_rref_create: no memory for the value");
+    }
+    mr_call_hold_references(agent, value, 1, true);
+    atomic_store(&r->kept, kept);
+    r->has_kept = true;
+    *out = r;
+    return MR_OK;
+}
+
+enum mr_status mr_rref_create(struct mr_rpc *agent, struct mr_value value, void (*destroy)(void *),
+                              struct mr_rref **rref)
+{
+    if (agent->rrefs == NULL)
+        return mr_rpc_error(MR_UNSUPPORTED, "mr_rref_create: this process is no worker of a world");
+    enum mr_status status = refuse_value(agent, &value);
+
+    if (status == MR_OK)
+        status = create(agent, &value, destroy, rref);
+    if (status != MR_OK && value.kind == MR_VALUE_OBJECT && destroy != NULL)
+        destroy(value.object);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+/* On the stack of a thread that waits: for the value, or for the owner's confirmation. */
+struct wait {
+    struct mr_work work;
+    struct mr_reference_waiter waiter;
+    struct mr_rref *rref;
+    bool for_value, stops;
+    bool waiting; /* inside: the waiter has been given, and has not run */
+    enum mr_status status;
+    char error[MR_RPC_ERROR_BYTES];
+    _Atomic uint32_t done; /* outcome known */
+    _Atomic uint32_t stopped;
+};
+
+static void wait_over(struct mr_reference_waiter *waiter, enum mr_status status, void *value)
+{
+    struct wait *w = MR_CONTAINER(waiter, struct wait, waiter);
+
+    w->waiting = false;
+    w->status = status;
+    if (status == MR_OK && w->for_value)
+        atomic_store(&w->rref->kept, value);
+    (void)mr_agent_done(&w->done);
+}
+
+static void wait_inside(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct wait *w = MR_CONTAINER(work, struct wait, work);
+    struct mr_rref *r = w->rref;
+
+    if (agent->closing)
+        w->status = mr_rpc_error(MR_SHUTTING_DOWN, "this worker is being destroyed");
+    else
+        w->status = mr_rref_make(r);
+    if (w->status != MR_OK) {
+        memcpy(w->error, mr_rpc_last_error(), strnlen(mr_rpc_last_error(), sizeof w->error - 1) + 1);
+        w->error[sizeof w->error - 1] = 0;
+        (void)mr_agent_done(&w->done);
+        return;
+    }
+    w->waiting = true;
+    w->waiter.run = wait_over;
+    if (w->for_value)
+        mr_references_wait_value(r->all->refs, r->handle, &w->waiter);
+    else
+        mr_references_wait_confirmed(r->all->refs, r->handle, &w->waiter);
+}
+
+static void stop_inside(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct wait *w = MR_CONTAINER(work, struct wait, work);
+
+    (void)agent;
+    if (w->waiting && mr_references_unwait(&w->waiter))
+        w->status = MR_DEADLINE_EXCEEDED;
+    (void)mr_agent_done(&w->stopped);
+}
+
+/* Not inside. The rref is held. */
+static enum mr_status wait_for(struct mr_rref *r, bool for_value, uint32_t timeout_ms, struct wait *w)
+{
+    struct mr_rpc *agent = r->all->agent;
+    struct mr_agent_driver *driver = &agent->config.driver;
+    uint64_t deadline_us = mr_call_deadline_us(agent, timeout_ms);
+
+    *w = (struct wait){.work = {.run = wait_inside}, .rref = r, .for_value = for_value};
+    mr_executor_blocks();
+    mr_agent_submit(agent, &w->work);
+    if (!driver->wait(driver->self, &w->done, deadline_us)) {
+        w->work.run = stop_inside;
+        mr_agent_submit(agent, &w->work);
+        (void)driver->wait(driver->self, &w->stopped, UINT64_MAX);
+    }
+    mr_executor_goes_on();
+    return w->status;
+}
+
+static enum mr_status say(const struct mr_rref *r, const struct wait *w, const char *caller)
+{
+    char text[MR_MEMBER_TEXT_BYTES];
+
+    mr_member_text(r->all->agent, r->owner, text);
+    switch (w->status) {
+    case MR_OK:
+        return MR_OK;
+    case MR_DEADLINE_EXCEEDED:
+        return mr_rpc_error(w->status,
+                            w->for_value ? "%s: the value did not come within the time-out"
+                                         : "%s: the owner, %s, did not answer within the time-out",
+                            caller, text);
+    case MR_WORKER_DIED:
+        return mr_rpc_error(w->status,
+                            w->for_value ? "%s: the worker that was to have the value made died"
+                                         : "%s: the owner, %s, died",
+                            caller, text);
+    default:
+        return mr_rpc_error(w->status, "%s: %s", caller,
+                            w->error[0] == 0 ? mr_status_text(w->status) : w->error);
+    }
+}
+
+enum mr_status mr_rref_wait_kept(struct mr_rref *r, const char *caller, uint32_t timeout_ms,
+                                 struct mr_kept **out)
+{
+    struct mr_kept *kept = atomic_load(&r->kept);
+    struct wait w;
+
+    if (kept == NULL) {
+        (void)wait_for(r, true, timeout_ms, &w);
+        enum mr_status status = say(r, &w, caller);
+
+        if (status != MR_OK)
+            return status;
+        kept = atomic_load(&r->kept);
+    }
+    if (kept->status != MR_OK)
+        return mr_rpc_error(kept->status, "%s: %s", caller, kept->error);
+    *out = kept;
+    return MR_OK;
+}
+
+static const struct mr_value none = {.kind = MR_VALUE_NONE};
+
+static const struct mr_value *value_of(const struct mr_kept *kept)
+{
+    return kept->result->count == 0 ? &none : &kept->result->values[0];
+}
+
+const struct mr_value *mr_rref_value_now(struct mr_rref *r)
+{
+    const struct mr_kept *kept = atomic_load(&r->kept);
+
+    return kept == NULL || kept->status != MR_OK ? NULL : value_of(kept);
+}
+
+enum mr_status mr_rref_local_value(struct mr_rref *r, uint32_t timeout_ms, const struct mr_value **value)
+{
+    struct mr_kept *kept = NULL;
+
+    if (!mr_rref_pin(r, "mr_rref_local_value"))
+        return MR_INVALID_ARGUMENT;
+    enum mr_status status = MR_OK;
+
+    if (!mr_rref_is_owner(r)) {
+        char text[MR_MEMBER_TEXT_BYTES];
+
+        mr_member_text(r->all->agent, r->owner, text);
+        status = mr_rpc_error(MR_INVALID_ARGUMENT,
+                              "mr_rref_local_value: the value is %s's; mr_rref_to_here() gets a copy", text);
+    }
+    if (status == MR_OK)
+        status = mr_rref_wait_kept(r, "mr_rref_local_value", timeout_ms, &kept);
+    if (status == MR_OK)
+        *value = value_of(kept);
+    mr_rref_unpin(r);
+    return status;
+}
+
+enum mr_status mr_rref_confirm(struct mr_rref *r, uint32_t timeout_ms)
+{
+    enum mr_status status = MR_OK;
+    struct wait w;
+
+    if (!mr_rref_pin(r, "mr_rref_confirm"))
+        return MR_INVALID_ARGUMENT;
+    if (!mr_rref_is_owner(r)) {
+        (void)wait_for(r, false, timeout_ms, &w);
+        status = say(r, &w, "mr_rref_confirm");
+    }
+    mr_rref_unpin(r);
+    return status;
+}

@@ -1,0 +1,254 @@
+#include "rref_functions.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/rpc/agent_internal.h"
+
+void destroy_counted(void *object)
+{
+    atomic_fetch_add(&((struct counted *)object)->destroyed, 1);
+}
+
+void await_destroyed(struct counted *object, uint32_t times)
+{
+    while (atomic_load(&object->destroyed) < times)
+        sched_yield();
+    assert_int_equal(atomic_load(&object->destroyed), times);
+}
+
+/* ---- the gate ---- */
+
+void gate_init(struct gate *gate)
+{
+    *gate = (struct gate){.open = false};
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->changed, NULL);
+}
+
+void gate_wait_begun(struct gate *gate, uint32_t count)
+{
+    pthread_mutex_lock(&gate->lock);
+    while (gate->begun < count)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void gate_open(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void gate_close(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = false;
+    gate->begun = 0;
+    pthread_mutex_unlock(&gate->lock);
+}
+
+enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct gate *gate = mr_rpc_user(call);
+    struct mr_value object = {.kind = MR_VALUE_OBJECT, .object = gate->object};
+    struct mr_rref *rref;
+
+    pthread_mutex_lock(&gate->lock);
+    gate->begun++;
+    pthread_cond_broadcast(&gate->changed);
+    while (!gate->open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+    if (gate->object == NULL)
+        return mr_rpc_return(call, mr_value_i64(1));
+    enum mr_status status = mr_rref_create(mr_rpc_of(call), object, destroy_counted, &rref);
+
+    if (status == MR_OK) {
+        status = mr_rpc_return(call, mr_value_rref(rref));
+        mr_rref_release(rref);
+    }
+    return status;
+}
+
+/* ---- functions ---- */
+
+static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return MR_OK;
+}
+
+static enum mr_status mirror(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    enum mr_status status = MR_OK;
+
+    for (uint32_t i = 0; i < count && status == MR_OK; i++)
+        status = mr_rpc_return(call, arguments[i]);
+    return status;
+}
+
+static enum mr_status fails(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return mr_rpc_fail(call, "row %d is missing", 17);
+}
+
+static enum mr_status make_object(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    return mr_rpc_return_object(call, (void *)(intptr_t)arguments[0].i64, // NOLINT: the test's own
+                                destroy_counted);
+}
+
+static enum mr_status add_to_object(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                    uint32_t count)
+{
+    const struct mr_value *value;
+    enum mr_status status = mr_rref_local_value(arguments[0].rref, 0, &value);
+
+    if (status != MR_OK)
+        return mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    struct counted *object = value->object;
+
+    object->value += arguments[1].i64;
+    return mr_rpc_return(call, mr_value_i64(object->value));
+}
+
+static enum mr_status read_value(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_rpc_result *result;
+    enum mr_status status = mr_rref_to_here(arguments[0].rref, 0, &result);
+
+    if (status != MR_OK) {
+        (void)mr_rpc_fail(call, "%s", mr_rpc_last_error());
+        return status;
+    }
+    status = mr_rpc_return(call, *mr_rpc_result_value(result, 0));
+    mr_rpc_result_free(result);
+    return status;
+}
+
+static enum mr_status read_inner(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_rpc_result *outer;
+    enum mr_status status = mr_rref_to_here(arguments[0].rref, 0, &outer);
+
+    if (status != MR_OK)
+        return mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    status = read_value(call, mr_rpc_result_value(outer, 0), 1);
+    mr_rpc_result_free(outer);
+    return status;
+}
+
+static enum mr_status pass_around(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_rpc *rpc = mr_rpc_of(call);
+    struct mr_rref *rref = arguments[0].rref;
+    enum mr_status status = MR_OK;
+
+    mr_rref_retain(rref);
+    for (uint32_t to = 0; to < mr_rpc_world_size(rpc) && status == MR_OK; to++) {
+        struct mr_value value = mr_value_rref(rref);
+        struct mr_rpc_result *result;
+
+        status = mr_rpc_sync(rpc, to, "mirror", &value, 1, NULL, &result);
+        if (status != MR_OK)
+            break;
+        mr_rref_release(rref);
+        rref = mr_rpc_result_value(result, 0)->rref;
+        mr_rref_retain(rref);
+        mr_rpc_result_free(result);
+    }
+    if (status == MR_OK)
+        status = mr_rpc_return(call, mr_value_rref(rref));
+    mr_rref_release(rref);
+    return status == MR_OK ? MR_OK : mr_rpc_fail(call, "%s", mr_rpc_last_error());
+}
+
+static enum mr_status keep(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_rref **kept = mr_rpc_user(call);
+
+    *kept = arguments[0].rref;
+    mr_rref_retain(*kept);
+    return MR_OK;
+}
+
+static enum mr_status drop(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_rref **kept = mr_rpc_user(call);
+
+    mr_rref_release(*kept);
+    *kept = NULL;
+    return MR_OK;
+}
+
+/* ---- the world ---- */
+
+struct world {
+    struct net net; /* first: tests take the one for the other */
+    struct mr_rref *kept[3];
+};
+
+int setup(void **state)
+{
+    struct world *world = calloc(1, sizeof *world);
+
+    *state = world;
+    net_world(&world->net, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct mr_rpc *rpc = world->net.workers[i].rpc;
+
+        net_function(rpc, "nothing", "", "", nothing, NULL, 0);
+        net_function(rpc, "mirror", "...", "...", mirror, NULL, 0);
+        net_function(rpc, "mirror_inline", "...", "...", mirror, NULL, MR_RPC_INLINE);
+        net_function(rpc, "fails", "", "i64", fails, NULL, 0);
+        net_function(rpc, "make_object", "i64", "object", make_object, NULL, 0);
+        net_function(rpc, "add_to_object", "ref, i64", "i64", add_to_object, NULL, 0);
+        net_function(rpc, "read", "ref", "...", read_value, NULL, 0);
+        net_function(rpc, "read_inner", "ref", "...", read_inner, NULL, 0);
+        net_function(rpc, "pass_around", "ref", "ref", pass_around, NULL, 0);
+        net_function(rpc, "keep", "ref", "", keep, &world->kept[i], 0);
+        net_function(rpc, "drop", "", "", drop, &world->kept[i], 0);
+    }
+    return 0;
+}
+
+int teardown(void **state)
+{
+    net_stop(*state);
+    free(*state);
+    return 0;
+}
+
+struct mr_rpc *worker(void **state, uint32_t rank)
+{
+    return ((struct net *)*state)->workers[rank].rpc;
+}
+
+static bool nothing_held(struct net *net)
+{
+    bool nothing = true;
+
+    pthread_mutex_lock(&net->lock);
+    for (uint32_t i = 0; i < net->count; i++) {
+        struct mr_rpc *rpc = net->workers[i].rpc;
+
+        if (rpc == NULL || net->workers[i].silent)
+            continue;
+        nothing = nothing && !mr_agent_has_work(rpc) && mr_executor_load(rpc->executor) == 0 &&
+                  !rpc->references.held(rpc->references.self, NULL, 0);
+    }
+    pthread_mutex_unlock(&net->lock);
+    return nothing;
+}
+
+void await_nothing_held(void **state)
+{
+    while (!nothing_held(*state))
+        sched_yield();
+}

@@ -1,0 +1,57 @@
+/* Functions that make, read, pass on and keep references, and a world of three workers that have them. */
+#ifndef TEST_RREF_FUNCTIONS_H
+#define TEST_RREF_FUNCTIONS_H
+
+#include <stdatomic.h>
+#include "net.h"
+
+#define made(call)                                                                                           \
+    do {                                                                                                     \
+        if ((call) != MR_OK)                                                                                 \
+            fail_msg("%s", mr_rpc_last_error());                                                             \
+    } while (0)
+
+#define expect_error(expected, call, ...)                                                                    \
+    do {                                                                                                     \
+        const char *const parts_[] = {__VA_ARGS__};                                                          \
+        assert_int_equal(call, expected);                                                                    \
+        for (size_t i_ = 0; i_ < sizeof(parts_) / sizeof(parts_[0]); i_++)                                   \
+            if (strstr(mr_rpc_last_error(), parts_[i_]) == NULL)                                             \
+                fail_msg("\"%s\" does not say \"%s\"", mr_rpc_last_error(), parts_[i_]);                     \
+    } while (0)
+
+/* An object that tells when it is destroyed. */
+struct counted {
+    int64_t value;
+    _Atomic uint32_t destroyed;
+};
+
+void destroy_counted(void *object);
+void await_destroyed(struct counted *object, uint32_t times);
+
+/* A function that waits until the test lets it go. Returns i64 1, or, with an object, a reference to it. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t begun;
+    bool open;
+    struct counted *object;
+};
+
+void gate_init(struct gate *gate);
+void gate_wait_begun(struct gate *gate, uint32_t count);
+void gate_open(struct gate *gate);
+void gate_close(struct gate *gate); /* and as if nothing had begun */
+enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count);
+
+/* mirror(...), mirror_inline(...): gives back what it gets; nothing(); fails();
+ * make_object(i64 address): the struct counted there; add_to_object(ref, i64): its sum;
+ * read(ref): the one value; read_inner(ref): what the reference refers to that the value is;
+ * pass_around(ref): through all other workers, and back; keep(ref), drop(): holds it until then. */
+int setup(void **state);
+int teardown(void **state);
+struct mr_rpc *worker(void **state, uint32_t rank);
+/* No worker that lives holds anything of another's, or has anything that another holds. */
+void await_nothing_held(void **state);
+
+#endif

@@ -1,0 +1,523 @@
+/* References between workers: made, passed, fetched, released, and what becomes of them when somebody dies. */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/rref.h"
+#include "rref_functions.h"
+
+static struct mr_rpc_result *to_here(struct mr_rref *rref)
+{
+    struct mr_rpc_result *result;
+
+    if (mr_rref_to_here(rref, 0, &result) != MR_OK)
+        fail_msg("%s", mr_rpc_last_error());
+    return result;
+}
+
+static void expect_i64(struct mr_rref *rref, int64_t expected)
+{
+    struct mr_rpc_result *result = to_here(rref);
+
+    assert_int_equal(mr_rpc_result_count(result), 1);
+    assert_int_equal(mr_rpc_result_value(result, 0)->kind, MR_VALUE_I64);
+    assert_int_equal(mr_rpc_result_value(result, 0)->i64, expected);
+    mr_rpc_result_free(result);
+}
+
+/* ---- made ---- */
+
+static void values_of_our_own_are_at_hand(void **state)
+{
+    float floats[3] = {1, 2, 3};
+    struct mr_rpc *rpc = worker(state, 0);
+    const struct mr_value *value;
+    struct mr_rref *rref;
+
+    made(mr_rref_create(rpc, mr_value_tensor(mr_tensor_1d(MR_F32, 3, floats)), NULL, &rref));
+    floats[1] = 7;
+    assert_int_equal(mr_rref_owner(rref), 0);
+    assert_true(mr_rref_is_owner(rref));
+    assert_ptr_equal(mr_rref_value_now(rref)->tensor.data, mr_rref_value_now(rref)->tensor.data);
+    assert_int_equal(mr_rref_local_value(rref, 0, &value), MR_OK);
+    assert_true(((const float *)value->tensor.data)[1] == 2);
+    assert_int_equal(mr_rref_confirm(rref, 0), MR_OK);
+    struct mr_rpc_result *copy = to_here(rref);
+
+    mr_rref_release(rref);
+    assert_true(((const float *)mr_rpc_result_value(copy, 0)->tensor.data)[2] == 3);
+    mr_rpc_result_free(copy);
+}
+
+static void a_value_made_elsewhere_is_fetched(void **state)
+{
+    for (uint32_t from = 0; from < 3; from++) {
+        for (uint32_t to = 0; to < 3; to++) {
+            for (uint32_t inlined = 0; inlined < 2; inlined++) {
+                struct mr_value value = mr_value_i64(from * 10 + to);
+                struct mr_rref *rref;
+
+                made(mr_remote(worker(state, from), to, inlined ? "mirror_inline" : "mirror", &value, 1, NULL,
+                               &rref));
+                assert_int_equal(mr_rref_owner(rref), to);
+                assert_int_equal(mr_rref_is_owner(rref), from == to);
+                assert_int_equal(mr_rref_id(rref) >> MR_RPC_ID_SHIFT, from);
+                expect_i64(rref, from * 10 + to);
+                assert_int_equal(mr_rref_confirm(rref, 0), MR_OK);
+                mr_rref_release(rref);
+            }
+        }
+    }
+    await_nothing_held(state);
+}
+
+static void all_kinds_of_values_are_fetched(void **state)
+{
+    static float large[1 << 16];
+    struct mr_value in[] = {mr_value_string("text"), mr_value_f64(0.5), mr_value_none(),
+                            mr_value_tensor(mr_tensor_1d(MR_F32, 1 << 16, large))};
+    struct mr_rref *rref;
+
+    large[1234] = 5;
+    made(mr_remote(worker(state, 0), 1, "mirror", in, 4, NULL, &rref));
+    struct mr_rpc_result *result = to_here(rref);
+
+    assert_int_equal(mr_rpc_result_count(result), 4);
+    assert_string_equal(mr_rpc_result_value(result, 0)->string.text, "text");
+    assert_true(mr_rpc_result_value(result, 1)->f64 == 0.5);
+    assert_int_equal(mr_rpc_result_value(result, 2)->kind, MR_VALUE_NONE);
+    assert_memory_equal(mr_rpc_result_value(result, 3)->tensor.data, large, sizeof large);
+    mr_rpc_result_free(result);
+    mr_rref_release(rref);
+    await_nothing_held(state);
+}
+
+static void a_function_without_results_leaves_none(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        const struct mr_value *value;
+        struct mr_rref *rref;
+
+        made(mr_remote(worker(state, 0), to, "nothing", NULL, 0, NULL, &rref));
+        struct mr_rpc_result *result = to_here(rref);
+
+        assert_int_equal(mr_rpc_result_count(result), 0);
+        mr_rpc_result_free(result);
+        if (to == 0) {
+            assert_int_equal(mr_rref_local_value(rref, 0, &value), MR_OK);
+            assert_int_equal(value->kind, MR_VALUE_NONE);
+        }
+        mr_rref_release(rref);
+    }
+    await_nothing_held(state);
+}
+
+static void a_function_that_fails_fails_whoever_asks(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_result *result;
+        struct mr_rref *rref;
+
+        made(mr_remote(worker(state, 0), to, "fails", NULL, 0, NULL, &rref));
+        expect_error(MR_FUNCTION_FAILED, mr_rref_to_here(rref, 0, &result), "mr_rref_to_here",
+                     "row 17 is missing");
+        assert_int_equal(mr_rref_confirm(rref, 0), MR_OK);
+        struct mr_value argument = mr_value_rref(rref);
+
+        expect_error(MR_FUNCTION_FAILED,
+                     mr_rpc_sync(worker(state, 0), 2, "read", &argument, 1, NULL, &result),
+                     "row 17 is missing");
+        mr_rref_release(rref);
+    }
+    await_nothing_held(state);
+}
+
+/* Nobody runs such a call, and its arguments are taken all the same. */
+static void a_refused_call_leaves_a_reason(void **state)
+{
+    struct mr_rpc *rpc = worker(state, 0);
+    struct mr_rpc_result *result;
+    struct mr_rref *value, *rref;
+
+    made(mr_rref_create(rpc, mr_value_i64(1), NULL, &value));
+    struct mr_value arguments[2] = {mr_value_rref(value), mr_value_rref(value)};
+
+    made(mr_remote(rpc, 1, "no_such", arguments, 2, NULL, &rref));
+    expect_error(MR_UNKNOWN_FUNCTION, mr_rref_to_here(rref, 0, &result), "no function of that name",
+                 "worker \"w1\" (rank 1)");
+    mr_rref_release(rref);
+    made(mr_remote(rpc, 1, "nothing", arguments, 2, NULL, &rref));
+    expect_error(MR_WRONG_SIGNATURE, mr_rref_to_here(rref, 0, &result), "it was called with (ref, ref)");
+    mr_rref_release(rref);
+    assert_int_equal(mr_rpc_sync(rpc, 1, "no_such", arguments, 2, NULL, NULL), MR_UNKNOWN_FUNCTION);
+    assert_int_equal(mr_rpc_sync(rpc, 1, "nothing", arguments, 2, NULL, NULL), MR_WRONG_SIGNATURE);
+    /* At once where it is known at once. */
+    expect_error(MR_UNKNOWN_FUNCTION, mr_remote(rpc, 0, "no_such", arguments, 2, NULL, &rref), "mr_remote");
+    expect_error(MR_UNKNOWN_WORKER, mr_remote(rpc, 9, "nothing", NULL, 0, NULL, &rref), "rank 9");
+    mr_rref_release(value);
+    await_nothing_held(state);
+}
+
+/* ---- objects ---- */
+
+static void objects_stay_with_their_owner(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        struct counted object = {.value = 40};
+        struct mr_value arguments[2] = {mr_value_i64((intptr_t)&object), mr_value_i64(2)};
+        struct mr_rpc_result *result;
+        struct mr_rref *rref;
+
+        made(mr_remote(worker(state, 0), to, "make_object", arguments, 1, NULL, &rref));
+        expect_error(MR_INVALID_ARGUMENT, mr_rref_to_here(rref, 0, &result), "object",
+                     "stays with its owner");
+        arguments[0] = mr_value_rref(rref);
+        assert_int_equal(mr_rpc_sync(worker(state, 0), to, "add_to_object", arguments, 2, NULL, &result),
+                         MR_OK);
+        assert_int_equal(mr_rpc_result_value(result, 0)->i64, 42);
+        mr_rpc_result_free(result);
+        assert_int_equal(atomic_load(&object.destroyed), 0);
+        mr_rref_release(rref);
+        await_destroyed(&object, 1);
+    }
+    await_nothing_held(state);
+}
+
+static void an_object_of_our_own_is_destroyed_once(void **state)
+{
+    struct counted object = {.value = 1};
+    struct mr_value value = {.kind = MR_VALUE_OBJECT, .object = &object};
+    const struct mr_value *seen;
+    struct mr_rref *rref;
+
+    made(mr_rref_create(worker(state, 0), value, destroy_counted, &rref));
+    assert_int_equal(mr_rref_local_value(rref, 0, &seen), MR_OK);
+    assert_ptr_equal(seen->object, &object);
+    mr_rref_retain(rref);
+    mr_rref_release(rref);
+    struct mr_value arguments[2] = {mr_value_rref(rref), mr_value_i64(5)};
+
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 0, "add_to_object", arguments, 2, NULL, NULL), MR_OK);
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 1, "keep", arguments, 1, NULL, NULL), MR_OK);
+    mr_rref_release(rref);
+    assert_int_equal(mr_rpc_sync(worker(state, 1), 1, "drop", NULL, 0, NULL, NULL), MR_OK);
+    await_destroyed(&object, 1);
+    await_nothing_held(state);
+    assert_int_equal(object.value, 6);
+}
+
+static void an_object_that_nobody_asked_for_is_destroyed(void **state)
+{
+    struct counted object = {.value = 1};
+    struct mr_value argument = mr_value_i64((intptr_t)&object);
+
+    for (uint32_t to = 0; to < 2; to++) {
+        assert_int_equal(mr_rpc_sync(worker(state, 0), to, "make_object", &argument, 1, NULL, NULL),
+                         MR_INVALID_ARGUMENT);
+        await_destroyed(&object, to + 1);
+    }
+}
+
+/* ---- passed on ---- */
+
+static void a_reference_goes_to_a_third_worker_and_back(void **state)
+{
+    for (uint32_t owner = 0; owner < 3; owner++) {
+        struct mr_value value = mr_value_i64(owner);
+        struct mr_rpc_result *result, *inner;
+        struct mr_rref *rref;
+
+        made(mr_remote(worker(state, 0), owner, "mirror", &value, 1, NULL, &rref));
+        value = mr_value_rref(rref);
+        for (uint32_t to = 0; to < 3; to++) {
+            assert_int_equal(mr_rpc_sync(worker(state, 0), to, "read", &value, 1, NULL, &result), MR_OK);
+            assert_int_equal(mr_rpc_result_value(result, 0)->i64, owner);
+            mr_rpc_result_free(result);
+            /* On through all of them, and back here. */
+            assert_int_equal(mr_rpc_sync(worker(state, 0), to, "pass_around", &value, 1, NULL, &result),
+                             MR_OK);
+            struct mr_rref *back = mr_rpc_result_value(result, 0)->rref;
+
+            assert_int_equal(mr_rref_id(back), mr_rref_id(rref));
+            assert_int_equal(mr_rref_owner(back), owner);
+            mr_rref_retain(back);
+            mr_rpc_result_free(result);
+            inner = to_here(back);
+            assert_int_equal(mr_rpc_result_value(inner, 0)->i64, owner);
+            mr_rpc_result_free(inner);
+            assert_int_equal(mr_rref_confirm(back, 0), MR_OK);
+            mr_rref_release(back);
+        }
+        mr_rref_release(rref);
+    }
+    await_nothing_held(state);
+}
+
+/* Before the call that makes the value has run, or even been sent. */
+static void a_reference_may_be_passed_on_and_released_at_once(void **state)
+{
+    struct mr_value value = mr_value_i64(0);
+    struct mr_rpc_future *futures[32];
+
+    for (uint32_t i = 0; i < 32; i++) {
+        struct mr_rref *rref;
+
+        value = mr_value_i64(i);
+        made(mr_remote(worker(state, 0), 1 + i % 2, "mirror", &value, 1, NULL, &rref));
+        value = mr_value_rref(rref);
+        assert_int_equal(mr_rpc_async(worker(state, 0), i % 3, "read", &value, 1, NULL, &futures[i]), MR_OK);
+        mr_rref_release(rref);
+    }
+    for (uint32_t i = 0; i < 32; i++) {
+        struct mr_rpc_result *result;
+
+        assert_int_equal(mr_rpc_wait(futures[i], &result), MR_OK);
+        assert_int_equal(mr_rpc_result_value(result, 0)->i64, i);
+        mr_rpc_result_free(result);
+        mr_rpc_future_destroy(futures[i]);
+    }
+    await_nothing_held(state);
+}
+
+static void references_may_refer_to_references(void **state)
+{
+    struct mr_rref *inner, *outer;
+
+    made(mr_rref_create(worker(state, 0), mr_value_i64(9), NULL, &inner));
+    made(mr_rref_create(worker(state, 0), mr_value_rref(inner), NULL, &outer));
+    mr_rref_release(inner);
+    struct mr_value value = mr_value_rref(outer);
+    struct mr_rpc_result *result;
+
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 1, "read_inner", &value, 1, NULL, &result), MR_OK);
+    assert_int_equal(mr_rpc_result_value(result, 0)->i64, 9);
+    mr_rpc_result_free(result);
+    mr_rref_release(outer);
+    await_nothing_held(state);
+}
+
+static void a_reference_kept_by_a_function_outlives_its_call(void **state)
+{
+    struct counted object = {.value = 3};
+    struct mr_value argument = mr_value_i64((intptr_t)&object);
+    struct mr_rref *rref;
+
+    made(mr_remote(worker(state, 0), 1, "make_object", &argument, 1, NULL, &rref));
+    argument = mr_value_rref(rref);
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 2, "keep", &argument, 1, NULL, NULL), MR_OK);
+    mr_rref_release(rref);
+    net_skip(*state, 1000000);
+    assert_int_equal(atomic_load(&object.destroyed), 0);
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 2, "drop", NULL, 0, NULL, NULL), MR_OK);
+    await_destroyed(&object, 1);
+    await_nothing_held(state);
+}
+
+/* ---- waiting ---- */
+
+static void waits_end_at_their_time_out(void **state)
+{
+    struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
+    static struct gate gate;
+
+    for (uint32_t to = 0; to < 2; to++) {
+        const struct mr_value *value;
+        struct mr_rpc_result *result;
+        struct mr_rref *rref;
+        struct mr_rpc *rpc = worker(state, 0);
+
+        gate_init(&gate);
+        net_function(worker(state, to), "gate", "", "i64", pass_gate, &gate, 0);
+        made(mr_remote(rpc, to, "gate", NULL, 0, &patient, &rref));
+        gate_wait_begun(&gate, 1);
+        expect_error(MR_DEADLINE_EXCEEDED, mr_rref_to_here(rref, 1, &result), "mr_rref_to_here", "time-out");
+        if (to == 0)
+            expect_error(MR_DEADLINE_EXCEEDED, mr_rref_local_value(rref, 1, &value), "mr_rref_local_value");
+        else
+            expect_error(MR_INVALID_ARGUMENT, mr_rref_local_value(rref, 1, &value), "worker \"w1\" (rank 1)");
+        gate_open(&gate);
+        expect_i64(rref, 1);
+        mr_rref_release(rref);
+    }
+    await_nothing_held(state);
+}
+
+/* What the answer brings is taken, and let go, also when nobody waits for it any more. */
+static void an_answer_that_comes_late_leaves_nothing(void **state)
+{
+    struct mr_rpc_call_options options = {.timeout_ms = 500};
+    struct counted object = {.value = 1};
+    static struct gate gate;
+    struct mr_rpc_future *future;
+
+    gate_init(&gate);
+    gate.object = &object;
+    net_function(worker(state, 1), "gate", "...", "ref", pass_gate, &gate, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct mr_rref *rref;
+        struct mr_value argument;
+
+        made(mr_rref_create(worker(state, 0), mr_value_i64(3), NULL, &rref));
+        argument = mr_value_rref(rref);
+        assert_int_equal(mr_rpc_async(worker(state, 0), 1, "gate", &argument, 1, &options, &future), MR_OK);
+        mr_rref_release(rref);
+        gate_wait_begun(&gate, 1);
+        if (i == 0)
+            net_skip(*state, 600000);
+        else
+            mr_rpc_cancel(future);
+        assert_int_equal(mr_rpc_wait(future, NULL), i == 0 ? MR_DEADLINE_EXCEEDED : MR_CANCELLED);
+        mr_rpc_future_destroy(future);
+        gate_open(&gate);
+        await_destroyed(&object, i + 1);
+        gate_close(&gate);
+    }
+    await_nothing_held(state);
+}
+
+/* A window of calls is over there; what waits here behind them can still be withdrawn, with its references. */
+static void a_call_that_never_left_takes_its_references_back(void **state)
+{
+    enum { WINDOW = 64 };
+    struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX}, hasty = {.timeout_ms = 500};
+    struct mr_rpc_future *futures[WINDOW], *late, *cancelled;
+    struct counted object = {.value = 1};
+    struct mr_value value = {.kind = MR_VALUE_OBJECT, .object = &object};
+    struct mr_rpc *rpc = worker(state, 0);
+    static struct gate gate;
+    struct mr_rref *rref, *never;
+    struct mr_rpc_result *result;
+
+    gate_init(&gate);
+    net_function(worker(state, 1), "gate", "...", "i64", pass_gate, &gate, 0);
+    made(mr_rref_create(rpc, value, destroy_counted, &rref));
+    value = mr_value_rref(rref);
+    for (uint32_t i = 0; i < WINDOW; i++)
+        assert_int_equal(mr_rpc_async(rpc, 1, "gate", NULL, 0, &patient, &futures[i]), MR_OK);
+    assert_int_equal(mr_rpc_async(rpc, 1, "gate", &value, 1, &hasty, &late), MR_OK);
+    assert_int_equal(mr_rpc_async(rpc, 1, "gate", &value, 1, &patient, &cancelled), MR_OK);
+    made(mr_remote(rpc, 1, "gate", &value, 1, &hasty, &never));
+    mr_rref_release(rref);
+    mr_rpc_cancel(cancelled);
+    net_skip(*state, 600000);
+    assert_int_equal(mr_rpc_wait(cancelled, NULL), MR_CANCELLED);
+    assert_int_equal(mr_rpc_wait(late, NULL), MR_DEADLINE_EXCEEDED);
+    await_destroyed(&object, 1);
+    expect_error(MR_DEADLINE_EXCEEDED, mr_rref_to_here(never, 0, &result), "never left");
+    mr_rref_release(never);
+    mr_rpc_future_destroy(late);
+    mr_rpc_future_destroy(cancelled);
+    gate_open(&gate);
+    for (uint32_t i = 0; i < WINDOW; i++) {
+        assert_int_equal(mr_rpc_wait(futures[i], NULL), MR_OK);
+        mr_rpc_future_destroy(futures[i]);
+    }
+    assert_int_equal(gate.begun, WINDOW);
+    await_nothing_held(state);
+}
+
+/* ---- mistakes ---- */
+
+static void a_released_reference_is_an_error(void **state)
+{
+    struct mr_rpc *rpc = worker(state, 0);
+    const struct mr_value *seen;
+    struct mr_rpc_result *result;
+    struct mr_rref *rref, *other;
+
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_value value = mr_value_i64(1);
+
+        made(mr_remote(rpc, to, "mirror", &value, 1, NULL, &rref));
+        mr_rref_release(rref);
+        expect_error(MR_INVALID_ARGUMENT, mr_rref_to_here(rref, 0, &result), "mr_rref_to_here",
+                     "released before");
+        expect_error(MR_INVALID_ARGUMENT, mr_rref_local_value(rref, 0, &seen), "released before");
+        expect_error(MR_INVALID_ARGUMENT, mr_rref_confirm(rref, 0), "released before");
+        value = mr_value_rref(rref);
+        for (uint32_t callee = 0; callee < 2; callee++)
+            expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(rpc, callee, "read", &value, 1, NULL, &result),
+                         "read: argument 1 is a reference that was released before");
+        expect_error(MR_INVALID_ARGUMENT, mr_rref_create(rpc, value, NULL, &other), "released before");
+        mr_rref_release(rref);
+        assert_non_null(strstr(mr_rpc_last_error(), "mr_rref_release: this reference was released before"));
+        mr_rref_retain(rref);
+        assert_non_null(strstr(mr_rpc_last_error(), "mr_rref_retain: this reference was released before"));
+    }
+    assert_int_equal(mr_rref_to_here(NULL, 0, &result), MR_INVALID_ARGUMENT);
+    mr_rref_release(NULL);
+    /* Those released long ago have made room. */
+    for (uint32_t i = 0; i < 3000; i++) {
+        made(mr_rref_create(rpc, mr_value_i64(i), NULL, &rref));
+        mr_rref_release(rref);
+    }
+    assert_int_equal(mr_rref_to_here(rref, 0, &result), MR_INVALID_ARGUMENT);
+    await_nothing_held(state);
+}
+
+static void references_belong_to_one_worker(void **state)
+{
+    struct mr_value value;
+    struct mr_rref *rref;
+
+    made(mr_rref_create(worker(state, 0), mr_value_i64(1), NULL, &rref));
+    value = mr_value_rref(rref);
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(worker(state, 1), 2, "read", &value, 1, NULL, NULL),
+                 "another worker's");
+    value = (struct mr_value){.kind = (enum mr_value_kind)99};
+    struct mr_rref *none;
+
+    expect_error(MR_INVALID_ARGUMENT, mr_rref_create(worker(state, 0), value, NULL, &none), "no value");
+    mr_rref_release(rref);
+}
+
+/* ---- leaving ---- */
+
+static void who_holds_what_is_named_when_leaving(void **state)
+{
+    struct mr_value value = mr_value_i64(1);
+    struct mr_rref *rref;
+
+    made(mr_remote(worker(state, 1), 0, "mirror", &value, 1, NULL, &rref));
+    assert_int_equal(mr_rref_confirm(rref, 0), MR_OK);
+    expect_error(MR_DEADLINE_EXCEEDED, mr_rpc_shutdown(worker(state, 0), 1),
+                 "worker \"w0\" (rank 0) owns 1 value held by worker \"w1\" (rank 1)");
+    expect_error(MR_DEADLINE_EXCEEDED, mr_rpc_shutdown(worker(state, 1), 1),
+                 "worker \"w1\" (rank 1) holds 1 value of worker \"w0\" (rank 0)");
+    mr_rref_release(rref);
+    await_nothing_held(state);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(values_of_our_own_are_at_hand),
+        test(a_value_made_elsewhere_is_fetched),
+        test(all_kinds_of_values_are_fetched),
+        test(a_function_without_results_leaves_none),
+        test(a_function_that_fails_fails_whoever_asks),
+        test(a_refused_call_leaves_a_reason),
+        test(objects_stay_with_their_owner),
+        test(an_object_of_our_own_is_destroyed_once),
+        test(an_object_that_nobody_asked_for_is_destroyed),
+        test(a_reference_goes_to_a_third_worker_and_back),
+        test(a_reference_may_be_passed_on_and_released_at_once),
+        test(references_may_refer_to_references),
+        test(a_reference_kept_by_a_function_outlives_its_call),
+        test(waits_end_at_their_time_out),
+        test(an_answer_that_comes_late_leaves_nothing),
+        test(a_call_that_never_left_takes_its_references_back),
+        test(a_released_reference_is_an_error),
+        test(references_belong_to_one_worker),
+        test(who_holds_what_is_named_when_leaving),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
