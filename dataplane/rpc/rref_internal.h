@@ -15,7 +15,8 @@ struct mr_kept {
     enum mr_status status;
     const char *error; /* of this block */
     void (*destroy)(void *object);
-    struct mr_job job; /* destroys it */
+    struct mr_job job;    /* destroys it */
+    struct mr_kept *next; /* in mr_rrefs.doomed */
 };
 
 struct mr_rref {
@@ -63,6 +64,7 @@ struct mr_rrefs {
     bool retries; /* outboxes or answers for which there was no memory */
     uint64_t retry_us;
     struct mr_fetch *unanswered;
+    struct mr_kept *doomed; /* their last reference went when there was no executor any more */
 };
 
 /* ---- rref.c ---- */
@@ -81,6 +83,7 @@ enum mr_status mr_rref_make(struct mr_rref *rref);
 struct mr_kept *mr_kept_new(struct mr_rrefs *all, enum mr_status status, const char *error,
                             struct mr_rpc_result *result, void (*destroy)(void *object));
 void mr_kept_free(struct mr_kept *kept);
+void mr_kept_end_doomed(struct mr_rrefs *all);
 bool mr_kept_is_object(const struct mr_kept *kept);
 /* Not inside. On the owner: waits for the value. The line is said; MR_OK: *out is a value. */
 enum mr_status mr_rref_wait_kept(struct mr_rref *rref, const char *caller, uint32_t timeout_ms,

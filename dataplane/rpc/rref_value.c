@@ -43,15 +43,30 @@ static void run_end(struct mr_job *job)
 
 void mr_kept_free(struct mr_kept *kept)
 {
-    if (kept == NULL || kept == &kept->all->no_memory)
+    struct mr_rrefs *all = kept == NULL ? NULL : kept->all;
+
+    if (kept == NULL || kept == &all->no_memory)
         return;
     /* The program's function may take long, and may call others. */
-    if (mr_kept_is_object(kept) && kept->destroy != NULL && kept->all->agent->executor != NULL) {
+    if (!mr_kept_is_object(kept) || kept->destroy == NULL || atomic_load(&all->ending)) {
+        kept_end(kept);
+    } else if (all->agent->closing) { /* the executor's threads are about to end */
+        kept->next = all->doomed;
+        all->doomed = kept;
+    } else {
         kept->job = (struct mr_job){.run = run_end};
-        mr_executor_give_one(kept->all->agent->executor, &kept->job);
-        return;
+        mr_executor_give_one(all->agent->executor, &kept->job);
     }
-    kept_end(kept);
+}
+
+void mr_kept_end_doomed(struct mr_rrefs *all)
+{
+    while (all->doomed != NULL) {
+        struct mr_kept *kept = all->doomed;
+
+        all->doomed = kept->next;
+        kept_end(kept);
+    }
 }
 
 struct mr_rpc_result *mr_kept_copy(struct mr_kept *kept)

@@ -26,7 +26,8 @@ struct net_worker {
     uint32_t incarnation;
     uint64_t random_state;
     struct net_packet *open;
-    bool silent; /* neither sends nor receives */
+    bool silent;    /* neither sends nor receives */
+    uint32_t muted; /* bit i: nothing goes to or comes from worker i */
 };
 
 struct net {
@@ -39,6 +40,8 @@ struct net {
     pthread_t thread;
     _Atomic uint32_t events;
     uint64_t packets;
+    uint32_t lose_per_1000, repeat_per_1000; /* packets; may be changed by net_loss() */
+    uint64_t random_state;
 
     /* Settings for the workers that are added afterwards. */
     uint32_t world_size, executor_threads, dead_after_ms, timeout_ms;
@@ -57,8 +60,12 @@ struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, ui
 void net_world(struct net *net, uint32_t world_size);
 /* So much time goes by, with packets as usual. */
 void net_skip(struct net *net, uint64_t us);
+/* From now on so many of a thousand packets are lost, and so many come twice. */
+void net_loss(struct net *net, uint32_t lose_per_1000, uint32_t repeat_per_1000, uint64_t seed);
 /* It is gone without a word, or its network is. */
 void net_silence(struct net *net, uint32_t worker, bool silent);
+/* Nothing goes from one to the other, either way. */
+void net_mute(struct net *net, uint32_t worker, uint32_t other, bool muted);
 /* Another process at the same address that knows nothing. */
 void net_replace(struct net *net, uint32_t worker);
 /* Registers it on that worker. */

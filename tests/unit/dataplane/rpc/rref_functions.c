@@ -187,6 +187,33 @@ static enum mr_status drop(struct mr_rpc_call *call, const struct mr_value *argu
     return MR_OK;
 }
 
+static enum mr_status read_kept(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_value value = mr_value_rref(*(struct mr_rref **)mr_rpc_user(call));
+
+    return read_value(call, &value, 1);
+}
+
+static enum mr_status use(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_rref *rref = arguments[0].rref;
+    const struct mr_value *value;
+
+    if (!mr_rref_is_owner(rref)) {
+        enum mr_status status =
+            mr_rpc_sync(mr_rpc_of(call), mr_rref_owner(rref), "use", arguments, 1, NULL, NULL);
+
+        return status == MR_OK ? MR_OK : mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    }
+    if (mr_rref_local_value(rref, 0, &value) != MR_OK)
+        return mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    struct counted *object = value->object;
+
+    if (atomic_load(&object->destroyed) != 0)
+        atomic_fetch_add(&object->used_late, 1);
+    return MR_OK;
+}
+
 /* ---- the world ---- */
 
 struct world {
@@ -213,7 +240,9 @@ int setup(void **state)
         net_function(rpc, "read_inner", "ref", "...", read_inner, NULL, 0);
         net_function(rpc, "pass_around", "ref", "ref", pass_around, NULL, 0);
         net_function(rpc, "keep", "ref", "", keep, &world->kept[i], 0);
+        net_function(rpc, "read_kept", "", "...", read_kept, &world->kept[i], 0);
         net_function(rpc, "drop", "", "", drop, &world->kept[i], 0);
+        net_function(rpc, "use", "ref", "", use, NULL, 0);
     }
     return 0;
 }
@@ -228,6 +257,14 @@ int teardown(void **state)
 struct mr_rpc *worker(void **state, uint32_t rank)
 {
     return ((struct net *)*state)->workers[rank].rpc;
+}
+
+void forget_kept(void **state, uint32_t rank)
+{
+    struct world *world = *state;
+
+    mr_rref_release(world->kept[rank]);
+    world->kept[rank] = NULL;
 }
 
 static bool nothing_held(struct net *net)

@@ -23,7 +23,7 @@
 /* An object that tells when it is destroyed. */
 struct counted {
     int64_t value;
-    _Atomic uint32_t destroyed;
+    _Atomic uint32_t destroyed, used_late;
 };
 
 void destroy_counted(void *object);
@@ -47,10 +47,13 @@ enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *argume
 /* mirror(...), mirror_inline(...): gives back what it gets; nothing(); fails();
  * make_object(i64 address): the struct counted there; add_to_object(ref, i64): its sum;
  * read(ref): the one value; read_inner(ref): what the reference refers to that the value is;
- * pass_around(ref): through all other workers, and back; keep(ref), drop(): holds it until then. */
+ * pass_around(ref): through all other workers, and back; keep(ref), read_kept(), drop(): holds it until then;
+ * use(ref): a struct counted, on its owner, is not destroyed yet. */
 int setup(void **state);
 int teardown(void **state);
 struct mr_rpc *worker(void **state, uint32_t rank);
+/* As drop(), for a worker that cannot be called. */
+void forget_kept(void **state, uint32_t rank);
 /* No worker that lives holds anything of another's, or has anything that another holds. */
 void await_nothing_held(void **state);
 
