@@ -139,10 +139,10 @@ enum mr_status mr_rref_create(struct mr_rpc *agent, struct mr_value value, void 
 
 /* On the stack of a thread that waits: for the value, or for the owner's confirmation. */
 struct wait {
-    struct mr_work work;
+    struct mr_work work, stopping;
     struct mr_reference_waiter waiter;
     struct mr_rref *rref;
-    bool for_value, stops;
+    bool for_value;
     bool waiting; /* inside: the waiter has been given, and has not run */
     enum mr_status status;
     char error[MR_RPC_ERROR_BYTES];
@@ -186,7 +186,7 @@ static void wait_inside(struct mr_rpc *agent, struct mr_work *work)
 
 static void stop_inside(struct mr_rpc *agent, struct mr_work *work)
 {
-    struct wait *w = MR_CONTAINER(work, struct wait, work);
+    struct wait *w = MR_CONTAINER(work, struct wait, stopping);
 
     (void)agent;
     if (w->waiting && mr_references_unwait(&w->waiter))
@@ -205,8 +205,8 @@ static enum mr_status wait_for(struct mr_rref *r, bool for_value, uint32_t timeo
     mr_executor_blocks();
     mr_agent_submit(agent, &w->work);
     if (!driver->wait(driver->self, &w->done, deadline_us)) {
-        w->work.run = stop_inside;
-        mr_agent_submit(agent, &w->work);
+        w->stopping.run = stop_inside; /* behind the other, which may not have run yet */
+        mr_agent_submit(agent, &w->stopping);
         (void)driver->wait(driver->self, &w->stopped, UINT64_MAX);
     }
     mr_executor_goes_on();
