@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
+#include "dataplane/rpc/rref.h"
 
 static enum mr_status no_memory(const char *caller)
 {
@@ -180,18 +181,31 @@ void mr_recorded_run_free(struct mr_recorded_run *run)
     free(run);
 }
 
+/* What a run depends on by this argument: of a reference to a value of ours, the value. */
+static struct mr_value as_input(const struct mr_value *argument)
+{
+    const struct mr_value *value = NULL;
+
+    if (argument->kind == MR_VALUE_RREF && mr_rref_is_owner(argument->rref))
+        value = mr_rref_value_now(argument->rref);
+    return value == NULL ? *argument : *value;
+}
+
 /* Under the lock: a differentiable function has run. */
 static enum mr_status record_run(struct mr_autograd *c, struct mr_rpc_call *call)
 {
     struct mr_recorded_run *run = calloc(1, sizeof *run);
+    struct mr_value inputs[MR_RPC_ARGUMENTS_MAX];
     uint32_t node;
 
     if (run == NULL)
         return MR_NO_MEMORY;
+    for (uint32_t i = 0; i < call->argument_count; i++)
+        inputs[i] = as_input(&call->arguments[i]);
     *run = (struct mr_recorded_run){.function = call->function, .caller = call->caller};
     struct mr_tape_entry entry = {.kind = MR_RECORDED_RUN,
                                   .of = run,
-                                  .inputs = call->arguments,
+                                  .inputs = inputs,
                                   .input_count = call->argument_count,
                                   .outputs = call->results,
                                   .output_count = call->result_count};

@@ -1,7 +1,20 @@
 /* What backwards have added up: gradients of leaves and of parameters. */
 #include <stdlib.h>
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/context.h"
+#include "dataplane/rpc/backward_internal.h"
+#include "dataplane/rpc/call.h"
+#include "dataplane/rpc/rref.h"
+
+#define PAGE_PAIRS 47u                     /* with the number of all of them, results of one call */
+#define PAGE_BYTES ((uint64_t)(16u << 20)) /* about so much, unless one alone is larger */
+
+/* Of a parameter of this worker, in one context. */
+struct mr_parameter_gradient {
+    struct mr_id_node id;      /* its reference's */
+    struct mr_rref *parameter; /* held */
+    struct mr_tensor shape;
+    float *sum;                         /* NULL while it is being added to */
+    struct mr_parameter_gradient *next; /* in the order in which they came */
+};
 
 enum mr_status mr_autograd_gradient(struct mr_autograd *c, const struct mr_value *leaf,
                                     struct mr_tensor *gradient)
@@ -23,7 +36,251 @@ enum mr_status mr_autograd_gradient(struct mr_autograd *c, const struct mr_value
                                                   "mr_autograd_leaf() gave in this context on this worker");
 }
 
+/* ---- adding up ---- */
+
+#define ADD "mr_autograd_add_gradient"
+
+/* Under the lock. NULL: no memory. */
+static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_rref *parameter,
+                                              const struct mr_tensor *shape)
+{
+    struct mr_id_node *node = mr_id_map_get(&c->gradients, mr_rref_id(parameter));
+
+    if (node != NULL)
+        return MR_CONTAINER(node, struct mr_parameter_gradient, id);
+    struct mr_parameter_gradient *entry = calloc(1, sizeof *entry);
+
+    if (entry == NULL)
+        return NULL;
+    entry->id.id = mr_rref_id(parameter);
+    entry->shape = *shape;
+    entry->shape.data = NULL;
+    entry->parameter = parameter;
+    mr_rref_retain(parameter);
+    mr_id_map_put(&c->gradients, &entry->id);
+    if (c->gradients_last == NULL)
+        c->gradients_first = entry;
+    else
+        c->gradients_last->next = entry;
+    c->gradients_last = entry;
+    return entry;
+}
+
+/* Takes the sum. */
+static void add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, float *sum)
+{
+    uint64_t count = entry->shape.bytes / sizeof *sum;
+
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        float *other = entry->sum;
+
+        entry->sum = other == NULL ? sum : NULL;
+        pthread_mutex_unlock(&c->lock);
+        if (other == NULL)
+            return;
+        for (uint64_t i = 0; i < count; i++)
+            sum[i] += other[i];
+        free(other);
+    }
+}
+
+static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *parameter,
+                            const struct mr_tensor *gradient)
+{
+    const char *name = call->function->name;
+    char what[120], wanted[120];
+
+    if (parameter == NULL || gradient == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s: %s is NULL", name,
+                            parameter == NULL ? "parameter" : "gradient");
+    if (call->context == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s was called in no context", name);
+    if (!mr_rref_is_owner(parameter))
+        return mr_rpc_error(MR_INVALID_ARGUMENT,
+                            ADD ": %s: the parameter lives on rank %u, and its gradients add up there", name,
+                            mr_rref_owner(parameter));
+    if (gradient->dtype != MR_F32 || (gradient->data == NULL && gradient->bytes != 0))
+        return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s: the gradient is no f32 tensor", name);
+    const struct mr_value *value = mr_rref_value_now(parameter), given = mr_value_tensor(*gradient);
+
+    if (value == NULL || value->kind != MR_VALUE_TENSOR || mr_backward_same_shape(&value->tensor, gradient))
+        return MR_OK;
+    mr_signature_describe(&given, 1, what, sizeof what);
+    mr_signature_describe(value, 1, wanted, sizeof wanted);
+    return mr_rpc_error(MR_WRONG_SHAPE, ADD ": %s: the gradient is %s, and the parameter is %s", name, what,
+                        wanted);
+}
+
+enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
+                                        const struct mr_tensor *gradient)
+{
+    struct mr_autograd *c = call->context;
+    enum mr_status status = check(call, parameter, gradient);
+
+    if (status != MR_OK)
+        return status;
+    float *sum = mr_backward_copy(gradient);
+
+    pthread_mutex_lock(&c->lock);
+    struct mr_parameter_gradient *entry = sum == NULL ? NULL : entry_of(c, parameter, gradient);
+
+    pthread_mutex_unlock(&c->lock);
+    if (entry == NULL) {
+        free(sum);
+        return mr_rpc_error(MR_NO_MEMORY, ADD ": %s: no memory", call->function->name);
+    }
+    if (!mr_backward_same_shape(&entry->shape, gradient)) {
+        free(sum);
+        return mr_rpc_error(MR_WRONG_SHAPE, ADD ": %s: gradients of two shapes for one parameter",
+                            call->function->name);
+    }
+    add_to(c, entry, sum);
+    return MR_OK;
+}
+
+bool mr_context_gradient(struct mr_autograd *c, uint64_t reference, struct mr_tensor *gradient)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&c->lock);
+    struct mr_id_node *node = mr_id_map_get(&c->gradients, reference);
+
+    if (node != NULL) {
+        const struct mr_parameter_gradient *entry = MR_CONTAINER(node, struct mr_parameter_gradient, id);
+
+        *gradient = entry->shape;
+        gradient->data = entry->sum;
+        found = entry->sum != NULL;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
 void mr_context_gradients_drop(struct mr_autograd *c)
 {
+    while (c->gradients_first != NULL) {
+        struct mr_parameter_gradient *entry = c->gradients_first;
+
+        c->gradients_first = entry->next;
+        mr_rref_release(entry->parameter);
+        free(entry->sum);
+        free(entry);
+    }
     mr_id_map_destroy(&c->gradients);
+}
+
+/* ---- telling them: pages of pairs, from the `first` on ---- */
+
+static enum mr_status return_page(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                  uint32_t argument_count)
+{
+    struct mr_autograd *c = call->context;
+    enum mr_status status = MR_OK;
+    uint64_t bytes = 0;
+    uint32_t pairs = 0;
+    int64_t at = 0;
+
+    if (c == NULL)
+        return mr_rpc_fail(call, "it was called in no context");
+    pthread_mutex_lock(&c->lock);
+    status = mr_rpc_return(call, mr_value_i64(c->gradients.count));
+    for (const struct mr_parameter_gradient *entry = c->gradients_first; entry != NULL && status == MR_OK;
+         entry = entry->next) {
+        struct mr_value gradient = mr_value_tensor(entry->shape);
+
+        if (at++ < arguments[0].i64)
+            continue;
+        bytes += entry->shape.bytes;
+        if (pairs == PAGE_PAIRS || (pairs > 0 && bytes > PAGE_BYTES))
+            break;
+        gradient.tensor.data = entry->sum;
+        if (entry->sum == NULL)
+            status = mr_rpc_fail(call, "a backward goes on in the context");
+        if (status == MR_OK)
+            status = mr_rpc_return(call, mr_value_rref(entry->parameter));
+        if (status == MR_OK)
+            status = mr_rpc_return(call, gradient);
+        pairs++;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+enum mr_status mr_gradients_register(struct mr_functions *functions)
+{
+    static const struct mr_rpc_function page = {
+        .name = "mr.gradients", .arguments = "i64", .results = "i64, ...", .run = return_page};
+    char error[64];
+
+    return mr_functions_add(functions, &page, true, error, sizeof error);
+}
+
+/* Pages as they come. */
+struct gathered {
+    struct mr_rpc_result **pages;
+    uint32_t page_count, page_room;
+    int64_t pairs, all;
+};
+
+static enum mr_status fetch_page(struct mr_autograd *c, uint32_t of, struct gathered *got)
+{
+    struct mr_rpc_call_options options = {.context = c};
+    struct mr_value first = mr_value_i64(got->pairs);
+
+    if (got->page_count == got->page_room) {
+        uint32_t room = got->page_room == 0 ? 4 : got->page_room * 2;
+        struct mr_rpc_result **pages = realloc(got->pages, room * sizeof *pages);
+
+        if (pages == NULL)
+            return mr_rpc_error(MR_NO_MEMORY, "mr_autograd_gradients: no memory");
+        got->pages = pages;
+        got->page_room = room;
+    }
+    struct mr_rpc_result *page;
+    enum mr_status status = mr_rpc_sync(c->contexts->agent, of, "mr.gradients", &first, 1, &options, &page);
+
+    if (status != MR_OK)
+        return status;
+    got->pages[got->page_count++] = page;
+    got->all = mr_rpc_result_value(page, 0)->i64;
+    got->pairs += (mr_rpc_result_count(page) - 1) / 2;
+    return MR_OK;
+}
+
+static enum mr_status join_pages(struct mr_rpc *agent, const struct gathered *got,
+                                 struct mr_rpc_result **pairs)
+{
+    struct mr_value *values = calloc((size_t)got->pairs * 2 + 1, sizeof *values);
+    struct mr_rpc_result *joined = NULL;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; values != NULL && i < got->page_count; i++) {
+        for (uint32_t j = 1; j < mr_rpc_result_count(got->pages[i]); j++)
+            values[count++] = *mr_rpc_result_value(got->pages[i], j);
+    }
+    if (values != NULL)
+        joined = mr_result_copy(agent, values, count);
+    if (joined != NULL) {
+        mr_call_hold_references(agent, values, count, true); /* the pages' holds go with the pages */
+        *pairs = joined;
+    }
+    free(values);
+    return joined != NULL ? MR_OK : mr_rpc_error(MR_NO_MEMORY, "mr_autograd_gradients: no memory");
+}
+
+enum mr_status mr_autograd_gradients(struct mr_autograd *c, uint32_t of, struct mr_rpc_result **pairs)
+{
+    struct gathered got = {.pages = NULL};
+    enum mr_status status;
+
+    do {
+        status = fetch_page(c, of, &got);
+    } while (status == MR_OK && got.pairs < got.all);
+    if (status == MR_OK)
+        status = join_pages(c->contexts->agent, &got, pairs);
+    for (uint32_t i = 0; i < got.page_count; i++)
+        mr_rpc_result_free(got.pages[i]);
+    free(got.pages);
+    return status;
 }

@@ -341,7 +341,7 @@ enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out
     mr_agent_set_op(agent, MR_OP_RPC_CONTEXT_END, mr_context_end_serve, contexts);
     mr_agent_set_op(agent, MR_OP_RPC_BACKWARD, mr_backward_serve, contexts);
     *out = contexts;
-    return MR_OK;
+    return mr_gradients_register(&agent->functions);
 }
 
 void mr_contexts_destroy(struct mr_contexts *contexts)

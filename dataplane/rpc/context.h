@@ -7,7 +7,7 @@
  *
  * Threads and locks. Executor threads, users' threads and the thread inside all come here. `contexts->lock` guards the table; each context's
  * own `lock` guards what it has recorded, its pass and its gradients. Neither is ever held while a user's function runs, while
- * anything is waited for, or during sums over tensors; contexts->lock may be held when a context's is taken, not the other way round.
+ * anything is waited for, or during sums over tensors (mr_autograd_gradients(), which is asked for when all is quiet, copies under the lock); contexts->lock may be held when a context's is taken, not the other way round.
  * A context is there while it is held, also after its end: whoever has a pointer holds it, the table holds it until its end.
  */
 #ifndef MR_RPC_CONTEXT_H
@@ -56,7 +56,8 @@ struct mr_served_call {
     char function[MR_RPC_NAME_BYTES];
 };
 
-struct mr_context_end; /* context_end.c: tells one worker */
+struct mr_context_end;        /* context_end.c: tells one worker */
+struct mr_parameter_gradient; /* autograd_gradients.c */
 
 struct mr_autograd {
     struct mr_id_node id; /* in contexts->map, while it is not over */
@@ -72,7 +73,8 @@ struct mr_autograd {
     struct mr_id_map calls, served;
     uint64_t invocations; /* the last of ours */
     struct mr_pass pass;
-    struct mr_id_map gradients; /* of parameters, by their reference's id */
+    struct mr_id_map gradients; /* of parameters, by their reference's id, */
+    struct mr_parameter_gradient *gradients_first, *gradients_last; /* and in order */
     uint8_t told[MR_RPC_WORLD_MAX / 8];
     struct mr_context_end *ends; /* for each worker that calls of ours reached */
 };
@@ -133,6 +135,8 @@ void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_
 /* In a function that runs in the context: the sum for that parameter of this worker. False: nothing was added. The view is valid while the
  * context is held and no backward goes on in it: optimizers step after it. */
 bool mr_context_gradient(struct mr_autograd *context, uint64_t reference, struct mr_tensor *gradient);
+/* The library's function that tells them to other workers. MR_NO_MEMORY. */
+enum mr_status mr_gradients_register(struct mr_functions *functions);
 /* At the context's end. */
 void mr_context_gradients_drop(struct mr_autograd *context);
 

@@ -58,7 +58,7 @@ enum mr_value_kind {
 struct mr_value {
     enum mr_value_kind kind;
     uint32_t
-        gradient; /* its number on the context's tape on this worker; 0: a constant. Keep it when passing a value on */
+        gradient; /* its number on the context's tape on this worker; 0, or of another context: a constant. Keep it when passing a value on */
     union {
         struct mr_tensor tensor;
         int64_t i64;
@@ -87,8 +87,9 @@ MR_API struct mr_value mr_value_rref(struct mr_rref *rref);
 typedef enum mr_status (*mr_rpc_run)(struct mr_rpc_call *call, const struct mr_value *arguments,
                                      uint32_t argument_count);
 /* `gradients`: one for each result, of its shape; NULL data where nothing depends on that result. Gives back with
- * mr_rpc_return*() one gradient for each argument: a tensor of its shape, or mr_value_none() where there is none. `saved` is
- * what the forward run gave to mr_rpc_save(). */
+ * mr_rpc_return*() one gradient for each argument: an f32 tensor of its shape, or mr_value_none() where there is none. For a
+ * reference to a value of this worker's that was computed in the same context, that is the value's gradient. `saved` is what the forward
+ * run gave to mr_rpc_save(). Runs on an executor thread, or on the one that calls mr_autograd_backward(). */
 typedef enum mr_status (*mr_rpc_backward)(struct mr_rpc_call *call, void *saved,
                                           const struct mr_tensor *gradients, uint32_t gradient_count);
 
@@ -242,7 +243,9 @@ MR_API void mr_rref_release(struct mr_rref *rref); /* NULL is fine */
 
 /* A context is known to all workers that calls in it reached, by a number. */
 MR_API enum mr_status mr_autograd_begin(struct mr_rpc *rpc, struct mr_autograd **context);
-MR_API void mr_autograd_end(struct mr_autograd *context); /* everywhere; NULL is fine */
+/* Everywhere, and on the worker that began it alone: elsewhere this does nothing. Calls in it that come later are refused, a backward that goes
+ * on in it fails. A worker's death ends its contexts. NULL is fine. */
+MR_API void mr_autograd_end(struct mr_autograd *context);
 MR_API uint64_t mr_autograd_id(const struct mr_autograd *context);
 /* The context of the call that a function executes: NULL when it is in none. Of the call's, not to be ended. */
 MR_API struct mr_autograd *mr_rpc_context(const struct mr_rpc_call *call);
@@ -252,21 +255,26 @@ MR_API enum mr_status mr_autograd_leaf(struct mr_autograd *context, struct mr_te
 /* Within a differentiable function's forward run: kept for its backward, or freed with the context. At most once. Outside of a context it
  * is freed when the function returns. */
 MR_API enum mr_status mr_rpc_save(struct mr_rpc_call *call, void *saved, void (*destroy)(void *));
-/* Runs a differentiable function of our own here and now, recorded on the tape. */
+/* Runs a function of our own here and now, recorded on the tape. MR_UNKNOWN_FUNCTION, MR_WRONG_SIGNATURE, MR_NO_MEMORY, or what the function
+ * returned, with its text. `result` may be NULL. */
 MR_API enum mr_status mr_autograd_apply(struct mr_autograd *context, const char *function,
                                         const struct mr_value *arguments, uint32_t argument_count,
                                         struct mr_rpc_result **result);
-/* Within a backward: adds to the gradient of a parameter of this worker, in the call's context. */
+/* Within a backward, or any call in a context: adds to the gradient of a parameter of this worker, in the call's context.
+ * MR_INVALID_ARGUMENT (no context, another's parameter, no f32), MR_WRONG_SHAPE, MR_NO_MEMORY. */
 MR_API enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
                                                const struct mr_tensor *gradient);
-/* From scalar losses (f32 of one element) back through all workers; gradients add up in the context. Each recorded call is gone
- * through once: a second backward over it is MR_INVALID_ARGUMENT unless `retain`. */
+/* From scalar losses (f32 of one element) back through all workers; gradients add up in the context. Each recorded run is gone
+ * through once: a second backward over it is MR_INVALID_ARGUMENT unless the one before was told to `retain`. One at a time in a context. Within the
+ * worker's time-out: MR_DEADLINE_EXCEEDED. MR_WORKER_DIED, or what a function's backward returned, with its text; MR_WRONG_SHAPE when that
+ * gave back a gradient of another shape than the argument. If gradients had begun to flow then, the context can only be ended. */
 MR_API enum mr_status mr_autograd_backward(struct mr_autograd *context, const struct mr_value *losses,
                                            uint32_t loss_count, bool retain);
-/* Of a leaf; a view, valid until the context's end. NULL data: nothing depended on it. */
+/* Of a leaf; a view, valid until the context's end. NULL data: nothing depended on it. MR_INVALID_ARGUMENT: no leaf of this context
+ * on this worker. */
 MR_API enum mr_status mr_autograd_gradient(struct mr_autograd *context, const struct mr_value *leaf,
                                            struct mr_tensor *gradient);
-/* Of the parameters that worker `of` owns (also our own), by pairs: a reference, and a tensor. */
+/* Of the parameters that worker `of` owns (also our own), by pairs: a reference, and a tensor. While no backward goes on. Errors as of calls. */
 MR_API enum mr_status mr_autograd_gradients(struct mr_autograd *context, uint32_t of,
                                             struct mr_rpc_result **pairs);
 

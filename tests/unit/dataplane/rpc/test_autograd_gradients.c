@@ -1,0 +1,294 @@
+/* Gradients of parameters, and references in functions that have a way back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/context.h"
+#include "dataplane/rpc/rref.h"
+#include "graph.h"
+#include "math.h"
+#include "net.h"
+
+enum { WORKERS = 3, ELEMENTS = 4, PARAMETERS = 110 };
+
+static const float xs[ELEMENTS] = {1, 2, 3, 4}, ws[ELEMENTS] = {5, 6, 7, 8};
+
+/* ---- scaled(w, x) = w x, of a parameter of the worker ---- */
+
+struct kept {
+    struct mr_rref *w;
+    float x[ELEMENTS];
+};
+
+static void kept_free(void *arg)
+{
+    struct kept *kept = arg;
+    mr_rref_release(kept->w);
+    free(kept);
+}
+
+static enum mr_status scaled(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    const struct mr_value *w;
+    float out[ELEMENTS];
+    struct kept *kept;
+    if (mr_rref_local_value(arguments[0].rref, 0, &w) != MR_OK)
+        return mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    kept = malloc(sizeof *kept);
+    assert_non_null(kept);
+    kept->w = arguments[0].rref;
+    mr_rref_retain(kept->w);
+    memcpy(kept->x, arguments[1].tensor.data, sizeof kept->x);
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        out[i] = ((const float *)w->tensor.data)[i] * kept->x[i];
+    assert_int_equal(mr_rpc_save(call, kept, kept_free), MR_OK);
+    return mr_rpc_return(call, mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, out)));
+}
+
+/* The one that knows the parameter's gradient says so. */
+static enum mr_status scaled_backward(struct mr_rpc_call *call, void *saved,
+                                      const struct mr_tensor *gradients, uint32_t count)
+{
+    const struct kept *kept = saved;
+    const float *g = gradients[0].data;
+    const struct mr_value *w;
+    float dw[ELEMENTS] = {0}, dx[ELEMENTS];
+    struct mr_tensor dw_tensor = mr_tensor_1d(MR_F32, ELEMENTS, dw);
+    assert_int_equal(mr_rref_local_value(kept->w, 0, &w), MR_OK);
+    for (uint32_t i = 0; i < ELEMENTS; i++) {
+        dw[i] = g[i] * kept->x[i];
+        dx[i] = g[i] * ((const float *)w->tensor.data)[i];
+    }
+    if (mr_autograd_add_gradient(call, kept->w, &dw_tensor) != MR_OK)
+        return mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    enum mr_status status = mr_rpc_return(call, mr_value_none());
+    return status == MR_OK ? mr_rpc_return(call, mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, dx)))
+                           : status;
+}
+
+/* The same of a value that was computed in the context: it gives back the value's gradient, as of any argument. */
+static enum mr_status computed_backward(struct mr_rpc_call *call, void *saved,
+                                        const struct mr_tensor *gradients, uint32_t count)
+{
+    const struct kept *kept = saved;
+    const float *g = gradients[0].data;
+    float dw[ELEMENTS];
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        dw[i] = g[i] * kept->x[i];
+    enum mr_status status = mr_rpc_return(call, mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, dw)));
+    return status == MR_OK ? mr_rpc_return(call, mr_value_none()) : status;
+}
+
+/* push(w, gradient): without any backward, as a program does that computes gradients itself. */
+static enum mr_status push(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    enum mr_status status = mr_autograd_add_gradient(call, arguments[0].rref, &arguments[1].tensor);
+    if (status == MR_OK)
+        return MR_OK;
+    (void)mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    return status;
+}
+
+static struct mr_rref *parameter_new(struct mr_rpc *rpc)
+{
+    struct mr_rref *rref;
+    assert_int_equal(mr_rref_create(rpc, mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, ws)), NULL, &rref),
+                     MR_OK);
+    return rref;
+}
+
+/* A reference to a new parameter of that worker. */
+static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_rref *rref = parameter_new(mr_rpc_of(call));
+    enum mr_status status = mr_rpc_return(call, mr_value_rref(rref));
+    mr_rref_release(rref);
+    return status;
+}
+
+static void register_more(struct mr_rpc *rpc)
+{
+    static const struct mr_rpc_function functions[] = {
+        {.name = "scaled",
+         .arguments = "ref, f32[4]",
+         .results = "f32[4]",
+         .run = scaled,
+         .backward = scaled_backward},
+        {.name = "computed",
+         .arguments = "ref, f32[4]",
+         .results = "f32[4]",
+         .run = scaled,
+         .backward = computed_backward},
+        {.name = "push", .arguments = "ref, tensor", .run = push},
+        {.name = "create", .results = "ref", .run = create},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
+        assert_int_equal(mr_rpc_register(rpc, &functions[i]), MR_OK);
+}
+
+static int setup(void **state)
+{
+    struct net *net = malloc(sizeof *net);
+    *state = net;
+    net_world(net, WORKERS);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        math_register(net->workers[i].rpc);
+        register_more(net->workers[i].rpc);
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct net *net = *state;
+    for (uint32_t i = 0; i < WORKERS;
+         i++) { /* contexts hold parameters; their ends are told in the background */
+        while (mr_contexts_count(net->workers[i].rpc->autograd.self) != 0)
+            net_skip(net, 20000);
+    }
+    net_stop(net);
+    free(*state);
+    assert_int_equal(math_saved(), 0);
+    return 0;
+}
+
+static struct mr_rpc *worker(void **state, uint32_t rank)
+{
+    return ((struct net *)*state)->workers[rank].rpc;
+}
+
+static void expect_pair(const struct mr_rpc_result *pairs, uint32_t i, const struct mr_rref *parameter,
+                        const float *expected)
+{
+    const struct mr_value *reference = mr_rpc_result_value(pairs, 2 * i);
+    const struct mr_value *gradient = mr_rpc_result_value(pairs, 2 * i + 1);
+    assert_int_equal(reference->kind, MR_VALUE_RREF);
+    assert_int_equal(mr_rref_id(reference->rref), mr_rref_id(parameter));
+    assert_int_equal(gradient->tensor.bytes, ELEMENTS * sizeof(float));
+    assert_memory_equal(gradient->tensor.data, expected, ELEMENTS * sizeof(float));
+}
+
+static void add_up_where_the_parameter_lives(void **state)
+{
+    for (uint32_t owner = 0; owner < 2; owner++) { /* asked by the owner, and by another */
+        struct graph *g = graph_new(worker(state, 0));
+        struct mr_value x = graph_leaf(g, xs, ELEMENTS);
+        struct mr_value w = graph_call_n(g, owner, "create", NULL, 0, 0);
+        struct mr_value y = graph_call2(g, owner, "scaled", w, x), z = graph_call2(g, owner, "scaled", w, y);
+        struct mr_rpc_result *pairs;
+        graph_backward(g, graph_call1(g, 2, "sum", z)); /* w^2 x */
+        graph_expect(g, x, (float[]){25, 36, 49, 64}, ELEMENTS);
+        assert_int_equal(mr_autograd_gradients(g->context, owner, &pairs), MR_OK);
+        assert_int_equal(mr_rpc_result_count(pairs), 2);
+        expect_pair(pairs, 0, w.rref, (float[]){10, 24, 42, 64}); /* 2 w x */
+        mr_rpc_result_free(pairs);
+        assert_int_equal(mr_autograd_gradients(g->context, 2, &pairs), MR_OK);
+        assert_int_equal(mr_rpc_result_count(pairs), 0);
+        mr_rpc_result_free(pairs);
+        graph_end(g);
+    }
+}
+
+/* Two trainers on one parameter: each has its own sums. */
+static void by_context(void **state)
+{
+    struct graph *a = graph_new(worker(state, 0)), *b = graph_new(worker(state, 2));
+    struct mr_value w = graph_call_n(a, 1, "create", NULL, 0, 0);
+    struct mr_value pushed[2] = {w, mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, xs))};
+    struct mr_rpc_call_options options = {.context = a->context};
+    struct mr_autograd *there;
+    struct mr_tensor gradient;
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(mr_rpc_sync(a->rpc, 1, "push", pushed, 2, &options, NULL), MR_OK);
+    struct mr_contexts *contexts = worker(state, 1)->autograd.self;
+    assert_int_equal(mr_context_get(contexts, mr_autograd_id(a->context), false, &there), MR_OK);
+    assert_true(mr_context_gradient(there, mr_rref_id(w.rref), &gradient));
+    assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof xs);
+    assert_false(mr_context_gradient(there, mr_rref_id(w.rref) + 1, &gradient));
+    mr_context_put(there, false);
+    (void)graph_call1(b, 1, "square", graph_leaf(b, xs, ELEMENTS));
+    assert_int_equal(mr_context_get(contexts, mr_autograd_id(b->context), false, &there), MR_OK);
+    assert_false(mr_context_gradient(there, mr_rref_id(w.rref), &gradient));
+    mr_context_put(there, false);
+    graph_end(a);
+    graph_end(b);
+}
+
+/* More than one answer holds. */
+static void of_many_parameters(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0));
+    struct mr_value w[PARAMETERS];
+    struct mr_rpc_call_options options = {.context = g->context};
+    struct mr_rpc_result *pairs;
+    for (uint32_t i = 0; i < PARAMETERS; i++) {
+        float value[ELEMENTS] = {(float)i, 1, 2, 3};
+        w[i] = graph_call_n(g, 1, "create", NULL, 0, 0);
+        struct mr_value pushed[2] = {w[i], mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, value))};
+        assert_int_equal(mr_rpc_sync(g->rpc, 1, "push", pushed, 2, &options, NULL), MR_OK);
+    }
+    assert_int_equal(mr_autograd_gradients(g->context, 1, &pairs), MR_OK);
+    assert_int_equal(mr_rpc_result_count(pairs), 2 * PARAMETERS);
+    for (uint32_t i = 0; i < PARAMETERS; i++)
+        expect_pair(pairs, i, w[i].rref, (float[]){(float)i, 1, 2, 3});
+    mr_rpc_result_free(pairs);
+    graph_end(g);
+}
+
+static void of_a_value_behind_a_reference(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0));
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), kept = mr_value_rref(NULL);
+    struct mr_rpc_call_options options = {.context = g->context};
+    static const float twos[ELEMENTS] = {2, 2, 2, 2};
+    assert_int_equal(mr_remote(g->rpc, 1, "square", &x, 1, &options, &kept.rref), MR_OK);
+    struct mr_value two = mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, twos));
+    graph_backward(g, graph_call1(g, 2, "sum", graph_call2(g, 1, "computed", kept, two)));
+    graph_expect(g, x, (float[]){4, 8, 12, 16}, ELEMENTS); /* 2 x^2 */
+    /* In another context the same value is a constant. */
+    struct graph *other = graph_new(worker(state, 0));
+    struct mr_value y = graph_leaf(other, xs, ELEMENTS);
+    struct mr_value z = graph_call2(other, 1, "computed", kept, two);
+    graph_backward(other, graph_call1(other, 1, "sum", graph_call2(other, 1, "mul", z, y)));
+    graph_expect(other, y, (float[]){2, 8, 18, 32}, ELEMENTS);
+    graph_end(other);
+    mr_rref_release(kept.rref);
+    graph_end(g);
+}
+
+static void errors(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0));
+    struct mr_value w = graph_call_n(g, 1, "create", NULL, 0, 0);
+    struct mr_value pushed[2] = {w, mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, xs))};
+    struct mr_rpc_call_options options = {.context = g->context};
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(g->rpc, 1, "push", pushed, 2, NULL, NULL),
+                 "mr_autograd_add_gradient: push was called in no context");
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(g->rpc, 2, "push", pushed, 2, &options, NULL),
+                 "the parameter lives on rank 1");
+    pushed[1].tensor = mr_tensor_1d(MR_I32, ELEMENTS, xs);
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(g->rpc, 1, "push", pushed, 2, &options, NULL), "no f32");
+    pushed[1].tensor = mr_tensor_2d(MR_F32, 2, 2, xs);
+    expect_error(MR_WRONG_SHAPE, mr_rpc_sync(g->rpc, 1, "push", pushed, 2, &options, NULL),
+                 "the gradient is f32[2,2], and the parameter is f32[4]");
+    struct mr_rpc_result *pairs;
+    expect_error(MR_UNKNOWN_WORKER, mr_autograd_gradients(g->context, 7, &pairs), "no rank 7");
+    graph_end(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(add_up_where_the_parameter_lives, setup, teardown),
+        cmocka_unit_test_setup_teardown(by_context, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_many_parameters, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_a_value_behind_a_reference, setup, teardown),
+        cmocka_unit_test_setup_teardown(errors, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
