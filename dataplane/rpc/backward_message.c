@@ -56,6 +56,10 @@ static void explain(struct mr_rpc *agent, const struct mr_backward_message *m, e
                  (const char *)reply->tensors[0].data);
     else if (status == MR_WORKER_DIED)
         snprintf(error, bytes, "%s died; what it recorded of \"%s\" is gone with it", who, m->function);
+    else if (status == MR_DEADLINE_EXCEEDED)
+        snprintf(error, bytes,
+                 "going back through \"%s\" with %s: no answer came within the worker's time-out",
+                 m->function, who);
     else
         snprintf(error, bytes, "going back through \"%s\" with %s: %s", m->function, who,
                  mr_status_text(status));

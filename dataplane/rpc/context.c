@@ -298,6 +298,18 @@ void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_
     put_chain(taken, over_below, true);
 }
 
+/* Under the lock: who was to tell us of an end may have died. */
+static void ask_creators(struct mr_contexts *contexts)
+{
+    const struct mr_id_node *node;
+
+    for (node = mr_id_map_next(&contexts->map, NULL); node != NULL;
+         node = mr_id_map_next(&contexts->map, node)) {
+        if (creator_of(node->id) != contexts->agent->config.rank)
+            mr_context_end_ask(contexts->agent, node->id);
+    }
+}
+
 static void died(void *self, uint32_t rank)
 {
     struct mr_contexts *contexts = self;
@@ -307,6 +319,7 @@ static void died(void *self, uint32_t rank)
     struct mr_job *taken = take_over(contexts, rank, true);
 
     free_records(&contexts->creators[rank].over); /* that it is dead is enough to know */
+    ask_creators(contexts);
     pthread_mutex_unlock(&contexts->lock);
     put_chain(taken, 0, false); /* all hear of the death */
 }

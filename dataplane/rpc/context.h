@@ -1,9 +1,9 @@
 /* Autograd contexts of one worker: which there are, and what each has recorded here.
  *
  * The worker that begins a context makes its id (see agent.h), and the id travels in the heads of calls: a worker that a call in a context
- * reaches has it from then on. Who called others in a context tells them of its end (RPC_CONTEXT_END), so that the end goes the ways that the calls
- * went. A context of which the end was heard does not come back, whatever arrives late: see struct mr_context_creator. One whose
- * creator died is over.
+ * reaches has it from then on. Who called others in a context tells them of its end (RPC_CONTEXT_END), so that the end goes the ways that
+ * the calls went; when a worker dies, which may have been on the way, the others ask the creators to tell them. A context of which the end
+ * was heard does not come back, whatever arrives late: see struct mr_context_creator. One whose creator died is over.
  *
  * Threads and locks. Executor threads, users' threads and the thread inside all come here. `contexts->lock` guards the table; each context's
  * own `lock` guards what it has recorded, its pass and its gradients. Neither is ever held while a user's function runs, while
@@ -122,9 +122,11 @@ void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CON
 enum mr_status mr_context_end_prepare(struct mr_autograd *context, uint32_t rank);
 /* Any thread, no lock: tells all that were prepared, `over_below` of the creator with it. */
 void mr_context_end_tell(struct mr_autograd *context, uint64_t over_below);
+/* Inside: asks the creator to tell us, too, or whether it is over: whoever was to tell us may have died. */
+void mr_context_end_ask(struct mr_rpc *agent, uint64_t id);
 /* Frees those not used. */
 void mr_context_end_drop(struct mr_autograd *context);
-/* The op RPC_CONTEXT_END. */
+/* The op RPC_CONTEXT_END. To the creator, it asks to be told. */
 void mr_context_end_serve(struct mr_rpc *agent, void *contexts, uint32_t from,
                           const struct mr_request *request);
 /* Inside: heard of an end. */

@@ -160,6 +160,25 @@ static void they_die_with_their_creator(void **state)
     graph_end(g);
 }
 
+/* w1, which reached w2 and would tell it of the end, dies: the creator does, when it ends the context after that or before. */
+static void the_end_goes_around_the_dead(void **state)
+{
+    struct net *net = *state;
+    struct graph *before = graph_new(worker(state, 0)), *after = graph_new(worker(state, 0));
+    struct mr_value arguments[] = {mr_value_i64(2), mr_value_string("square"),
+                                   graph_leaf(before, xs, ELEMENTS)};
+    (void)graph_call_n(before, 1, "on", arguments, 3, 0);
+    (void)graph_call_n(after, 1, "on", arguments, 3, 0);
+    assert_int_equal(count(state, 2), 2);
+    net_silence(net, 1, true);
+    graph_end(before);
+    net_skip(net, 25 * SECOND_US);
+    while (count(state, 2) != 1)
+        net_skip(net, 20000);
+    graph_end(after);
+    wait_for_none(state, 2);
+}
+
 static void only_the_creator_ends_it(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
@@ -190,6 +209,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_call_that_comes_after_the_end_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_kept_of_ended_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(they_die_with_their_creator, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_end_goes_around_the_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(only_the_creator_ends_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forgotten_one, setup, teardown),
     };

@@ -1,0 +1,163 @@
+/* Messages of a backward that no right worker sends: each is refused, and does no harm. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/rpc/backward_internal.h"
+#include "graph.h"
+#include "math.h"
+#include "net.h"
+
+enum { WORKERS = 2, ELEMENTS = 4 };
+
+static const float xs[ELEMENTS] = {1, 2, 3, 4};
+
+static int setup(void **state)
+{
+    struct net *net = malloc(sizeof *net);
+    *state = net;
+    net_world(net, WORKERS);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        math_register(net->workers[i].rpc);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    net_stop(*state);
+    free(*state);
+    return 0;
+}
+
+/* ---- one message from w0 to w1 ---- */
+
+struct raw {
+    struct mr_work work;
+    struct mr_agent_call call;
+    struct mr_tensor tensors[3];
+    uint32_t count;
+    enum mr_status status;
+    _Atomic uint32_t done;
+};
+
+static bool raw_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                      const struct mr_message *reply)
+{
+    struct raw *raw = MR_CONTAINER(call, struct raw, call);
+    raw->status = status;
+    (void)mr_agent_done(&raw->done);
+    return false;
+}
+
+static void raw_send(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct raw *raw = MR_CONTAINER(work, struct raw, work);
+    assert_int_equal(mr_agent_begin(agent, &raw->call, raw->tensors, raw->count), MR_OK);
+    mr_agent_send(agent, &raw->call);
+}
+
+static enum mr_status send(struct mr_rpc *rpc, const void *first, uint32_t bytes,
+                           const struct mr_tensor *more, uint32_t more_count)
+{
+    struct mr_agent_driver *driver = mr_agent_driver(rpc);
+    struct raw raw = {.work = {.run = raw_send},
+                      .call = {.to = 1,
+                               .op = MR_OP_RPC_BACKWARD,
+                               .control = true,
+                               .deadline_us = UINT64_MAX,
+                               .ended = raw_ended},
+                      .tensors = {mr_tensor_1d(MR_U8, bytes, first)},
+                      .count = 1 + more_count};
+    for (uint32_t i = 0; i < more_count; i++)
+        raw.tensors[1 + i] = more[i];
+    mr_agent_submit(rpc, &raw.work);
+    assert_true(driver->wait(driver->self, &raw.done, UINT64_MAX));
+    return raw.status;
+}
+
+/* A head, and a byte for each of its values. */
+struct message {
+    struct mr_backward_wire head;
+    uint8_t present[4];
+};
+
+static void malformed_ones(void **state)
+{
+    struct mr_rpc *rpc = ((struct net *)*state)->workers[0].rpc;
+    struct message m = {.head = {.context = 1, .pass = 9, .invocation = 1, .kind = MR_BACKWARD_RESULTS},
+                        .present = {1}};
+    struct mr_tensor f32 = mr_tensor_1d(MR_F32, ELEMENTS, xs), i32 = mr_tensor_1d(MR_I32, ELEMENTS, xs);
+    struct mr_tensor two[2] = {f32, f32};
+    uint8_t many[sizeof m.head + MR_RPC_ARGUMENTS_MAX + 1] = {0};
+    uint32_t head = sizeof m.head;
+    assert_int_equal(send(rpc, &m, head - 1, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(send(rpc, many, sizeof many, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(send(rpc, &m, head + 1, NULL, 0), MR_BAD_MESSAGE); /* its gradient is missing */
+    assert_int_equal(send(rpc, &m, head + 1, &i32, 1), MR_BAD_MESSAGE);
+    assert_int_equal(send(rpc, &m, head + 1, two, 2), MR_BAD_MESSAGE);
+    m.head.kind = 0;
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    m.head.kind = MR_BACKWARD_DONE + 1;
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    m.head.kind = MR_BACKWARD_REACH_RESULTS;
+    assert_int_equal(send(rpc, &m, head + 1, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(send(rpc, &m, head, &f32, 1), MR_BAD_MESSAGE);
+    m.head.kind = MR_BACKWARD_DONE;
+    assert_int_equal(send(rpc, &m, head, &f32, 1), MR_BAD_MESSAGE);
+    assert_int_equal(send(rpc, &m, head, two, 2), MR_BAD_MESSAGE);
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_OK); /* of a context that has ended: late */
+}
+
+static void ones_that_do_not_fit(void **state)
+{
+    struct mr_rpc *rpc = ((struct net *)*state)->workers[0].rpc;
+    struct graph *g = graph_new(rpc);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_call1(g, 1, "square", x);
+    struct message m = {
+        .head = {.context = 77, .pass = 9, .invocation = 1, .kind = MR_BACKWARD_REACH_RESULTS},
+        .present = {1, 1}};
+    struct mr_tensor f32 = mr_tensor_1d(MR_F32, ELEMENTS, xs), small = mr_tensor_1d(MR_F32, 2, xs);
+    struct mr_tensor two[2] = {f32, f32};
+    uint32_t head = sizeof m.head;
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_INVALID_ARGUMENT); /* no such context */
+    m.head.context = mr_autograd_id(g->context);
+    m.head.invocation = 5;
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE); /* no such call */
+    m.head.invocation = 1;
+    m.head.kind = MR_BACKWARD_REACH_ARGUMENTS; /* w1 called nobody */
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    m.head.kind = MR_BACKWARD_RESULTS; /* nothing was reached before */
+    assert_int_equal(send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
+    m.head.kind = MR_BACKWARD_REACH_RESULTS;
+    m.head.pass = UINT64_C(1) << MR_RPC_ID_SHIFT; /* in w1's name */
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_NOT_READY);
+    m.head.kind = MR_BACKWARD_RESULTS;
+    m.head.pass--; /* one that was before */
+    assert_int_equal(send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
+    m.head.pass++;
+    for (;;) { /* until it is at rest, so that the answer tells */
+        m.head.kind = MR_BACKWARD_RESULTS;
+        enum mr_status status = send(rpc, &m, head + 1, &small, 1);
+        if (status == MR_BAD_MESSAGE)
+            break;
+        assert_int_equal(status, MR_OK);
+    }
+    assert_int_equal(send(rpc, &m, head + 2, two, 2), MR_BAD_MESSAGE);
+    /* And the program goes back as if nothing had been. */
+    graph_backward(g, graph_call1(g, 1, "sum", y));
+    graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
+    graph_end(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(malformed_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(ones_that_do_not_fit, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
