@@ -230,7 +230,7 @@ static enum mr_status fetch_page(struct mr_autograd *c, uint32_t of, struct gath
 
     if (got->page_count == got->page_room) {
         uint32_t room = got->page_room == 0 ? 4 : got->page_room * 2;
-        struct mr_rpc_result **pages = realloc(got->pages, room * sizeof *pages);
+        struct mr_rpc_result **pages = realloc(got->pages, room * sizeof(struct mr_rpc_result *));
 
         if (pages == NULL)
             return mr_rpc_error(MR_NO_MEMORY, "mr_autograd_gradients: no memory");

@@ -38,8 +38,10 @@ void mr_backward_message_free(struct mr_backward_message *m, bool inside)
 
 void mr_backward_message_text(struct mr_backward_message *m, const char *text)
 {
-    if (text[0] != 0)
-        m->tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)strlen(text), strdup(text));
+    if (text[0] == 0)
+        return;
+    m->tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)strlen(text), NULL);
+    m->tensors[0].data = strdup(text);
 }
 
 /* ---- out ---- */
