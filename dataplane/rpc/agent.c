@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/dist_optimizer.h"
 #include "dataplane/rpc/context.h"
 
 #define POOL_BLOCKS_MAX 1024u
@@ -83,6 +84,8 @@ static enum mr_status create_parts(struct mr_rpc *agent)
         status = mr_executor_create(&executor, &agent->executor);
     if (status == MR_OK && agent->config.rank != MR_RPC_NO_RANK)
         status = mr_rrefs_create(agent, &agent->rrefs);
+    if (status == MR_OK)
+        status = mr_dist_optimizer_register(agent);
     return status;
 }
 
@@ -105,6 +108,7 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     agent->config.name = agent->name;
     atomic_store(&agent->held, config->held);
     mr_functions_init(&agent->functions);
+    pthread_mutex_init(&agent->stepping, NULL);
     mr_pool_init(&agent->futures, sizeof(struct mr_rpc_future), POOL_BLOCKS_MAX);
     mr_pool_init(&agent->results, sizeof(struct mr_rpc_result), POOL_BLOCKS_MAX);
     mr_pool_init(&agent->executing, sizeof(struct mr_rpc_call), POOL_BLOCKS_MAX);
@@ -179,6 +183,7 @@ void mr_agent_destroy(struct mr_rpc *agent)
     mr_pool_fini(&agent->results);
     mr_pool_fini(&agent->futures);
     mr_functions_fini(&agent->functions);
+    pthread_mutex_destroy(&agent->stepping);
     free(agent);
 }
 

@@ -41,6 +41,7 @@ struct mr_rpc {
     enum mr_status join_status;
     _Atomic uint32_t gone; /* MR_DONE once leaving has ended */
     enum mr_status leave_status;
+    pthread_mutex_t stepping; /* by optimizers of the library's, see dist_optimizer_owner.c */
     _Atomic bool gone_told; /* mr_rpc_shutdown() has returned that */
     _Atomic bool complete;  /* all have joined: `members` may be read */
     _Atomic bool left;      /* no calls any more */

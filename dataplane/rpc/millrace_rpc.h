@@ -281,33 +281,42 @@ MR_API enum mr_status mr_autograd_gradients(struct mr_autograd *context, uint32_
 /* ---- parameters and the distributed optimizer ---- */
 
 /* A parameter is a reference whose value is an f32 tensor that optimizers change. Readers hold a version of it: it stays as it
- * is until they let go, while optimizers go on to later ones. */
+ * is until they let go, while optimizers go on to later ones. mr_rref_to_here() of it is a copy of the newest. */
 struct mr_parameter_version;
+/* `initial`: f32, at least one element, with data; copied. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
 MR_API enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *initial,
                                           struct mr_rref **parameter);
-/* On the owner. */
+/* On the owner: the newest version, until mr_parameter_done(). Waits for a step that changes it in place to end. It outlives its
+ * parameter. MR_INVALID_ARGUMENT: it is no parameter, or another worker's. */
 MR_API enum mr_status mr_parameter_read(struct mr_rref *parameter, struct mr_parameter_version **version);
+/* A view, 64-byte aligned, valid until the version is done with. */
 MR_API const struct mr_tensor *mr_parameter_tensor(const struct mr_parameter_version *version);
 MR_API uint64_t mr_parameter_number(const struct mr_parameter_version *version); /* rises with each step */
-MR_API void mr_parameter_done(struct mr_parameter_version *version);
+MR_API void mr_parameter_done(struct mr_parameter_version *version);             /* NULL is fine */
 
 enum mr_dist_optimizer_kind { MR_DIST_SGD = 1, MR_DIST_ADAGRAD = 2, MR_DIST_ADAM = 3 };
-/* Zero means torch's default of that optimizer. */
+/* The formulas are torch.optim's, see docs/optimizers.md. Zero means torch's default of that optimizer; SGD has none for the learning rate. What
+ * an optimizer does not have must be 0. */
 struct mr_dist_optimizer_options {
     enum mr_dist_optimizer_kind kind;
     float learning_rate, momentum, beta1, beta2, epsilon, weight_decay, initial_accumulator;
     bool nesterov;
 };
 struct mr_dist_optimizer;
-/* Its state lies with each parameter's owner. */
+/* Its state lies with each parameter's owner, and is the optimizer's own: several over one parameter have each theirs. Any workers may own
+ * the parameters; each comes once. MR_INVALID_ARGUMENT (an option or a parameter that makes no sense), MR_WORKER_DIED, MR_NO_MEMORY,
+ * and what calls end with. */
 MR_API enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc,
                                                const struct mr_dist_optimizer_options *options,
                                                struct mr_rref *const *parameters, uint32_t parameter_count,
                                                struct mr_dist_optimizer **optimizer);
-/* Every owner applies the context's gradients; returns when all have. */
+/* Every owner makes the next version of each parameter that has a gradient in the context; returns when all have. Steps of several
+ * trainers come one after the other at each owner. A step is applied at most once; after MR_DEADLINE_EXCEEDED nobody knows whether. When an
+ * owner is dead or fails, the others are updated, and the last error names those that were not. A parameter whose gradient holds NaN or Inf
+ * stays as it is: MR_INVALID_ARGUMENT. May be called from several threads, with different contexts. */
 MR_API enum mr_status mr_dist_optimizer_step(struct mr_dist_optimizer *optimizer, struct mr_autograd *context,
                                              uint32_t timeout_ms);
-MR_API void mr_dist_optimizer_destroy(struct mr_dist_optimizer *optimizer);
+MR_API void mr_dist_optimizer_destroy(struct mr_dist_optimizer *optimizer); /* NULL is fine */
 
 /* ---- modules ---- */
 

@@ -24,6 +24,8 @@
 uint64_t mr_rref_id(const struct mr_rref *rref);
 /* On the owner, when the value is there: as mr_rref_local_value(). Else NULL; also when the function that was to make it failed. */
 const struct mr_value *mr_rref_value_now(struct mr_rref *rref);
+/* On the owner: the value, when it is an object that `destroy` destroys. Else NULL. */
+void *mr_rref_object(struct mr_rref *rref, void (*destroy)(void *object));
 
 /* ---- for the agent ---- */
 

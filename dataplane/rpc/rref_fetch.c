@@ -121,6 +121,19 @@ static void answer_error(struct mr_fetch *fetch, enum mr_status status)
     free(fetch);
 }
 
+/* False: later. */
+static bool reply_copy(struct mr_fetch *fetch, const struct mr_kept *kept)
+{
+    struct mr_kept_read read;
+
+    if (!mr_kept_read(kept, false, &read))
+        return false;
+    bool is_said = mr_serving_reply(fetch->all->agent, fetch->ref, fetch->from, 0, read.values, read.count);
+
+    mr_kept_unread(&read);
+    return is_said;
+}
+
 static void answer(struct mr_reference_waiter *waiter, enum mr_status status, void *value)
 {
     struct mr_fetch *fetch = MR_CONTAINER(waiter, struct mr_fetch, waiter);
@@ -133,8 +146,7 @@ static void answer(struct mr_reference_waiter *waiter, enum mr_status status, vo
     }
     if (kept->status != MR_OK) {
         mr_reply_error(all->agent->config.endpoint, fetch->ref, kept->status, "%s", kept->error);
-    } else if (!mr_serving_reply(all->agent, fetch->ref, fetch->from, 0, kept->result->values,
-                                 kept->result->count)) {
+    } else if (!reply_copy(fetch, kept)) {
         fetch->next = all->unanswered;
         all->unanswered = fetch;
         all->retries = true;

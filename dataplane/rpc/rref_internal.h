@@ -84,11 +84,22 @@ struct mr_kept *mr_kept_new(struct mr_rrefs *all, enum mr_status status, const c
                             struct mr_rpc_result *result, void (*destroy)(void *object));
 void mr_kept_free(struct mr_kept *kept);
 void mr_kept_end_doomed(struct mr_rrefs *all);
+/* One that does not travel: no parameter. */
 bool mr_kept_is_object(const struct mr_kept *kept);
 /* Not inside. On the owner: waits for the value. The line is said; MR_OK: *out is a value. */
 enum mr_status mr_rref_wait_kept(struct mr_rref *rref, const char *caller, uint32_t timeout_ms,
                                  struct mr_kept **out);
-/* Any thread. A copy that holds its references by itself. NULL: no memory. */
+/* What a copy is made of: the value, or, of a parameter, its newest version, held until mr_kept_unread(). */
+struct mr_kept_read {
+    const struct mr_value *values;
+    uint32_t count;
+    struct mr_value tensor;
+    struct mr_parameter_version *version; /* or NULL */
+};
+/* Any thread. False: the parameter is being changed, and `waits` is not set. */
+bool mr_kept_read(const struct mr_kept *kept, bool waits, struct mr_kept_read *out);
+void mr_kept_unread(struct mr_kept_read *read);
+/* Any thread; of a parameter, not inside. A copy that holds its references by itself. NULL: no memory. */
 struct mr_rpc_result *mr_kept_copy(struct mr_kept *kept);
 
 /* ---- rref_messages.c ---- */
@@ -101,7 +112,7 @@ void mr_outbox_drop(struct mr_rrefs *all, uint32_t rank);
 /* ---- rref_fetch.c ---- */
 
 void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request);
-/* Answers for which there was no memory, again. */
+/* Answers for which there was no memory, or whose parameter was being changed, again. */
 void mr_fetch_retry(struct mr_rrefs *all);
 
 /* ---- remote.c ---- */

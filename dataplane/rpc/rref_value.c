@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/call.h"
+#include "dataplane/rpc/parameter.h"
 #include "dataplane/rpc/rref_internal.h"
 
 /* ---- kept ---- */
@@ -22,15 +23,25 @@ struct mr_kept *mr_kept_new(struct mr_rrefs *all, enum mr_status status, const c
     return kept;
 }
 
-bool mr_kept_is_object(const struct mr_kept *kept)
+static bool holds_object(const struct mr_kept *kept)
 {
     return kept->result != NULL && kept->result->count != 0 &&
            kept->result->values[0].kind == MR_VALUE_OBJECT;
 }
 
+static bool is_parameter(const struct mr_kept *kept)
+{
+    return holds_object(kept) && kept->destroy == mr_parameter_destroy;
+}
+
+bool mr_kept_is_object(const struct mr_kept *kept)
+{
+    return holds_object(kept) && !is_parameter(kept);
+}
+
 static void kept_end(struct mr_kept *kept)
 {
-    if (mr_kept_is_object(kept) && kept->destroy != NULL)
+    if (holds_object(kept) && kept->destroy != NULL)
         kept->destroy(kept->result->values[0].object);
     mr_rpc_result_free(kept->result);
     free(kept);
@@ -48,7 +59,7 @@ void mr_kept_free(struct mr_kept *kept)
     if (kept == NULL || kept == &all->no_memory)
         return;
     /* The program's function may take long, and may call others. */
-    if (!mr_kept_is_object(kept) || kept->destroy == NULL || atomic_load(&all->ending)) {
+    if (!holds_object(kept) || kept->destroy == NULL || atomic_load(&all->ending)) {
         kept_end(kept);
     } else if (all->agent->closing) { /* the executor's threads are about to end */
         kept->next = all->doomed;
@@ -69,13 +80,37 @@ void mr_kept_end_doomed(struct mr_rrefs *all)
     }
 }
 
+bool mr_kept_read(const struct mr_kept *kept, bool waits, struct mr_kept_read *out)
+{
+    *out = (struct mr_kept_read){.values = kept->result->values, .count = kept->result->count};
+    if (!is_parameter(kept))
+        return true;
+    struct mr_versions *versions = kept->result->values[0].object;
+
+    out->version = waits ? mr_versions_hold(versions) : mr_versions_try_hold(versions);
+    if (out->version == NULL)
+        return false;
+    out->tensor = mr_value_tensor(*mr_version_tensor(out->version));
+    out->values = &out->tensor;
+    return true;
+}
+
+void mr_kept_unread(struct mr_kept_read *read)
+{
+    mr_version_release(read->version);
+}
+
 struct mr_rpc_result *mr_kept_copy(struct mr_kept *kept)
 {
     struct mr_rpc *agent = kept->all->agent;
-    struct mr_rpc_result *copy = mr_result_copy(agent, kept->result->values, kept->result->count);
+    struct mr_kept_read read;
+
+    (void)mr_kept_read(kept, true, &read);
+    struct mr_rpc_result *copy = mr_result_copy(agent, read.values, read.count);
 
     if (copy != NULL)
         mr_call_hold_references(agent, copy->values, copy->count, true);
+    mr_kept_unread(&read);
     return copy;
 }
 
@@ -269,6 +304,15 @@ const struct mr_value *mr_rref_value_now(struct mr_rref *r)
     const struct mr_kept *kept = atomic_load(&r->kept);
 
     return kept == NULL || kept->status != MR_OK ? NULL : value_of(kept);
+}
+
+void *mr_rref_object(struct mr_rref *r, void (*destroy)(void *object))
+{
+    const struct mr_kept *kept = atomic_load(&r->kept);
+
+    if (kept == NULL || !holds_object(kept) || kept->destroy != destroy)
+        return NULL;
+    return kept->result->values[0].object;
 }
 
 enum mr_status mr_rref_local_value(struct mr_rref *r, uint32_t timeout_ms, const struct mr_value **value)
