@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo test bench lint fuzz property sim kills mutants docs install clean help
+.PHONY: all build demo demo-mnist test bench lint fuzz property sim kills mutants docs install clean help
 
 all: build
 
@@ -10,6 +10,9 @@ build: ## Compile everything into build/
 
 demo: ## Train on real data through a server on a port of its own: DATA=file for your own data
 	@scripts/demo.sh $(if $(DATA),"$(DATA)")
+
+demo-mnist: ## Train torch's MNIST network on a server through remote calls: TRAINERS=n (default 2)
+	@scripts/demo-mnist.sh $(TRAINERS)
 
 test: ## Every test, also under the sanitizers
 	@scripts/test.sh
@@ -49,4 +52,4 @@ clean: ## Remove what was built
 	@rm -rf build
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12

@@ -64,8 +64,10 @@ void worker_finish(struct worker_program *p, int code)
     p->text[bytes] = 0;
     (void)fclose(p->from);
     assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != code)
-        fail_msg("it ended with status %x: %s", (unsigned)status, p->text);
+    int ended = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+
+    if (ended != code)
+        fail_msg("it ended with %d: %s", ended, p->text);
 }
 
 void worker_said(const struct worker_program *p, const char *part)

@@ -18,7 +18,7 @@ unsigned worker_free_port(void);
 /* Starts `path` with arguments, printf style, with blanks between them. */
 void worker_start(struct worker_program *p, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Until it ends: exit code `code`, else the test fails with what it said. */
+/* Until it ends: with exit code `code`, or by signal -code; else the test fails with what it said. */
 void worker_finish(struct worker_program *p, int code);
 /* Fails the test, with all that was said, unless `part` is in it. */
 void worker_said(const struct worker_program *p, const char *part);

@@ -1,0 +1,87 @@
+/* A crew: every part once, whoever takes it, however many ask, and without threads. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "ps/modules/model/crew.h"
+
+enum { PARTS = 7, WORKS = 500, ASKERS = 4 };
+
+struct counted {
+    _Atomic uint32_t runs[PARTS];
+};
+
+static void count(void *context, uint32_t index)
+{
+    atomic_fetch_add(&((struct counted *)context)->runs[index], 1);
+}
+
+/* NULL: all was run once, by the time that the crew said so. */
+static void *ask(void *arg)
+{
+    for (uint32_t w = 0; w < WORKS; w++) {
+        struct counted c = {0};
+        uint32_t parts = w % (PARTS + 1);
+        ps_crew_run(arg, count, &c, parts);
+        for (uint32_t i = 0; i < PARTS; i++) {
+            if (atomic_load(&c.runs[i]) != (i < parts))
+                return arg;
+        }
+    }
+    return NULL;
+}
+
+static void every_part_is_run_once(void **state)
+{
+    for (uint32_t threads = 0; threads < 4; threads++) {
+        struct ps_crew *crew = ps_crew_create(threads);
+        pthread_t askers[ASKERS];
+        assert_non_null(crew);
+        for (int i = 0; i < ASKERS; i++)
+            assert_int_equal(pthread_create(&askers[i], NULL, ask, crew), 0);
+        for (int i = 0; i < ASKERS; i++) {
+            void *wrong = crew;
+            assert_int_equal(pthread_join(askers[i], &wrong), 0);
+            assert_null(wrong);
+        }
+        ps_crew_destroy(crew);
+    }
+    ps_crew_destroy(NULL);
+}
+
+struct meeting {
+    pthread_barrier_t all;
+};
+
+static void meet(void *context, uint32_t index)
+{
+    struct meeting *m = context;
+    (void)index;
+    (void)pthread_barrier_wait(&m->all);
+}
+
+/* Three parts that wait for each other end only if three threads run them. */
+static void parts_run_at_once(void **state)
+{
+    struct ps_crew *crew = ps_crew_create(2);
+    struct meeting m;
+    assert_non_null(crew);
+    assert_int_equal(pthread_barrier_init(&m.all, NULL, 3), 0);
+    for (int i = 0; i < 20; i++)
+        ps_crew_run(crew, meet, &m, 3);
+    pthread_barrier_destroy(&m.all);
+    ps_crew_destroy(crew);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_part_is_run_once),
+        cmocka_unit_test(parts_run_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
