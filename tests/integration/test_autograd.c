@@ -1,21 +1,19 @@
 /* Random graphs over two and three workers, each in a process of its own and all of them trainers at the same time: their gradients
  * against torch's. argv[1] is autograd_torch.py. Without torch: skipped (77). */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "millrace_rpc.h"
 #include "tests/integration/autograd_ops.h"
+#include "tests/integration/rpc_processes.h"
 
-enum { GRAPHS = 60, VALUES_MAX = 256, RESULTS_MAX = 128, ELEMENTS_MAX = 16, SKIPPED = 77, LINE = 512 };
+enum { GRAPHS = 60, VALUES_MAX = 256, RESULTS_MAX = 128, ELEMENTS_MAX = 16, SKIPPED = 77, WORLD_MAX = 3 };
 enum how { APPLY, CALL, NESTED, KEEP };
 #define TOLERANCE 1e-5
 
@@ -212,50 +210,17 @@ static uint32_t run_graph(FILE *in, struct mr_rpc *rpc, uint32_t graph_number)
 
 /* ---- workers ---- */
 
-static void work(FILE *in, uint32_t rank, uint32_t world_size, const char *address)
-{
-    struct mr_rpc_options options = {
-        .rendezvous = address, .functions = autograd_ops, .function_count = AUTOGRAD_OPS};
-    struct mr_rpc *rpc;
-    char name[16], error[LINE], text[64];
-    uint32_t graphs = 0, compared = 0;
-
-    snprintf(name, sizeof name, "w%u", rank);
-    check(mr_rpc_init(name, rank, world_size, &options, &rpc, error, sizeof error) == MR_OK, "%s", error);
-    for (word(in, text); strcmp(text, "graph") == 0; word(in, text))
-        compared += run_graph(in, rpc, graphs++);
-    check(strcmp(text, "end") == 0 && graphs == GRAPHS, "%u graphs, then \"%s\"", graphs, text);
-    check(mr_rpc_shutdown(rpc, 0) == MR_OK, "%s", mr_rpc_last_error());
-    mr_rpc_destroy(rpc);
-    printf("worker %u of %u: %u graphs, %u elements as torch has them\n", rank, world_size, graphs, compared);
-    check(compared > GRAPHS, "hardly anything was compared");
-}
-
-/* Free a moment ago, and not given to anybody else by itself so soon. */
-static void free_address(char text[32])
-{
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof sa;
-    int fd = socket(AF_INET, SOCK_DGRAM, 0);
-
-    check(fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0 &&
-              getsockname(fd, (struct sockaddr *)&sa, &bytes) == 0,
-          "no address: %s", strerror(errno));
-    close(fd);
-    snprintf(text, 32, "127.0.0.1:%u", ntohs(sa.sin_port));
-}
-
 /* The graphs of this trainer, in a file. */
-static FILE *draw_graphs(const char *script, uint32_t world_size, uint32_t rank)
+static FILE *draw_graphs(const char *script, uint32_t size, uint32_t rank)
 {
     FILE *out = tmpfile();
     char sizes[3][16];
     int status = 0;
 
     check(out != NULL, "no file: %s", strerror(errno));
-    snprintf(sizes[0], sizeof sizes[0], "%u", world_size);
+    snprintf(sizes[0], sizeof sizes[0], "%u", size);
     snprintf(sizes[1], sizeof sizes[1], "%d", GRAPHS);
-    snprintf(sizes[2], sizeof sizes[2], "%u", 100 * world_size + rank);
+    snprintf(sizes[2], sizeof sizes[2], "%u", 100 * size + rank);
     pid_t pid = fork();
 
     if (pid == 0) {
@@ -273,34 +238,40 @@ static FILE *draw_graphs(const char *script, uint32_t world_size, uint32_t rank)
     return out;
 }
 
-static void run_world(const char *script, uint32_t world_size)
-{
-    FILE *graphs[4];
-    pid_t pids[4];
-    char address[32];
-    int status = 0;
-    bool failed = false;
+/* Of the world that runs. */
+static FILE *graphs_of[WORLD_MAX];
+static uint32_t world_size;
 
-    for (uint32_t rank = 0; rank < world_size; rank++)
-        graphs[rank] = draw_graphs(script, world_size, rank);
-    free_address(address);
-    for (uint32_t rank = 0; rank < world_size; rank++) {
-        (void)fflush(stdout);
-        pids[rank] = fork();
-        check(pids[rank] >= 0, "no process: %s", strerror(errno));
-        if (pids[rank] == 0) {
-            work(graphs[rank], rank, world_size, address);
-            for (uint32_t i = 0; i < world_size; i++)
-                (void)fclose(graphs[i]);
-            exit(0);
-        }
-    }
-    for (uint32_t rank = 0; rank < world_size; rank++) {
-        check(waitpid(pids[rank], &status, 0) == pids[rank], "it is gone");
-        failed |= !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-        (void)fclose(graphs[rank]);
-    }
-    check(!failed, "a worker of %u failed", world_size);
+static int work(uint32_t rank, const char *address)
+{
+    struct mr_rpc_options options = {.functions = autograd_ops, .function_count = AUTOGRAD_OPS};
+    struct mr_rpc *rpc = rpc_join(rank, world_size, address, &options);
+    FILE *in = graphs_of[rank];
+    char text[64];
+    uint32_t graphs = 0, compared = 0;
+
+    if (rpc == NULL)
+        return 1;
+    for (word(in, text); strcmp(text, "graph") == 0; word(in, text))
+        compared += run_graph(in, rpc, graphs++);
+    check(strcmp(text, "end") == 0 && graphs == GRAPHS, "%u graphs, then \"%s\"", graphs, text);
+    check(mr_rpc_shutdown(rpc, 0) == MR_OK, "%s", mr_rpc_last_error());
+    mr_rpc_destroy(rpc);
+    printf("worker %u of %u: %u graphs, %u elements as torch has them\n", rank, world_size, graphs, compared);
+    (void)fflush(stdout);
+    check(compared > GRAPHS, "hardly anything was compared");
+    return 0;
+}
+
+static void run_world(const char *script, uint32_t size)
+{
+    world_size = size;
+    for (uint32_t rank = 0; rank < size; rank++)
+        graphs_of[rank] = draw_graphs(script, size, rank);
+    (void)fflush(stdout);
+    rpc_run_world(work, size, UINT32_MAX);
+    for (uint32_t rank = 0; rank < size; rank++)
+        (void)fclose(graphs_of[rank]);
 }
 
 int main(int argc, char **argv)

@@ -214,6 +214,9 @@ static void nothing_is_kept_outside_of_a_context(void **state)
         mr_rpc_result_free(r);
         assert_int_equal(math_saved(), 0);
     }
+    assert_int_equal(mr_rpc_sync(worker(state, 0), 1, "same", &x, 1, NULL, &r), MR_OK);
+    assert_int_equal(mr_rpc_result_value(r, 0)->gradient, 0);
+    mr_rpc_result_free(r);
 }
 
 /* ---- many at a time ---- */

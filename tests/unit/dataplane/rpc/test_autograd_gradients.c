@@ -102,6 +102,15 @@ static struct mr_rref *parameter_new(struct mr_rpc *rpc)
     return rref;
 }
 
+/* read(ref) is the value as it is. */
+static enum mr_status read_value(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    const struct mr_value *value;
+    if (mr_rref_local_value(arguments[0].rref, 0, &value) != MR_OK)
+        return mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    return mr_rpc_return(call, *value);
+}
+
 /* A reference to a new parameter of that worker. */
 static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
@@ -125,6 +134,7 @@ static void register_more(struct mr_rpc *rpc)
          .run = scaled,
          .backward = computed_backward},
         {.name = "push", .arguments = "ref, tensor", .run = push},
+        {.name = "read", .arguments = "ref", .results = "tensor", .run = read_value},
         {.name = "create", .results = "ref", .run = create},
     };
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
@@ -253,6 +263,8 @@ static void of_a_value_behind_a_reference(void **state)
     /* In another context the same value is a constant. */
     struct graph *other = graph_new(worker(state, 0));
     struct mr_value y = graph_leaf(other, xs, ELEMENTS);
+    assert_int_equal(graph_call1(other, 1, "read", kept).gradient, 0);
+    assert_true(graph_call1(g, 1, "read", kept).gradient != 0);
     struct mr_value z = graph_call2(other, 1, "computed", kept, two);
     graph_backward(other, graph_call1(other, 1, "sum", graph_call2(other, 1, "mul", z, y)));
     graph_expect(other, y, (float[]){2, 8, 18, 32}, ELEMENTS);

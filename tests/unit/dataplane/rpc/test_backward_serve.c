@@ -12,7 +12,7 @@
 #include "math.h"
 #include "net.h"
 
-enum { WORKERS = 2, ELEMENTS = 4 };
+enum { WORKERS = 3, ELEMENTS = 4 };
 
 static const float xs[ELEMENTS] = {1, 2, 3, 4};
 
@@ -128,7 +128,10 @@ static void ones_that_do_not_fit(void **state)
     m.head.invocation = 5;
     assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE); /* no such call */
     m.head.invocation = 1;
-    m.head.kind = MR_BACKWARD_REACH_ARGUMENTS; /* w1 called nobody */
+    m.head.kind = MR_BACKWARD_REACH_ARGUMENTS; /* w1 called nobody; */
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    struct mr_value by_way[] = {mr_value_i64(2), mr_value_string("square"), x};
+    (void)graph_call_n(g, 1, "on", by_way, 3, 0); /* or another one */
     assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
     m.head.kind = MR_BACKWARD_RESULTS; /* nothing was reached before */
     assert_int_equal(send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
