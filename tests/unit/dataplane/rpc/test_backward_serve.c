@@ -136,7 +136,7 @@ static void ones_that_do_not_fit(void **state)
     m.head.kind = MR_BACKWARD_RESULTS; /* nothing was reached before */
     assert_int_equal(send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
     m.head.kind = MR_BACKWARD_REACH_RESULTS;
-    m.head.pass = UINT64_C(1) << MR_RPC_ID_SHIFT; /* in w1's name */
+    m.head.pass = (UINT64_C(1) << MR_RPC_ID_SHIFT) | 5; /* in w1's name */
     assert_int_equal(send(rpc, &m, head, NULL, 0), MR_NOT_READY);
     m.head.kind = MR_BACKWARD_RESULTS;
     m.head.pass--; /* one that was before */
@@ -150,6 +150,9 @@ static void ones_that_do_not_fit(void **state)
         assert_int_equal(status, MR_OK);
     }
     assert_int_equal(send(rpc, &m, head + 2, two, 2), MR_BAD_MESSAGE);
+    m.head.kind = MR_BACKWARD_REACH_RESULTS;
+    m.head.pass--; /* late */
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_INVALID_ARGUMENT);
     /* And the program goes back as if nothing had been. */
     graph_backward(g, graph_call1(g, 1, "sum", y));
     graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
