@@ -164,8 +164,9 @@ void mr_agent_close(struct mr_rpc *agent)
 
 void mr_agent_join(struct mr_rpc *agent)
 {
-    mr_executor_destroy(agent->executor);
-    agent->executor = NULL;
+    /* It stays: whoever is inside meanwhile may give it jobs. */
+    if (agent->executor != NULL)
+        mr_executor_stop(agent->executor);
 }
 
 void mr_agent_destroy(struct mr_rpc *agent)
@@ -178,6 +179,7 @@ void mr_agent_destroy(struct mr_rpc *agent)
     run_work(agent);
     mr_rrefs_destroy(agent->rrefs);
     run_work(agent);
+    mr_executor_destroy(agent->executor);
     mr_world_fini(agent);
     mr_pool_fini(&agent->executing);
     mr_pool_fini(&agent->results);

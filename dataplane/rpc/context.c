@@ -85,17 +85,15 @@ void mr_context_hold(struct mr_autograd *c)
 
 void mr_context_put(struct mr_autograd *c, bool inside)
 {
-    struct mr_executor *executor = c->contexts->agent->executor;
-
     if (atomic_fetch_sub(&c->holds, 1) != 1)
         return;
-    if (!inside || executor == NULL) {
+    if (!inside) {
         context_free(c);
         return;
     }
     /* What was saved is the user's to destroy, and may take its time. */
     c->freeing = (struct mr_job){.run = free_job};
-    mr_executor_give_one(executor, &c->freeing);
+    mr_executor_give_one(c->contexts->agent->executor, &c->freeing);
 }
 
 /* ---- the table ---- */

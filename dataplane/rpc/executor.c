@@ -19,6 +19,7 @@ struct mr_executor {
     uint32_t blocked; /* threads that wait for other workers */
     uint32_t count;   /* threads alive */
     uint32_t made;
+    uint32_t joined; /* of these; who stops it */
     bool stopping;
     pthread_t threads[MR_EXECUTOR_THREADS_MAX];
 };
@@ -125,8 +126,8 @@ static void *thread_run(void *arg)
         e->config.begins(e->config.self);
     pthread_mutex_lock(&e->lock);
     for (;;) {
-        /* Those that stood in for others go to sleep when these have come back. */
-        bool surplus = e->count - e->blocked - e->idle > e->config.threads;
+        /* Those that stood in for others go to sleep when these have come back; at the end nobody would wake them. */
+        bool surplus = e->count - e->blocked - e->idle > e->config.threads && !e->stopping;
 
         if (e->first != NULL && !surplus) {
             run_first(e, &untold);
@@ -180,20 +181,41 @@ static bool has_made(struct mr_executor *e, uint32_t i)
     return made;
 }
 
-void mr_executor_destroy(struct mr_executor *e)
+void mr_executor_stop(struct mr_executor *e)
 {
-    if (e == NULL)
-        return;
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
     pthread_cond_broadcast(&e->given);
     pthread_mutex_unlock(&e->lock);
     /* One that waits for what is still in the list may be stood in for until it ends: by a thread behind it. */
-    for (uint32_t i = 0; has_made(e, i); i++)
-        pthread_join(e->threads[i], NULL);
+    for (; has_made(e, e->joined); e->joined++)
+        pthread_join(e->threads[e->joined], NULL);
+}
+
+void mr_executor_destroy(struct mr_executor *e)
+{
+    if (e == NULL)
+        return;
+    mr_executor_stop(e);
     pthread_cond_destroy(&e->given);
     pthread_mutex_destroy(&e->lock);
     free(e);
+}
+
+/* Under the lock: all its threads have ended, so that who gives jobs runs them. */
+static bool is_over(const struct mr_executor *e)
+{
+    return e->stopping && e->count == 0;
+}
+
+static void run_here(struct mr_job *first)
+{
+    while (first != NULL) {
+        struct mr_job *next = first->next;
+
+        first->run(first);
+        first = next;
+    }
 }
 
 /* Under the lock. */
@@ -210,20 +232,32 @@ static void append(struct mr_executor *e, struct mr_job *first, struct mr_job *l
 void mr_executor_give(struct mr_executor *e, struct mr_job *first, struct mr_job *last, uint32_t count)
 {
     pthread_mutex_lock(&e->lock);
-    append(e, first, last, count);
-    wake_one(e);
+    bool over = is_over(e);
+
+    if (!over) {
+        append(e, first, last, count);
+        wake_one(e);
+    }
     pthread_mutex_unlock(&e->lock);
+    if (over)
+        run_here(first);
 }
 
 void mr_executor_give_one(struct mr_executor *e, struct mr_job *job)
 {
     pthread_mutex_lock(&e->lock);
-    append(e, job, job, 1);
-    if (e->idle > 0)
-        wake_one(e);
-    else
-        bring_another(e);
+    bool over = is_over(e);
+
+    if (!over) {
+        append(e, job, job, 1);
+        if (e->idle > 0)
+            wake_one(e);
+        else
+            bring_another(e);
+    }
     pthread_mutex_unlock(&e->lock);
+    if (over)
+        run_here(job);
 }
 
 bool mr_executor_hurry(struct mr_executor *e)

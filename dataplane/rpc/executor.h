@@ -35,7 +35,10 @@ struct mr_executor_config {
 
 /* Makes one thread. MR_NO_MEMORY. */
 enum mr_status mr_executor_create(const struct mr_executor_config *config, struct mr_executor **out);
-/* Runs what was given to its end, then ends the threads. NULL is fine. */
+/* Runs what was given to its end, then ends the threads. What is given from then on runs on the thread that gives it, at once. One thread,
+ * none of its own. */
+void mr_executor_stop(struct mr_executor *executor);
+/* Stops it before, if it was not. Nobody gives anything any more. NULL is fine. */
 void mr_executor_destroy(struct mr_executor *executor);
 
 /* Any thread. A chain of `count` jobs, the last of which has next NULL. */

@@ -79,10 +79,6 @@ static void run_then(struct mr_job *job)
 static void begin_then(struct mr_rpc_future *f)
 {
     f->then_job = (struct mr_job){.run = run_then};
-    if (f->agent->executor == NULL) { /* the agent is being destroyed */
-        run_then(&f->then_job);
-        return;
-    }
     mr_executor_give_one(f->agent->executor, &f->then_job);
 }
 

@@ -288,6 +288,60 @@ static void who_waits_is_stood_in_for_to_the_end(void **state)
     assert_int_equal(b.ended, 1);
 }
 
+static void *stop_it(void *e)
+{
+    mr_executor_stop(e);
+    return NULL;
+}
+
+static void sleep_a_little(void)
+{
+    usleep(50000);
+}
+
+/* It sleeps when it is told of the end, as another works for it, which leaves it nothing to be woken for. */
+static void one_that_is_one_too_many_ends_too(void **state)
+{
+    struct bench waits, runs;
+    struct mr_executor *e = start(&waits, 1), *none = start(&runs, 1);
+    struct task first = {.job = {.run = run}, .bench = &waits, .waits = true, .stands_aside = true};
+    struct task second = {.job = {.run = run}, .bench = &runs, .waits = true}, third = second;
+    pthread_t thread;
+    mr_executor_give_one(e, &first.job);
+    wait_until(&waits, &waits.running, 1);
+    mr_executor_give_one(e, &second.job); /* a second thread stands in for the first, */
+    wait_until(&runs, &runs.running, 1);
+    open_gate(&waits); /* which comes back, and sleeps */
+    wait_until(&waits, &waits.ended, 1);
+    mr_executor_give_one(e, &third.job);
+    sleep_a_little();
+    assert_int_equal(pthread_create(&thread, NULL, stop_it, e), 0);
+    sleep_a_little();
+    open_gate(&runs);
+    pthread_join(thread, NULL);
+    assert_int_equal(runs.ended, 2);
+    mr_executor_destroy(e);
+    mr_executor_destroy(none);
+}
+
+/* Whoever is inside an agent does not know yet that its executor has come to its end. */
+static void what_is_given_after_the_end_runs_at_once(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 2);
+    struct task tasks[3] = {{.bench = &b, .number = 0}, {.bench = &b, .number = 1}};
+    tasks[2] = (struct task){.job = {.run = run}, .bench = &b, .number = 2};
+    mr_executor_stop(e);
+    give(e, tasks, 2, false);
+    assert_int_equal(b.ended, 2);
+    mr_executor_give_one(e, &tasks[2].job);
+    assert_int_equal(b.ended, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(b.order[i], i);
+    assert_int_equal(mr_executor_load(e), 0);
+    mr_executor_destroy(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +354,8 @@ int main(void)
         cmocka_unit_test(destroying_waits_for_all),
         cmocka_unit_test(one_does_not_wait_behind_one_that_takes_long),
         cmocka_unit_test(who_waits_is_stood_in_for_to_the_end),
+        cmocka_unit_test(one_that_is_one_too_many_ends_too),
+        cmocka_unit_test(what_is_given_after_the_end_runs_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
