@@ -287,6 +287,8 @@ enum mr_status mr_autograd_leaf(struct mr_autograd *c, struct mr_tensor tensor, 
         .kind = MR_RECORDED_LEAF, .outputs = &leaf, .output_count = 1, .is_leaf = true};
     uint32_t node;
 
+    if (c == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_leaf: " MR_CONTEXT_IS_NULL);
     if (tensor.dtype != MR_F32)
         return mr_rpc_error(MR_INVALID_ARGUMENT,
                             "mr_autograd_leaf: gradients are of f32 tensors, and this one is %s",

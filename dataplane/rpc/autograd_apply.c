@@ -44,9 +44,13 @@ static enum mr_status take_results(struct mr_rpc *agent, struct mr_rpc_call *cal
 enum mr_status mr_autograd_apply(struct mr_autograd *c, const char *name, const struct mr_value *arguments,
                                  uint32_t argument_count, struct mr_rpc_result **result)
 {
+    char text[192];
+
+    if (c == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": %s: " MR_CONTEXT_IS_NULL,
+                            name == NULL ? "(NULL)" : name);
     struct mr_rpc *agent = c->contexts->agent;
     struct mr_function *function = name == NULL ? NULL : mr_functions_find(&agent->functions, name);
-    char text[192];
 
     if (function == NULL)
         return mr_rpc_error(MR_UNKNOWN_FUNCTION, CALLER ": %s: this worker has no function of that name",

@@ -21,6 +21,8 @@ enum mr_status mr_autograd_gradient(struct mr_autograd *c, const struct mr_value
 {
     enum mr_status status = MR_OK;
 
+    if (c == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_gradient: " MR_CONTEXT_IS_NULL);
     pthread_mutex_lock(&c->lock);
     uint32_t value = mr_tape_find(&c->tape, leaf->gradient);
 

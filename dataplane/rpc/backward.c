@@ -332,8 +332,11 @@ static enum mr_status run_root(struct mr_autograd *c, uint64_t id, const struct 
 enum mr_status mr_autograd_backward(struct mr_autograd *c, const struct mr_value *losses, uint32_t loss_count,
                                     bool retain)
 {
-    struct mr_rpc *agent = c->contexts->agent;
     char error[MR_RPC_ERROR_BYTES] = "no memory";
+
+    if (c == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": " MR_CONTEXT_IS_NULL);
+    struct mr_rpc *agent = c->contexts->agent;
 
     mr_context_hold(c);
     pthread_mutex_lock(&c->lock);

@@ -112,6 +112,8 @@ enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, bool cr
 void mr_context_hold(struct mr_autograd *context);
 /* `inside`: the caller is, or may be: what is to be freed is left to an executor's thread. */
 void mr_context_put(struct mr_autograd *context, bool inside);
+/* What programs are told that give none. */
+#define MR_CONTEXT_IS_NULL "the context is NULL, as of a function that was called in none"
 /* "context 3 of worker \"a\" (rank 0)" */
 #define MR_CONTEXT_TEXT_BYTES 128u
 void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CONTEXT_TEXT_BYTES]);

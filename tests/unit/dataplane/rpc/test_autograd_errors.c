@@ -108,11 +108,27 @@ static enum mr_status saves_wrongly_backward(struct mr_rpc_call *call, void *sav
     return mr_rpc_return(call, mr_value_tensor(gradients[0]));
 }
 
+/* It counts on being called in a context. */
+static enum mr_status needs_one(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_autograd *context = mr_rpc_context(call);
+    struct mr_value leaf = arguments[0];
+    struct mr_tensor gradient;
+    static const char says[] = "called in none";
+    expect_error(MR_INVALID_ARGUMENT, mr_autograd_leaf(context, leaf.tensor, &leaf), says);
+    expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(context, &leaf, 1, false), says);
+    expect_error(MR_INVALID_ARGUMENT, mr_autograd_gradient(context, &leaf, &gradient), says);
+    return mr_autograd_apply(context, "same", arguments, 1, NULL) == MR_OK
+               ? mr_rpc_return(call, leaf)
+               : mr_rpc_fail(call, "%s", mr_rpc_last_error());
+}
+
 static void register_more(struct mr_rpc *rpc)
 {
     static const struct mr_rpc_function functions[] = {
         {.name = "slow", .arguments = "tensor", .results = "tensor", .run = same, .backward = slow_backward},
         {.name = "late", .arguments = "tensor", .results = "tensor", .run = late},
+        {.name = "needs_one", .arguments = "tensor", .results = "tensor", .run = needs_one},
         {.name = "goes_back", .arguments = "tensor", .results = "tensor", .run = goes_back},
         {.name = "saves_wrongly",
          .arguments = "tensor",
@@ -205,6 +221,14 @@ static void saving_wrongly(void **state)
     graph_backward(g, graph_call1(g, 0, "sum", graph_call1(g, 1, "saves_wrongly", x)));
     graph_expect(g, x, (float[]){1, 1, 1, 1}, ELEMENTS);
     graph_end(g);
+}
+
+/* A worker that others call must not break where they forgot the context. */
+static void called_in_no_context(void **state)
+{
+    struct mr_value x = mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, xs));
+    expect_error(MR_FUNCTION_FAILED, mr_rpc_sync(worker(state, 0), 1, "needs_one", &x, 1, NULL, NULL),
+                 "needs_one on worker \"w1\" (rank 1): mr_autograd_apply: same: the context is NULL");
 }
 
 /* ---- a function's backward ---- */
@@ -411,6 +435,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(gradients_of_no_leaf, setup, teardown),
         cmocka_unit_test_setup_teardown(applying_wrongly, setup, teardown),
         cmocka_unit_test_setup_teardown(saving_wrongly, setup, teardown),
+        cmocka_unit_test_setup_teardown(called_in_no_context, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wrong_backward_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(an_error_far_away_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(two_at_once, setup, teardown),
