@@ -135,7 +135,7 @@ static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call
                                   .only_numbered = true};
     enum mr_status status = MR_OK;
 
-    if (mr_id_map_get(&c->served, served->id.id) != NULL)
+    if (!mr_invocation_is_one(served->invocation) || mr_id_map_get(&c->served, served->id.id) != NULL)
         status = MR_BAD_MESSAGE;
     else if (any_numbered(call->arguments, call->argument_count))
         status = mr_tape_add(&c->tape, &entry, &served->arguments);

@@ -225,6 +225,24 @@ struct gathered {
     int64_t pairs, all;
 };
 
+/* It brings some of those that are left, whatever else that worker says. */
+static enum mr_status read_page(const struct mr_rpc_result *page, uint32_t of, struct gathered *got)
+{
+    uint32_t count = mr_rpc_result_count(page);
+    bool is_one = count % 2 == 1 && mr_rpc_result_value(page, 0)->kind == MR_VALUE_I64;
+
+    for (uint32_t i = 1; i < count; i++)
+        is_one =
+            is_one && mr_rpc_result_value(page, i)->kind == (i % 2 == 1 ? MR_VALUE_RREF : MR_VALUE_TENSOR);
+    if (is_one) {
+        got->all = mr_rpc_result_value(page, 0)->i64;
+        got->pairs += count / 2;
+        is_one = got->pairs <= got->all && (count > 1 || got->all == 0);
+    }
+    return is_one ? MR_OK
+                  : mr_rpc_error(MR_BAD_MESSAGE, "mr_autograd_gradients: rank %u gave none in pairs", of);
+}
+
 static enum mr_status fetch_page(struct mr_autograd *c, uint32_t of, struct gathered *got)
 {
     struct mr_rpc_call_options options = {.context = c};
@@ -245,9 +263,7 @@ static enum mr_status fetch_page(struct mr_autograd *c, uint32_t of, struct gath
     if (status != MR_OK)
         return status;
     got->pages[got->page_count++] = page;
-    got->all = mr_rpc_result_value(page, 0)->i64;
-    got->pairs += (mr_rpc_result_count(page) - 1) / 2;
-    return MR_OK;
+    return read_page(page, of, got);
 }
 
 static enum mr_status join_pages(struct mr_rpc *agent, const struct gathered *got,
@@ -276,6 +292,8 @@ enum mr_status mr_autograd_gradients(struct mr_autograd *c, uint32_t of, struct 
     struct gathered got = {.pages = NULL};
     enum mr_status status;
 
+    if (c == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_gradients: " MR_CONTEXT_IS_NULL);
     do {
         status = fetch_page(c, of, &got);
     } while (status == MR_OK && got.pairs < got.all);

@@ -25,6 +25,7 @@ enum mr_status mr_pass_begin(struct mr_autograd *c, uint64_t id, bool retain)
     pass->retain = retain;
     pass->is_root = false;
     pass->engaged = false;
+    pass->flows = false;
     pass->working = 0;
     pass->deficit = 0;
     pass->status = MR_OK;
@@ -284,6 +285,7 @@ static enum mr_status flow(struct mr_autograd *c, uint64_t id, const struct mr_v
                            uint64_t deadline_us)
 {
     c->pass.working++;
+    c->pass.flows = true;
     atomic_store(&c->pass.done, 0);
     pthread_mutex_unlock(&c->lock);
     for (uint32_t i = 0; i < count; i++) {

@@ -28,6 +28,7 @@ struct mr_pass {
     bool retain;
     bool is_root;
     bool engaged;      /* by `parent`, unless root */
+    bool flows;        /* gradients came here: nothing is reached any more */
     bool broken;       /* one failed when gradients had begun to flow */
     uint32_t parent;   /* rank */
     uint32_t working;  /* threads at work for it */

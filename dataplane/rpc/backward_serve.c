@@ -54,8 +54,10 @@ static enum mr_status join_pass(struct mr_autograd *c, const struct served *s)
 
     if (c->over)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "the context ended meanwhile");
-    if (pass->id == id && id != 0)
-        return MR_OK;
+    if (pass->id == id && id != 0) /* what has run must not wait for more, and run again */
+        return is_reach(s) && pass->flows
+                   ? mr_rpc_error(MR_BAD_MESSAGE, "gradients flow in that backward already")
+                   : MR_OK;
     if (!is_reach(s) || !later)
         return mr_rpc_error(MR_INVALID_ARGUMENT,
                             "that backward is over, or another one has begun in its context");
@@ -70,6 +72,8 @@ static uint32_t find_node(struct mr_autograd *c, const struct served *s)
     uint64_t invocation = s->in.head.invocation;
     struct mr_id_node *node;
 
+    if (!mr_invocation_is_one(invocation))
+        return MR_TAPE_NONE;
     if (s->in.head.kind == MR_BACKWARD_REACH_RESULTS || s->in.head.kind == MR_BACKWARD_RESULTS) {
         node = mr_id_map_get(&c->served, ((uint64_t)s->from << MR_RPC_ID_SHIFT) | invocation);
         return node == NULL ? MR_TAPE_NONE : MR_CONTAINER(node, struct mr_served_call, id)->answer;
@@ -147,6 +151,7 @@ static void go_through(struct mr_autograd *c, struct served *s, uint32_t node)
     if (is_reach(s)) {
         (void)mr_pass_reach(c, node, &outbox);
     } else {
+        pass->flows = true;
         entered = enter(c, node, s, inputs);
         if (!entered)
             mr_pass_fail(pass, MR_BAD_MESSAGE, "gradients of another shape came, or came twice");

@@ -56,6 +56,12 @@ struct mr_served_call {
     char function[MR_RPC_NAME_BYTES];
 };
 
+/* Others number them: one must not be another worker's. */
+static inline bool mr_invocation_is_one(uint64_t invocation)
+{
+    return invocation >> MR_RPC_ID_SHIFT == 0;
+}
+
 struct mr_context_end;        /* context_end.c: tells one worker */
 struct mr_parameter_gradient; /* autograd_gradients.c */
 

@@ -270,7 +270,7 @@ MR_API enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct 
  * gave back a gradient of another shape than the argument. If gradients had begun to flow then, the context can only be ended. */
 MR_API enum mr_status mr_autograd_backward(struct mr_autograd *context, const struct mr_value *losses,
                                            uint32_t loss_count, bool retain);
-/* Of a leaf; a view, valid until the context's end. NULL data: nothing depended on it. MR_INVALID_ARGUMENT: no leaf of this context
+/* Of a leaf; a view, valid until the context's next backward, or its end. NULL data: nothing depended on it. MR_INVALID_ARGUMENT: no leaf of this context
  * on this worker. */
 MR_API enum mr_status mr_autograd_gradient(struct mr_autograd *context, const struct mr_value *leaf,
                                            struct mr_tensor *gradient);

@@ -293,6 +293,37 @@ static void errors(void **state)
     graph_end(g);
 }
 
+/* What a worker says of its gradients that is not one of ours. */
+static enum mr_status says_anything(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                    uint32_t count)
+{
+    static _Atomic uint32_t calls;
+    static const int64_t all[] = {1, 1, 0, -1, 2};
+    struct mr_value gradient = mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, xs));
+    uint32_t n = calls++;
+    if (n == 0)
+        return MR_OK; /* not even how many */
+    enum mr_status status = mr_rpc_return(call, mr_value_i64(all[n % 5]));
+    if (status == MR_OK && (n == 2 || n == 4)) /* more than there are; and one that has no reference */
+        status = mr_rpc_return(call, gradient);
+    return status == MR_OK && n == 4 ? mr_rpc_return(call, gradient) : status;
+}
+
+static void anything_instead_of_pairs(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0));
+    struct mr_function *page = mr_functions_find(mr_agent_functions(worker(state, 1)), "mr.gradients");
+    struct mr_rpc_result *pairs;
+    char error[256];
+    page->run = says_anything;
+    mr_signature_free(&page->results);
+    assert_int_equal(mr_signature_read("...", &page->results, error, sizeof error), MR_OK);
+    for (uint32_t i = 0; i < 5; i++)
+        expect_error(MR_BAD_MESSAGE, mr_autograd_gradients(g->context, 1, &pairs), "rank 1 gave none");
+    expect_error(MR_INVALID_ARGUMENT, mr_autograd_gradients(NULL, 1, &pairs), "the context is NULL");
+    graph_end(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +331,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(by_context, setup, teardown),
         cmocka_unit_test_setup_teardown(of_many_parameters, setup, teardown),
         cmocka_unit_test_setup_teardown(of_a_value_behind_a_reference, setup, teardown),
+        cmocka_unit_test_setup_teardown(anything_instead_of_pairs, setup, teardown),
         cmocka_unit_test_setup_teardown(errors, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,23 +60,26 @@ static void raw_send(struct mr_rpc *agent, struct mr_work *work)
     mr_agent_send(agent, &raw->call);
 }
 
-static enum mr_status send(struct mr_rpc *rpc, const void *first, uint32_t bytes,
-                           const struct mr_tensor *more, uint32_t more_count)
+static enum mr_status send_op(struct mr_rpc *rpc, uint8_t op, uint32_t to, const void *first, uint32_t bytes,
+                              const struct mr_tensor *more, uint32_t more_count)
 {
     struct mr_agent_driver *driver = mr_agent_driver(rpc);
-    struct raw raw = {.work = {.run = raw_send},
-                      .call = {.to = 1,
-                               .op = MR_OP_RPC_BACKWARD,
-                               .control = true,
-                               .deadline_us = UINT64_MAX,
-                               .ended = raw_ended},
-                      .tensors = {mr_tensor_1d(MR_U8, bytes, first)},
-                      .count = 1 + more_count};
+    struct raw raw = {
+        .work = {.run = raw_send},
+        .call = {.to = to, .op = op, .control = true, .deadline_us = UINT64_MAX, .ended = raw_ended},
+        .tensors = {mr_tensor_1d(MR_U8, bytes, first)},
+        .count = 1 + more_count};
     for (uint32_t i = 0; i < more_count; i++)
         raw.tensors[1 + i] = more[i];
     mr_agent_submit(rpc, &raw.work);
     assert_true(driver->wait(driver->self, &raw.done, UINT64_MAX));
     return raw.status;
+}
+
+static enum mr_status send(struct mr_rpc *rpc, const void *first, uint32_t bytes,
+                           const struct mr_tensor *more, uint32_t more_count)
+{
+    return send_op(rpc, MR_OP_RPC_BACKWARD, 1, first, bytes, more, more_count);
 }
 
 /* A head, and a byte for each of its values. */
@@ -159,11 +162,98 @@ static void ones_that_do_not_fit(void **state)
     graph_end(g);
 }
 
+/* square(a), passed to the caller by a call, and returned: two ways to one run. */
+static enum mr_status two_ways(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_rpc_call_options options = {.context = mr_rpc_context(call)};
+    struct mr_rpc_result *r;
+    assert_int_equal(mr_autograd_apply(options.context, "square", arguments, 1, &r), MR_OK);
+    const struct mr_value *square = mr_rpc_result_value(r, 0);
+    enum mr_status status = mr_rpc_sync(mr_rpc_of(call), 0, "same", square, 1, &options, NULL);
+    if (status == MR_OK)
+        status = mr_rpc_return(call, *square);
+    mr_rpc_result_free(r);
+    return status;
+}
+
+/* Nothing is reached once gradients flow: what has run, and let go of what it had saved, would run again. */
+static void ones_out_of_order(void **state)
+{
+    struct mr_rpc *rpc = ((struct net *)*state)->workers[0].rpc;
+    struct graph *g = graph_new(rpc);
+    net_function(((struct net *)*state)->workers[1].rpc, "two_ways", "tensor", "tensor", two_ways, NULL, 0);
+    (void)graph_call1(g, 1, "two_ways", graph_leaf(g, xs, ELEMENTS));
+    struct message m = {.head = {.context = mr_autograd_id(g->context),
+                                 .pass = 9,
+                                 .invocation = 1,
+                                 .kind = MR_BACKWARD_REACH_RESULTS},
+                        .present = {1}};
+    struct mr_tensor f32 = mr_tensor_1d(MR_F32, ELEMENTS, xs);
+    uint32_t head = sizeof m.head, before = math_backwards();
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_NOT_READY);
+    m.head.kind = MR_BACKWARD_RESULTS;
+    enum mr_status status = send(rpc, &m, head + 1, &f32, 1);
+    assert_true(status == MR_NOT_READY || status == MR_OK);
+    m.head.kind = MR_BACKWARD_REACH_ARGUMENTS;
+    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    m.head.kind = MR_BACKWARD_ARGUMENTS;
+    status = send(rpc, &m, head + 1, &f32, 1);
+    assert_true(status == MR_BAD_MESSAGE || status == MR_OK); /* which may be told later */
+    graph_end(g);
+    net_skip(*state, 20000);
+    assert_true(math_backwards() <= before + 1);
+}
+
+static enum mr_status call_square(struct mr_rpc *rpc, uint32_t to, uint64_t context, uint64_t invocation)
+{
+    struct mr_rpc_head head = {
+        .number = 1, .context = context, .invocation = invocation, .time_left_us = UINT64_MAX};
+    struct mr_value x = mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, xs));
+    _Alignas(8) uint8_t first[256];
+    uint32_t bytes = (uint32_t)mr_values_head_bytes("square", &x, 1);
+    x.gradient = 1;
+    assert_true(bytes <= sizeof first);
+    assert_int_equal(mr_values_encode(first, &head, "square", &x, 1, NULL, to), MR_OK);
+    return send_op(rpc, MR_OP_RPC_CALL, to, first, bytes, &x.tensor, 1);
+}
+
+/* A worker cannot take the place of another one's call. */
+static void ones_that_name_anothers_call(void **state)
+{
+    struct net *net = *state;
+    struct mr_rpc *rpc = net->workers[1].rpc;
+    struct graph *g = graph_new(net->workers[3].rpc);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_call1(g, 0, "square", x);
+    uint64_t of_3 = (UINT64_C(2) << MR_RPC_ID_SHIFT) | 1; /* with rank 1 before it, rank 3's first */
+    struct message m = {.head = {.context = mr_autograd_id(g->context),
+                                 .pass = (UINT64_C(1) << MR_RPC_ID_SHIFT) | 9,
+                                 .invocation = of_3,
+                                 .kind = MR_BACKWARD_REACH_RESULTS}};
+    assert_int_equal(send_op(rpc, MR_OP_RPC_BACKWARD, 0, &m, sizeof m.head, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(call_square(rpc, 0, mr_autograd_id(g->context), of_3 + 1), MR_BAD_MESSAGE);
+    y = graph_call1(g, 0, "sum", y); /* rank 3's second */
+    graph_backward(g, y);
+    graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
+    graph_end(g);
+}
+
+static int setup_four(void **state)
+{
+    struct net *net = malloc(sizeof *net);
+    *state = net;
+    net_world(net, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        math_register(net->workers[i].rpc);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(malformed_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(ones_that_do_not_fit, setup, teardown),
+        cmocka_unit_test_setup_teardown(ones_out_of_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(ones_that_name_anothers_call, setup_four, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
