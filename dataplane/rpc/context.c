@@ -226,14 +226,14 @@ uint64_t mr_autograd_id(const struct mr_autograd *c)
 
 /* ---- the others' ---- */
 
-/* Under the lock. */
-static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
+/* Under the lock. Where it does not rise nothing is gone through: one that lives long must not make the ends of all others slow. */
+static void raise_over_below(struct mr_context_creator *known, uint64_t over_below)
 {
-    struct mr_context_creator *known = &contexts->creators[creator_of(id)];
     struct mr_id_node *node, *next;
 
-    if (over_below > known->over_below)
-        known->over_below = over_below;
+    if (over_below <= known->over_below)
+        return;
+    known->over_below = over_below;
     for (node = mr_id_map_next(&known->over, NULL); node != NULL; node = next) {
         next = mr_id_map_next(&known->over, node);
         if (node->id < known->over_below) {
@@ -241,6 +241,15 @@ static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_b
             free(node);
         }
     }
+}
+
+/* Under the lock. */
+static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
+{
+    struct mr_context_creator *known = &contexts->creators[creator_of(id)];
+    struct mr_id_node *node;
+
+    raise_over_below(known, over_below);
     if (counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL)
         return;
     node =
