@@ -51,8 +51,16 @@ static const char *why_not(const char *path)
                : why;
 }
 
+static void note_exit(void *object, struct ps_rpc_modules *modules)
+{
+    void *symbol = dlsym(object, MR_MODULE_EXIT_SYMBOL);
+    if (symbol != NULL) {
+        memcpy(&modules->exits[modules->count++], &symbol, sizeof(symbol));
+    }
+}
+
 static enum mr_status load_one(const struct ps_config *config, uint32_t index, struct mr_rpc *rpc,
-                               char *error, size_t error_bytes)
+                               struct ps_rpc_modules *modules, char *error, size_t error_bytes)
 {
     char path[PATH_BYTES], why[256] = "";
     const char *arguments;
@@ -79,6 +87,7 @@ static enum mr_status load_one(const struct ps_config *config, uint32_t index, s
     }
     enum mr_status status = init(rpc, arguments, why, sizeof(why));
     if (status == MR_OK) {
+        note_exit(object, modules);
         ps_log("module %s loaded", path);
         return MR_OK;
     }
@@ -88,12 +97,19 @@ static enum mr_status load_one(const struct ps_config *config, uint32_t index, s
     return status;
 }
 
-enum mr_status ps_rpc_modules_load(const struct ps_config *config, struct mr_rpc *rpc, char *error,
-                                   size_t error_bytes)
+enum mr_status ps_rpc_modules_load(const struct ps_config *config, struct mr_rpc *rpc,
+                                   struct ps_rpc_modules *modules, char *error, size_t error_bytes)
 {
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < config->rpc_module.count && status == MR_OK; i++) {
-        status = load_one(config, i, rpc, error, error_bytes);
+        status = load_one(config, i, rpc, modules, error, error_bytes);
     }
     return status;
+}
+
+void ps_rpc_modules_exit(struct ps_rpc_modules *modules, struct mr_rpc *rpc)
+{
+    while (modules->count > 0) {
+        modules->exits[--modules->count](rpc);
+    }
 }

@@ -14,6 +14,7 @@
 #include "ps/config_rules.h"
 #include "ps/core.h"
 #include "ps/log.h"
+#include "ps/rpc_modules.h"
 
 #define MIB               ((size_t)1 << 20)
 #define SESSIONS_PER_PEER 4u /* to each worker, and from it while it is restarted */
@@ -30,8 +31,9 @@ struct ps_rpc {
     struct dp *dp;
     struct dp_core *core;
     struct mr_rpc *agent; /* from start to stop */
-    uint64_t next_us;     /* when the agent wants its turn */
-    bool stirred;         /* something came for it since its last one */
+    struct ps_rpc_modules modules;
+    uint64_t next_us; /* when the agent wants its turn */
+    bool stirred;     /* something came for it since its last one */
     bool closed;
 };
 
@@ -154,9 +156,9 @@ void ps_rpc_dp_app(struct dp_app *app)
     app->on_session = on_session;
 }
 
-struct mr_rpc *ps_rpc_agent(struct ps_rpc *rpc)
+enum mr_status ps_rpc_load_modules(struct ps_rpc *rpc, char error[DP_ERROR_BYTES])
 {
-    return rpc->agent;
+    return ps_rpc_modules_load(rpc->config, rpc->agent, &rpc->modules, error, DP_ERROR_BYTES);
 }
 
 /* ---- main asks core 0 ---- */
@@ -262,6 +264,8 @@ void ps_rpc_close(struct ps_rpc *rpc)
 {
     (void)ask(rpc, retire);
     wait_for_functions(rpc);
+    ps_rpc_modules_exit(&rpc->modules, rpc->agent);
+    wait_for_functions(rpc); /* of the modules' last calls */
     ask_until_none(rpc, unsent, DRAIN_US);
     ask_until_none(rpc, farewell, FAREWELL_US);
     (void)ask(rpc, close_agent);

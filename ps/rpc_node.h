@@ -22,11 +22,12 @@ struct ps_rpc *ps_rpc_create(const struct ps_config *config);
 /* What the data plane is to know: core 0's endpoint calls. */
 void ps_rpc_dp_config(const struct ps_rpc *rpc, struct dp_config *out);
 void ps_rpc_dp_app(struct dp_app *app);
-/* For modules; while the data plane runs. */
-struct mr_rpc *ps_rpc_agent(struct ps_rpc *rpc);
+/* Has the modules register their functions, as ps_rpc_modules_load(); while the data plane runs. */
+enum mr_status ps_rpc_load_modules(struct ps_rpc *rpc, char error[DP_ERROR_BYTES]);
 /* Others may join and call from now on. Before that they are told to try again. */
 void ps_rpc_open(struct ps_rpc *rpc);
-/* No function begins any more; returns when those that run have ended, their answers are sent, and the others know that we go. */
+/* No function begins any more; returns when those that run have ended, their answers are sent, modules have ended, and the others know that
+ * we go. */
 void ps_rpc_close(struct ps_rpc *rpc);
 /* After dp_stop(). NULL is fine. */
 void ps_rpc_destroy(struct ps_rpc *rpc);

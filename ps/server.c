@@ -15,7 +15,6 @@
 #include "ps/log.h"
 #include "ps/ops.h"
 #include "ps/prefault.h"
-#include "ps/rpc_modules.h"
 #include "ps/rpc_node.h"
 #include "ps/serve.h"
 
@@ -294,7 +293,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     }
     status = open_data_plane(server, error);
     if (status == MR_OK && node->rpc != NULL) {
-        status = ps_rpc_modules_load(config, ps_rpc_agent(node->rpc), error, DP_ERROR_BYTES);
+        status = ps_rpc_load_modules(node->rpc, error);
     }
     if (status == MR_OK) {
         status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);

@@ -1,7 +1,9 @@
 /* A module for tests: what a node's functions can do. It is built against the public header alone. */
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 
 enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, char *error,
                                     size_t error_bytes);
+void millrace_module_exit(struct mr_rpc *rpc);
 
 static double factor = 1;
 static _Atomic uint32_t held;
@@ -87,6 +90,47 @@ static enum mr_status may_run_on(struct mr_rpc_call *call, const struct mr_value
     return mr_rpc_return(call, mr_value_i64(CPU_ISSET((size_t)arguments[0].i64, &set)));
 }
 
+/* ---- a thread of the module's own ---- */
+
+static struct {
+    pthread_t thread;
+    struct mr_rpc *rpc;
+    uint32_t rank;
+    bool runs;
+    _Atomic bool ends;
+} own;
+
+/* It can, until the module is told that the node stops. */
+static void *call_all_the_time(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&own.ends)) {
+        if (mr_rpc_sync(own.rpc, own.rank, "whoami", NULL, 0, NULL, NULL) != MR_OK)
+            abort();
+    }
+    return NULL;
+}
+
+static enum mr_status begin_calling(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                    uint32_t argument_count)
+{
+    (void)argument_count;
+    own.rpc = mr_rpc_of(call);
+    own.rank = (uint32_t)arguments[0].i64;
+    own.runs = pthread_create(&own.thread, NULL, call_all_the_time, NULL) == 0;
+    return own.runs ? MR_OK : mr_rpc_fail(call, "no thread");
+}
+
+void millrace_module_exit(struct mr_rpc *rpc)
+{
+    if (!own.runs)
+        return;
+    atomic_store(&own.ends, true);
+    (void)pthread_join(own.thread, NULL);
+    if (mr_rpc_sync(rpc, own.rank, "whoami", NULL, 0, NULL, NULL) != MR_OK)
+        abort();
+}
+
 enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, char *error,
                                     size_t error_bytes)
 {
@@ -94,6 +138,7 @@ enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, c
         {.name = "scale", .arguments = "f32[...]", .results = "f32[...]", .run = scale},
         {.name = "refuse", .arguments = "i64", .results = "", .run = refuse},
         {.name = "ask", .arguments = "i64", .results = "string", .run = ask},
+        {.name = "begin_calling", .arguments = "i64", .results = "", .run = begin_calling},
         {.name = "hold", .arguments = "string", .results = "string", .run = hold},
         {.name = "held", .arguments = "", .results = "i64", .run = count_held, .flags = MR_RPC_INLINE},
         {.name = "may_run_on", .arguments = "i64", .results = "i64", .run = may_run_on},

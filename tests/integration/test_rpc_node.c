@@ -459,6 +459,23 @@ static void a_node_that_is_stopped_ends_what_it_runs(void **state)
     node_fixture_restart(&x->node);
 }
 
+/* Which calls others until then. */
+static void a_module_ends_its_threads_before_the_node(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_value rank = mr_value_i64(1);
+
+    start_worker(x, "rpc.world_size=2", NULL);
+    rpc_workers_join(&x->workers, 1, 1);
+    if (mr_rpc_sync(x->workers.rpcs[0], NODE, "begin_calling", &rank, 1, NULL, NULL) != MR_OK)
+        fail_msg("%s", mr_rpc_last_error());
+    rpc_workers_string(x->workers.rpcs[0], NODE, "ask", &rank, 1, "w1");
+    stop_signal(x);
+    assert_int_equal(netns_end(&x->node.server, 0), 0);
+    rpc_workers_leave(&x->workers, MR_WORKER_DIED);
+    node_fixture_restart(&x->node);
+}
+
 /* Calls under way and new ones name it; then it comes back, and a new world meets there. */
 static void a_node_that_is_killed_is_named(void **state)
 {
@@ -575,6 +592,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(ctl_tells_of_the_world, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ctl_tells_that_there_is_no_world, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_is_stopped_ends_what_it_runs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_module_ends_its_threads_before_the_node, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_is_killed_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_is_restarted_is_another, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_worker_that_dies_is_named_by_the_node, set_up, tear_down),
