@@ -304,7 +304,7 @@ static void add(struct line *line, const char *verb, uint32_t count, const char 
     line->used += n < 0 ? 0 : (size_t)n;
 }
 
-static bool held(void *self, char *what, size_t bytes)
+static bool held(void *self, char *what, size_t bytes) // NOLINT: written to by add()
 {
     struct mr_rrefs *all = self;
     struct line line = {.text = what, .bytes = bytes};

@@ -281,8 +281,7 @@ void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call)
 
 bool mr_call_withdraw(struct mr_endpoint *ep, struct mr_call *call)
 {
-    bool sent = call->state == MR_CALL_SENDING && call->sent_whole;
-    if (sent || call->state == MR_CALL_BUILT || call->state == MR_CALL_ENDED)
+    if (call->sent_whole || call->state == MR_CALL_BUILT || call->state == MR_CALL_ENDED)
         return false;
     mr_call_cancel(ep, call);
     return true;

@@ -278,7 +278,7 @@ void mr_call_set_flags(struct mr_call *call, uint16_t flags);
 void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us);
 /* End it now with MR_CANCELLED (through on_reply) if it has not ended. */
 void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call);
-/* The same, if the server cannot have begun with it: not all of it has been sent, or the server was busy. False: nothing is changed. */
+/* The same, if not all of it was ever sent, so that the server can never execute it. False: nothing is changed. */
 bool mr_call_withdraw(struct mr_endpoint *ep, struct mr_call *call);
 /* Give back an ended call's memory, or that of one begun and never sent. */
 void mr_call_free(struct mr_endpoint *ep, struct mr_call *call);

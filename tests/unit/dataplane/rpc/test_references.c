@@ -113,6 +113,62 @@ static void a_remote_call_that_cannot_leave_fails_its_handle(void **state)
     assert_nothing_left(w);
 }
 
+/* Passed on before: who has it waits in vain, and nothing stays when all have let go. */
+static void a_remote_call_that_cannot_leave_may_have_been_passed_on(void **state)
+{
+    struct world *w = *state;
+    struct mr_reference_ticket ticket;
+    struct waiting waiting;
+    struct mr_reference *handle = remote(w, &ticket);
+    struct mr_reference_ticket made = {O, mr_references_new_id(w->refs[A]), mr_references_new_id(w->refs[A])};
+    struct mr_reference *theirs = hand(w, A, handle, B);
+    mr_references_remote_failed(w->refs[A], handle, MR_TOO_LARGE);
+    deliver_all(w);
+    release(w, A, handle);
+    assert_int_equal(mr_references_fetch(w->refs[O], B,
+                                         &(struct mr_reference_ticket){O, theirs->id, theirs->by_fork.id},
+                                         &waiting_init(&waiting)->waiter),
+                     MR_OK);
+    assert_int_equal(waiting.runs, 0);
+    release(w, B, theirs);
+    deliver_all(w);
+    assert_int_equal(waiting.status, MR_CANCELLED);
+    /* What has left does not fail any more. */
+    bool run;
+    assert_int_equal(mr_references_remote_as(w->refs[A], &made, &handle), MR_OK);
+    assert_int_equal(handle->id, made.reference);
+    assert_int_equal(mr_references_remote_arrived(w->refs[O], A, &made, &run), MR_OK);
+    deliver_all(w);
+    mr_references_remote_failed(w->refs[A], handle, MR_TOO_LARGE);
+    assert_int_equal(handle->status, MR_OK);
+    release(w, A, handle);
+    deliver_all(w);
+    assert_nothing_left(w);
+}
+
+static void what_is_there_is_at_hand(void **state)
+{
+    struct world *w = *state;
+    struct value value = {0}, later = {0};
+    uint64_t id = mr_references_new_id(w->refs[O]);
+    struct mr_reference *mine = own(w, O, &value);
+    struct mr_reference *coming = mr_references_own_as(w->refs[O], id, NULL);
+    struct mr_reference *theirs = hand(w, O, mine, A);
+    assert_int_equal(coming->id, id);
+    assert_int_not_equal(mine->id, id);
+    assert_ptr_equal(mr_references_value(mine), &value);
+    assert_null(mr_references_value(coming));
+    assert_null(mr_references_value(theirs));
+    assert_true(mr_references_fulfil(w->refs[O], id, &later));
+    assert_ptr_equal(mr_references_value(coming), &later);
+    release(w, O, mine);
+    release(w, O, coming);
+    release(w, A, theirs);
+    deliver_all(w);
+    assert_int_equal(later.freed, 1);
+    assert_nothing_left(w);
+}
+
 static void a_parent_stays_until_its_child_is_accepted(void **state)
 {
     struct world *w = *state;
@@ -476,6 +532,8 @@ int main(void)
         TEST(a_remote_result_stays_until_its_caller_releases_it),
         TEST(a_caller_that_lets_go_at_once_still_waits_for_the_owner),
         TEST(a_remote_call_that_cannot_leave_fails_its_handle),
+        TEST(a_remote_call_that_cannot_leave_may_have_been_passed_on),
+        TEST(what_is_there_is_at_hand),
         TEST(a_parent_stays_until_its_child_is_accepted),
         TEST(what_goes_back_to_the_owner_is_the_owners_handle),
         TEST(a_reference_may_arrive_before_the_call_that_makes_it),

@@ -371,6 +371,36 @@ static void without_memory_nothing_changes(void **state)
     assert_nothing_left(w);
 }
 
+/* Each of which takes a value that was not heard of, and a fork of it. */
+static void what_was_reserved_needs_no_memory(void **state)
+{
+    enum { CALLS = 3 };
+    struct world *w = *state;
+    struct mr_reference_ticket made[CALLS + 1];
+    struct mr_reference *handles[CALLS + 1], *taken;
+    bool run;
+    for (uint32_t i = 0; i < CALLS + 1; i++)
+        assert_int_equal(mr_references_remote(w->refs[A], O, &handles[i], &made[i]), MR_OK);
+    struct mr_reference_ticket passed = pass(w, A, handles[0], B);
+    allocations_left = 0;
+    assert_false(mr_references_reserve(w->refs[O], CALLS));
+    allocations_left = UINT32_MAX;
+    assert_true(mr_references_reserve(w->refs[O], CALLS));
+    assert_true(mr_references_reserve(w->refs[B], 1));
+    allocations_left = 0;
+    for (uint32_t i = 0; i < CALLS; i++)
+        assert_int_equal(mr_references_remote_arrived(w->refs[O], A, &made[i], &run), MR_OK);
+    assert_int_equal(mr_references_remote_arrived(w->refs[O], A, &made[CALLS], &run), MR_NO_MEMORY);
+    assert_int_equal(mr_references_take(w->refs[B], A, &passed, &taken), MR_OK);
+    allocations_left = UINT32_MAX;
+    assert_int_equal(mr_references_remote_arrived(w->refs[O], A, &made[CALLS], &run), MR_OK);
+    release(w, B, taken);
+    for (uint32_t i = 0; i < CALLS + 1; i++)
+        release(w, A, handles[i]);
+    deliver_all(w);
+    assert_nothing_left(w);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 int main(void)
 {
@@ -388,6 +418,7 @@ int main(void)
         TEST(references_to_a_dead_owner_fail_and_go),
         TEST(who_left_in_peace_leaves_nothing),
         TEST(without_memory_nothing_changes),
+        TEST(what_was_reserved_needs_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,50 @@ static void all_kinds_come_back(void **state)
     free(t.buffer);
 }
 
+/* The third cannot be passed on, so that the first two were not either. */
+struct passing {
+    uint32_t passed, taken_back;
+};
+
+static enum mr_status pass_two(void *self, struct mr_rref *rref, uint32_t to, uint64_t words[MR_RREF_WORDS])
+{
+    struct passing *p = self;
+    if (p->passed == 2)
+        return MR_WORKER_DIED;
+    words[0] = ++p->passed;
+    words[1] = (uintptr_t)rref;
+    words[2] = to;
+    return MR_OK;
+}
+
+static void take_back(void *self, const uint64_t words[MR_RREF_WORDS])
+{
+    struct passing *p = self;
+    assert_int_equal(words[0], ++p->taken_back);
+    assert_int_equal(words[1], 0x1000 * words[0]);
+    assert_int_equal(words[2], 4);
+}
+
+static void all_references_are_passed_or_none(void **state)
+{
+    struct passing p = {.passed = 0};
+    struct mr_value_hooks passing = {.self = &p, .pass_out = pass_two, .unpass = take_back};
+    struct mr_value values[] = {mr_value_i64(1), mr_value_rref((struct mr_rref *)0x1000), mr_value_i64(2),
+                                mr_value_rref((struct mr_rref *)0x2000),
+                                mr_value_rref((struct mr_rref *)0x3000)};
+    uint64_t words[3 * MR_RREF_WORDS];
+    assert_int_equal(mr_values_references(values, 5), 3);
+    assert_int_equal(mr_values_pass(values, 5, &passing, 4, words), MR_WORKER_DIED);
+    assert_int_equal(p.taken_back, 2);
+    p = (struct passing){.passed = 0};
+    assert_int_equal(mr_values_pass(values, 4, &passing, 4, words), MR_OK);
+    assert_int_equal(p.taken_back, 0);
+    mr_values_unpass(words, 2, &passing);
+    assert_int_equal(p.taken_back, 2);
+    assert_int_equal(mr_values_pass(values, 5, NULL, 4, words), MR_UNSUPPORTED);
+    assert_int_equal(mr_values_pass(values, 1, NULL, 4, words), MR_OK);
+}
+
 static void an_empty_call_is_small(void **state)
 {
     struct mr_rpc_head head = {.flags = 0}, back;
@@ -248,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_kinds_come_back),
+        cmocka_unit_test(all_references_are_passed_or_none),
         cmocka_unit_test(an_empty_call_is_small),
         cmocka_unit_test(what_cannot_travel_is_refused),
         cmocka_unit_test(references_need_hooks),

@@ -247,6 +247,42 @@ static void cancelled_while_it_waits_or_runs(void **state)
     assert_int_equal(runs.ended, 1);
 }
 
+static void only_what_was_not_sent_whole_is_withdrawn(void **state)
+{
+    static uint8_t data[500000];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
+    struct pair_call waits = {0}, half = {0}, runs = {0}, busy = {0};
+    pair_call(&p, &waits, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    pair_call(&p, &half, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
+    assert_true(mr_call_withdraw(client(), waits.call));
+    mr_endpoint_poll(client(), p.now_us, 20);
+    assert_true(mr_call_withdraw(client(), half.call));
+    assert_int_equal(waits.ended, 1);
+    assert_int_equal(waits.status, MR_CANCELLED);
+    assert_int_equal(half.ended, 1);
+    assert_int_equal(half.status, MR_CANCELLED);
+    pair_run(&p, 1000000);
+    assert_int_equal(p.executed, 0);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+    pair_call(&p, &runs, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 100);
+    assert_false(mr_call_withdraw(client(), runs.call));
+    mr_reply_status(p.ends[PAIR_SERVER].ep, p.later[0], MR_OK);
+    pair_run(&p, 1000);
+    assert_int_equal(runs.ended, 1);
+    assert_int_equal(runs.status, MR_OK);
+    /* One that was refused may still be on its way a second time. */
+    p.executed = 0;
+    uint64_t refusals = mr_endpoint_counters(client())->busy_received;
+    pair_call(&p, &busy, MR_OP_RESTORE, NULL, 0, UINT64_MAX);
+    for (int i = 0; i < 500 && mr_endpoint_counters(client())->busy_received == refusals; i++)
+        pair_run(&p, 10);
+    assert_false(mr_call_withdraw(client(), busy.call));
+    assert_int_equal(busy.ended, 0);
+    mr_call_cancel(client(), busy.call);
+    assert_int_equal(busy.ended, 1);
+}
+
 static void a_large_call_cancelled_half_way_never_executes(void **state)
 {
     static uint8_t data[500000];
@@ -390,6 +426,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_call_ended_before_it_was_sent_again_gives_its_slot_back,
                                         pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(cancelled_while_it_waits_or_runs, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(only_what_was_not_sent_whole_is_withdrawn, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_large_call_cancelled_half_way_never_executes, pair_opened,
                                         pair_ended),
         cmocka_unit_test_setup_teardown(one_cancelled_while_its_end_arrives_keeps_its_slot, pair_opened,
