@@ -114,6 +114,7 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     mr_pool_init(&agent->executing, sizeof(struct mr_rpc_call), POOL_BLOCKS_MAX);
     agent->turned_us = mr_agent_now(agent);
     mr_timer_wheel_init(&agent->deadlines);
+    agent->deadlines_next_us = UINT64_MAX;
     status = create_parts(agent);
     if (status != MR_OK) {
         snprintf(error, error_bytes, "worker \"%s\": %s", config->name, mr_status_text(status));

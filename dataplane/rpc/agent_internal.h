@@ -56,6 +56,7 @@ struct mr_rpc {
     uint8_t *joined_ranks; /* [world_size] as last told */
     struct mr_leaving leaving;
     struct mr_timer_wheel deadlines; /* of calls */
+    uint64_t deadlines_next_us;      /* no call ends before; perhaps none does then */
     struct mr_rpc_call *unanswered;  /* executed, and there was no memory for the answer */
     struct mr_job *jobs_first, *jobs_last;
     uint64_t hurry_us;  /* jobs were given: see then whether they go on; 0: not */

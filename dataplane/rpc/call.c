@@ -5,11 +5,16 @@
 #include <string.h>
 #include "dataplane/rpc/rref_internal.h"
 
-uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms)
+static uint64_t deadline_from(const struct mr_rpc *agent, uint64_t now_us, uint32_t timeout_ms)
 {
     if (timeout_ms == UINT32_MAX)
         return UINT64_MAX;
-    return mr_agent_now(agent) + (uint64_t)(timeout_ms == 0 ? agent->config.timeout_ms : timeout_ms) * 1000u;
+    return now_us + (uint64_t)(timeout_ms == 0 ? agent->config.timeout_ms : timeout_ms) * 1000u;
+}
+
+uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms)
+{
+    return deadline_from(agent, mr_agent_now(agent), timeout_ms);
 }
 
 struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uint32_t to, uint32_t timeout_ms)
@@ -18,7 +23,8 @@ struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uin
 
     if (f == NULL)
         return NULL;
-    f->deadline_us = mr_call_deadline_us(agent, timeout_ms);
+    f->begun_us = mr_agent_now(agent);
+    f->deadline_us = deadline_from(agent, f->begun_us, timeout_ms);
     f->call.deadline_us = UINT64_MAX;
     atomic_fetch_add(&agent->under_way, 1);
     atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
@@ -130,10 +136,8 @@ bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_sta
     return keep;
 }
 
-static uint64_t time_left_us(const struct mr_rpc *agent, const struct mr_rpc_future *f)
+static uint64_t time_left_us(const struct mr_rpc_future *f, uint64_t now_us)
 {
-    uint64_t now_us = mr_agent_now(agent);
-
     if (f->deadline_us == UINT64_MAX)
         return UINT64_MAX;
     return f->deadline_us > now_us ? f->deadline_us - now_us : 0;
@@ -166,16 +170,18 @@ static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, con
     if (references != 0)
         memcpy(f->passed, words, (size_t)references * MR_RREF_WORDS * sizeof *f->passed);
     f->passed_count = references;
-    f->head.time_left_us = time_left_us(agent, f);
     mr_values_write(tensors[0].data, &f->head, f->function, values, count, words);
     return MR_OK;
 }
 
+/* A look at the clock costs as much as the rest of this: now_us is when the call began, where that was just now. */
 static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f,
-                                   const struct mr_value *values, uint32_t count)
+                                   const struct mr_value *values, uint32_t count, uint64_t now_us)
 {
     bool remote = (f->head.flags & MR_RPC_REMOTE) != 0;
     enum mr_status status = MR_OK;
+
+    f->head.time_left_us = time_left_us(f, now_us);
 
     if (remote)
         status = agent->references.remote_goes(agent->references.self, f->rref);
@@ -187,7 +193,7 @@ static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f
         return status;
     }
     mr_agent_send(agent, &f->call);
-    mr_future_arm(f);
+    mr_future_arm(f, now_us);
     return MR_OK;
 }
 
@@ -204,7 +210,7 @@ void mr_call_hold_references(struct mr_rpc *agent, const struct mr_value *values
 static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
-    enum mr_status status = send_request(agent, f, f->waiting, f->waiting_count);
+    enum mr_status status = send_request(agent, f, f->waiting, f->waiting_count, mr_agent_now(agent));
 
     mr_call_hold_references(agent, f->waiting, f->waiting_count, false);
     f->waiting_count = 0;
@@ -249,7 +255,7 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
     f->call.ended = mr_call_ended;
     if (!driver->enter(driver->self))
         return submit_request(agent, f, order);
-    enum mr_status status = send_request(agent, f, order->arguments, order->argument_count);
+    enum mr_status status = send_request(agent, f, order->arguments, order->argument_count, f->begun_us);
 
     char why[MR_RPC_ERROR_BYTES] = "";
 

@@ -9,7 +9,7 @@ static void begin_local(struct mr_rpc *agent, struct mr_work *work)
     struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
 
     (void)agent;
-    mr_future_arm(f);
+    mr_future_arm(f, f->begun_us);
 }
 
 static enum mr_status copy_arguments(struct mr_rpc_call *call, const struct mr_call_order *order)

@@ -40,16 +40,23 @@ void mr_future_put(struct mr_rpc_future *f)
 
 /* ---- time ---- */
 
-void mr_future_arm(struct mr_rpc_future *f)
+void mr_future_arm(struct mr_rpc_future *f, uint64_t now_us)
 {
-    if (!f->ended && f->deadline_us != UINT64_MAX)
-        mr_timer_arm(&f->agent->deadlines, &f->timer, mr_agent_now(f->agent), f->deadline_us);
+    struct mr_rpc *agent = f->agent;
+
+    if (f->ended || f->deadline_us == UINT64_MAX)
+        return;
+    mr_timer_arm(&agent->deadlines, &f->timer, now_us, f->deadline_us);
+    if (f->deadline_us < agent->deadlines_next_us)
+        agent->deadlines_next_us = f->deadline_us;
 }
 
 uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_timer *timer;
 
+    if (now_us < agent->deadlines_next_us)
+        return agent->deadlines_next_us;
     while ((timer = mr_timer_take(&agent->deadlines, now_us)) != NULL) {
         struct mr_rpc_future *f = MR_CONTAINER(timer, struct mr_rpc_future, timer);
 
@@ -60,7 +67,8 @@ uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us)
         if (!f->local)
             (void)mr_agent_withdraw(agent, &f->call);
     }
-    return mr_timer_next_us(&agent->deadlines);
+    agent->deadlines_next_us = mr_timer_next_us(&agent->deadlines);
+    return agent->deadlines_next_us;
 }
 
 /* ---- the end ---- */

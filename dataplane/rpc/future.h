@@ -31,7 +31,7 @@ struct mr_rpc_future {
     /* Has no deadline of its own: its answer may bring references, and is waited for when the future has ended long since. */
     struct mr_agent_call call;
     struct mr_timer timer; /* inside: for the deadline */
-    uint64_t deadline_us;
+    uint64_t begun_us, deadline_us;
     struct mr_rpc_head head;
     struct mr_rref *rref; /* MR_RPC_REMOTE, fetches: held until the call is over */
     uint64_t *passed; /* words of the references among the arguments, in case it never leaves; NULL: none */
@@ -49,8 +49,8 @@ struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, 
 /* Any thread. */
 void mr_future_hold(struct mr_rpc_future *future);
 void mr_future_put(struct mr_rpc_future *future);
-/* Inside: it ends at its deadline, if there is one. The calls whose time is up end; when the next one's is. */
-void mr_future_arm(struct mr_rpc_future *future);
+/* Inside: it ends at its deadline, if there is one; now_us may be a little in the past. The calls whose time is up end; when the next one's is. */
+void mr_future_arm(struct mr_rpc_future *future, uint64_t now_us);
 uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us);
 /* Inside: the call is over; the result (may be NULL) is the future's. `why` is the text behind "function on worker: ", NULL: the
  * status' own. Only the first time counts. */

@@ -216,23 +216,31 @@ MR_API void mr_rpc_result_free(struct mr_rpc_result *result);  /* references in 
 
 /* ---- references ---- */
 
-/* Runs the function on `to`, where its one result stays; returns at once with a reference to it, whose first use tells how it
- * went. */
+/* A reference is used through handles, struct mr_rref: one for each value that was made or received here. A released handle that is used
+ * again is MR_INVALID_ARGUMENT (mr_rref_retain, mr_rref_release: the last error says so), as long as it is among the last 1024 that were
+ * released. None of what waits may be called from an MR_RPC_INLINE function.
+ *
+ * Runs the function on `to`, where its result stays; returns at once with a reference to it, whose first use tells how it
+ * went, also when the function failed, or could not be called. Of several results, the first is the value, and
+ * mr_rref_to_here() brings all. timeout_ms is for the function to begin. */
 MR_API enum mr_status mr_remote(struct mr_rpc *rpc, uint32_t to, const char *function,
                                 const struct mr_value *arguments, uint32_t argument_count,
                                 const struct mr_rpc_call_options *options, struct mr_rref **rref);
-/* A reference to a value of our own; copied, or, for an object, destroy(object) when the last reference is gone. */
+/* A reference to a value of our own; copied, or, for an object, destroy(object) on a thread of the library when the last
+ * reference is gone, also when this fails. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
 MR_API enum mr_status mr_rref_create(struct mr_rpc *rpc, struct mr_value value, void (*destroy)(void *),
                                      struct mr_rref **rref);
 MR_API uint32_t mr_rref_owner(const struct mr_rref *rref);
 MR_API bool mr_rref_is_owner(const struct mr_rref *rref);
-/* A copy of the value, from its owner; waits until it is there. MR_INVALID_ARGUMENT: it is an object. */
+/* A copy of the value, from its owner, without a number on a tape; waits until it is there. MR_INVALID_ARGUMENT: it is an object.
+ * MR_WORKER_DIED, MR_DEADLINE_EXCEEDED, MR_NO_MEMORY, MR_SHUTTING_DOWN, or what the function that was to make it ended with. */
 MR_API enum mr_status mr_rref_to_here(struct mr_rref *rref, uint32_t timeout_ms,
                                       struct mr_rpc_result **result);
-/* The owner's own: a view, valid while the handle is held; waits until it is there. MR_INVALID_ARGUMENT: not the owner. */
+/* The owner's own: a view, valid while the handle is held; waits until it is there. MR_INVALID_ARGUMENT: not the owner. Others as
+ * above. */
 MR_API enum mr_status mr_rref_local_value(struct mr_rref *rref, uint32_t timeout_ms,
                                           const struct mr_value **value);
-/* Waits until the owner has said that it knows of this handle. */
+/* Waits until the owner has said that it knows of this handle. MR_WORKER_DIED, MR_DEADLINE_EXCEEDED, MR_SHUTTING_DOWN. */
 MR_API enum mr_status mr_rref_confirm(struct mr_rref *rref, uint32_t timeout_ms);
 /* One more holder of the handle on this worker; each calls release. A released handle must not be used; one that is passed to a
  * call may be released as soon as the call returned. */

@@ -27,7 +27,7 @@ static enum mr_status send_fetch(struct mr_rpc *agent, struct mr_rpc_future *f)
     if (status != MR_OK)
         return status;
     mr_agent_send(agent, &f->call);
-    mr_future_arm(f);
+    mr_future_arm(f, f->begun_us);
     return MR_OK;
 }
 

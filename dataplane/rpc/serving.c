@@ -221,9 +221,10 @@ static void unknown_function(struct mr_rpc *agent, struct mr_member *from, const
 static bool take_arguments(struct mr_rpc *agent, struct mr_member *from, struct mr_rpc_call *call,
                            const struct mr_request *request)
 {
-    struct refusal refusal = {.status = MR_BAD_MESSAGE};
+    struct refusal refusal;
     char text[192];
 
+    refusal.status = MR_BAD_MESSAGE;
     if (!decode(agent, request, from->rank, &call->head, call->arguments, &call->argument_count)) {
         snprintf(refusal.why, sizeof refusal.why,
                  "the arguments are malformed, or have a reference that this worker cannot take");
