@@ -92,7 +92,7 @@ enum mr_status mr_autograd_reply_in(void *self, uint64_t context_id, uint64_t in
 
     if (!any_numbered(results, result_count))
         return MR_OK;
-    if (mr_context_get(self, context_id, false, &c) != MR_OK) { /* it has ended meanwhile */
+    if (mr_context_get(self, context_id, MR_RPC_NO_RANK, &c) != MR_OK) { /* it has ended meanwhile */
         for (uint32_t i = 0; i < result_count; i++)
             results[i].gradient = 0;
         return MR_OK;
@@ -153,7 +153,8 @@ enum mr_status mr_autograd_run_begins(void *self, struct mr_rpc_call *call)
     struct mr_contexts *contexts = self;
     bool is_remote = call->head.invocation != 0;
     struct mr_autograd *c;
-    enum mr_status status = mr_context_get(contexts, call->head.context, is_remote, &c);
+    enum mr_status status =
+        mr_context_get(contexts, call->head.context, is_remote ? call->caller : MR_RPC_NO_RANK, &c);
 
     if (status != MR_OK) {
         (void)mr_rpc_fail(call, "%s", mr_rpc_last_error());

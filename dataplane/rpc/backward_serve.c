@@ -175,7 +175,7 @@ static void run(struct mr_job *job)
 {
     struct served *s = MR_CONTAINER(job, struct served, job);
     struct mr_autograd *c;
-    enum mr_status status = mr_context_get(s->contexts, s->in.head.context, false, &c);
+    enum mr_status status = mr_context_get(s->contexts, s->in.head.context, MR_RPC_NO_RANK, &c);
 
     if (status != MR_OK) {
         submit_answer(s, status, mr_rpc_last_error());
@@ -203,7 +203,7 @@ static void serve_done(struct mr_rpc *agent, struct served *s)
     struct mr_autograd *c;
     char text[MR_RPC_ERROR_BYTES];
 
-    if (mr_context_get(s->contexts, s->in.head.context, false, &c) == MR_OK) {
+    if (mr_context_get(s->contexts, s->in.head.context, MR_RPC_NO_RANK, &c) == MR_OK) {
         snprintf(text, sizeof text, "%.*s", (int)(s->in.text_bytes > 500 ? 500 : s->in.text_bytes),
                  s->in.text);
         pthread_mutex_lock(&c->lock);

@@ -109,7 +109,7 @@ static bool is_over(const struct mr_contexts *contexts, uint64_t id)
 }
 
 /* Under the lock: not in the table. Why, or MR_OK: it may be made. */
-static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, bool create)
+static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, uint32_t by)
 {
     char text[MR_CONTEXT_TEXT_BYTES];
     uint32_t creator = creator_of(id);
@@ -121,12 +121,15 @@ static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, bool 
         return mr_rpc_error(MR_WORKER_DIED, "%s ended when its worker died", text);
     if (is_over(contexts, id))
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s has ended", text);
-    if (!create)
+    if (by == MR_RPC_NO_RANK)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "%s is not known here: no call in it came", text);
+    /* Its call waited here while it died: who else could tell of the end was asked before. */
+    if (atomic_load(&contexts->agent->members[by].dead))
+        return mr_rpc_error(MR_WORKER_DIED, "%s: the worker that called died", text);
     return MR_OK;
 }
 
-enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, bool create,
+enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_t by,
                               struct mr_autograd **out)
 {
     struct mr_autograd *made = NULL;
@@ -136,7 +139,7 @@ enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, bool cr
     struct mr_id_node *node = mr_id_map_get(&contexts->map, id);
 
     if (node == NULL) {
-        status = may_begin(contexts, id, create);
+        status = may_begin(contexts, id, by);
         if (status == MR_OK) {
             made = context_new(contexts, id);
             if (made == NULL)

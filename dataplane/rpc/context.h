@@ -111,9 +111,9 @@ void mr_contexts_destroy(struct mr_contexts *contexts);
 /* Contexts that are not over. For tests. */
 uint32_t mr_contexts_count(struct mr_contexts *contexts);
 
-/* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died; MR_NO_MEMORY. `create`: it may be new here; otherwise
- * an unknown one is MR_INVALID_ARGUMENT, too. */
-enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, bool create,
+/* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died, or `by`; MR_NO_MEMORY. It may be new here, by a call of
+ * worker `by`, which will tell us of its end; MR_RPC_NO_RANK: an unknown one is MR_INVALID_ARGUMENT, too. */
+enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_t by,
                               struct mr_autograd **out);
 void mr_context_hold(struct mr_autograd *context);
 /* `inside`: the caller is, or may be: what is to be freed is left to an executor's thread. */

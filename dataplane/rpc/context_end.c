@@ -115,7 +115,7 @@ static void serve_question(struct mr_rpc *agent, struct mr_contexts *contexts, u
 {
     struct mr_endpoint *ep = mr_agent_endpoint(agent);
     struct mr_autograd *c;
-    enum mr_status status = mr_context_get(contexts, id, false, &c);
+    enum mr_status status = mr_context_get(contexts, id, MR_RPC_NO_RANK, &c);
 
     if (status == MR_OK) {
         pthread_mutex_lock(&c->lock);

@@ -216,13 +216,13 @@ static void by_context(void **state)
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(mr_rpc_sync(a->rpc, 1, "push", pushed, 2, &options, NULL), MR_OK);
     struct mr_contexts *contexts = worker(state, 1)->autograd.self;
-    assert_int_equal(mr_context_get(contexts, mr_autograd_id(a->context), false, &there), MR_OK);
+    assert_int_equal(mr_context_get(contexts, mr_autograd_id(a->context), MR_RPC_NO_RANK, &there), MR_OK);
     assert_true(mr_context_gradient(there, mr_rref_id(w.rref), &gradient));
     assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof xs);
     assert_false(mr_context_gradient(there, mr_rref_id(w.rref) + 1, &gradient));
     mr_context_put(there, false);
     (void)graph_call1(b, 1, "square", graph_leaf(b, xs, ELEMENTS));
-    assert_int_equal(mr_context_get(contexts, mr_autograd_id(b->context), false, &there), MR_OK);
+    assert_int_equal(mr_context_get(contexts, mr_autograd_id(b->context), MR_RPC_NO_RANK, &there), MR_OK);
     assert_false(mr_context_gradient(there, mr_rref_id(w.rref), &gradient));
     mr_context_put(there, false);
     graph_end(a);

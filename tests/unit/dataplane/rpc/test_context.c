@@ -96,7 +96,7 @@ static void a_call_that_comes_after_the_end_is_refused(void **state)
         mr_contexts_heard(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, 1);
     for (uint64_t i = 1; i <= MANY; i++) {
         enum mr_status expected = i % 2 == 0 ? MR_INVALID_ARGUMENT : MR_OK;
-        assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, true, &c), expected);
+        assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, 0, &c), expected);
         if (expected == MR_OK)
             mr_context_put(c, false);
         else
@@ -109,16 +109,15 @@ static void a_call_that_comes_after_the_end_is_refused(void **state)
     assert_int_equal(mr_contexts_count(contexts), 0);
     assert_int_equal(contexts->creators[2].over.count, 0);
     for (uint64_t i = 1; i <= MANY; i++)
-        assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, true, &c),
+        assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | i, 0, &c),
                          MR_INVALID_ARGUMENT);
-    assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | (MANY + 1), true, &c),
-                     MR_OK);
+    assert_int_equal(mr_context_get(contexts, (UINT64_C(2) << MR_RPC_ID_SHIFT) | (MANY + 1), 0, &c), MR_OK);
     mr_context_put(c, false);
     /* Ids that nobody can have made. */
-    assert_int_equal(mr_context_get(contexts, UINT64_C(77) << MR_RPC_ID_SHIFT | 1, true, &c),
+    assert_int_equal(mr_context_get(contexts, UINT64_C(77) << MR_RPC_ID_SHIFT | 1, 0, &c),
                      MR_INVALID_ARGUMENT);
-    assert_int_equal(mr_context_get(contexts, UINT64_C(2) << MR_RPC_ID_SHIFT, true, &c), MR_INVALID_ARGUMENT);
-    assert_int_equal(mr_context_get(contexts, UINT64_C(1) << MR_RPC_ID_SHIFT | 5, true, &c),
+    assert_int_equal(mr_context_get(contexts, UINT64_C(2) << MR_RPC_ID_SHIFT, 0, &c), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_context_get(contexts, UINT64_C(1) << MR_RPC_ID_SHIFT | 5, 0, &c),
                      MR_INVALID_ARGUMENT);
     mr_contexts_heard(contexts, UINT64_C(77) << MR_RPC_ID_SHIFT | 1, 5);
     mr_contexts_heard(contexts, UINT64_C(1) << MR_RPC_ID_SHIFT | 1, 5);
@@ -155,7 +154,7 @@ static void they_die_with_their_creator(void **state)
     net_skip(*state, 25 * SECOND_US);
     wait_for_none(state, 1);
     wait_for_none(state, 2);
-    assert_int_equal(mr_context_get(contexts_of(state, 2), id, true, &c), MR_WORKER_DIED);
+    assert_int_equal(mr_context_get(contexts_of(state, 2), id, 0, &c), MR_WORKER_DIED);
     assert_non_null(strstr(mr_rpc_last_error(), "ended when its worker died"));
     graph_end(g);
 }
@@ -179,12 +178,66 @@ static void the_end_goes_around_the_dead(void **state)
     wait_for_none(state, 2);
 }
 
+/* ---- a thread that is busy until the test lets it go ---- */
+
+static struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open;
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                uint32_t argument_count)
+{
+    pthread_mutex_lock(&gate.lock);
+    while (!gate.open)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+    return MR_OK;
+}
+
+static void wait_for_load(void **state, uint32_t rank, uint32_t load)
+{
+    while (mr_executor_load(worker(state, rank)->executor) != load)
+        net_skip(*state, 20000);
+}
+
+/* w1's call comes to w2, and waits for its thread until everybody knows that w1 is dead: it brings no context any more, as nobody would tell
+ * of its end. */
+static void a_call_of_the_dead_brings_none(void **state)
+{
+    struct net *net = *state;
+    struct graph *g = graph_new(worker(state, 0));
+    struct mr_value arguments[] = {mr_value_i64(2), mr_value_string("square"), graph_leaf(g, xs, ELEMENTS)};
+    struct mr_rpc_call_options options = {.context = g->context};
+    struct mr_rpc_future *busy, *call;
+    gate.open = false;
+    net_function(worker(state, 2), "gate", "", "", pass_gate, NULL, 0);
+    assert_int_equal(mr_rpc_async(worker(state, 0), 2, "gate", NULL, 0, NULL, &busy), MR_OK);
+    wait_for_load(state, 2, 1);
+    assert_int_equal(mr_rpc_async(worker(state, 0), 1, "on", arguments, 3, &options, &call), MR_OK);
+    wait_for_load(state, 2, 2);
+    net_silence(net, 1, true);
+    net_skip(net, 25 * SECOND_US);
+    assert_int_equal(mr_rpc_wait(call, NULL), MR_WORKER_DIED);
+    pthread_mutex_lock(&gate.lock);
+    gate.open = true;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    wait_for_load(state, 2, 0);
+    assert_int_equal(count(state, 2), 0);
+    mr_rpc_future_destroy(call);
+    mr_rpc_future_destroy(busy);
+    graph_end(g);
+}
+
 static void only_the_creator_ends_it(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
     struct mr_autograd *c;
     (void)graph_call1(g, 1, "square", graph_leaf(g, xs, ELEMENTS));
-    assert_int_equal(mr_context_get(contexts_of(state, 1), mr_autograd_id(g->context), false, &c), MR_OK);
+    assert_int_equal(mr_context_get(contexts_of(state, 1), mr_autograd_id(g->context), MR_RPC_NO_RANK, &c),
+                     MR_OK);
     mr_autograd_end(c); /* a function that ends the context of its call */
     mr_context_put(c, false);
     assert_int_equal(count(state, 1), 1);
@@ -210,6 +263,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_kept_of_ended_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(they_die_with_their_creator, setup, teardown),
         cmocka_unit_test_setup_teardown(the_end_goes_around_the_dead, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_call_of_the_dead_brings_none, setup, teardown),
         cmocka_unit_test_setup_teardown(only_the_creator_ends_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forgotten_one, setup, teardown),
     };
