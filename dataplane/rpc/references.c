@@ -85,9 +85,10 @@ union block {
 bool mr_references_reserve(struct mr_references *refs, uint32_t count)
 {
     while (refs->spare_count < count * BLOCKS_EACH) {
-        struct mr_spare *spare = calloc(1, sizeof(union block));
-        if (spare == NULL)
+        union block *block = calloc(1, sizeof(*block));
+        if (block == NULL)
             return false;
+        struct mr_spare *spare = &block->spare;
         spare->next = refs->spares;
         refs->spares = spare;
         refs->spare_count++;
