@@ -289,7 +289,8 @@ MR_API enum mr_status mr_autograd_gradients(struct mr_autograd *context, uint32_
 /* ---- parameters and the distributed optimizer ---- */
 
 /* A parameter is a reference whose value is an f32 tensor that optimizers change. Readers hold a version of it: it stays as it
- * is until they let go, while optimizers go on to later ones. mr_rref_to_here() of it is a copy of the newest. */
+ * is until they let go, while optimizers go on to later ones. mr_rref_to_here() of it is a copy of the newest; for
+ * mr_rref_local_value() it is an object that says nothing. */
 struct mr_parameter_version;
 /* `initial`: f32, at least one element, with data; copied. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
 MR_API enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *initial,

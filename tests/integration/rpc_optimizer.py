@@ -2,9 +2,9 @@
 """What torch.optim makes of the steps of tests/integration/test_rpc_optimizer.c: two models, two trainers that take turns, each with an
 optimizer of its own over both.
 
-    rpc_optimizer.py FLOATS STEPS OPTIMIZER [NAME=VALUE ...]     OPTIMIZER: SGD, Adagrad or Adam of torch.optim, and its arguments
+    rpc_optimizer.py FLOATS STEPS CASE ...     a CASE is one argument: SGD, Adagrad or Adam of torch.optim, and NAME=VALUE for its own
 
-Prints the values of both parameters in the end. Exit 77 without torch.
+Prints for each case the values of both parameters in the end. Exit 77 without torch.
 """
 import sys
 
@@ -31,11 +31,11 @@ def value(text):
     return tuple(numbers) if len(numbers) > 1 else numbers[0]
 
 
-def main():
-    floats, steps = int(sys.argv[1]), int(sys.argv[2])
-    arguments = {name: value(text) for name, text in (a.split("=") for a in sys.argv[4:])}
+def train(floats, steps, case):
+    optimizer, *words = case.split()
+    arguments = {name: value(text) for name, text in (word.split("=") for word in words)}
     models = [torch.tensor([drawn(p, i) for i in range(floats)], dtype=torch.double, requires_grad=True) for p in range(2)]
-    trainers = [getattr(torch.optim, sys.argv[3])(models, **arguments) for _ in range(2)]
+    trainers = [getattr(torch.optim, optimizer)(models, **arguments) for _ in range(2)]
     for step in range(steps):
         x = torch.tensor([drawn(100 + step, i) for i in range(floats)], dtype=torch.double)
         t = drawn(100 + step, floats)
@@ -47,4 +47,5 @@ def main():
         print(*(f"{v:.9g}" for v in w.tolist()))
 
 
-main()
+for case in sys.argv[3:]:
+    train(int(sys.argv[1]), int(sys.argv[2]), case)

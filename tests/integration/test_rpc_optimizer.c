@@ -229,25 +229,41 @@ static void expect_end(uint32_t rank)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void compare_with_torch(const char *arguments)
-{
-    char command[512];
-    int n =
-        snprintf(command, sizeof command, "%s %s %d %d %s", python, torch_script, FLOATS, STEPS, arguments);
+static const struct {
+    struct mr_dist_optimizer_options options;
+    const char *torchs;
+} cases[] = {
+    {{.kind = MR_DIST_SGD, .learning_rate = 0.05f, .weight_decay = 0.01f}, "SGD lr=0.05 weight_decay=0.01"},
+    {{.kind = MR_DIST_SGD, .learning_rate = 0.02f, .momentum = 0.9f}, "SGD lr=0.02 momentum=0.9"},
+    {{.kind = MR_DIST_SGD, .learning_rate = 0.02f, .momentum = 0.8f, .nesterov = true},
+     "SGD lr=0.02 momentum=0.8 nesterov=True"},
+    {{.kind = MR_DIST_ADAGRAD}, "Adagrad"},
+    {{.kind = MR_DIST_ADAM, .learning_rate = 0.01f, .weight_decay = 0.02f}, "Adam lr=0.01 weight_decay=0.02"},
+};
 
-    assert_true(n > 0 && (size_t)n < sizeof command);
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static void compare_with_torch(float values[CASES][OWNERS][FLOATS])
+{
+    char command[1024];
+    int n = snprintf(command, sizeof command, "%s %s %d %d", python, torch_script, FLOATS, STEPS);
+
+    for (uint32_t c = 0; c < CASES; c++)
+        n += snprintf(command + n, sizeof command - (size_t)n, " '%s'", cases[c].torchs);
+    assert_true((size_t)n < sizeof command - 1);
     FILE *torch = popen(command, "r"); /* NOLINT(cert-env33-c): words of our own */
 
     assert_non_null(torch);
     uint32_t read = 0;
 
-    for (; read < OWNERS * FLOATS; read++) {
-        double expected, got = (double)shared->values[read / FLOATS][read % FLOATS];
+    for (; read < CASES * OWNERS * FLOATS; read++) {
+        const char *name = cases[read / (OWNERS * FLOATS)].torchs;
+        double expected, got = (double)(&values[0][0][0])[read];
 
         if (fscanf(torch, "%lf", &expected) != 1)
             break;
         if (!(fabs(got - expected) <= 1e-5 * fmax(1, fabs(expected))))
-            fail_msg("%s: element %u is %.9g, torch's is %.9g", arguments, read, got, expected);
+            fail_msg("%s: element %u is %.9g, torch's is %.9g", name, read, got, expected);
     }
     int status = pclose(torch);
 
@@ -257,53 +273,26 @@ static void compare_with_torch(const char *arguments)
         return;
     }
     assert_int_equal(WEXITSTATUS(status), 0);
-    assert_int_equal(read, OWNERS * FLOATS);
+    assert_int_equal(read, CASES * OWNERS * FLOATS);
 }
 
-static void run_case(struct mr_dist_optimizer_options options, const char *torchs)
+static void trainers_in_turn_as_torch(void **state)
 {
-    shared->options = options;
-    for (uint32_t rank = 0; rank < WORLD; rank++)
-        start(rank, WORLD, rank < OWNERS ? own : train);
-    for (uint32_t rank = 0; rank < WORLD; rank++)
-        expect_end(rank);
-    compare_with_torch(torchs);
-}
+    float values[CASES][OWNERS][FLOATS];
 
-static void sgd_as_torch(void **state)
-{
-    run_case((struct mr_dist_optimizer_options){.kind = MR_DIST_SGD,
-                                                .learning_rate = 0.05f,
-                                                .weight_decay = 0.01f},
-             "SGD lr=0.05 weight_decay=0.01");
-}
-
-static void momentum_as_torch(void **state)
-{
-    run_case(
-        (struct mr_dist_optimizer_options){.kind = MR_DIST_SGD, .learning_rate = 0.02f, .momentum = 0.9f},
-        "SGD lr=0.02 momentum=0.9");
-}
-
-static void nesterov_as_torch(void **state)
-{
-    run_case(
-        (struct mr_dist_optimizer_options){
-            .kind = MR_DIST_SGD, .learning_rate = 0.02f, .momentum = 0.8f, .nesterov = true},
-        "SGD lr=0.02 momentum=0.8 nesterov=True");
-}
-
-static void adagrad_as_torch(void **state)
-{
-    run_case((struct mr_dist_optimizer_options){.kind = MR_DIST_ADAGRAD}, "Adagrad");
-}
-
-static void adam_as_torch(void **state)
-{
-    run_case((struct mr_dist_optimizer_options){.kind = MR_DIST_ADAM,
-                                                .learning_rate = 0.01f,
-                                                .weight_decay = 0.02f},
-             "Adam lr=0.01 weight_decay=0.02");
+    for (uint32_t c = 0; c < CASES; c++) {
+        if (c > 0) {
+            teardown(state);
+            setup(state);
+        }
+        shared->options = cases[c].options;
+        for (uint32_t rank = 0; rank < WORLD; rank++)
+            start(rank, WORLD, rank < OWNERS ? own : train);
+        for (uint32_t rank = 0; rank < WORLD; rank++)
+            expect_end(rank);
+        memcpy(values[c], shared->values, sizeof values[c]);
+    }
+    compare_with_torch(values);
 }
 
 static void a_killed_owner_is_named_and_the_others_are_updated(void **state)
@@ -327,11 +316,7 @@ static void a_killed_owner_is_named_and_the_others_are_updated(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(sgd_as_torch, setup, teardown),
-        cmocka_unit_test_setup_teardown(momentum_as_torch, setup, teardown),
-        cmocka_unit_test_setup_teardown(nesterov_as_torch, setup, teardown),
-        cmocka_unit_test_setup_teardown(adagrad_as_torch, setup, teardown),
-        cmocka_unit_test_setup_teardown(adam_as_torch, setup, teardown),
+        cmocka_unit_test_setup_teardown(trainers_in_turn_as_torch, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_owner_is_named_and_the_others_are_updated, setup, teardown),
     };
 
