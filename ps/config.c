@@ -231,6 +231,10 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
          "rpc.rank goes from 0 to rpc.world_size - 1",
          2,
          {KEY(rpc_rank), KEY(rpc_world_size)}},
+        {c->rpc_name[0] == '\0' && c->rpc_rank != 0,
+         "rpc.rank: the node is a worker only with a name: give it one with rpc.name",
+         1,
+         {KEY(rpc_rank)}},
         {c->rpc_rendezvous[0] != '\0' && c->rpc_name[0] == '\0',
          "rpc.rendezvous: a node that is not where the workers meet is one of them: give it a name with "
          "rpc.name, and rpc.rank",

@@ -103,7 +103,7 @@ void mr_agent_join(struct mr_rpc *agent);
 /* nobody is inside or waits any more, or will; the endpoint must still be there. */
 void mr_agent_destroy(struct mr_rpc *agent);
 
-/* A node that is told to stop, before it closes. Inside: no function begins from now on (MR_SHUTTING_DOWN), and none of ours calls; */
+/* A node that is told to stop, before it closes. Inside: no other worker's call begins from now on (MR_SHUTTING_DOWN), those that run may still call; */
 void mr_agent_retire(struct mr_rpc *agent);
 /* inside: functions that still run, and answers that wait for memory; */
 uint32_t mr_agent_unfinished(struct mr_rpc *agent);

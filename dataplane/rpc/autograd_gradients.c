@@ -13,7 +13,14 @@ struct mr_parameter_gradient {
     struct mr_rref *parameter; /* held */
     struct mr_tensor shape;
     float *sum;                         /* NULL while it is being added to */
+    bool is_lent;                       /* sum is, see struct mr_lent_sum */
     struct mr_parameter_gradient *next; /* in the order in which they came */
+};
+
+/* A sum that somebody looks at may be replaced meanwhile, by a backward that a program began too early: it stays until the context's end. */
+struct mr_lent_sum {
+    struct mr_lent_sum *next;
+    float *sum;
 };
 
 enum mr_status mr_autograd_gradient(struct mr_autograd *c, const struct mr_value *leaf,
@@ -76,14 +83,17 @@ static void add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, f
     for (;;) {
         pthread_mutex_lock(&c->lock);
         float *other = entry->sum;
+        bool is_lent = entry->is_lent;
 
         entry->sum = other == NULL ? sum : NULL;
+        entry->is_lent = false;
         pthread_mutex_unlock(&c->lock);
         if (other == NULL)
             return;
         for (uint64_t i = 0; i < count; i++)
             sum[i] += other[i];
-        free(other);
+        if (!is_lent)
+            free(other);
     }
 }
 
@@ -141,6 +151,18 @@ enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref
     return MR_OK;
 }
 
+/* Under the lock. Without memory for it the sum is not kept. */
+static void lend(struct mr_autograd *c, struct mr_parameter_gradient *entry)
+{
+    struct mr_lent_sum *lent = entry->sum == NULL || entry->is_lent ? NULL : malloc(sizeof *lent);
+
+    if (lent == NULL)
+        return;
+    *lent = (struct mr_lent_sum){.next = c->lent, .sum = entry->sum};
+    c->lent = lent;
+    entry->is_lent = true;
+}
+
 bool mr_context_gradient(struct mr_autograd *c, uint64_t reference, struct mr_tensor *gradient)
 {
     bool found = false;
@@ -149,8 +171,9 @@ bool mr_context_gradient(struct mr_autograd *c, uint64_t reference, struct mr_te
     struct mr_id_node *node = mr_id_map_get(&c->gradients, reference);
 
     if (node != NULL) {
-        const struct mr_parameter_gradient *entry = MR_CONTAINER(node, struct mr_parameter_gradient, id);
+        struct mr_parameter_gradient *entry = MR_CONTAINER(node, struct mr_parameter_gradient, id);
 
+        lend(c, entry);
         *gradient = entry->shape;
         gradient->data = entry->sum;
         found = entry->sum != NULL;
@@ -166,8 +189,16 @@ void mr_context_gradients_drop(struct mr_autograd *c)
 
         c->gradients_first = entry->next;
         mr_rref_release(entry->parameter);
-        free(entry->sum);
+        if (!entry->is_lent)
+            free(entry->sum);
         free(entry);
+    }
+    while (c->lent != NULL) {
+        struct mr_lent_sum *lent = c->lent;
+
+        c->lent = lent->next;
+        free(lent->sum);
+        free(lent);
     }
     mr_id_map_destroy(&c->gradients);
 }

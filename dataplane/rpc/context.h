@@ -63,7 +63,8 @@ static inline bool mr_invocation_is_one(uint64_t invocation)
 }
 
 struct mr_context_end;        /* context_end.c: tells one worker */
-struct mr_parameter_gradient; /* autograd_gradients.c */
+struct mr_parameter_gradient; /* autograd_gradients.c, */
+struct mr_lent_sum;           /* as this */
 
 struct mr_autograd {
     struct mr_id_node id; /* in contexts->map, while it is not over */
@@ -81,6 +82,7 @@ struct mr_autograd {
     struct mr_pass pass;
     struct mr_id_map gradients; /* of parameters, by their reference's id, */
     struct mr_parameter_gradient *gradients_first, *gradients_last; /* and in order */
+    struct mr_lent_sum *lent;
     uint8_t told[MR_RPC_WORLD_MAX / 8];
     struct mr_context_end *ends; /* for each worker that calls of ours reached */
 };
@@ -142,8 +144,8 @@ void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_
 
 /* ---- gradients of parameters, see autograd_gradients.c ---- */
 
-/* In a function that runs in the context: the sum for that parameter of this worker. False: nothing was added. The view is valid while the
- * context is held and no backward goes on in it: optimizers step after it. */
+/* In a function that runs in the context: the sum for that parameter of this worker. False: nothing was added, or a backward is adding. The view
+ * is valid while the context is held, and has nothing of what is added later: optimizers step after the backward. */
 bool mr_context_gradient(struct mr_autograd *context, uint64_t reference, struct mr_tensor *gradient);
 /* The library's function that tells them to other workers. MR_NO_MEMORY. */
 enum mr_status mr_gradients_register(struct mr_functions *functions);

@@ -219,6 +219,12 @@ static void by_context(void **state)
     assert_int_equal(mr_context_get(contexts, mr_autograd_id(a->context), MR_RPC_NO_RANK, &there), MR_OK);
     assert_true(mr_context_gradient(there, mr_rref_id(w.rref), &gradient));
     assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof xs);
+    /* Who looks at it goes on to see that, whatever a program that does not wait adds. */
+    struct mr_tensor later;
+    assert_int_equal(mr_rpc_sync(a->rpc, 1, "push", pushed, 2, &options, NULL), MR_OK);
+    assert_memory_equal(gradient.data, ((float[]){3, 6, 9, 12}), sizeof xs);
+    assert_true(mr_context_gradient(there, mr_rref_id(w.rref), &later));
+    assert_memory_equal(later.data, ((float[]){4, 8, 12, 16}), sizeof xs);
     assert_false(mr_context_gradient(there, mr_rref_id(w.rref) + 1, &gradient));
     mr_context_put(there, false);
     (void)graph_call1(b, 1, "square", graph_leaf(b, xs, ELEMENTS));
