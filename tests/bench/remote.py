@@ -82,9 +82,9 @@ class Remote:
         with tools.serving(cable.server, server, "ready", server_cpus or str(tools.CPU_SERVER)):
             return tools.client_lines(cable.client, client, cpus=client_cpus or str(tools.CPU_CLIENT))
 
-    def torch_command(self, what, rank, interface, master):
-        return ["timeout", str(TORCH_SECONDS), TORCH_PYTHON, os.path.join(os.path.dirname(__file__), "torch_rpc.py"), what, "--rank", str(rank), "--batch",
-                str(BATCH), "--interface", interface, "--master-addr", master, "--master-port", str(TORCH_PORT)]
+    def torch_command(self, what, rank, interface, master, threads=1):
+        return ["timeout", str(TORCH_SECONDS), TORCH_PYTHON, os.path.join(os.path.dirname(__file__), "torch_rpc.py"), what, "--rank", str(rank), "--threads",
+                str(threads), "--batch", str(BATCH), "--interface", interface, "--master-addr", master, "--master-port", str(TORCH_PORT)]
 
     def note(self, what, lines):
         settings = lines["torch_settings"]
@@ -107,11 +107,16 @@ class Remote:
             self.bench.add(name, lines[name]["value"], lines.get(f"torch_{name}", {}).get("value"))
 
     def torch_mnist(self, cable):
-        server = self.tools.SERVER_IP
-        lines = self.both(cable, self.torch_command("mnist", 0, "server0", server),
-                          self.torch_command("mnist", 1, "client0", server), BOTH_CPUS, BOTH_CPUS)
-        self.note("mnist", lines)
-        return lines["torch_mnist_1_trainer"]["value"]
+        """With as many threads as are best for it."""
+        server, best = self.tools.SERVER_IP, 0.0
+        for threads in (1, 2):
+            lines = self.both(cable, self.torch_command("mnist", 0, "server0", server, threads),
+                              self.torch_command("mnist", 1, "client0", server, threads), BOTH_CPUS, BOTH_CPUS)
+            rate = lines["torch_mnist_1_trainer"]["value"]
+            if rate > best:
+                best = rate
+                self.note("mnist", lines)
+        return best
 
     def mnist(self):
         """Ours, by the example; nothing where it was not built."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's RPC, doing what bench_rpc and the example mnist do, for tests/bench/run.py to stand beside them.
 
-usage: torch_rpc.py calls|mnist --rank 0|1 --master-addr HOST [--master-port PORT] [--interface NAME] [--batch N] [--steps N]
+usage: torch_rpc.py calls|mnist --rank 0|1 --master-addr HOST [--master-port PORT] [--interface NAME] [--batch N] [--steps N] [--threads N]
 needs Debian's python3-torch; run it with /usr/bin/python3
 
 calls: rank 0 calls an empty function of rank 1. mnist: rank 0 holds the network of torch's parameter server tutorial, rank 1 trains it on pictures
@@ -97,6 +97,7 @@ def main():
     parser.add_argument("--interface", default="lo", help="by which the other rank is reached")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--threads", type=int, default=1, help="that compute a tensor")
     arguments = parser.parse_args()
     for library in ("TP", "GLOO"):  # before the import
         os.environ[f"{library}_SOCKET_IFNAME"] = arguments.interface
@@ -106,8 +107,7 @@ def main():
     except ImportError:
         sys.exit("torch_rpc: no torch: apt-get install --no-install-recommends python3-torch python3-numpy libopenblas0-pthread, and "
                  "run this with /usr/bin/python3")
-    threads = len(os.sched_getaffinity(0))
-    torch.set_num_threads(threads)
+    torch.set_num_threads(arguments.threads)
     caller = arguments.rank == (0 if arguments.what == "calls" else 1)
     if not caller:
         print("ready", flush=True)
@@ -120,7 +120,7 @@ def main():
     elif caller:
         train(rpc, arguments.batch, arguments.steps)
     if caller:
-        print(json.dumps({"name": "torch_settings", "version": torch.__version__, "threads": threads,
+        print(json.dumps({"name": "torch_settings", "version": torch.__version__, "threads": arguments.threads,
                           "cpus": sorted(os.sched_getaffinity(0)), "rpc_threads": options.num_worker_threads}), flush=True)
     rpc.shutdown()
 
