@@ -83,8 +83,9 @@ class Remote:
             return tools.client_lines(cable.client, client, cpus=client_cpus or str(tools.CPU_CLIENT))
 
     def torch_command(self, what, rank, interface, master, threads=1):
-        return ["timeout", str(TORCH_SECONDS), TORCH_PYTHON, os.path.join(os.path.dirname(__file__), "torch_rpc.py"), what, "--rank", str(rank), "--threads",
-                str(threads), "--batch", str(BATCH), "--interface", interface, "--master-addr", master, "--master-port", str(TORCH_PORT)]
+        script = os.path.join(os.path.dirname(__file__), "torch_rpc.py")
+        return ["timeout", str(TORCH_SECONDS), TORCH_PYTHON, script, what, "--rank", str(rank), "--threads", str(threads),
+                "--batch", str(BATCH), "--interface", interface, "--master-addr", master, "--master-port", str(TORCH_PORT)]
 
     def note(self, what, lines):
         settings = lines["torch_settings"]
