@@ -51,18 +51,11 @@ static const char *why_not(const char *path)
                : why;
 }
 
-static void note_exit(void *object, struct ps_rpc_modules *modules)
+static enum mr_status load_one(struct ps_rpc_modules *modules, uint32_t index, char *error,
+                               size_t error_bytes)
 {
-    void *symbol = dlsym(object, MR_MODULE_EXIT_SYMBOL);
-    if (symbol != NULL) {
-        memcpy(&modules->exits[modules->count++], &symbol, sizeof(symbol));
-    }
-}
-
-static enum mr_status load_one(const struct ps_config *config, uint32_t index, struct mr_rpc *rpc,
-                               struct ps_rpc_modules *modules, char *error, size_t error_bytes)
-{
-    char path[PATH_BYTES], why[256] = "";
+    const struct ps_config *config = modules->config;
+    char path[PATH_BYTES];
     const char *arguments;
     if (!ps_rpc_module_split(config->rpc_module.values[index], path, sizeof(path), &arguments)) {
         return refuse(config, index, error, error_bytes, "the path is too long");
@@ -78,38 +71,58 @@ static enum mr_status load_one(const struct ps_config *config, uint32_t index, s
             "it cannot be loaded: %.200s; build it as a shared object against this version's millrace_rpc.h",
             why_not(path));
     }
-    mr_module_init init = NULL;
-    void *symbol = dlsym(object, MR_MODULE_INIT_SYMBOL);
-    memcpy(&init, &symbol, sizeof(symbol));
+    void *init = dlsym(object, MR_MODULE_INIT_SYMBOL), *end = dlsym(object, MR_MODULE_EXIT_SYMBOL);
+    memcpy(&modules->inits[index], &init, sizeof(init));
+    memcpy(&modules->exits[index], &end, sizeof(end));
     if (init == NULL) {
         return refuse(config, index, error, error_bytes,
                       "it is no module: it has no function " MR_MODULE_INIT_SYMBOL " (see millrace_rpc.h)");
     }
-    enum mr_status status = init(rpc, arguments, why, sizeof(why));
-    if (status == MR_OK) {
-        note_exit(object, modules);
-        ps_log("module %s loaded", path);
-        return MR_OK;
-    }
-    (void)refuse(config, index, error, error_bytes,
-                 "its start failed: %.200s; mend its arguments (\"%.80s\"), or take the line out",
-                 why[0] != '\0' ? why : mr_status_text(status), arguments);
-    return status;
+    return MR_OK;
 }
 
-enum mr_status ps_rpc_modules_load(const struct ps_config *config, struct mr_rpc *rpc,
-                                   struct ps_rpc_modules *modules, char *error, size_t error_bytes)
+enum mr_status ps_rpc_modules_load(const struct ps_config *config, struct ps_rpc_modules *out, char *error,
+                                   size_t error_bytes)
 {
     enum mr_status status = MR_OK;
-    for (uint32_t i = 0; i < config->rpc_module.count && status == MR_OK; i++) {
-        status = load_one(config, i, rpc, modules, error, error_bytes);
+    *out = (struct ps_rpc_modules){.config = config};
+    while (out->count < config->rpc_module.count && status == MR_OK) {
+        status = load_one(out, out->count, error, error_bytes);
+        out->count += status == MR_OK;
     }
     return status;
 }
 
-void ps_rpc_modules_exit(struct ps_rpc_modules *modules, struct mr_rpc *rpc)
+static void exit_first(const struct ps_rpc_modules *modules, uint32_t count, struct mr_rpc *rpc)
 {
-    while (modules->count > 0) {
-        modules->exits[--modules->count](rpc);
+    for (uint32_t i = count; i-- > 0;) {
+        if (modules->exits[i] != NULL) {
+            modules->exits[i](rpc);
+        }
     }
+}
+
+enum mr_status ps_rpc_modules_start(const struct ps_rpc_modules *modules, struct mr_rpc *rpc, char *error,
+                                    size_t error_bytes)
+{
+    for (uint32_t i = 0; i < modules->count; i++) {
+        char path[PATH_BYTES], why[256] = "";
+        const char *arguments;
+        (void)ps_rpc_module_split(modules->config->rpc_module.values[i], path, sizeof(path), &arguments);
+        enum mr_status status = modules->inits[i](rpc, arguments, why, sizeof(why));
+        if (status != MR_OK) {
+            (void)refuse(modules->config, i, error, error_bytes,
+                         "its start failed: %.200s; mend its arguments (\"%.80s\"), or take the line out",
+                         why[0] != '\0' ? why : mr_status_text(status), arguments);
+            exit_first(modules, i, rpc);
+            return status;
+        }
+        ps_log("module %s started", path);
+    }
+    return MR_OK;
+}
+
+void ps_rpc_modules_exit(const struct ps_rpc_modules *modules, struct mr_rpc *rpc)
+{
+    exit_first(modules, modules->count, rpc);
 }

@@ -1,9 +1,6 @@
-#include "ps/rpc_node.h"
+#include "ps/rpc_internal.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,29 +10,10 @@
 #include <unistd.h>
 #include "ps/config_rules.h"
 #include "ps/core.h"
-#include "ps/log.h"
-#include "ps/rpc_modules.h"
 
 #define MIB               ((size_t)1 << 20)
 #define SESSIONS_PER_PEER 4u /* to each worker, and from it while it is restarted */
 #define SLEEP_MAX_US      1000000u
-#define CLOSE_LOOK_US     1000u
-#define CLOSE_TELL_US     5000000u /* functions that run so long after a stop are said */
-#define FAREWELL_US       3000000u
-#define DRAIN_US          1000000u /* for the last answers */
-
-struct ps_rpc {
-    const struct ps_config *config;
-    uint8_t uuid[MR_UUID_BYTES];
-    cpu_set_t places; /* of threads that run functions */
-    struct dp *dp;
-    struct dp_core *core;
-    struct mr_rpc *agent; /* from start to stop */
-    struct ps_rpc_modules modules;
-    uint64_t next_us; /* when the agent wants its turn */
-    bool stirred;     /* something came for it since its last one */
-    bool closed;
-};
 
 /* ---- the driver ---- */
 
@@ -119,11 +97,15 @@ struct ps_rpc *ps_rpc_create(const struct ps_config *config)
     while (getrandom(rpc->uuid, sizeof(rpc->uuid), 0) != (ssize_t)sizeof(rpc->uuid)) {
     }
     find_places(rpc);
+    sem_init(&rpc->ended, 0, 0);
     return rpc;
 }
 
 void ps_rpc_destroy(struct ps_rpc *rpc)
 {
+    if (rpc != NULL) {
+        sem_destroy(&rpc->ended);
+    }
     free(rpc);
 }
 
@@ -156,131 +138,13 @@ void ps_rpc_dp_app(struct dp_app *app)
     app->on_session = on_session;
 }
 
-enum mr_status ps_rpc_load_modules(struct ps_rpc *rpc, char error[DP_ERROR_BYTES])
-{
-    return ps_rpc_modules_load(rpc->config, rpc->agent, &rpc->modules, error, DP_ERROR_BYTES);
-}
-
-/* ---- main asks core 0 ---- */
-
-struct order {
-    struct dp_task task;
-    struct ps_rpc *rpc;
-    uint32_t (*run)(struct ps_rpc *rpc);
-    uint32_t answer;
-    sem_t done;
-};
-
-static void run_order(struct dp_task *task, void *core_app, struct dp_core *core)
-{
-    struct order *order = (struct order *)task;
-    (void)core_app;
-    (void)core;
-    order->rpc->stirred = true;
-    order->answer = order->run(order->rpc);
-    sem_post(&order->done);
-}
-
-static void sleep_us(uint64_t us)
-{
-    nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
-}
-
-static uint32_t ask(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rpc))
-{
-    struct order order = {.task.run = run_order, .rpc = rpc, .run = run};
-    sem_init(&order.done, 0, 0);
-    while (!dp_post(rpc->dp, 0, &order.task)) {
-        sleep_us(CLOSE_LOOK_US);
-    }
-    while (sem_wait(&order.done) != 0) {
-    }
-    sem_destroy(&order.done);
-    return order.answer;
-}
-
-static uint32_t release(struct ps_rpc *rpc)
-{
-    mr_agent_release(rpc->agent);
-    return 0;
-}
-
-void ps_rpc_open(struct ps_rpc *rpc)
-{
-    (void)ask(rpc, release);
-}
-
-static uint32_t retire(struct ps_rpc *rpc)
-{
-    mr_agent_retire(rpc->agent);
-    return 0;
-}
-
-static uint32_t unfinished(struct ps_rpc *rpc)
-{
-    return mr_agent_unfinished(rpc->agent);
-}
-
-static uint32_t farewell(struct ps_rpc *rpc)
-{
-    return mr_agent_say_farewell(rpc->agent);
-}
-
-static uint32_t close_agent(struct ps_rpc *rpc)
-{
-    mr_agent_close(rpc->agent);
-    return 0;
-}
-
-/* Segments that wait for their turn. */
-static uint32_t unsent(struct ps_rpc *rpc)
-{
-    uint64_t now = dp_now_us();
-    return mr_endpoint_poll(dp_core_endpoint(rpc->core), now, 0) <= now;
-}
-
-/* Asks until the answer is 0, or for `limit_us`. */
-static void ask_until_none(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rpc), uint64_t limit_us)
-{
-    uint64_t until_us = dp_now_us() + limit_us;
-    while (ask(rpc, run) != 0 && dp_now_us() < until_us) {
-        sleep_us(CLOSE_LOOK_US);
-    }
-}
-
-static void wait_for_functions(struct ps_rpc *rpc)
-{
-    uint64_t tell_us = dp_now_us() + CLOSE_TELL_US;
-    for (uint32_t left = ask(rpc, unfinished); left > 0; left = ask(rpc, unfinished)) {
-        if (dp_now_us() >= tell_us) {
-            ps_log("stopping: %u functions of modules still run; waiting for them to end", left);
-            tell_us = UINT64_MAX;
-        }
-        sleep_us(CLOSE_LOOK_US);
-    }
-}
-
-void ps_rpc_close(struct ps_rpc *rpc)
-{
-    (void)ask(rpc, retire);
-    wait_for_functions(rpc);
-    ps_rpc_modules_exit(&rpc->modules, rpc->agent);
-    wait_for_functions(rpc); /* of the modules' last calls */
-    ask_until_none(rpc, unsent, DRAIN_US);
-    ask_until_none(rpc, farewell, FAREWELL_US);
-    (void)ask(rpc, close_agent);
-    mr_agent_join(rpc->agent);
-    rpc->closed = true;
-}
-
 /* ---- core 0 ---- */
 
 #define COUNTER_NAME(name, help) #name,
 static const char *const counter_names[] = {MR_AGENT_COUNTER_LIST(COUNTER_NAME)};
 #undef COUNTER_NAME
 
-enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *core, uint32_t incarnation,
-                            char error[DP_ERROR_BYTES])
+enum mr_status ps_rpc_make_agent(struct ps_rpc *rpc, char *error, size_t error_bytes)
 {
     const struct ps_config *config = rpc->config;
     bool is_worker = config->rpc_name[0] != '\0';
@@ -291,11 +155,11 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
                                                .wake = wake,
                                                .wait = wait_for,
                                                .thread_begins = thread_begins},
-                                    .endpoint = dp_core_endpoint(core),
+                                    .endpoint = dp_core_endpoint(rpc->core),
                                     .name = config->rpc_name,
                                     .rank = is_worker ? (uint32_t)config->rpc_rank : MR_RPC_NO_RANK,
                                     .world_size = (uint32_t)config->rpc_world_size,
-                                    .incarnation = incarnation,
+                                    .incarnation = rpc->incarnation,
                                     .is_node = true,
                                     .is_rendezvous = true,
                                     .held = true,
@@ -307,11 +171,25 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
         agent.rendezvous.ip[10] = agent.rendezvous.ip[11] = 0xff;
         agent.is_rendezvous = false;
     }
+    struct mr_rpc *made;
+    enum mr_status status = mr_agent_create(&agent, &made, error, error_bytes);
+    if (status == MR_OK) {
+        rpc->agent = made;
+        rpc->next_us = 0;
+        rpc->closed = rpc->end_told = false;
+    }
+    return status;
+}
+
+enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *core, uint32_t incarnation,
+                            char error[DP_ERROR_BYTES])
+{
     rpc->dp = dp;
     rpc->core = core;
-    enum mr_status status = mr_agent_create(&agent, &rpc->agent, error, DP_ERROR_BYTES);
+    rpc->incarnation = incarnation;
+    enum mr_status status = ps_rpc_make_agent(rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK) {
-        dp_core_add_counters(core, "rpc", counter_names, (const uint64_t *)mr_agent_counters(rpc->agent),
+        dp_core_add_counters(core, "rpc", counter_names, (const uint64_t *)&rpc->counters,
                              sizeof(counter_names) / sizeof(counter_names[0]));
     }
     return status;
@@ -329,7 +207,19 @@ void ps_rpc_turn(struct ps_rpc *rpc, uint64_t now)
 
 void ps_rpc_count(struct ps_rpc *rpc)
 {
+    if (rpc->closed) { /* its threads are going */
+        return;
+    }
     mr_agent_count(rpc->agent);
+    rpc->counters = *mr_agent_counters(rpc->agent);
+    if (rpc->end_told) {
+        return;
+    }
+    rpc->end = mr_agent_end(rpc->agent, rpc->why, sizeof(rpc->why));
+    if (rpc->end != MR_AGENT_GOES_ON) {
+        rpc->end_told = true;
+        sem_post(&rpc->ended);
+    }
 }
 
 void ps_rpc_request(struct ps_rpc *rpc, struct mr_endpoint *ep, const struct mr_request *request)

@@ -4,7 +4,7 @@
  * All of the agent belongs to core 0's thread. Functions run on threads of the agent's own, which keep off the data cores'
  * CPUs; what they hand back wakes core 0 if it sleeps. Other threads call functions like anybody else (millrace_rpc.h).
  *
- * Life: create, dp_start() (which starts the agent on core 0), modules are loaded, open, close, dp_stop(), destroy.
+ * Life: create, dp_start() (which starts the agent on core 0), load, open, close, dp_stop(), destroy.
  */
 #ifndef PS_RPC_NODE_H
 #define PS_RPC_NODE_H
@@ -22,12 +22,12 @@ struct ps_rpc *ps_rpc_create(const struct ps_config *config);
 /* What the data plane is to know: core 0's endpoint calls. */
 void ps_rpc_dp_config(const struct ps_rpc *rpc, struct dp_config *out);
 void ps_rpc_dp_app(struct dp_app *app);
-/* Has the modules register their functions, as ps_rpc_modules_load(); while the data plane runs. */
-enum mr_status ps_rpc_load_modules(struct ps_rpc *rpc, char error[DP_ERROR_BYTES]);
-/* Others may join and call from now on. Before that they are told to try again. */
-void ps_rpc_open(struct ps_rpc *rpc);
-/* No function begins any more; returns when those that run have ended, their answers are sent, modules have ended, and the others know that
- * we go. */
+/* Loads the modules, and has them start. Their status and line, see ps/rpc_modules.h. */
+enum mr_status ps_rpc_load(struct ps_rpc *rpc, char *error, size_t error_bytes);
+/* Others may join and call from now on. Before that they are told to try again. When all of them have gone, the worker is made anew, and
+ * modules are started anew, for the next world. False: no thread could be made for that. */
+bool ps_rpc_open(struct ps_rpc *rpc);
+/* No function begins any more; returns when those that run have ended, their answers are sent, and the others know that we go. */
 void ps_rpc_close(struct ps_rpc *rpc);
 /* After dp_stop(). NULL is fine. */
 void ps_rpc_destroy(struct ps_rpc *rpc);

@@ -293,7 +293,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     }
     status = open_data_plane(server, error);
     if (status == MR_OK && node->rpc != NULL) {
-        status = ps_rpc_load_modules(node->rpc, error);
+        status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
     }
     if (status == MR_OK) {
         status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
@@ -307,8 +307,10 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         status = MR_NO_MEMORY;
         goto fail;
     }
-    if (node->rpc != NULL) {
-        ps_rpc_open(node->rpc);
+    if (node->rpc != NULL && !ps_rpc_open(node->rpc)) {
+        snprintf(error, DP_ERROR_BYTES, "the thread of worlds cannot be started: raise the limit of threads");
+        status = MR_NO_MEMORY;
+        goto fail;
     }
     *out = server;
     return MR_OK;

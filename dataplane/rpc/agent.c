@@ -236,7 +236,10 @@ bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request)
     uint8_t op = request->message->preamble.op;
 
     if (op == MR_OP_RPC_STATUS) {
-        mr_agent_serve_status(agent, request);
+        if (agent->closing)
+            mr_reply_status(agent->config.endpoint, request->ref, MR_SHUTTING_DOWN);
+        else
+            mr_agent_serve_status(agent, request);
         return true;
     }
     if (op < MR_OP_RPC_JOIN || op > MR_OP_RPC_LAST)

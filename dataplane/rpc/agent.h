@@ -103,6 +103,14 @@ void mr_agent_join(struct mr_rpc *agent);
 /* nobody is inside or waits any more, or will; the endpoint must still be there. */
 void mr_agent_destroy(struct mr_rpc *agent);
 
+/* How it stands with a node's world. Inside. */
+enum mr_agent_end {
+    MR_AGENT_GOES_ON,
+    MR_AGENT_OVER,    /* there were others, and all of them have left or died */
+    MR_AGENT_FENCED,  /* the others take us for dead */
+    MR_AGENT_REFUSED, /* joining failed: `why` gets the line */
+};
+enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why_bytes);
 /* A node that is told to stop, before it closes. Inside: no other worker's call begins from now on (MR_SHUTTING_DOWN), those that run may still call; */
 void mr_agent_retire(struct mr_rpc *agent);
 /* inside: functions that still run, and answers that wait for memory; */

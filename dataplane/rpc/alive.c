@@ -32,7 +32,8 @@ static bool alive_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum m
     uint32_t size = agent->config.world_size;
 
     m->alive_under_way = false;
-    if (status == MR_WORKER_DIED && reply != NULL)
+    /* Unknown: a node where we met has begun another world meanwhile. */
+    if ((status == MR_WORKER_DIED || status == MR_UNKNOWN_WORKER) && reply != NULL)
         atomic_store(&agent->fenced, true);
     if (status != MR_OK || reply->preamble.tensor_count != 1 || reply->tensors[0].bytes != size)
         return false;

@@ -334,9 +334,10 @@ MR_API void mr_dist_optimizer_destroy(struct mr_dist_optimizer *optimizer); /* N
 typedef enum mr_status (*mr_module_init)(struct mr_rpc *rpc, const char *arguments, char *error,
                                          size_t error_bytes);
 #define MR_MODULE_INIT_SYMBOL "millrace_module_init"
-/* And this, if there is something to end: called once when the node stops, unless the init failed. No function runs then and none begins, but the node
- * still is a worker and can call. When it returns, threads that the module made have ended their last call, and what it holds of the
- * worker (results, futures, contexts, references) has been given back: there is no worker any more afterwards. */
+/* And this, if there is something to end: called when the node stops, and when all others have left or died, unless the init failed. No
+ * function runs then and none begins, but the node still is a worker and can call. When it returns, threads that the module made have
+ * ended their last call, and what it holds of the worker (results, futures, contexts, references) has been given back: there is no such
+ * worker any more afterwards. After the end of a world init is called again, with the worker of the next. */
 typedef void (*mr_module_exit)(struct mr_rpc *rpc);
 #define MR_MODULE_EXIT_SYMBOL "millrace_module_exit"
 

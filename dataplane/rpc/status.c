@@ -34,6 +34,26 @@ void mr_agent_count(struct mr_rpc *agent)
     }
 }
 
+enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why_bytes)
+{
+    bool others = false, alive = false;
+
+    if (agent->join_status != MR_OK) {
+        snprintf(why, why_bytes, "%s",
+                 agent->join_error[0] == 0 ? mr_status_text(agent->join_status) : agent->join_error);
+        return MR_AGENT_REFUSED;
+    }
+    if (!atomic_load(&agent->complete))
+        return MR_AGENT_GOES_ON;
+    if (atomic_load(&agent->fenced))
+        return MR_AGENT_FENCED;
+    for (uint32_t i = 0; i < agent->config.world_size && !alive; i++) {
+        others |= i != agent->config.rank;
+        alive = i != agent->config.rank && !has_gone(&agent->members[i]);
+    }
+    return others && !alive ? MR_AGENT_OVER : MR_AGENT_GOES_ON;
+}
+
 /* ---- RPC_STATUS ---- */
 
 static void write_words(struct mr_rpc *agent, uint64_t *words)

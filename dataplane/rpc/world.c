@@ -8,6 +8,7 @@
 #define JOIN_WAIT_US     2000u /* between two JOINs, doubling up to */
 #define JOIN_WAIT_MAX_US 100000u
 #define JOIN_CALL_US     2000000u
+#define JOIN_SUSPECT_US  1500000u /* a member that is alive is heard of twice a second */
 #define JOIN_STALE_US    5000000u /* one who has not asked for so long has given up, and makes room */
 
 /* ---- the list ---- */
@@ -182,6 +183,30 @@ static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
     mr_reply_end(agent->config.endpoint, request->ref);
 }
 
+/* Nobody of a node's world is heard of any more, or they have gone: it is over, or will be soon, and makes room for the next. */
+static bool is_deserted(struct mr_rpc *agent, uint64_t now_us)
+{
+    if (!agent->config.is_node || !atomic_load(&agent->complete))
+        return false;
+    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+        const struct mr_member *m = &agent->members[i];
+
+        if (i != agent->config.rank && m->leave_phase != MR_LEAVE_GONE && !atomic_load(&m->dead) &&
+            (m->heard_us > now_us || now_us - m->heard_us <= JOIN_SUSPECT_US))
+            return false;
+    }
+    return true;
+}
+
+/* One who is told to try again. */
+static bool may_come_later(struct mr_rpc *agent, const struct mr_join_wire *join,
+                           const struct mr_request *request)
+{
+    return join->rank < agent->config.world_size && join->rank != agent->config.rank &&
+           memcmp(agent->members[join->rank].uuid, request->client_uuid, MR_UUID_BYTES) != 0 &&
+           is_deserted(agent, request->now_us);
+}
+
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
@@ -198,6 +223,10 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
         return;
     }
     memcpy(&join, message->tensors[0].data, sizeof join);
+    if (may_come_later(agent, &join, request)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
     enum mr_status status = judge_join(agent, &join, request, why, sizeof why);
 
     if (status != MR_OK) {

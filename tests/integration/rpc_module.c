@@ -17,6 +17,8 @@ void millrace_module_exit(struct mr_rpc *rpc);
 
 static double factor = 1;
 static _Atomic uint32_t held;
+static uint32_t starts, ends; /* of the module */
+static _Atomic int64_t objects;
 
 static enum mr_status scale(struct mr_rpc_call *call, const struct mr_value *arguments,
                             uint32_t argument_count)
@@ -90,6 +92,40 @@ static enum mr_status may_run_on(struct mr_rpc_call *call, const struct mr_value
     return mr_rpc_return(call, mr_value_i64(CPU_ISSET((size_t)arguments[0].i64, &set)));
 }
 
+static enum mr_status count_lives(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                  uint32_t argument_count)
+{
+    (void)arguments;
+    (void)argument_count;
+    return mr_rpc_return(call, mr_value_i64(100 * (int64_t)starts + ends));
+}
+
+static void object_destroy(void *object)
+{
+    free(object);
+    atomic_fetch_sub(&objects, 1);
+}
+
+static enum mr_status make(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+{
+    void *object = malloc(1);
+
+    (void)arguments;
+    (void)argument_count;
+    if (object == NULL)
+        return MR_NO_MEMORY;
+    atomic_fetch_add(&objects, 1);
+    return mr_rpc_return_object(call, object, object_destroy);
+}
+
+static enum mr_status count_objects(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                    uint32_t argument_count)
+{
+    (void)arguments;
+    (void)argument_count;
+    return mr_rpc_return(call, mr_value_i64(atomic_load(&objects)));
+}
+
 /* ---- a thread of the module's own ---- */
 
 static struct {
@@ -123,6 +159,7 @@ static enum mr_status begin_calling(struct mr_rpc_call *call, const struct mr_va
 
 void millrace_module_exit(struct mr_rpc *rpc)
 {
+    ends++;
     if (!own.runs)
         return;
     atomic_store(&own.ends, true);
@@ -141,6 +178,9 @@ enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, c
         {.name = "begin_calling", .arguments = "i64", .results = "", .run = begin_calling},
         {.name = "hold", .arguments = "string", .results = "string", .run = hold},
         {.name = "held", .arguments = "", .results = "i64", .run = count_held, .flags = MR_RPC_INLINE},
+        {.name = "make", .arguments = "", .results = "object", .run = make},
+        {.name = "objects", .arguments = "", .results = "i64", .run = count_objects},
+        {.name = "lives", .arguments = "", .results = "i64", .run = count_lives},
         {.name = "may_run_on", .arguments = "i64", .results = "i64", .run = may_run_on},
     };
     char *end;
@@ -160,5 +200,6 @@ enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, c
             return status;
         }
     }
+    starts++;
     return MR_OK;
 }

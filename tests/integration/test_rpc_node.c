@@ -210,9 +210,9 @@ static void a_node_joins_workers_elsewhere(void **state)
 {
     static const char meeting[] = NETNS_CLIENT_IPV4 ":7800";
     static char with_module[1024];
-    const char *const settings[] = {"rpc.world_size=3", "rpc.name=server",
-                                    "rpc.rank=2",       "rpc.rendezvous=" NETNS_CLIENT_IPV4 ":7800",
-                                    with_module,        NULL};
+    static const char elsewhere[] = "rpc.rendezvous=" NETNS_CLIENT_IPV4 ":7800";
+    const char *const settings[] = {"rpc.world_size=3", "rpc.name=server", "rpc.rank=2",
+                                    elsewhere,          with_module,       NULL};
     struct fixture *x = *state;
 
     snprintf(with_module, sizeof with_module, "rpc.module=%s 2.5", module);
@@ -315,6 +315,66 @@ static void functions_keep_off_the_cores(void **state)
 
         assert_int_equal(rpc_workers_i64(x->workers.rpcs[0], NODE, "may_run_on", &cpu, 1), 0);
     }
+    rpc_workers_leave(&x->workers, MR_OK);
+}
+
+/* ---- one world after the other ---- */
+
+static void a_world_follows_another(void **state)
+{
+    struct fixture *x = *state;
+
+    start_worker(x, "rpc.world_size=3", NULL);
+    for (uint32_t world = 1; world <= 3; world++) {
+        rpc_workers_join(&x->workers, 1, 2);
+        call_with_tensor(x->workers.rpcs[0], 3);
+        assert_int_equal(rpc_workers_i64(x->workers.rpcs[1], NODE, "lives", NULL, 0),
+                         100 * world + world - 1); /* the module is started anew for each */
+        rpc_workers_leave(&x->workers, MR_OK);
+    }
+}
+
+static void a_world_follows_one_that_died(void **state)
+{
+    static const char *const settings[] = {"rpc.world_size=2", "rpc.dead_after_ms=5000", NULL};
+    struct fixture *x = *state;
+    int status;
+
+    start(x, settings, 2);
+
+    pid_t pids[2] = {rpc_workers_fork(&x->workers, 0), rpc_workers_fork(&x->workers, 1)};
+    struct mr_client *client = node_fixture_connect(&x->node);
+
+    while (node_fixture_counter(client, 0, "rpc.members_joined") < 2)
+        ;
+    mr_client_destroy(client);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(kill(pids[i], SIGKILL), 0);
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+    }
+    usleep(2000000); /* who comes at once is told that his rank is taken */
+    rpc_workers_join(&x->workers, 0, 2);
+    rpc_workers_string(x->workers.rpcs[0], 1, "whoami", NULL, 0, "w1");
+    rpc_workers_leave(&x->workers, MR_OK);
+}
+
+/* Those of the world before may still have something under way there. */
+static void what_runs_ends_before_the_next_world(void **state)
+{
+    struct fixture *x = *state;
+    const struct mr_rpc_call_options options = {.timeout_ms = 100};
+    struct mr_value gate;
+
+    start_worker(x, "rpc.world_size=2", NULL);
+    gate = mr_value_string(x->gate);
+    rpc_workers_join(&x->workers, 1, 1);
+    rpc_workers_refused(mr_rpc_sync(x->workers.rpcs[0], NODE, "hold", &gate, 1, &options, NULL),
+                        MR_DEADLINE_EXCEEDED, "hold on worker \"server\" (rank 0)");
+    rpc_workers_leave(&x->workers, MR_OK);
+    open_gate(x);
+    rpc_workers_join(&x->workers, 1, 1);
+    assert_int_equal(rpc_workers_i64(x->workers.rpcs[0], NODE, "held", NULL, 0), 0);
+    assert_int_equal(rpc_workers_i64(x->workers.rpcs[0], NODE, "lives", NULL, 0), 201);
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
@@ -589,6 +649,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_node_joins_workers_elsewhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(functions_that_block_delay_no_core, set_up, tear_down),
         cmocka_unit_test_setup_teardown(functions_keep_off_the_cores, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_world_follows_another, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_world_follows_one_that_died, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_runs_ends_before_the_next_world, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ctl_tells_of_the_world, set_up, tear_down),
         cmocka_unit_test_setup_teardown(ctl_tells_that_there_is_no_world, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_node_that_is_stopped_ends_what_it_runs, set_up, tear_down),

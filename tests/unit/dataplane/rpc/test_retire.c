@@ -215,6 +215,90 @@ static void a_held_one_waits_and_lets_wait(void **state)
     }
 }
 
+/* ---- one world after the other ---- */
+
+static enum mr_agent_end end_of(struct net *net, uint32_t worker)
+{
+    char why[256];
+    pthread_mutex_lock(&net->lock);
+    enum mr_agent_end end = mr_agent_end(net->workers[worker].rpc, why, sizeof why);
+    pthread_mutex_unlock(&net->lock);
+    return end;
+}
+
+static void *shut_down(void *rpc)
+{
+    return mr_rpc_shutdown(rpc, 0) == MR_OK ? NULL : rpc;
+}
+
+static void a_world_is_over_when_all_have_left(void **state)
+{
+    struct net *net = *state;
+    pthread_t thread;
+    void *failed;
+    world(net, 3, 0);
+    assert_int_equal(end_of(net, 0), MR_AGENT_GOES_ON);
+    assert_int_equal(pthread_create(&thread, NULL, shut_down, net->workers[1].rpc), 0);
+    assert_int_equal(mr_rpc_shutdown(net->workers[2].rpc, 0), MR_OK);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    assert_int_equal(end_of(net, 0), MR_AGENT_OVER);
+}
+
+/* While anybody is alive, who wants the rank of another is refused; when nobody is heard of any more he is told to wait. */
+static void who_comes_late_is_refused_or_waits(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "";
+    net_start(net, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const char *const names[] = {"w0", "w1", "w2"};
+        net->are_nodes = i == 0;
+        (void)net_add(net, names[i], i);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error), MR_OK);
+    net_silence(net, 1, true);
+    net_skip(net, 2 * SECOND_US);
+    (void)net_add(net, "w1", 1);
+    assert_int_equal(mr_workers_wait_joined(net->workers[3].rpc, UINT64_MAX, error, sizeof error),
+                     MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "rank 1 is taken by worker \"w1\""));
+    net_silence(net, 2, true);
+    net_skip(net, 2 * SECOND_US);
+    (void)net_add(net, "w2", 2);
+    net_skip(net, 4 * SECOND_US);
+    assert_int_equal(atomic_load(&net->workers[4].rpc->joined) & MR_DONE, 0);
+    assert_int_equal(end_of(net, 0), MR_AGENT_GOES_ON);
+    net_skip(net, 20 * SECOND_US); /* now they are dead */
+    assert_int_equal(atomic_load(&net->workers[4].rpc->joined) & MR_DONE, 0);
+    assert_int_equal(end_of(net, 0), MR_AGENT_OVER);
+}
+
+static void one_that_is_refused_or_fenced_knows_it(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "", why[256] = "";
+    net_start(net, 2);
+    (void)net_add(net, "w0", 0);
+    (void)net_add(net, "w1", 1);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, UINT64_MAX, error, sizeof error), MR_OK);
+    (void)net_add(net, "w1", 1);
+    (void)mr_workers_wait_joined(net->workers[2].rpc, UINT64_MAX, error, sizeof error);
+    pthread_mutex_lock(&net->lock);
+    assert_int_equal(mr_agent_end(net->workers[2].rpc, why, sizeof why), MR_AGENT_REFUSED);
+    pthread_mutex_unlock(&net->lock);
+    assert_non_null(strstr(why, "rank 1 is taken by worker \"w1\""));
+    /* One that was away for so long that the others took it for dead. */
+    net_silence(net, 1, true);
+    net_skip(net, 12 * SECOND_US);
+    net_silence(net, 1, false);
+    for (uint32_t i = 0; i < 100 && end_of(net, 1) == MR_AGENT_GOES_ON; i++)
+        net_skip(net, SECOND_US / 5);
+    assert_true(end_of(net, 1) != MR_AGENT_GOES_ON);
+}
+
 static void calls_are_counted(void **state)
 {
     struct net *net = *state;
@@ -249,6 +333,9 @@ int main(void)
         test(only_nodes_say_farewell),
         test(a_node_does_not_shut_down),
         test(a_held_one_waits_and_lets_wait),
+        test(a_world_is_over_when_all_have_left),
+        test(who_comes_late_is_refused_or_waits),
+        test(one_that_is_refused_or_fenced_knows_it),
         test(calls_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
