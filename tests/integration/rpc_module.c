@@ -106,7 +106,8 @@ static void object_destroy(void *object)
     atomic_fetch_sub(&objects, 1);
 }
 
-static enum mr_status make(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+static enum mr_status make(struct mr_rpc_call *call, const struct mr_value *arguments,
+                           uint32_t argument_count)
 {
     void *object = malloc(1);
 

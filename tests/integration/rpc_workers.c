@@ -103,7 +103,7 @@ void rpc_workers_leave(struct rpc_workers *workers, enum mr_status expected)
     workers->count = 0;
 }
 
-pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank)
+pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank, void (*then)(struct mr_rpc *rpc))
 {
     struct joining joining = {.workers = workers, .rank = rank};
     pid_t pid = fork();
@@ -115,6 +115,8 @@ pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank)
     join(&joining);
     if (joining.status != MR_OK)
         fprintf(stderr, "%s\n", joining.error);
+    else if (then != NULL)
+        then(joining.rpc);
     while (joining.status == MR_OK)
         (void)pause();
     _exit(1);

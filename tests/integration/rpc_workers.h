@@ -22,8 +22,9 @@ struct rpc_workers {
 void rpc_workers_join(struct rpc_workers *workers, uint32_t first, uint32_t count);
 /* All of them leave together; the status of each is to be this. */
 void rpc_workers_leave(struct rpc_workers *workers, enum mr_status expected);
-/* One that joins in a process of its own, and does nothing but serve until it is killed. Before this process has threads. */
-pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank);
+/* One that joins in a process of its own, does `then` (may be NULL), and nothing but serve until it is killed. Before this process
+ * has threads. */
+pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank, void (*then)(struct mr_rpc *rpc));
 
 /* The call fails so, and its line says `says`. */
 void rpc_workers_refused(enum mr_status got, enum mr_status expected, const char *says);
