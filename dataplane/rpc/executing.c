@@ -38,16 +38,22 @@ static void release_references(struct mr_rpc *agent, const struct mr_value *valu
     }
 }
 
+static void drop_results(struct mr_rpc_call *call)
+{
+    release_references(call->agent, call->results, call->result_count);
+    for (uint32_t i = 0; i < call->result_count; i++) {
+        if (call->results[i].kind == MR_VALUE_OBJECT && call->destroy != NULL)
+            call->destroy(call->results[i].object);
+    }
+    call->result_count = 0;
+}
+
 void mr_executing_free(struct mr_rpc_call *call)
 {
     struct mr_rpc *agent = call->agent;
 
     release_references(agent, call->arguments, call->argument_count);
-    release_references(agent, call->results, call->result_count);
-    for (uint32_t i = 0; i < call->result_count; i++) {
-        if (call->results[i].kind == MR_VALUE_OBJECT && call->destroy != NULL)
-            call->destroy(call->results[i].object);
-    }
+    drop_results(call);
     while (call->blocks != NULL) {
         struct mr_executing_block *block = call->blocks;
 
@@ -274,4 +280,6 @@ void mr_executing_run(struct mr_rpc_call *call)
     if (call->status != MR_OK && call->error[0] == 0)
         snprintf(call->error, sizeof call->error, "%s", mr_status_text(call->status));
     note_time(call->function, now_ns() - start_ns);
+    if (call->status != MR_OK) /* now: what destroys an object may block, which nobody inside may */
+        drop_results(call);
 }

@@ -224,6 +224,55 @@ static void an_object_that_nobody_asked_for_is_destroyed(void **state)
     }
 }
 
+/* An object whose function fails behind it. */
+struct refused {
+    enum mr_status status;
+    pthread_t destroyed_on;
+    _Atomic uint32_t destroyed;
+};
+
+static void destroy_refused(void *object)
+{
+    struct refused *refused = object;
+
+    refused->destroyed_on = pthread_self();
+    atomic_fetch_add(&refused->destroyed, 1);
+}
+
+static enum mr_status make_refused(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct refused *refused = mr_rpc_user(call);
+    enum mr_status status = mr_rpc_return_object(call, refused, destroy_refused);
+
+    return status == MR_OK ? refused->status : status;
+}
+
+/* What destroys it may block and call others, which nobody inside may. */
+static void an_object_of_a_function_that_failed_is_destroyed_outside(void **state)
+{
+    struct net *net = *state;
+    static struct refused refused;
+
+    for (uint32_t to = 0; to < 2; to++) {
+        net_function(worker(state, to), "make_refused", "", "object", make_refused, &refused, 0);
+        net_function(worker(state, to), "make_wrong", "", "i64", make_refused, &refused, 0);
+        for (uint32_t wrong = 0; wrong < 2; wrong++) {
+            struct mr_rpc_result *result;
+            struct mr_rref *rref;
+
+            refused = (struct refused){.status = wrong ? MR_OK : MR_FUNCTION_FAILED};
+            made(
+                mr_remote(worker(state, 0), to, wrong ? "make_wrong" : "make_refused", NULL, 0, NULL, &rref));
+            assert_int_equal(mr_rref_to_here(rref, 0, &result),
+                             wrong ? MR_WRONG_SIGNATURE : MR_FUNCTION_FAILED);
+            mr_rref_release(rref);
+            await_nothing_held(state);
+            assert_int_equal(atomic_load(&refused.destroyed), 1);
+            assert_false(pthread_equal(refused.destroyed_on, net->thread));
+        }
+    }
+}
+
 /* ---- passed on ---- */
 
 static void a_reference_goes_to_a_third_worker_and_back(void **state)
@@ -508,6 +557,7 @@ int main(void)
         test(objects_stay_with_their_owner),
         test(an_object_of_our_own_is_destroyed_once),
         test(an_object_that_nobody_asked_for_is_destroyed),
+        test(an_object_of_a_function_that_failed_is_destroyed_outside),
         test(a_reference_goes_to_a_third_worker_and_back),
         test(a_reference_may_be_passed_on_and_released_at_once),
         test(references_may_refer_to_references),
