@@ -1,7 +1,6 @@
 #include "dataplane/rpc/parameter.h"
 
-#include "dataplane/rpc/agent.h"
-#include "dataplane/rpc/rref.h"
+#include "dataplane/rpc/rref_internal.h"
 
 void mr_parameter_destroy(void *versions)
 {
@@ -35,17 +34,23 @@ enum mr_status mr_parameter_create(struct mr_rpc *rpc, const struct mr_tensor *i
 
 enum mr_status mr_parameter_read(struct mr_rref *parameter, struct mr_parameter_version **version)
 {
+    enum mr_status status = MR_OK;
+
+    if (!mr_rref_pin(parameter, "mr_parameter_read"))
+        return MR_INVALID_ARGUMENT;
     struct mr_versions *versions = mr_parameter_versions(parameter);
 
-    if (versions == NULL)
-        return mr_rpc_error(
-            MR_INVALID_ARGUMENT,
-            mr_rref_is_owner(parameter)
-                ? "mr_parameter_read: the value is no parameter; mr_parameter_create() makes one"
-                : "mr_parameter_read: the parameter is another worker's; mr_rref_to_here() "
-                  "gets a copy");
-    *version = mr_versions_hold(versions);
-    return MR_OK;
+    if (versions != NULL)
+        *version = mr_versions_hold(versions);
+    else
+        status =
+            mr_rpc_error(MR_INVALID_ARGUMENT,
+                         mr_rref_is_owner(parameter)
+                             ? "mr_parameter_read: the value is no parameter; mr_parameter_create() makes one"
+                             : "mr_parameter_read: the parameter is another worker's; mr_rref_to_here() "
+                               "gets a copy");
+    mr_rref_unpin(parameter);
+    return status;
 }
 
 const struct mr_tensor *mr_parameter_tensor(const struct mr_parameter_version *version)

@@ -419,6 +419,7 @@ void mr_rrefs_destroy(struct mr_rrefs *all)
     if (all == NULL)
         return;
     atomic_store(&all->ending, true);
+    mr_fetch_drop_all(all);
     mr_kept_end_doomed(all);
     mr_references_destroy(all->refs);
     all->refs = NULL;

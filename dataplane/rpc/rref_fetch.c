@@ -175,6 +175,16 @@ void mr_fetch_retry(struct mr_rrefs *all)
     }
 }
 
+void mr_fetch_drop_all(struct mr_rrefs *all)
+{
+    while (all->unanswered != NULL) {
+        struct mr_fetch *fetch = all->unanswered;
+
+        all->unanswered = fetch->next;
+        answer_error(fetch, MR_SHUTTING_DOWN);
+    }
+}
+
 void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request)
 {
     struct mr_rrefs *all = self;

@@ -114,6 +114,8 @@ void mr_outbox_drop(struct mr_rrefs *all, uint32_t rank);
 void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request);
 /* Answers for which there was no memory, or whose parameter was being changed, again. */
 void mr_fetch_retry(struct mr_rrefs *all);
+/* Nobody will answer these any more. */
+void mr_fetch_drop_all(struct mr_rrefs *all);
 
 /* ---- remote.c ---- */
 

@@ -159,9 +159,12 @@ static enum mr_status create(struct mr_rpc *agent, const struct mr_value *value,
 enum mr_status mr_rref_create(struct mr_rpc *agent, struct mr_value value, void (*destroy)(void *),
                               struct mr_rref **rref)
 {
+    enum mr_status status = MR_OK;
+
     if (agent->rrefs == NULL)
-        return mr_rpc_error(MR_UNSUPPORTED, "mr_rref_create: this process is no worker of a world");
-    enum mr_status status = refuse_value(agent, &value);
+        status = mr_rpc_error(MR_UNSUPPORTED, "mr_rref_create: this process is no worker of a world");
+    if (status == MR_OK)
+        status = refuse_value(agent, &value);
 
     if (status == MR_OK)
         status = create(agent, &value, destroy, rref);

@@ -188,6 +188,40 @@ static void a_copy_waits_for_a_change_and_nobody_else_does(void **state)
     await_nothing_held(state);
 }
 
+static struct late unanswered;
+static pthread_t unanswered_changing;
+
+/* The owner ends while an answer waits for a change. */
+static void an_owner_may_end_during_a_change(void **state)
+{
+    struct mr_rref *parameter = parameter_of(worker(state, 0), 1);
+    struct mr_value value = mr_value_rref(parameter);
+    struct mr_rpc_result *result;
+    unanswered = (struct late){.versions = mr_parameter_versions(parameter)};
+    mr_versions_retain(unanswered.versions);
+    net_function(worker(state, 1), "keep_parameter", "ref", "", keep_parameter, NULL, 0);
+    made(mr_rpc_sync(worker(state, 0), 1, "keep_parameter", &value, 1, NULL, NULL));
+    gate_init(&unanswered.gate);
+    assert_int_equal(pthread_create(&unanswered_changing, NULL, change_late, &unanswered), 0);
+    gate_wait_begun(&unanswered.gate, 1);
+    struct mr_rref *there = atomic_load(&kept);
+    assert_int_equal(mr_rref_to_here(there, 50, &result), MR_DEADLINE_EXCEEDED);
+    made(mr_rpc_sync(worker(state, 1), 0, "nothing", NULL, 0, NULL, NULL)); /* so the other has arrived */
+    net_silence(*state, 0, true); /* it believes to the end that the other worker holds the parameter */
+    mr_rref_release(there);
+    mr_rref_release(parameter);
+}
+
+static int teardown_during_a_change(void **state)
+{
+    void *status;
+    (void)teardown(state);
+    gate_open(&unanswered.gate);
+    pthread_join(unanswered_changing, &status);
+    mr_versions_release(unanswered.versions);
+    return (uintptr_t)status == MR_OK ? 0 : -1;
+}
+
 static void errors_say_what_is_wrong(void **state)
 {
     struct mr_rpc *rpc = worker(state, 0);
@@ -205,6 +239,9 @@ static void errors_say_what_is_wrong(void **state)
     expect_error(MR_INVALID_ARGUMENT, mr_parameter_read(rref, &version), "no parameter",
                  "mr_parameter_create()");
     mr_rref_release(rref);
+    expect_error(MR_INVALID_ARGUMENT, mr_parameter_read(rref, &version), "mr_parameter_read",
+                 "released before");
+    expect_error(MR_INVALID_ARGUMENT, mr_parameter_read(NULL, &version), "mr_parameter_read", "NULL");
     /* An object of the program's is none, whatever it is. */
     struct counted object = {.value = 1};
     made(mr_rref_create(rpc, (struct mr_value){.kind = MR_VALUE_OBJECT, .object = &object}, destroy_counted,
@@ -228,6 +265,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_version_outlives_its_parameter, setup, teardown),
         cmocka_unit_test_setup_teardown(others_get_copies_of_the_newest, setup, teardown),
         cmocka_unit_test_setup_teardown(a_copy_waits_for_a_change_and_nobody_else_does, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_owner_may_end_during_a_change, setup, teardown_during_a_change),
         cmocka_unit_test_setup_teardown(errors_say_what_is_wrong, setup, teardown),
     };
     return cmocka_run_group_tests_name("parameter", tests, NULL, NULL);
