@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include "dataplane/rpc/backward_internal.h"
 #include "dataplane/rpc/call.h"
-#include "dataplane/rpc/rref.h"
+#include "dataplane/rpc/parameter.h"
+#include "dataplane/rpc/rref_internal.h"
 
 #define PAGE_PAIRS 47u                     /* with the number of all of them, results of one call */
 #define PAGE_BYTES ((uint64_t)(16u << 20)) /* about so much, unless one alone is larger */
@@ -97,15 +98,29 @@ static void add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, f
     }
 }
 
+/* Its dtype and shape. False: it is no tensor, or is not there yet. */
+static bool value_of(struct mr_rref *parameter, struct mr_value *out)
+{
+    const struct mr_versions *versions = mr_parameter_versions(parameter);
+    const struct mr_value *value = mr_rref_value_now(parameter);
+
+    if (versions != NULL)
+        *out = mr_value_tensor(*mr_versions_shape(versions));
+    else if (value != NULL && value->kind == MR_VALUE_TENSOR)
+        *out = *value;
+    else
+        return false;
+    return true;
+}
+
 static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *parameter,
                             const struct mr_tensor *gradient)
 {
     const char *name = call->function->name;
     char what[120], wanted[120];
 
-    if (parameter == NULL || gradient == NULL)
-        return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s: %s is NULL", name,
-                            parameter == NULL ? "parameter" : "gradient");
+    if (gradient == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s: gradient is NULL", name);
     if (call->context == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s was called in no context", name);
     if (!mr_rref_is_owner(parameter))
@@ -114,18 +129,20 @@ static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *para
                             mr_rref_owner(parameter));
     if (gradient->dtype != MR_F32 || (gradient->data == NULL && gradient->bytes != 0))
         return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s: the gradient is no f32 tensor", name);
-    const struct mr_value *value = mr_rref_value_now(parameter), given = mr_value_tensor(*gradient);
+    const struct mr_value given = mr_value_tensor(*gradient);
+    struct mr_value value;
 
-    if (value == NULL || value->kind != MR_VALUE_TENSOR || mr_backward_same_shape(&value->tensor, gradient))
+    if (!value_of(parameter, &value) || mr_backward_same_shape(&value.tensor, gradient))
         return MR_OK;
     mr_signature_describe(&given, 1, what, sizeof what);
-    mr_signature_describe(value, 1, wanted, sizeof wanted);
+    mr_signature_describe(&value, 1, wanted, sizeof wanted);
     return mr_rpc_error(MR_WRONG_SHAPE, ADD ": %s: the gradient is %s, and the parameter is %s", name, what,
                         wanted);
 }
 
-enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
-                                        const struct mr_tensor *gradient)
+/* The parameter is held. */
+static enum mr_status add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
+                                   const struct mr_tensor *gradient)
 {
     struct mr_autograd *c = call->context;
     enum mr_status status = check(call, parameter, gradient);
@@ -149,6 +166,17 @@ enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref
     }
     add_to(c, entry, sum);
     return MR_OK;
+}
+
+enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
+                                        const struct mr_tensor *gradient)
+{
+    if (!mr_rref_pin(parameter, ADD))
+        return MR_INVALID_ARGUMENT;
+    enum mr_status status = add_gradient(call, parameter, gradient);
+
+    mr_rref_unpin(parameter);
+    return status;
 }
 
 /* Under the lock. Without memory for it the sum is not kept. */

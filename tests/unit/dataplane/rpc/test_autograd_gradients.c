@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
+#include "dataplane/rpc/parameter.h"
 #include "dataplane/rpc/rref.h"
 #include "graph.h"
 #include "math.h"
@@ -94,6 +95,19 @@ static enum mr_status push(struct mr_rpc_call *call, const struct mr_value *argu
     return status;
 }
 
+static struct mr_rref *parameter_new(struct mr_rpc *rpc);
+
+/* The mistake of a function that holds its parameter no longer. */
+static enum mr_status push_released(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                    uint32_t count)
+{
+    struct mr_rref *released = parameter_new(mr_rpc_of(call));
+    mr_rref_release(released);
+    enum mr_status status = mr_autograd_add_gradient(call, released, &arguments[0].tensor);
+    (void)mr_rpc_fail(call, "%s", mr_rpc_last_error());
+    return status;
+}
+
 static struct mr_rref *parameter_new(struct mr_rpc *rpc)
 {
     struct mr_rref *rref;
@@ -135,6 +149,7 @@ static void register_more(struct mr_rpc *rpc)
          .backward = computed_backward},
         {.name = "push", .arguments = "ref, tensor", .run = push},
         {.name = "read", .arguments = "ref", .results = "tensor", .run = read_value},
+        {.name = "push_released", .arguments = "tensor", .run = push_released},
         {.name = "create", .results = "ref", .run = create},
     };
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
@@ -294,6 +309,18 @@ static void errors(void **state)
     pushed[1].tensor = mr_tensor_2d(MR_F32, 2, 2, xs);
     expect_error(MR_WRONG_SHAPE, mr_rpc_sync(g->rpc, 1, "push", pushed, 2, &options, NULL),
                  "the gradient is f32[2,2], and the parameter is f32[4]");
+    /* One in versions has a shape, too, also when there are as many bytes. */
+    struct mr_rref *versions;
+    const struct mr_tensor initial = mr_tensor_1d(MR_F32, ELEMENTS, ws);
+    assert_int_equal(mr_parameter_create(g->rpc, &initial, &versions), MR_OK);
+    pushed[0] = mr_value_rref(versions);
+    expect_error(MR_WRONG_SHAPE, mr_rpc_sync(g->rpc, 0, "push", pushed, 2, &options, NULL),
+                 "the gradient is f32[2,2], and the parameter is f32[4]");
+    pushed[1].tensor = mr_tensor_1d(MR_F32, ELEMENTS, xs);
+    assert_int_equal(mr_rpc_sync(g->rpc, 0, "push", pushed, 2, &options, NULL), MR_OK);
+    mr_rref_release(versions);
+    expect_error(MR_INVALID_ARGUMENT, mr_rpc_sync(g->rpc, 0, "push_released", pushed + 1, 1, &options, NULL),
+                 "mr_autograd_add_gradient: this reference was released before");
     struct mr_rpc_result *pairs;
     expect_error(MR_UNKNOWN_WORKER, mr_autograd_gradients(g->context, 7, &pairs), "no rank 7");
     graph_end(g);
