@@ -50,8 +50,8 @@ static enum mr_status say(const struct trouble *trouble, const char *caller)
 /* Begins the call for a part, if there is one: *future is NULL otherwise. */
 typedef enum mr_status part_begin(struct mr_dist_optimizer *o, struct part *part, const void *self,
                                   struct mr_rpc_future **future);
-/* The part's call has succeeded; frees the result. */
-typedef void part_ended(struct part *part, struct mr_rpc_result *result);
+/* The part's call has succeeded; frees the result. The line is said unless MR_OK is returned. */
+typedef enum mr_status part_ended(struct part *part, struct mr_rpc_result *result);
 
 /* Whether there was any call. */
 static bool on_all(struct mr_dist_optimizer *o, part_begin *begin, const void *self, part_ended *ended,
@@ -74,19 +74,20 @@ static bool on_all(struct mr_dist_optimizer *o, part_begin *begin, const void *s
         enum mr_status status = mr_rpc_wait(futures[i], &result);
 
         any = true;
-        note(trouble, status);
         if (status == MR_OK)
-            ended(&o->parts[i], result);
+            status = ended(&o->parts[i], result);
+        note(trouble, status);
         mr_rpc_future_destroy(futures[i]);
     }
     free(futures);
     return any;
 }
 
-static void free_result(struct part *part, struct mr_rpc_result *result)
+static enum mr_status free_result(struct part *part, struct mr_rpc_result *result)
 {
     (void)part;
     mr_rpc_result_free(result);
+    return MR_OK;
 }
 
 /* ---- made ---- */
@@ -103,11 +104,20 @@ static enum mr_status begin_create(struct mr_dist_optimizer *optimizer, struct p
     return mr_rpc_async(optimizer->rpc, part->owner, MR_DIST_OPTIMIZER, arguments, 3, NULL, future);
 }
 
-static void end_create(struct part *part, struct mr_rpc_result *result)
+static enum mr_status end_create(struct part *part, struct mr_rpc_result *result)
 {
-    part->object = mr_rpc_result_value(result, 0)->rref;
-    mr_rref_retain(part->object);
+    const struct mr_value *object = mr_rpc_result_value(result, 0);
+    enum mr_status status = MR_OK;
+
+    if (object != NULL && object->kind == MR_VALUE_RREF && mr_rref_owner(object->rref) == part->owner) {
+        part->object = object->rref;
+        mr_rref_retain(part->object);
+    } else {
+        status = mr_rpc_error(MR_BAD_MESSAGE, "rank %u answered " MR_DIST_OPTIMIZER " with something else",
+                              part->owner);
+    }
     mr_rpc_result_free(result);
+    return status;
 }
 
 struct list {

@@ -369,6 +369,52 @@ static void calls_by_hand_do_no_harm(void **state)
     mr_autograd_end(context);
 }
 
+static enum mr_status answer_nothing(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                     uint32_t count)
+{
+    return MR_OK;
+}
+
+static enum mr_status answer_a_number(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                      uint32_t count)
+{
+    return mr_rpc_return(call, mr_value_i64(1));
+}
+
+/* A reference to a value of the caller's. */
+static enum mr_status answer_anothers(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                      uint32_t count)
+{
+    return mr_rpc_return(call, mr_value_rref(((struct world *)mr_rpc_user(call))->parameters[2]));
+}
+
+/* A worker of another program may answer anything. */
+static void an_owner_that_answers_nonsense_is_named(void **state)
+{
+    static const mr_rpc_run answers[] = {answer_nothing, answer_a_number, answer_anothers};
+    static const char *const results[] = {"", "i64", "ref"};
+    struct world *w = *state;
+    const struct mr_dist_optimizer_options sgd = {.kind = MR_DIST_SGD, .learning_rate = 0.1f};
+    struct mr_dist_optimizer *optimizer = NULL;
+    struct mr_function *theirs = mr_functions_find(&worker(state, 0)->functions, "mr.optimizer");
+    const struct mr_function before = {.run = theirs->run, .user = theirs->user, .results = theirs->results};
+    theirs->user = w;
+    for (uint32_t i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "nonsense%u", i);
+        net_function(worker(state, 0), name, "", results[i], answers[i], NULL, 0);
+        theirs->results = mr_functions_find(&worker(state, 0)->functions, name)->results;
+        theirs->run = answers[i];
+        expect_error(MR_BAD_MESSAGE,
+                     mr_dist_optimizer_create(worker(state, 0), &sgd, w->parameters, WORKERS, &optimizer),
+                     "rank 0", "mr.optimizer");
+        assert_null(optimizer);
+    }
+    theirs->run = before.run;
+    theirs->user = before.user;
+    theirs->results = before.results;
+}
+
 /* The other owners' updates are made, and the dead one is named. */
 static void a_dead_owner_is_named(void **state)
 {
@@ -408,6 +454,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(trainers_step_at_the_same_time, setup, teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_made_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_by_hand_do_no_harm, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_owner_that_answers_nonsense_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(a_dead_owner_is_named, setup, teardown),
     };
     return cmocka_run_group_tests_name("dist_optimizer", tests, NULL, NULL);
