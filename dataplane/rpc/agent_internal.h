@@ -42,11 +42,11 @@ struct mr_rpc {
     _Atomic uint32_t gone; /* MR_DONE once leaving has ended */
     enum mr_status leave_status;
     pthread_mutex_t stepping; /* by optimizers of the library's, see dist_optimizer_owner.c */
-    _Atomic bool gone_told; /* mr_rpc_shutdown() has returned that */
-    _Atomic bool complete;  /* all have joined: `members` may be read */
-    _Atomic bool left;      /* no calls any more */
-    _Atomic bool fenced;    /* the others take us for dead */
-    _Atomic bool held;      /* not released yet */
+    _Atomic bool gone_told;   /* mr_rpc_shutdown() has returned that */
+    _Atomic bool complete;    /* all have joined: `members` may be read */
+    _Atomic bool left;        /* no calls any more */
+    _Atomic bool fenced;      /* the others take us for dead */
+    _Atomic bool held;        /* not released yet */
     char join_error[MR_RPC_ERROR_BYTES];
 
     /* Inside. */

@@ -182,9 +182,8 @@ static void a_full_table_fits_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row_is_loaded_once),
-        cmocka_unit_test(rows_in_the_order_of_a_cut), cmocka_unit_test(a_full_table_fits_again),
-        cmocka_unit_test(rows_said_to_be_new_may_be_there),
+        cmocka_unit_test(each_row_is_loaded_once), cmocka_unit_test(rows_in_the_order_of_a_cut),
+        cmocka_unit_test(a_full_table_fits_again), cmocka_unit_test(rows_said_to_be_new_may_be_there),
         cmocka_unit_test(no_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -264,7 +264,8 @@ void pair_run(struct pair *p, uint64_t us)
         }
         for (int i = 0; i < 2; i++) {
             struct pair_end *end = &p->ends[i];
-            if (!end->stands_still && end->head != end->tail && end->queue[end->head % PAIR_QUEUE_MAX]->arrives_us < next_us)
+            if (!end->stands_still && end->head != end->tail &&
+                end->queue[end->head % PAIR_QUEUE_MAX]->arrives_us < next_us)
                 next_us = end->queue[end->head % PAIR_QUEUE_MAX]->arrives_us;
         }
         if (next_us <= p->now_us)
