@@ -14,11 +14,11 @@ struct mr_parameter_gradient {
     struct mr_rref *parameter; /* held */
     struct mr_tensor shape;
     float *sum;                         /* NULL while it is being added to */
-    bool is_lent;                       /* sum is, see struct mr_lent_sum */
+    bool is_lent;                       /* somebody looks at the sum, see struct mr_lent_sum */
     struct mr_parameter_gradient *next; /* in the order in which they came */
 };
 
-/* A sum that somebody looks at may be replaced meanwhile, by a backward that a program began too early: it stays until the context's end. */
+/* A sum that was looked at, and replaced since, by a backward that a program began too early: it stays until the context's end. */
 struct mr_lent_sum {
     struct mr_lent_sum *next;
     float *sum;
@@ -76,21 +76,37 @@ static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_r
     return entry;
 }
 
-/* Takes the sum. */
-static void add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, float *sum)
+/* Under the lock. Until the context's end. False: no memory. */
+static bool keep(struct mr_autograd *c, float *sum)
+{
+    struct mr_lent_sum *lent = malloc(sizeof *lent);
+
+    if (lent == NULL)
+        return false;
+    *lent = (struct mr_lent_sum){.next = c->lent, .sum = sum};
+    c->lent = lent;
+    return true;
+}
+
+/* Takes the sum. False: no memory, it is not in. */
+static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, float *sum)
 {
     uint64_t count = entry->shape.bytes / sizeof *sum;
 
     for (;;) {
         pthread_mutex_lock(&c->lock);
         float *other = entry->sum;
-        bool is_lent = entry->is_lent;
+        bool is_lent = other != NULL && entry->is_lent, is_kept = !is_lent || keep(c, other);
 
-        entry->sum = other == NULL ? sum : NULL;
-        entry->is_lent = false;
+        if (is_kept) {
+            entry->sum = other == NULL ? sum : NULL;
+            entry->is_lent = false;
+        }
         pthread_mutex_unlock(&c->lock);
-        if (other == NULL)
-            return;
+        if (!is_kept)
+            free(sum);
+        if (!is_kept || other == NULL)
+            return is_kept;
         for (uint64_t i = 0; i < count; i++)
             sum[i] += other[i];
         if (!is_lent)
@@ -140,6 +156,11 @@ static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *para
                         wanted);
 }
 
+static enum mr_status no_memory(const struct mr_rpc_call *call)
+{
+    return mr_rpc_error(MR_NO_MEMORY, ADD ": %s: no memory", call->function->name);
+}
+
 /* The parameter is held. */
 static enum mr_status add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
                                    const struct mr_tensor *gradient)
@@ -157,15 +178,14 @@ static enum mr_status add_gradient(struct mr_rpc_call *call, struct mr_rref *par
     pthread_mutex_unlock(&c->lock);
     if (entry == NULL) {
         free(sum);
-        return mr_rpc_error(MR_NO_MEMORY, ADD ": %s: no memory", call->function->name);
+        return no_memory(call);
     }
     if (!mr_backward_same_shape(&entry->shape, gradient)) {
         free(sum);
         return mr_rpc_error(MR_WRONG_SHAPE, ADD ": %s: gradients of two shapes for one parameter",
                             call->function->name);
     }
-    add_to(c, entry, sum);
-    return MR_OK;
+    return add_to(c, entry, sum) ? MR_OK : no_memory(call);
 }
 
 enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
@@ -179,18 +199,6 @@ enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref
     return status;
 }
 
-/* Under the lock. Without memory for it the sum is not kept. */
-static void lend(struct mr_autograd *c, struct mr_parameter_gradient *entry)
-{
-    struct mr_lent_sum *lent = entry->sum == NULL || entry->is_lent ? NULL : malloc(sizeof *lent);
-
-    if (lent == NULL)
-        return;
-    *lent = (struct mr_lent_sum){.next = c->lent, .sum = entry->sum};
-    c->lent = lent;
-    entry->is_lent = true;
-}
-
 bool mr_context_gradient(struct mr_autograd *c, uint64_t reference, struct mr_tensor *gradient)
 {
     bool found = false;
@@ -201,7 +209,7 @@ bool mr_context_gradient(struct mr_autograd *c, uint64_t reference, struct mr_te
     if (node != NULL) {
         struct mr_parameter_gradient *entry = MR_CONTAINER(node, struct mr_parameter_gradient, id);
 
-        lend(c, entry);
+        entry->is_lent = entry->sum != NULL;
         *gradient = entry->shape;
         gradient->data = entry->sum;
         found = entry->sum != NULL;
@@ -217,8 +225,7 @@ void mr_context_gradients_drop(struct mr_autograd *c)
 
         c->gradients_first = entry->next;
         mr_rref_release(entry->parameter);
-        if (!entry->is_lent)
-            free(entry->sum);
+        free(entry->sum);
         free(entry);
     }
     while (c->lent != NULL) {
