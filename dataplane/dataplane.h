@@ -56,7 +56,7 @@ struct dp_config {
         driver; /* AUTO: PCI when device is an address, else af_xdp or af_packet, the first that opens */
     char device[128];  /* "0000:3b:00.0", a network interface's name, a memif socket path, or a tap's name */
     bool memif_client; /* memif: connect to the socket instead of offering it */
-    char mac[18];      /* "" = the device's own */
+    char mac[20];      /* "" = the device's own */
     char ipv4[32];     /* "10.0.0.1/24" or "" */
     char ipv6[64];     /* "fd00::1/64" or ""; the link-local address always answers */
     uint16_t vlan;     /* 0 = untagged */

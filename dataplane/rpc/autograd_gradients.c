@@ -83,7 +83,8 @@ static bool keep(struct mr_autograd *c, float *sum)
 
     if (lent == NULL)
         return false;
-    *lent = (struct mr_lent_sum){.next = c->lent, .sum = sum};
+    lent->next = c->lent;
+    lent->sum = sum;
     c->lent = lent;
     return true;
 }
