@@ -28,13 +28,4 @@ void graph_backward(struct graph *g, struct mr_value loss);
 const float *graph_gradient_of(struct graph *g, struct mr_value v);
 void graph_expect(struct graph *g, struct mr_value v, const float *expected, uint32_t count);
 
-#define expect_error(expected, call, ...)                                                                    \
-    do {                                                                                                     \
-        const char *const parts_[] = {__VA_ARGS__};                                                          \
-        assert_int_equal(call, expected);                                                                    \
-        for (size_t i_ = 0; i_ < sizeof(parts_) / sizeof(parts_[0]); i_++)                                   \
-            if (strstr(mr_rpc_last_error(), parts_[i_]) == NULL)                                             \
-                fail_msg("\"%s\" does not say \"%s\"", mr_rpc_last_error(), parts_[i_]);                     \
-    } while (0)
-
 #endif

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include "dataplane/rpc/agent.h"
 
 #define NET_WORKERS_MAX 6u
@@ -71,5 +72,27 @@ void net_replace(struct net *net, uint32_t worker);
 /* Registers it on that worker. */
 void net_function(struct mr_rpc *rpc, const char *name, const char *arguments, const char *results,
                   mr_rpc_run run, void *user, uint32_t flags);
+/* Of a test whose state begins with its struct net. */
+static inline struct mr_rpc *worker(void **state, uint32_t rank)
+{
+    return ((struct net *)*state)->workers[rank].rpc;
+}
+
+/* What goes well. */
+#define made(call)                                                                                           \
+    do {                                                                                                     \
+        if ((call) != MR_OK)                                                                                 \
+            fail_msg("%s", mr_rpc_last_error());                                                             \
+    } while (0)
+
+/* What does not, and all that its error line says. */
+#define expect_error(expected, call, ...)                                                                    \
+    do {                                                                                                     \
+        const char *const parts_[] = {__VA_ARGS__};                                                          \
+        assert_int_equal(call, expected);                                                                    \
+        for (size_t i_ = 0; i_ < sizeof(parts_) / sizeof(parts_[0]); i_++)                                   \
+            if (strstr(mr_rpc_last_error(), parts_[i_]) == NULL)                                             \
+                fail_msg("\"%s\" does not say \"%s\"", mr_rpc_last_error(), parts_[i_]);                     \
+    } while (0)
 
 #endif

@@ -254,11 +254,6 @@ int teardown(void **state)
     return 0;
 }
 
-struct mr_rpc *worker(void **state, uint32_t rank)
-{
-    return ((struct net *)*state)->workers[rank].rpc;
-}
-
 void forget_kept(void **state, uint32_t rank)
 {
     struct world *world = *state;

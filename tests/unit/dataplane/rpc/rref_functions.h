@@ -5,21 +5,6 @@
 #include <stdatomic.h>
 #include "net.h"
 
-#define made(call)                                                                                           \
-    do {                                                                                                     \
-        if ((call) != MR_OK)                                                                                 \
-            fail_msg("%s", mr_rpc_last_error());                                                             \
-    } while (0)
-
-#define expect_error(expected, call, ...)                                                                    \
-    do {                                                                                                     \
-        const char *const parts_[] = {__VA_ARGS__};                                                          \
-        assert_int_equal(call, expected);                                                                    \
-        for (size_t i_ = 0; i_ < sizeof(parts_) / sizeof(parts_[0]); i_++)                                   \
-            if (strstr(mr_rpc_last_error(), parts_[i_]) == NULL)                                             \
-                fail_msg("\"%s\" does not say \"%s\"", mr_rpc_last_error(), parts_[i_]);                     \
-    } while (0)
-
 /* An object that tells when it is destroyed. */
 struct counted {
     int64_t value;
@@ -51,7 +36,6 @@ enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value *argume
  * use(ref): a struct counted, on its owner, is not destroyed yet. */
 int setup(void **state);
 int teardown(void **state);
-struct mr_rpc *worker(void **state, uint32_t rank);
 /* As drop(), for a worker that cannot be called. */
 void forget_kept(void **state, uint32_t rank);
 /* No worker that lives holds anything of another's, or has anything that another holds. */

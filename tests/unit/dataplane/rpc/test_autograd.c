@@ -8,32 +8,14 @@
 #include <string.h>
 #include <cmocka.h>
 #include "graph.h"
-#include "math.h"
+#include "math_functions.h"
 #include "net.h"
 
 enum { WORKERS = 3, ELEMENTS = 4, TRAINERS = 8, ROUNDS = 10, DEPTH = GRAPH_DEPTH };
 
 static int setup(void **state)
 {
-    struct net *net = malloc(sizeof *net);
-    *state = net;
-    net_world(net, WORKERS);
-    for (uint32_t i = 0; i < WORKERS; i++)
-        math_register(net->workers[i].rpc);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    net_stop(*state);
-    free(*state);
-    assert_int_equal(math_saved(), 0);
-    return 0;
-}
-
-static struct mr_rpc *worker(void **state, uint32_t rank)
-{
-    return ((struct net *)*state)->workers[rank].rpc;
+    return math_world(state, WORKERS);
 }
 
 static const float xs[ELEMENTS] = {1, 2, 3, 4}, ys[ELEMENTS] = {5, 6, 7, 8};
@@ -263,20 +245,20 @@ static void many_trainers_on_one_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(through_one_call, setup, teardown),
-        cmocka_unit_test_setup_teardown(applied_here, setup, teardown),
-        cmocka_unit_test_setup_teardown(values_used_more_than_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(results_that_the_loss_does_not_use, setup, teardown),
-        cmocka_unit_test_setup_teardown(both_results, setup, teardown),
-        cmocka_unit_test_setup_teardown(nested_calls, setup, teardown),
-        cmocka_unit_test_setup_teardown(back_and_forth, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_long_chain, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_function_that_records_nothing_is_a_constant, setup, teardown),
-        cmocka_unit_test_setup_teardown(several_losses, setup, teardown),
-        cmocka_unit_test_setup_teardown(again_when_retained, setup, teardown),
-        cmocka_unit_test_setup_teardown(saved_values_go_early, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_is_kept_outside_of_a_context, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_trainers_on_one_model, setup, teardown),
+        cmocka_unit_test_setup_teardown(through_one_call, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(applied_here, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(values_used_more_than_once, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(results_that_the_loss_does_not_use, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(both_results, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(nested_calls, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(back_and_forth, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(a_long_chain, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(a_function_that_records_nothing_is_a_constant, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(several_losses, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(again_when_retained, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(saved_values_go_early, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(nothing_is_kept_outside_of_a_context, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(many_trainers_on_one_model, setup, math_world_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
 #include "graph.h"
-#include "math.h"
+#include "math_functions.h"
 #include "net.h"
 
 enum { WORKERS = 4, VICTIM = 3, ELEMENTS = 4, TRAINERS = 6, WORLDS = 6, SECOND_US = 1000000 };

@@ -10,7 +10,7 @@
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
 #include "graph.h"
-#include "math.h"
+#include "math_functions.h"
 #include "net.h"
 
 enum { WORKERS = 3, ELEMENTS = 4, SECOND_US = 1000000 };
@@ -142,30 +142,18 @@ static void register_more(struct mr_rpc *rpc)
 
 static int setup(void **state)
 {
-    struct net *net = malloc(sizeof *net);
-    *state = net;
     gate.begun = 0;
     gate.open = false;
-    net_world(net, WORKERS);
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        math_register(net->workers[i].rpc);
-        register_more(net->workers[i].rpc);
-    }
+    (void)math_world(state, WORKERS);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        register_more(worker(state, i));
     return 0;
 }
 
 static int teardown(void **state)
 {
     gate_open();
-    net_stop(*state);
-    free(*state);
-    assert_int_equal(math_saved(), 0);
-    return 0;
-}
-
-static struct mr_rpc *worker(void **state, uint32_t rank)
-{
-    return ((struct net *)*state)->workers[rank].rpc;
+    return math_world_end(state);
 }
 
 /* ---- the program's mistakes ---- */

@@ -12,7 +12,7 @@
 #include "dataplane/rpc/parameter.h"
 #include "dataplane/rpc/rref.h"
 #include "graph.h"
-#include "math.h"
+#include "math_functions.h"
 #include "net.h"
 
 enum { WORKERS = 3, ELEMENTS = 4, PARAMETERS = 110 };
@@ -158,13 +158,9 @@ static void register_more(struct mr_rpc *rpc)
 
 static int setup(void **state)
 {
-    struct net *net = malloc(sizeof *net);
-    *state = net;
-    net_world(net, WORKERS);
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        math_register(net->workers[i].rpc);
-        register_more(net->workers[i].rpc);
-    }
+    (void)math_world(state, WORKERS);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        register_more(worker(state, i));
     return 0;
 }
 
@@ -176,15 +172,7 @@ static int teardown(void **state)
         while (mr_contexts_count(net->workers[i].rpc->autograd.self) != 0)
             net_skip(net, 20000);
     }
-    net_stop(net);
-    free(*state);
-    assert_int_equal(math_saved(), 0);
-    return 0;
-}
-
-static struct mr_rpc *worker(void **state, uint32_t rank)
-{
-    return ((struct net *)*state)->workers[rank].rpc;
+    return math_world_end(state);
 }
 
 static void expect_pair(const struct mr_rpc_result *pairs, uint32_t i, const struct mr_rref *parameter,

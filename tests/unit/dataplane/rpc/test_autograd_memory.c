@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
-#include "math.h"
+#include "math_functions.h"
 #include "net.h"
 
 enum { WORKERS = 2, ELEMENTS = 4, ALLOCATIONS_MAX = 400 };

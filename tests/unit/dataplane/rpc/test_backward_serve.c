@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include "dataplane/rpc/backward_internal.h"
 #include "graph.h"
-#include "math.h"
+#include "math_functions.h"
 #include "net.h"
 
 enum { WORKERS = 3, ELEMENTS = 4 };
@@ -18,12 +18,7 @@ static const float xs[ELEMENTS] = {1, 2, 3, 4};
 
 static int setup(void **state)
 {
-    struct net *net = malloc(sizeof *net);
-    *state = net;
-    net_world(net, WORKERS);
-    for (uint32_t i = 0; i < WORKERS; i++)
-        math_register(net->workers[i].rpc);
-    return 0;
+    return math_world(state, WORKERS);
 }
 
 static int teardown(void **state)
@@ -239,12 +234,7 @@ static void ones_that_name_anothers_call(void **state)
 
 static int setup_four(void **state)
 {
-    struct net *net = malloc(sizeof *net);
-    *state = net;
-    net_world(net, 4);
-    for (uint32_t i = 0; i < 4; i++)
-        math_register(net->workers[i].rpc);
-    return 0;
+    return math_world(state, 4);
 }
 
 int main(void)

@@ -24,20 +24,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct mr_rpc *worker(void **state, uint32_t rank)
-{
-    return ((struct net *)*state)->workers[rank].rpc;
-}
-
-#define expect_error(expected, call, ...)                                                                    \
-    do {                                                                                                     \
-        const char *const parts_[] = {__VA_ARGS__};                                                          \
-        assert_int_equal(call, expected);                                                                    \
-        for (size_t i_ = 0; i_ < sizeof(parts_) / sizeof(parts_[0]); i_++)                                   \
-            if (strstr(mr_rpc_last_error(), parts_[i_]) == NULL)                                             \
-                fail_msg("\"%s\" does not say \"%s\"", mr_rpc_last_error(), parts_[i_]);                     \
-    } while (0)
-
 /* ---- functions ---- */
 
 static enum mr_status nothing(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)

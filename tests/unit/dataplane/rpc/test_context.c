@@ -11,7 +11,7 @@
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
 #include "graph.h"
-#include "math.h"
+#include "math_functions.h"
 #include "net.h"
 
 enum { WORKERS = 4, ELEMENTS = 4, SECOND_US = 1000000, MANY = 50 };
@@ -20,25 +20,7 @@ static const float xs[ELEMENTS] = {1, 2, 3, 4};
 
 static int setup(void **state)
 {
-    struct net *net = malloc(sizeof *net);
-    *state = net;
-    net_world(net, WORKERS);
-    for (uint32_t i = 0; i < WORKERS; i++)
-        math_register(net->workers[i].rpc);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    net_stop(*state);
-    free(*state);
-    assert_int_equal(math_saved(), 0);
-    return 0;
-}
-
-static struct mr_rpc *worker(void **state, uint32_t rank)
-{
-    return ((struct net *)*state)->workers[rank].rpc;
+    return math_world(state, WORKERS);
 }
 
 static struct mr_contexts *contexts_of(void **state, uint32_t rank)
@@ -260,14 +242,14 @@ static void a_forgotten_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_is_reached_knows_it_until_its_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_call_that_comes_after_the_end_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_kept_of_ended_ones, setup, teardown),
-        cmocka_unit_test_setup_teardown(they_die_with_their_creator, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_end_goes_around_the_dead, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_call_of_the_dead_brings_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(only_the_creator_ends_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_forgotten_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_is_reached_knows_it_until_its_end, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(a_call_that_comes_after_the_end_is_refused, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(what_is_kept_of_ended_ones, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(they_die_with_their_creator, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(the_end_goes_around_the_dead, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(a_call_of_the_dead_brings_none, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(only_the_creator_ends_it, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(a_forgotten_one, setup, math_world_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,21 +19,6 @@
 #define FLOATS     5u
 #define PARAMETERS (WORKERS + 200u) /* more than a call takes */
 
-#define made(call)                                                                                           \
-    do {                                                                                                     \
-        if ((call) != MR_OK)                                                                                 \
-            fail_msg("%s", mr_rpc_last_error());                                                             \
-    } while (0)
-
-#define expect_error(expected, call, ...)                                                                    \
-    do {                                                                                                     \
-        const char *const parts_[] = {__VA_ARGS__};                                                          \
-        assert_int_equal(call, expected);                                                                    \
-        for (size_t i_ = 0; i_ < sizeof(parts_) / sizeof(parts_[0]); i_++)                                   \
-            if (strstr(mr_rpc_last_error(), parts_[i_]) == NULL)                                             \
-                fail_msg("\"%s\" does not say \"%s\"", mr_rpc_last_error(), parts_[i_]);                     \
-    } while (0)
-
 /* Workers that each have a model, and a handle of each model's parameter at worker 0. */
 struct world {
     struct net net;
@@ -108,11 +93,6 @@ static int teardown(void **state)
     net_stop(&w->net);
     free(w);
     return 0;
-}
-
-static struct mr_rpc *worker(void **state, uint32_t rank)
-{
-    return ((struct world *)*state)->net.workers[rank].rpc;
 }
 
 static struct mr_dist_optimizer *optimizer_of(struct mr_rpc *rpc, struct mr_rref *const *parameters,

@@ -1,7 +1,11 @@
-#include "math.h"
+#include "math_functions.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 static _Atomic uint32_t saved_alive, backwards;
 
@@ -304,4 +308,23 @@ void math_register(struct mr_rpc *rpc)
         if (mr_rpc_register(rpc, &functions[i]) != MR_OK)
             abort();
     }
+}
+
+int math_world(void **state, uint32_t workers)
+{
+    struct net *net = malloc(sizeof *net);
+    *state = net;
+    assert_non_null(net);
+    net_world(net, workers);
+    for (uint32_t i = 0; i < workers; i++)
+        math_register(net->workers[i].rpc);
+    return 0;
+}
+
+int math_world_end(void **state)
+{
+    net_stop(*state);
+    free(*state);
+    assert_int_equal(math_saved(), 0);
+    return 0;
 }

@@ -1,9 +1,9 @@
 /* Differentiable functions for tests, of f32 tensors. */
-#ifndef TEST_RPC_MATH_H
-#define TEST_RPC_MATH_H
+#ifndef TEST_RPC_MATH_FUNCTIONS_H
+#define TEST_RPC_MATH_FUNCTIONS_H
 
 #include <stdatomic.h>
-#include "dataplane/rpc/agent.h"
+#include "net.h"
 
 /* Registers on that worker
  *   mul(a, b), add(a, b)   of one shape, element by element
@@ -16,6 +16,9 @@
  *   wrong_shape(a), wrong_count(a), failing(a)   whose backward is wrong
  */
 void math_register(struct mr_rpc *rpc);
+/* A test's state: a world of so many workers that all have them; and its end, at which nothing is saved any more. */
+int math_world(void **state, uint32_t workers);
+int math_world_end(void **state);
 /* What mr_rpc_save() was given and is not freed yet, in all workers of this process. */
 uint32_t math_saved(void);
 /* Backward functions that have run since. */
