@@ -108,12 +108,18 @@ static void a_batch_may_be_forgotten_while_it_is_read(void **state)
 
 /* ---- sessions that end ---- */
 
+/* What calls hold is over 64 KiB; answers that the client has not acknowledged yet go as it does. */
 static void check_nothing_is_held(struct node_fixture *n)
 {
-    long_hold();
-    size_t used = mr_endpoint_memory_used(dp_core_endpoint(fake_dp_core(0)));
-    fake_dp_release(0);
-    assert_in_range(used, 0, 65536); /* of small answers that are not acknowledged yet */
+    size_t used = SIZE_MAX;
+    for (uint32_t i = 0; i < 5000 && used > 65536; i++) {
+        node_look(n);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        long_hold();
+        used = mr_endpoint_memory_used(dp_core_endpoint(fake_dp_core(0)));
+        fake_dp_release(0);
+    }
+    assert_in_range(used, 0, 65536);
     assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
 }
 
