@@ -1,0 +1,27 @@
+"""libmillrace: `lib` has its functions and constants, `ffi` makes the structs that they take.
+
+Calls release the interpreter's lock. $MILLRACE_LIBRARY names another library than the system's.
+"""
+import os
+
+from ._abi import ffi
+
+_NAME = "libmillrace.so.0"
+
+
+def _open():
+    path = os.environ.get("MILLRACE_LIBRARY", _NAME)
+    try:
+        return ffi.dlopen(path)
+    except OSError as error:
+        raise ImportError(f"{path} cannot be loaded: {error}: install the package libmillrace0, or run `make install`, "
+                          "or name the library in $MILLRACE_LIBRARY") from None
+
+
+lib = _open()
+NULL = ffi.NULL
+
+
+def text(pointer) -> str:
+    """A C string, "" for NULL."""
+    return "" if pointer == NULL else ffi.string(pointer).decode("utf-8", "replace")
