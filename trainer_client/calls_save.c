@@ -84,7 +84,8 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
 
     if (options != NULL)
         left = *options;
-    while (client->replay) { /* once more when the server was restarted between two cores' answers: not all have their pushes then */
+    /* Once more when the server was restarted between two cores' answers: not all have their pushes then. */
+    while (client->replay) {
         const uint32_t before = incarnation_of(client);
         enum mr_status caught_up = wait_for_replay(client, &left);
 
