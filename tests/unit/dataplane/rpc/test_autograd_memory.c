@@ -72,7 +72,7 @@ static enum mr_status step(struct mr_rpc *rpc, uint32_t to, bool *right)
     struct mr_rpc_result *results[3] = {NULL, NULL, NULL};
     struct mr_autograd *context;
     struct mr_value x;
-    struct mr_tensor gradient;
+    struct mr_tensor gradient = {0};
     enum mr_status status = mr_autograd_begin(rpc, &context);
     if (status != MR_OK)
         return status;
