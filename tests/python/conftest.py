@@ -1,0 +1,62 @@
+"""Fixtures: a running node, alone or with a hub. Tests that need one are skipped where namespaces cannot be made."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Callable, Iterator
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+for _name in ("MILLRACE_KEY_FILE", "MILLRACE_REPLAY"):  # which change what clients do
+    os.environ.pop(_name, None)
+
+from cable import Cable  # noqa: E402
+from programs import Hub, Node  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def cable() -> Iterator[Cable]:
+    """The test process is in a network namespace of its own from here on."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root; run it with sudo")
+    cable = Cable()
+    yield cable
+    cable.close()
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["1_core", "2_cores"])
+def node(cable: Cable, request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A node that a file's tests share, with one core and then with two. Its tables are the tests' to name apart."""
+    node = Node(cable, request.param).start()
+    yield node
+    node.stop()
+
+
+@pytest.fixture
+def new_node(cable: Cable) -> Iterator[Callable[..., Node]]:
+    """Makes nodes for one test alone: new_node(cores=1, settings=("section.key=value",)), started."""
+    nodes: list[Node] = []
+
+    def make(cores: int = 1, settings: tuple[str, ...] = ()) -> Node:
+        nodes.append(Node(cable, cores, settings))
+        return nodes[-1].start()
+
+    yield make
+    for node in nodes:
+        node.stop()
+
+
+@pytest.fixture
+def new_hub() -> Iterator[Callable[..., Hub]]:
+    """Makes hubs for one test alone: new_hub(node, *options of the command line), started."""
+    hubs: list[Hub] = []
+
+    def make(node: Node, *options: str) -> Hub:
+        hubs.append(Hub(node, *options))
+        return hubs[-1].start()
+
+    yield make
+    for hub in reversed(hubs):
+        hub.stop()

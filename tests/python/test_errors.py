@@ -1,0 +1,31 @@
+"""Exceptions: one for each status, with the library's text."""
+import pytest
+
+import millrace
+from millrace._library import lib, text
+from millrace.errors import check, error_of
+
+
+def test_every_status_has_an_exception():
+    for status in range(1, lib.MR_STATUS_COUNT):
+        error = error_of(status)
+        assert isinstance(error, millrace.Error)
+        assert error.status == text(lib.mr_status_name(status))
+        assert str(error) == text(lib.mr_status_text(status))
+        assert getattr(millrace, type(error).__name__) is type(error)
+
+
+def test_python_s_own_exceptions_catch_them():
+    for status, base in ((lib.MR_DEADLINE_EXCEEDED, TimeoutError), (lib.MR_UNREACHABLE, ConnectionError),
+                         (lib.MR_UNKNOWN_TABLE, LookupError), (lib.MR_INVALID_ARGUMENT, ValueError),
+                         (lib.MR_OUT_OF_MEMORY, MemoryError), (lib.MR_WRONG_DTYPE, TypeError)):
+        with pytest.raises(base):
+            raise error_of(status)
+
+
+def test_check_lets_ok_pass():
+    check(lib.MR_OK)
+
+
+def test_a_status_of_a_later_version_is_an_error():
+    assert type(error_of(lib.MR_STATUS_COUNT + 7)) is millrace.Error
