@@ -120,6 +120,8 @@ struct mr_options {
     enum mr_dtype wire_dtype;
     struct mr_future **future; /* not NULL: asynchronous; receives the future */
     bool more; /* asynchronous: another call follows at once; this one may wait for it, to share its packet */
+    bool
+        read_only; /* lookups of rows by key: make no rows and leave no trace, for evaluation. Also on a frozen node */
 };
 
 /* ---- futures and replies ---- */

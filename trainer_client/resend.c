@@ -143,7 +143,8 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     struct mrc_replay *lane = &part->link->own;
     struct mrc_push *push = part->push;
 
-    if (part->future->options.op == MR_OP_LOOKUP && part->replied && part->status == MR_OK)
+    if (part->future->options.op == MR_OP_LOOKUP && (part->future->options.flags & MR_FEED_READ_ONLY) == 0 &&
+        part->replied && part->status == MR_OK)
         part->link->looked_up_in = part->future->client->looked_up_in = part->link->incarnation;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or not any more */
         return;

@@ -96,10 +96,11 @@ static void crash(struct fixture *x)
     node_fixture_restart_with(&x->node, cores);
 }
 
-/* Looks keys up, some of them twice, and pushes to the same: gradients follow from the values, as in training. */
+/* Looks keys up, some of them twice, and pushes to the same: gradients follow from the values, as in training. A lookup for
+ * evaluation in between is no sighting, nor taken for one that was. */
 static void train_step(struct mr_client *client, uint32_t table, uint32_t step)
 {
-    struct mr_options options = {.step = step + 1};
+    struct mr_options options = {.step = step + 1}, evaluation = {.read_only = true};
     struct mr_reply *rows;
     uint64_t random = step * 1000 + 17, keys[KEYS_PER_STEP] = {0};
     float gradients[KEYS_PER_STEP * DIM];
@@ -112,6 +113,7 @@ static void train_step(struct mr_client *client, uint32_t table, uint32_t step)
     for (uint32_t i = 0; i < KEYS_PER_STEP * DIM; i++)
         gradients[i] = values[i] + (float)(next_random(&random) % 2001) * 1e-3f - 1;
     mr_reply_free(rows);
+    expect_ok(mr_lookup(client, &evaluation, table, keys, KEYS_PER_STEP, NULL));
     expect_ok(mr_push_gradients(client, &options, table, keys, KEYS_PER_STEP, DIM, gradients));
 }
 

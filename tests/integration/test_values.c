@@ -158,6 +158,23 @@ static void look_up_backwards(struct fixture *x, uint32_t table, uint64_t batch_
     mr_reply_free(reply);
 }
 
+static void look_up_read_only(struct fixture *x, uint32_t table, const uint64_t *keys, uint32_t count,
+                              float *rows)
+{
+    struct mr_options options = {.read_only = true};
+    struct mr_feature_info *infos;
+    struct mr_reply *reply;
+    uint32_t infos_count;
+
+    assert_int_equal(mr_lookup(x->client, &options, table, keys, count, &reply), MR_OK);
+    memcpy(rows, mr_reply_tensor(reply, 0)->data, mr_reply_tensor(reply, 0)->bytes);
+    mr_reply_free(reply);
+    assert_int_equal(mr_list(x->client, NULL, &infos, &infos_count), MR_OK);
+    for (uint32_t i = 0; i < infos_count; i++)
+        assert_true(infos[i].id != table || infos[i].rows == 0);
+    free(infos);
+}
+
 static void check_first_values(struct fixture *x, uint32_t initializer, uint64_t batch_id)
 {
     struct mr_feature f = mr_feature_table("", DIM);
@@ -174,8 +191,10 @@ static void check_first_values(struct fixture *x, uint32_t initializer, uint64_t
 
     uint32_t table = create(x, &f);
 
+    look_up_read_only(x, table, keys, KEYS, by_key);
     assert_int_equal(mr_freeze(x->client, NULL, 1), MR_OK);
-    look_up(x, table, keys, KEYS, by_key);
+    look_up(x, table, keys, KEYS, kept);
+    assert_memory_equal(by_key, kept, sizeof by_key);
     look_up_backwards(x, table, batch_id, true, by_batch);
     assert_int_equal(mr_freeze(x->client, NULL, 0), MR_OK);
     look_up_backwards(x, table, batch_id + 1, false, kept); /* makes the rows */
