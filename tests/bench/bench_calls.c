@@ -70,7 +70,6 @@ static uint64_t next_key(uint64_t *state, uint64_t key_count)
 struct workload {
     uint32_t table;
     uint64_t keys[ROWS];
-    uint32_t offsets[ROWS + 1];
     float gradients[ROWS * DIM];
 };
 
@@ -87,9 +86,7 @@ static struct workload *make_workload(struct mr_client *client, uint64_t key_cou
     uint64_t state = 1;
     for (uint32_t i = 0; i < ROWS; i++) {
         w->keys[i] = next_key(&state, key_count);
-        w->offsets[i] = i;
     }
-    w->offsets[ROWS] = ROWS;
     for (uint32_t i = 0; i < ROWS * DIM; i++) {
         w->gradients[i] = 1e-3f * (float)((int)(i % 7) - 3);
     }
@@ -138,14 +135,19 @@ static void bench_push(struct mr_client *client, const struct workload *w, const
     free(us);
 }
 
-static void bench_lookup_batch(struct mr_client *client, const struct workload *w,
-                               const struct mr_options *options, uint32_t runs)
+/* A batch of SAMPLES, with a bag for each of so many slots, whose SLOTS / slots keys the server sums. */
+static void bench_lookup_batch(const char *name, struct mr_client *client, const struct workload *w,
+                               uint32_t slots, const struct mr_options *options, uint32_t runs)
 {
+    uint32_t offsets[SAMPLES * SLOTS + 1];
+    for (uint32_t i = 0; i <= SAMPLES * slots; i++) {
+        offsets[i] = i * (SLOTS / slots);
+    }
     double *us = calloc(runs, sizeof *us);
     uint64_t base = ((uint64_t)STREAM << 48) + ((uint64_t)bench_now_us() & 0xffffffffu) * 16;
     for (uint32_t i = 0; i < runs + 20; i++) {
         uint64_t batch = base + i;
-        struct mr_batch_keys keys = {w->table, SAMPLES, SLOTS, w->keys, w->offsets, NULL};
+        struct mr_batch_keys keys = {w->table, SAMPLES, slots, w->keys, offsets, NULL};
         bench_check(mr_feed_sample(client, NULL, batch, &keys, 1, false), "feed_sample");
         struct mr_reply *reply = NULL;
         double t0 = bench_now_us();
@@ -156,7 +158,7 @@ static void bench_lookup_batch(struct mr_client *client, const struct workload *
         mr_reply_free(reply);
         bench_check(mr_forget_batches(client, NULL, &batch, 1), "forget_batches");
     }
-    bench_print_latency("lookup_512x26_by_batch", us, runs);
+    bench_print_latency(name, us, runs);
     free(us);
 }
 
@@ -245,8 +247,14 @@ int main(int argc, char **argv)
     if (only == NULL || strcmp(only, "push_13312x16") == 0) {
         bench_push(client, w, &call, runs);
     }
-    if (only == NULL || strcmp(only, "lookup_512x26_by_batch") == 0) {
-        bench_lookup_batch(client, w, &call, runs);
+    static const struct {
+        const char *name;
+        uint32_t slots;
+    } batches[] = {{"lookup_512x26_by_batch", SLOTS}, {"lookup_512x26_summed_by_batch", 1}};
+    for (uint32_t i = 0; i < 2; i++) {
+        if (only == NULL || strcmp(only, batches[i].name) == 0) {
+            bench_lookup_batch(batches[i].name, client, w, batches[i].slots, &call, runs);
+        }
     }
     free(w);
     mr_client_destroy(client);
