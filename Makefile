@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test bench lint fuzz property sim kills mutants docs install clean help
+.PHONY: all build demo demo-mnist test bench lint fuzz property sim kills mutants docs install uninstall clean help
 
 all: build
 
@@ -44,9 +44,11 @@ mutants: ## Break transport, references, tables and saves on purpose in many way
 docs: ## Check that the documentation's links and names are right
 	@scripts/docs.sh
 
-install: build ## Install server, tools, library, header and example configuration under PREFIX (default /usr/local)
-	@meson configure build --prefix=$(or $(PREFIX),/usr/local)
-	@meson install -C build
+install: ## Install server, tools, library, headers, Python package, man pages and systemd unit below PREFIX (default /usr/local)
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh
+
+uninstall: ## Remove what the last make install put there
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh --uninstall
 
 clean: ## Remove what was built
 	@rm -rf build

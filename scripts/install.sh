@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Builds what is installed, in build/install and without tests, and installs it below PREFIX (default /usr/local); or removes
+# what that has installed.
+# usage: [PREFIX=DIR] [DESTDIR=DIR] scripts/install.sh [--uninstall]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=build/install
+log=$build/meson-logs/install-log.txt
+prefix=${PREFIX:-/usr/local}
+
+die() {
+    echo "install: $1" >&2
+    exit "${2:-1}"
+}
+
+# The linker's cache is the machine's: not for another root, and not without the right to write it.
+update_linker_cache() {
+    [ -z "${DESTDIR:-}" ] || return 0
+    case "$prefix" in
+    /usr | /usr/local)
+        if [ "$(id -u)" -eq 0 ]; then
+            ldconfig
+        else
+            echo "install: run ldconfig as root, so that programs find libmillrace"
+        fi
+        ;;
+    esac
+}
+
+# Other prefixes than the system's are not looked into: says what to set.
+tell_paths() {
+    case "$prefix" in /usr | /usr/local) return 0 ;; esac
+    local library python
+    library=$(dirname "$(grep -m 1 '/libmillrace\.so$' "$log")")
+    echo "install: programs of yours need LD_LIBRARY_PATH=${library#"${DESTDIR:-}"}, pkg-config" \
+        "PKG_CONFIG_PATH=${library#"${DESTDIR:-}"}/pkgconfig"
+    python=$(grep -m 1 '/millrace/__init__\.py$' "$log") || return 0
+    python=$(dirname "$(dirname "$python")")
+    echo "install: Python needs PYTHONPATH=${python#"${DESTDIR:-}"} as well"
+}
+
+install_all() {
+    case "$prefix" in /*) ;; *) die "PREFIX must begin with a slash, not '$prefix'" 2 ;; esac
+    scripts/setup.sh build
+    local options=(--buildtype=release --prefix="$prefix" -Dtests=false)
+    mkdir -p build
+    if [ -f "$build/build.ninja" ]; then
+        meson configure "$build" "${options[@]}" >/dev/null
+    else
+        meson setup "$build" "${options[@]}" >"$build.setup.log" 2>&1 || { cat "$build.setup.log" >&2; exit 1; }
+        rm -f "$build.setup.log"
+    fi
+    ninja -C "$build"
+    meson install -C "$build" --no-rebuild --quiet
+    update_linker_cache
+    echo "install: $(grep -vc '^#' "$log") files and folders below ${DESTDIR:-}$prefix; scripts/install.sh --uninstall removes them"
+    tell_paths
+}
+
+uninstall() {
+    [ -f "$log" ] || die "nothing is known of an installation: $log is missing. make install with the same PREFIX writes it"
+    local path folders=()
+    mapfile -t installed < <(grep -v '^#' "$log")
+    for path in "${installed[@]}"; do
+        # Python keeps what it compiled beside its sources.
+        case "$path" in */millrace/__init__.py) rm -rf "$(dirname "$path")/__pycache__" ;; esac
+        if [ -d "$path" ] && [ ! -L "$path" ]; then
+            folders+=("$path")
+        else
+            rm -f "$path"
+        fi
+        case "$(dirname "$path")" in */millrace | */millrace/*) folders+=("$(dirname "$path")") ;; esac
+    done
+    printf '%s\n' "${folders[@]}" | sort -ru | while read -r path; do
+        rmdir --ignore-fail-on-non-empty "$path" 2>/dev/null || true
+    done
+    rm -f "$log"
+    update_linker_cache
+    echo "install: removed"
+}
+
+case "${1:-}" in
+"") install_all ;;
+--uninstall) uninstall ;;
+-h | --help) sed -n '2,4s/^# //p' "$0" ;;
+*) die "unknown option '$1'; see --help" 2 ;;
+esac
