@@ -157,16 +157,22 @@ static void apply_variable(const struct ps_op *op, const struct ps_push_part *pa
 
 /* Of a numbered push by keys: rows that were looked up before a restart, and are in no checkpoint, are as they were then, since
  * a row's first values follow from its key. */
-static bool makes_rows(const struct ps_op *op)
+static bool is_numbered(const struct ps_op *op)
 {
     const struct mr_preamble *preamble = &op->request->message->preamble;
-    return preamble->sequence != 0 && preamble->op == MR_OP_PUSH_GRAD && op->core->freeze == MR_FREEZE_OFF;
+    return preamble->sequence != 0 && preamble->op == MR_OP_PUSH_GRAD;
+}
+
+/* And of any push of rows that are set: nobody has to look them up first. */
+static bool makes_rows(const struct ps_op *op, const struct ps_feature *f)
+{
+    return (is_numbered(op) || f->feature.optimizer == MR_OPT_ASSIGN) && op->core->freeze == MR_FREEZE_OFF;
 }
 
 /* The lookup that came before such a push was answered by another start of the server. */
 static bool is_unseen(const struct ps_op *op)
 {
-    return makes_rows(op) && (op->request->message->preamble.flags & MR_PUSH_UNSEEN) != 0;
+    return is_numbered(op) && (op->request->message->preamble.flags & MR_PUSH_UNSEEN) != 0;
 }
 
 static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
@@ -185,7 +191,7 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .divisors = part->list.divisors,
                                             .left_out = push->leaves_out ? push->left_out : NULL,
                                             .at_once = !is_in_slices(op),
-                                            .insert = makes_rows(op),
+                                            .insert = makes_rows(op, part->feature),
                                             .sees = is_unseen(op),
                                             .step = op->request->message->preamble.step,
                                             .learning_rate = part->learning_rate};

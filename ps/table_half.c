@@ -2,6 +2,7 @@
  *
  * A lookup reads the rows as f32 where it gathers them. A push reads a group's rows into scratch memory, runs the optimizer
  * there, and writes them back rounded stochastically (dataplane/optimizer/rounding.h); the optimizer's state is f32 like any other table's.
+ * Rows that are set are rounded to nearest, like first values: there are no small steps to add up, and the same row is the same bits.
  */
 #include "dataplane/optimizer/rounding.h"
 #include "ps/table_internal.h"
@@ -34,6 +35,17 @@ const float *ps_table_row_values(struct ps_table *t, const void *row)
     return t->expanded;
 }
 
+static void round_back(const struct ps_table *t, void *const *rows, float *values, const uint64_t *seeds,
+                       uint32_t count)
+{
+    if (!mr_rule_sets(&t->optimizer)) {
+        t->half->round_rows(rows, values, seeds, count, t->dim);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        round_to_nearest(t, rows[i], values + (size_t)i * t->dim);
+}
+
 /* Rows whose gradient holds NaN or Inf are left out here already: they are not changed, and not counted as such. */
 uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const struct ps_row_group *g)
 {
@@ -52,8 +64,10 @@ uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const stru
         states[count] = g->states[i];
         gradients[count++] = g->gradients[i];
     }
+    if (count == 0)
+        return 0;
     t->half->copy_rows(t->expanded, (const void *const *)rows, count, t->dim);
     uint32_t changed = mr_rule_apply(&t->optimizer, learning_rate, values, states, gradients, count, t->dim);
-    t->half->round_rows(rows, t->expanded, seeds, count, t->dim);
+    round_back(t, rows, t->expanded, seeds, count);
     return changed;
 }

@@ -47,12 +47,39 @@ static __attribute__((noinline)) void derive(const struct ps_table_push *p, cons
         memcpy(out, in, t->dim * sizeof(*out));
 }
 
+/* As add_repeated(), of rows that are set: the last one that is finite counts. */
+static bool set_repeated(struct ps_table_push *p, const struct ps_table *t, struct ps_distinct *d,
+                         struct pushed from)
+{
+    const struct mr_kernels *k = t->kernels;
+    if (!p->derives) {
+        const float *row = gradient_at(p, t, from.row);
+        bool is_finite = k->all_finite(row, t->dim), was_finite = k->all_finite(d->gradient, t->dim);
+        p->skipped += !(is_finite && was_finite); /* of two bad ones, one */
+        if (is_finite || !was_finite)
+            d->gradient = row;
+        return true;
+    }
+    float *derived = sum_take(p, t);
+    if (derived == NULL)
+        return false;
+    derive(p, t, from, derived);
+    if (k->all_finite(derived, t->dim))
+        memcpy(p->sums + (d->gradient - p->sums), derived, t->dim * sizeof(*derived));
+    else
+        p->skipped++;
+    p->sum_count--; /* it is wanted only until it is copied */
+    return true;
+}
+
 /* The key has been met before in this push. A gradient with NaN or Inf is left out of the sum. */
 static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, const struct ps_table *t,
                                                    struct ps_distinct *d, struct pushed from)
 {
     const struct mr_kernels *k = t->kernels;
     const float *gradient = p->derives ? NULL : gradient_at(p, t, from.row);
+    if (mr_rule_sets(&t->optimizer))
+        return set_repeated(p, t, d, from);
     if (!is_sum(p, t, d->gradient)) {
         if (!k->all_finite(d->gradient, t->dim)) {
             p->skipped++;

@@ -26,7 +26,8 @@ void tool_feature_args_init(struct tool_feature_args *args,
         {"init-b", TOOL_FLOAT, &f->init_b, "X", "uniform: high; normal: standard deviation"},
         {"seed", TOOL_U64, &f->seed, "N", "of initial values and of the key hash; default 0"},
         {"optimizer", TOOL_STRING, &args->optimizer, "NAME",
-         "sgd (default), momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl, group_ftrl"},
+         "sgd (default), momentum, adagrad, rowwise_adagrad, adam, adamw, ftrl, group_ftrl, "
+         "assign (sets rows)"},
         {"optimizer-args", TOOL_STRING, &args->optimizer_args, "X,X,..",
          "see docs/optimizers.md; those not given have their defaults"},
         {"learning-rate", TOOL_FLOAT, &f->learning_rate, "X", "default 0.01"},
@@ -138,6 +139,8 @@ static const char *wanted_args(uint32_t optimizer)
         return "--optimizer-args of group_ftrl must be initial accumulator and beta, not both 0, l1, l2 and "
                "l21, "
                "none below 0";
+    case MR_OPT_ASSIGN:
+        return "--optimizer assign has no --optimizer-args";
     default:
         return "--optimizer-args must be numbers";
     }
@@ -173,6 +176,11 @@ static const char *wanted(const char *field, uint32_t optimizer)
         {"init_b", "--init-b must not be below --init-a (uniform), or 0 and more (normal), and all values "
                    "must be finite"},
     };
+    if (optimizer == MR_OPT_ASSIGN && (strcmp(field, "weight_decay") == 0 ||
+                                       strncmp(field, "clip_", 5) == 0 || strncmp(field, "schedule", 8) == 0))
+        return "--weight-decay, --clip-value, --clip-norm and --schedule do not belong to --optimizer "
+               "assign, "
+               "which sets rows as they are";
     if (strcmp(field, "optimizer_args") == 0)
         return wanted_args(optimizer);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

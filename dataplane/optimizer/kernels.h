@@ -12,7 +12,7 @@
 
 struct mr_rule;
 
-#define MR_OPTIMIZER_KINDS 9u /* enum mr_optimizer, from 1 on */
+#define MR_OPTIMIZER_KINDS 10u /* enum mr_optimizer, from 1 on */
 
 /* As mr_rule_apply(). */
 typedef uint32_t mr_rule_kernel(const struct mr_rule *o, float learning_rate, float *const *values,

@@ -1,5 +1,5 @@
 /* The optimizers' steps, compiled for several vector widths like the rest of the kernels (kernels.h): those of the SGD and
- * Adagrad families, and the tables of all. What they compute is in rule.h. */
+ * Adagrad families, the one that sets, and the tables of all. What they compute is in rule.h. */
 #include "dataplane/optimizer/kernels_optimizer.h"
 
 INLINE void sgd_row(const struct mr_rule *o, float lr, float *restrict w, const float *restrict state,
@@ -80,10 +80,22 @@ INLINE void rowwise_adagrad_row(const struct mr_rule *o, float lr, float *restri
         w[i] -= rate * transformed(t, gradient[i], w[i]);
 }
 
+/* What is pushed is the row: feature.c takes no transform with it. */
+INLINE void assign_row(const struct mr_rule *o, float lr, float *restrict w, const float *restrict state,
+                       const float *restrict gradient, size_t dim, bool transforms)
+{
+    (void)o;
+    (void)lr;
+    (void)state;
+    (void)transforms;
+    memcpy(w, gradient, dim * sizeof(*w));
+}
+
 MR_RULE_KERNELS(sgd)
 MR_RULE_KERNELS(momentum)
 MR_RULE_KERNELS(adagrad)
 MR_RULE_KERNELS(rowwise_adagrad)
+MR_RULE_KERNELS(assign)
 
 #define TABLE(set)                                                                                           \
     mr_rule_kernel *const mr_rule_kernels_##set[MR_OPTIMIZER_KINDS] = {                                      \
@@ -91,6 +103,7 @@ MR_RULE_KERNELS(rowwise_adagrad)
         [MR_OPT_ADAGRAD] = mr_adagrad_##set, [MR_OPT_ROWWISE_ADAGRAD] = mr_rowwise_adagrad_##set,            \
         [MR_OPT_ADAM] = mr_adam_##set,       [MR_OPT_ADAMW] = mr_adam_##set,                                 \
         [MR_OPT_FTRL] = mr_ftrl_##set,       [MR_OPT_GROUP_FTRL] = mr_group_ftrl_##set,                      \
+        [MR_OPT_ASSIGN] = mr_assign_##set,                                                                   \
     };
 
 TABLE(baseline)

@@ -107,5 +107,6 @@ MR_RULE_DECLARE(rowwise_adagrad)
 MR_RULE_DECLARE(adam)
 MR_RULE_DECLARE(ftrl)
 MR_RULE_DECLARE(group_ftrl)
+MR_RULE_DECLARE(assign)
 
 #endif

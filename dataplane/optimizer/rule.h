@@ -14,6 +14,7 @@
  *   ftrl             n += g * g;  h = (beta + sqrt(n)) / lr;  z += g - (h - the last h) * value;
  *                    u = -sign(z) * max(|z| - l1, 0);  value = u / (h + l2)               (McMahan et al., KDD 2013)
  *   group_ftrl       the same with u * max(1 - l21 * sqrt(dim) / |u|, 0) for u            (Yue et al., ECML PKDD 2021)
+ *   assign           value = g; no learning rate, clipping or weight decay
  * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push does not touch does not
  * change, nor does its state. Any thread.
  */
@@ -66,6 +67,11 @@ struct mr_rule {
 
 /* MR_UNSUPPORTED with *what set for an optimizer of an unknown number. `feature` has passed mr_feature_check(). */
 enum mr_status mr_rule_init(const struct mr_feature *feature, struct mr_rule *out, const char **what);
+/* Whether what is pushed replaces values, instead of changing them. */
+static inline bool mr_rule_sets(const struct mr_rule *o)
+{
+    return o->kind == MR_OPT_ASSIGN;
+}
 /* Floats of state beside `count` values. */
 size_t mr_rule_state_floats(const struct mr_rule *o, size_t count);
 /* The state of a row (or variable) with its first values. */

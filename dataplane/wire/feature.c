@@ -52,6 +52,7 @@ static const char *const optimizer_names[] = {
     [MR_OPT_ADAGRAD] = "adagrad", [MR_OPT_ROWWISE_ADAGRAD] = "rowwise_adagrad",
     [MR_OPT_ADAM] = "adam",       [MR_OPT_ADAMW] = "adamw",
     [MR_OPT_FTRL] = "ftrl",       [MR_OPT_GROUP_FTRL] = "group_ftrl",
+    [MR_OPT_ASSIGN] = "assign",
 };
 static const char *const initializer_names[] = {
     [MR_INIT_CONSTANT] = "constant",
@@ -62,7 +63,7 @@ static const char *const initializer_names[] = {
 
 const char *mr_optimizer_name(uint32_t optimizer)
 {
-    bool known = optimizer >= MR_OPT_SGD && optimizer <= MR_OPT_GROUP_FTRL;
+    bool known = optimizer >= MR_OPT_SGD && optimizer <= MR_OPT_LAST;
     return known ? optimizer_names[optimizer] : "?";
 }
 
@@ -84,12 +85,13 @@ static const float default_args[][MR_OPTIMIZER_ARGS] = {
     [MR_OPT_ADAMW] = {0.9f, 0.999f, 1e-8f},
     [MR_OPT_FTRL] = {0, 1},
     [MR_OPT_GROUP_FTRL] = {0, 1},
+    [MR_OPT_ASSIGN] = {0},
 };
 
 void mr_feature_set_optimizer(struct mr_feature *f, enum mr_optimizer optimizer)
 {
     f->optimizer = (uint32_t)optimizer;
-    if (optimizer >= MR_OPT_SGD && optimizer <= MR_OPT_GROUP_FTRL)
+    if (optimizer >= MR_OPT_SGD && optimizer <= MR_OPT_LAST)
         memcpy(f->optimizer_args, default_args[optimizer], sizeof(f->optimizer_args));
 }
 
@@ -214,6 +216,7 @@ static uint32_t arg_count(uint32_t optimizer)
         [MR_OPT_ADAMW] = 3,
         [MR_OPT_FTRL] = 4,
         [MR_OPT_GROUP_FTRL] = 5,
+        [MR_OPT_ASSIGN] = 0,
     };
     return counts[optimizer];
 }
@@ -223,6 +226,7 @@ static bool args_ok(uint32_t optimizer, const float *args)
 {
     switch (optimizer) {
     case MR_OPT_SGD:
+    case MR_OPT_ASSIGN:
         return true;
     case MR_OPT_MOMENTUM: /* as torch: Nesterov needs momentum and no dampening */
         if (args[2] != 0.0f && (args[2] != 1.0f || args[0] <= 0.0f || args[1] != 0.0f))
@@ -241,7 +245,7 @@ static bool args_ok(uint32_t optimizer, const float *args)
 
 static const char *check_optimizer(const struct mr_feature *f)
 {
-    if (f->optimizer < MR_OPT_SGD || f->optimizer > MR_OPT_GROUP_FTRL)
+    if (f->optimizer < MR_OPT_SGD || f->optimizer > MR_OPT_LAST)
         return "optimizer";
     if (!isfinite(f->learning_rate) || f->learning_rate <= 0.0f)
         return "learning_rate";
@@ -252,17 +256,21 @@ static const char *check_optimizer(const struct mr_feature *f)
     }
     if (!args_ok(f->optimizer, f->optimizer_args))
         return "optimizer_args";
-    if (!not_negative(f->weight_decay))
+    bool sets = f->optimizer == MR_OPT_ASSIGN; /* values, as they are */
+    if (!not_negative(f->weight_decay) || (sets && f->weight_decay > 0.0f))
         return "weight_decay";
-    if (!not_negative(f->clip_value))
+    if (!not_negative(f->clip_value) || (sets && f->clip_value > 0.0f))
         return "clip_value";
-    return not_negative(f->clip_norm) ? NULL : "clip_norm";
+    return not_negative(f->clip_norm) && !(sets && f->clip_norm > 0.0f) ? NULL : "clip_norm";
 }
 
 static const char *check_schedule(const struct mr_feature *f)
 {
-    if (f->schedule > MR_SCHEDULE_EXPONENTIAL)
+    bool sets = f->optimizer == MR_OPT_ASSIGN; /* at no rate */
+    if (f->schedule > MR_SCHEDULE_EXPONENTIAL || (sets && f->schedule != MR_SCHEDULE_CONSTANT))
         return "schedule";
+    if (sets && f->schedule_warmup_steps != 0)
+        return "schedule_warmup_steps";
     bool constant = f->schedule == MR_SCHEDULE_CONSTANT;
     if (constant ? f->schedule_steps != 0 : f->schedule_steps == 0)
         return "schedule_steps";

@@ -43,7 +43,9 @@ enum mr_optimizer {
     MR_OPT_ADAMW = 6,           /* the same */
     MR_OPT_FTRL = 7,            /* initial accumulator, beta (not both 0), l1, l2 */
     MR_OPT_GROUP_FTRL = 8,      /* the same, then l21 */
+    MR_OPT_ASSIGN = 9,          /* none: what is pushed becomes the row, and makes it */
 };
+#define MR_OPT_LAST MR_OPT_ASSIGN
 
 /* Which keys get a row when they are looked up. The others are answered with their initial values. */
 enum mr_admission {
@@ -82,11 +84,12 @@ struct mr_feature {
     float init_a, init_b;
     uint64_t seed;                           /* of initializer and key hash */
     uint32_t optimizer;                      /* enum mr_optimizer */
-    float learning_rate;                     /* > 0 */
+    float learning_rate;                     /* > 0; MR_OPT_ASSIGN does not read it */
     float optimizer_args[MR_OPTIMIZER_ARGS]; /* see enum mr_optimizer; those without a meaning are 0 */
     float weight_decay; /* >= 0; L2, added to the gradient of the rows a push touches; AdamW: decoupled */
     float clip_value;   /* 0 = off */
-    float clip_norm;    /* 0 = off; per row (tables) or whole tensor (variables) */
+    float
+        clip_norm; /* 0 = off; per row (tables) or whole tensor (variables). MR_OPT_ASSIGN has none of these three */
     uint32_t pooling;   /* enum mr_pooling: how bags are reduced; tables only */
     uint32_t admission; /* enum mr_admission */
     float admission_arg;

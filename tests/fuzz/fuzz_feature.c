@@ -95,6 +95,9 @@ static void check_well_formed(const struct mr_feature *f)
     FUZZ_ASSERT(mr_optimizer_name(f->optimizer)[0] != '?');
     FUZZ_ASSERT(mr_initializer_name(f->initializer)[0] != '?');
     FUZZ_ASSERT(mr_variable_partition(f->name) < MR_PARTITION_COUNT);
+    if (f->optimizer == MR_OPT_ASSIGN)
+        FUZZ_ASSERT(f->weight_decay <= 0 && f->clip_value <= 0 && f->clip_norm <= 0 &&
+                    f->schedule == MR_SCHEDULE_CONSTANT && f->schedule_warmup_steps == 0);
     if (f->optimizer == MR_OPT_ADAGRAD) { /* one step from nothing is a number */
         float sum = f->optimizer_args[0], epsilon = f->optimizer_args[1];
         FUZZ_ASSERT(!isnan(0.0f / (sqrtf(sum) + epsilon)));

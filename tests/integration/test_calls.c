@@ -306,6 +306,53 @@ static float share(const struct fixture *x, uint32_t b)
     return 1.0f / (float)(x->offsets[b + 1] - x->offsets[b]);
 }
 
+static uint64_t rows_of(struct fixture *x, uint32_t table)
+{
+    struct mr_feature_info *infos;
+    uint64_t rows = UINT64_MAX;
+    uint32_t count;
+
+    assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
+    for (uint32_t i = 0; i < count; i++)
+        if (infos[i].id == table)
+            rows = infos[i].rows;
+    free(infos);
+    return rows;
+}
+
+/* A lookup that only reads makes no rows; a push of rows that are set needs no lookup at all. */
+static void test_set_and_read(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_feature set = table_of("set", MR_POOL_SUM);
+    const struct mr_options read_only = {.read_only = true}, rate = {.learning_rate = 0.25f};
+    struct mr_future *future;
+    struct mr_options later = {.read_only = true, .future = &future};
+    float rows[KEYS * DIM];
+    struct mr_reply *reply;
+    uint32_t id;
+
+    mr_feature_set_optimizer(&set, MR_OPT_ASSIGN);
+    assert_int_equal(mr_create(x->client, NULL, &set, 1, &id), MR_OK);
+    assert_int_equal(mr_lookup(x->client, &read_only, id, x->keys, KEYS, &reply), MR_OK);
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        assert_close(((const float *)mr_reply_tensor(reply, 0)->data)[i], INITIAL);
+    mr_reply_free(reply);
+    assert_int_equal(rows_of(x, id), 0);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < KEYS * DIM; i++) /* keys come twice, with the same row */
+            rows[i] = (float)(x->keys[i / DIM] * 10 + i % DIM + turn);
+        assert_int_equal(mr_push_gradients(x->client, turn == 0 ? NULL : &rate, id, x->keys, KEYS, DIM, rows),
+                         MR_OK);
+        assert_int_equal(rows_of(x, id), 97);
+        assert_int_equal(mr_lookup(x->client, &later, id, x->keys, KEYS, NULL), MR_OK);
+        assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+        mr_future_destroy(future);
+        assert_memory_equal(mr_reply_tensor(reply, 0)->data, rows, sizeof rows);
+        mr_reply_free(reply);
+    }
+}
+
 static void test_bags(void **state)
 {
     struct fixture *x = *state;
@@ -516,12 +563,19 @@ static void test_kill_and_restart(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CALLS_TEST(test_create),    CALLS_TEST(test_freeze),
-        CALLS_TEST(test_batches),   CALLS_TEST(test_batches_refused),
-        CALLS_TEST(test_rows),      CALLS_TEST(test_batch_for_evaluation),
-        CALLS_TEST(test_bags),      CALLS_TEST(test_large),
-        CALLS_TEST(test_variables), CALLS_TEST(test_save_restore),
-        CALLS_TEST(test_heartbeat), CALLS_TEST(test_kill_and_restart),
+        CALLS_TEST(test_create),
+        CALLS_TEST(test_freeze),
+        CALLS_TEST(test_batches),
+        CALLS_TEST(test_batches_refused),
+        CALLS_TEST(test_rows),
+        CALLS_TEST(test_set_and_read),
+        CALLS_TEST(test_batch_for_evaluation),
+        CALLS_TEST(test_bags),
+        CALLS_TEST(test_large),
+        CALLS_TEST(test_variables),
+        CALLS_TEST(test_save_restore),
+        CALLS_TEST(test_heartbeat),
+        CALLS_TEST(test_kill_and_restart),
     };
 
     if (argc != 3 || (cores = (uint32_t)strtoul(argv[2], NULL, 10)) == 0) {

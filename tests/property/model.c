@@ -205,8 +205,9 @@ static void gather_one(const struct model *m, struct model_gradient *g, const fl
         g->bad++;
         return;
     }
+    bool adds = g->any && m->feature.optimizer != MR_OPT_ASSIGN;
     for (uint32_t i = 0; i < m->dim; i++)
-        g->sum[i] = g->any ? g->sum[i] + share[i] : share[i];
+        g->sum[i] = adds ? g->sum[i] + share[i] : share[i];
     g->any = true;
 }
 

@@ -88,6 +88,8 @@ void model_state_init(const struct model *m, struct model_row *row);
 /* model_half.c */
 /* After a step, the values as a row of 16 bits holds them: rounded up or down by the row's random bits. */
 void model_round(const struct model *m, struct model_row *row);
+/* Of a row of 16-bit values that were set: to nearest. */
+void model_set(const struct model *m, struct model_row *row);
 /* First values: the nearest numbers that there are. */
 void model_nearest(const struct model *m, float *values);
 

@@ -48,6 +48,12 @@ void model_round(const struct model *m, struct model_row *row)
         row->floats[i] = round_by(type_of(m), row->floats[i], mr_rounding_bits(seed, i));
 }
 
+void model_set(const struct model *m, struct model_row *row)
+{
+    row->updates++;
+    model_nearest(m, row->floats);
+}
+
 void model_nearest(const struct model *m, float *values)
 {
     const struct half_type *t = type_of(m);

@@ -1,4 +1,4 @@
-/* SGD and Adagrad as they are written down, one float at a time, in single precision; compiled without contraction. */
+/* SGD, Adagrad and what sets rows as they are written down, one float at a time, in single precision; compiled without contraction. */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -73,7 +73,9 @@ static void plain_step(const struct model *m, struct model_row *row, const float
         float g = gradient[i];
         if (transforms)
             g = clipped(f, g) * scale + f->weight_decay * w[i];
-        if (f->optimizer == MR_OPT_ADAGRAD)
+        if (f->optimizer == MR_OPT_ASSIGN)
+            w[i] = g;
+        else if (f->optimizer == MR_OPT_ADAGRAD)
             adagrad(f, &w[i], &state[i], g, learning_rate);
         else
             sgd(&w[i], g, learning_rate);
@@ -86,11 +88,14 @@ bool model_step(const struct model *m, struct model_row *row, const float *gradi
     for (uint32_t i = 0; i < m->dim; i++)
         if (!isfinite(gradient[i]))
             return false;
-    if (m->feature.optimizer == MR_OPT_SGD || m->feature.optimizer == MR_OPT_ADAGRAD)
+    bool sets = m->feature.optimizer == MR_OPT_ASSIGN;
+    if (sets || m->feature.optimizer == MR_OPT_SGD || m->feature.optimizer == MR_OPT_ADAGRAD)
         plain_step(m, row, gradient, learning_rate);
     else
         (void)mr_rule_apply(&m->optimizer, learning_rate, &values, &state, &gradient, 1, m->dim);
-    if (model_is_half(m))
+    if (model_is_half(m) && sets)
+        model_set(m, row);
+    else if (model_is_half(m))
         model_round(m, row);
     return true;
 }

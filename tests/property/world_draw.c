@@ -72,8 +72,10 @@ static void draw_schedule(struct world *w, struct mr_feature *f)
 
 static void draw_optimizer(struct world *w, struct mr_feature *f)
 {
-    mr_feature_set_optimizer(f, MR_OPT_SGD + random_below(&w->rng, MR_OPT_GROUP_FTRL));
+    mr_feature_set_optimizer(f, MR_OPT_SGD + random_below(&w->rng, MR_OPT_LAST));
     f->learning_rate = 0.02f + fabsf(random_float(&w->rng));
+    if (f->optimizer == MR_OPT_ASSIGN)
+        return; /* has none of the following */
     draw_optimizer_args(w, f);
     draw_schedule(w, f);
     if (random_one_in(&w->rng, 4))

@@ -93,7 +93,7 @@ static double number(const char *option, const char *text, double low, double hi
 
 static uint32_t optimizer(const char *option, const char *text)
 {
-    for (uint32_t i = MR_OPT_SGD; strcmp(mr_optimizer_name(i), "?") != 0; i++) {
+    for (uint32_t i = MR_OPT_SGD; i <= MR_OPT_GROUP_FTRL; i++) { /* those that learn */
         if (strcmp(mr_optimizer_name(i), text) == 0) {
             return i;
         }

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 #include <cmocka.h>
 #include "node_fixture.h"
 
@@ -154,6 +155,39 @@ static void pushes_by_key_and_by_bag(void **state)
     assert_float_equal(node_value(n, table, 11), -8, 0);
 }
 
+/* Nobody has to look a row up before it is set. A node that admits no new rows sets those that are there. */
+static void a_push_of_rows_that_are_set_makes_them(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 9), learns = node_table("learns", 9);
+    mr_feature_set_optimizer(&f, MR_OPT_ASSIGN);
+    uint32_t table = node_create(n, &f), other = node_create(n, &learns), level = MR_FREEZE_ADMIT;
+    uint64_t more[2] = {11, 99};
+    float rows[16] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4};
+    uint32_t head[4] = {table, 0}, other_head[4] = {other, 0};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 4, keys),
+                                   mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 4, 4, rows)};
+    struct mr_tensor freeze = mr_tensor_1d(MR_U32, 1, &level);
+    float rate = 0.125f;
+    memcpy(&head[2], &rate, sizeof(rate)); /* there is none that it could change */
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 12), 2, 0);
+    assert_float_equal(node_value(n, table, 13), 3, 0);
+    assert_float_equal(node_value(n, table, 11), 4, 0); /* the last of two */
+    tensors[0] = mr_tensor_1d(MR_U32, 4, other_head);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_OK, NULL);
+    assert_float_equal(node_value(n, other, 12), 9, 0);
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &freeze, 1), MR_OK, NULL);
+    tensors[0] = mr_tensor_1d(MR_U32, 4, head);
+    tensors[1] = mr_tensor_1d(MR_U64, 2, more);
+    tensors[3] = mr_tensor_2d(MR_F32, 2, 4, rows);
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 11), 1, 0);
+    assert_float_equal(node_value(n, table, 99), 9, 0);
+    level = MR_FREEZE_OFF;
+    node_check(node_call(n, 0, MR_OP_FREEZE, 0, &freeze, 1), MR_OK, NULL);
+}
+
 static void a_variable_gradient_with_nan_is_left_out(void **state)
 {
     struct node_fixture *n = *state;
@@ -287,6 +321,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_frozen_node_takes_no_gradients, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(refuses_a_batch_too_far_ahead, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(pushes_by_key_and_by_bag, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_push_of_rows_that_are_set_makes_them, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_variable_gradient_with_nan_is_left_out, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_schedule_goes_by_the_steps_of_pushes, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_push_may_have_a_learning_rate_of_its_own, node_setup,

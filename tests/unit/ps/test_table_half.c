@@ -200,6 +200,41 @@ static void rows_are_the_models_on_every_width(void **state)
     }
 }
 
+/* To nearest, so that the same row is the same bits each time; beyond the end of the range at its end. */
+static void rows_that_are_set_are_rounded_to_nearest(void **state)
+{
+    enum { DIM = 19, TURNS = 6 };
+    uint64_t rng = fixture_seed("set rows");
+    const uint64_t key = 3;
+    const struct mr_kernels *kernels;
+    for (uint32_t n = 0; (kernels = mr_kernels_at(n)) != NULL; n++) {
+        mr_kernels_force(kernels);
+        for (uint32_t type = 0; type < 2; type++) {
+            struct mr_feature f = half_table(types[type], DIM, MR_OPT_SGD);
+            mr_feature_set_optimizer(&f, MR_OPT_ASSIGN);
+            struct ps_table *t = fixture_table(&f, arena);
+            float row[DIM], out[DIM], expected[DIM];
+            uint16_t nearest[DIM];
+            ps_table_lookup(t, &key, 1, true, out);
+            for (uint32_t i = 0; i < DIM; i++)
+                row[i] = random_float(&rng);
+            mr_convert_from_f32(types[type], nearest, NULL, row, 1, DIM);
+            for (uint32_t i = 0; i < DIM; i++)
+                expected[i] = value(f.dtype, nearest[i]);
+            row[0] = FLT_MAX;
+            row[1] = -FLT_MAX;
+            expected[0] = value(f.dtype, types[type] == MR_F16 ? 0x7bff : 0x7f7f);
+            expected[1] = -expected[0];
+            for (uint32_t turn = 0; turn < TURNS; turn++) {
+                ps_table_push(t, &key, 1, row);
+                ps_table_lookup(t, &key, 1, false, out);
+                assert_memory_equal(out, expected, sizeof(out));
+            }
+            ps_table_destroy(t);
+        }
+    }
+}
+
 /* As on two cores: each has half of the keys, and its calls come in another order. */
 static void rows_do_not_depend_on_other_rows(void **state)
 {
@@ -342,11 +377,9 @@ int main(void)
 {
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        WITH_ARENA(rows_are_the_models_on_every_width),
-        WITH_ARENA(rows_do_not_depend_on_other_rows),
-        WITH_ARENA(small_steps_add_up),
-        WITH_ARENA(finite_values_stay_finite),
-        WITH_ARENA(loaded_rows_go_on_as_before),
+        WITH_ARENA(rows_are_the_models_on_every_width), WITH_ARENA(rows_that_are_set_are_rounded_to_nearest),
+        WITH_ARENA(rows_do_not_depend_on_other_rows),   WITH_ARENA(small_steps_add_up),
+        WITH_ARENA(finite_values_stay_finite),          WITH_ARENA(loaded_rows_go_on_as_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

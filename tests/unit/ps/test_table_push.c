@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/convert.h"
 #include "table_fixture.h"
 
 static struct ps_arena *arena;
@@ -66,6 +67,67 @@ static void test_repeated_keys_are_summed_and_stepped_once(void **state)
     assert_true(value_of(t, 9) == 0);
     assert_int_equal(ps_table_counters(t)->updates, 2);
     assert_int_equal(ps_table_counters(t)->keys_pushed, 5);
+    ps_table_destroy(t);
+}
+
+static struct ps_table *set_table(uint32_t dim, enum mr_dtype dtype)
+{
+    struct mr_feature f = fixture_adagrad(dim);
+    mr_feature_set_optimizer(&f, MR_OPT_ASSIGN);
+    f.dtype = (uint32_t)dtype;
+    return fixture_table(&f, arena);
+}
+
+/* Of a key that is in a push of set rows several times the last finite row counts, however the push travels. */
+static void test_of_repeated_rows_the_last_is_set(void **state)
+{
+    static const enum mr_dtype dtypes[] = {MR_F32, MR_F16, MR_BF16};
+    const uint64_t keys[] = {1, 2, 1, 3, 3, 4, 4, 4, 5, 5, 1};
+    const float rows[] = {1, 1, 2, 2, 3, 3, NAN, 0, 4, 4, 5, 5, 6, 6, 0, INFINITY, NAN, 0, 0, NAN, 7, -7};
+    uint16_t narrow[22];
+    for (uint32_t i = 0; i < 3; i++) {
+        struct ps_table *t = set_table(2, MR_F32);
+        struct ps_table_push p = {.keys = keys,
+                                  .key_count = 11,
+                                  .gradients_dtype = dtypes[i],
+                                  .gradients = i == 0 ? (const void *)rows : narrow,
+                                  .at_once = true,
+                                  .insert = true};
+        uint64_t budget_bytes = UINT64_MAX;
+        make_rows(t, keys, 11);
+        const float first = value_of(t, 5);
+        if (i > 0)
+            mr_convert_from_f32(dtypes[i], narrow, NULL, rows, 11, 2);
+        assert_true(ps_table_push_step(t, &p, &budget_bytes));
+        assert_true(value_of(t, 1) == 7 && value_of(t, 2) == 2 && value_of(t, 3) == 4);
+        assert_true(value_of(t, 4) == 6 && value_of(t, 5) == first);
+        assert_int_equal(ps_table_counters(t)->updates, 4);
+        assert_int_equal(ps_table_counters(t)->gradients_skipped, 1 + 1 + 2);
+        assert_int_equal(ps_table_counters(t)->gradients_without_row, 0);
+        ps_table_destroy(t);
+    }
+}
+
+/* As a bag's keys would get their gradient: its row to each of them, over its divisor, times its weight. */
+static void test_a_bag_sets_the_rows_of_its_keys(void **state)
+{
+    struct ps_table *t = set_table(1, MR_F32);
+    const uint64_t keys[] = {1, 2, 2, 3};
+    const uint32_t offsets[] = {0, 2, 4};
+    const float rows[] = {10, 20}, weights[] = {1, 2, 0.5f, -1};
+    struct ps_table_push p = {.keys = keys,
+                              .key_count = 4,
+                              .offsets = offsets,
+                              .bag_count = 2,
+                              .gradients = rows,
+                              .weights = weights,
+                              .at_once = true};
+    uint64_t budget_bytes = UINT64_MAX;
+    make_rows(t, keys, 4);
+    ps_table_push_bags(t, keys, offsets, 2, rows);
+    assert_true(value_of(t, 1) == 10 && value_of(t, 2) == 20 && value_of(t, 3) == 20);
+    assert_true(ps_table_push_step(t, &p, &budget_bytes));
+    assert_true(value_of(t, 1) == 10 && value_of(t, 2) == 10 && value_of(t, 3) == -20);
     ps_table_destroy(t);
 }
 
@@ -255,6 +317,8 @@ int main(void)
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(test_repeated_keys_are_summed_and_stepped_once),
+        WITH_ARENA(test_of_repeated_rows_the_last_is_set),
+        WITH_ARENA(test_a_bag_sets_the_rows_of_its_keys),
         WITH_ARENA(test_keys_without_a_row_are_left_out),
         WITH_ARENA(test_bad_gradients_are_left_out_and_no_others),
         WITH_ARENA(test_a_sum_that_overflows_is_left_out),

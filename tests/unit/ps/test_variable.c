@@ -173,6 +173,24 @@ static void test_values_that_are_set_are_a_start_for_every_optimizer(void **stat
     }
 }
 
+static void test_a_push_to_a_variable_that_is_set_is_its_value(void **state)
+{
+    struct fixture *f = *state;
+    const uint32_t shape[1] = {3};
+    const float first[3] = {1, -2, 3.5f}, next[3] = {-0.0f, 7, 1e-42f}, bad[3] = {1, NAN, 1};
+    struct mr_feature descriptor = mr_feature_variable("v", 1, shape);
+    struct ps_variable *v = NULL;
+    const char *what = NULL;
+    mr_feature_set_optimizer(&descriptor, MR_OPT_ASSIGN);
+    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OK);
+    assert_int_equal(ps_variable_stored_bytes(v), sizeof(first));
+    assert_true(ps_variable_push(v, 0, 0, first));
+    assert_memory_equal(ps_variable_values(v), first, sizeof(first));
+    assert_true(ps_variable_push(v, 9, 0.25f, next) && !ps_variable_push(v, 9, 0.25f, bad));
+    assert_memory_equal(ps_variable_values(v), next, sizeof(next));
+    ps_variable_destroy(v);
+}
+
 static void test_refusals(void **state)
 {
     struct fixture *f = *state;
@@ -206,6 +224,7 @@ int main(void)
         WITH_VARIABLE(test_what_is_stored_goes_on_as_before),
         WITH_VARIABLE(test_a_scalar_has_one_element),
         WITH_VARIABLE(test_values_that_are_set_are_a_start_for_every_optimizer),
+        WITH_VARIABLE(test_a_push_to_a_variable_that_is_set_is_its_value),
         WITH_VARIABLE(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,6 +147,16 @@ static void test_mistakes_are_named(void **state)
     const struct mr_feature before = f;
     expect(MAKE("tabel", "t", &f, "--dim", "8"), "must be table or variable, not \"tabel\"");
     expect(MAKE("table", "t", &f), "needs --dim");
+    char *wants[] = {"--weight-decay",          "0.1", "--clip-value", "1", "--clip-norm", "1",
+                     "--schedule-warmup-steps", "3"};
+    for (uint32_t i = 0; i < 8; i += 2)
+        expect(MAKE("table", "t", &f, "--dim", "8", "--optimizer", "assign", wants[i], wants[i + 1]),
+               "do not belong to --optimizer assign");
+    expect(MAKE("table", "t", &f, "--dim", "8", "--optimizer", "assign", "--schedule", "linear",
+                "--schedule-steps", "9"),
+           "do not belong to --optimizer assign");
+    expect(MAKE("table", "t", &f, "--dim", "8", "--optimizer", "assign", "--optimizer-args", "1"),
+           "assign has no --optimizer-args");
     expect(MAKE("table", "t", &f, "--dim", "1025"), "--dim must be 1 to 1024");
     expect(MAKE("table", "t", &f, "--dim", "4", "--shape", "4"), "--shape belongs to variables");
     expect(MAKE("variable", "v", &f), "needs --shape");
@@ -229,6 +239,9 @@ static void test_options_of_a_feature_make_it_again(void **state)
     expect_options(&f, "");
     mr_feature_set_optimizer(&f, MR_OPT_GROUP_FTRL);
     expect_options(&f, "--optimizer group_ftrl");
+    mr_feature_set_optimizer(&f, MR_OPT_ASSIGN);
+    expect_options(&f, "--optimizer assign");
+    mr_feature_set_optimizer(&f, MR_OPT_GROUP_FTRL);
     f.optimizer_args[0] = 0.1f;
     f.optimizer_args[2] = 1.0f / 3;
     f.learning_rate = 0.05f;

@@ -16,6 +16,8 @@ static struct mr_rule optimizer(uint32_t kind, uint32_t options)
     const char *what;
     mr_feature_set_optimizer(&f, (enum mr_optimizer)kind);
     f.learning_rate = 0.1f;
+    if (kind == MR_OPT_ASSIGN)
+        options = 0; /* it has none */
     f.weight_decay = options & 1 ? 0.01f : 0;
     f.clip_value = options & 2 ? 0.5f : 0;
     f.clip_norm = options & 4 ? 0.7f : 0;

@@ -47,9 +47,9 @@ static void test_state_sizes_and_first_values(void **state)
 {
     static const size_t floats[] = {[MR_OPT_SGD] = 0,  [MR_OPT_MOMENTUM] = 3,        [MR_OPT_ADAGRAD] = 3,
                                     [MR_OPT_ADAM] = 7, [MR_OPT_ROWWISE_ADAGRAD] = 1, [MR_OPT_ADAMW] = 7,
-                                    [MR_OPT_FTRL] = 7, [MR_OPT_GROUP_FTRL] = 7};
+                                    [MR_OPT_FTRL] = 7, [MR_OPT_GROUP_FTRL] = 7,      [MR_OPT_ASSIGN] = 0};
     const float values[3] = {0};
-    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_LAST; kind++) {
         struct mr_feature f = of_kind(kind, 3);
         bool squares = kind == MR_OPT_ADAGRAD || kind == MR_OPT_ROWWISE_ADAGRAD;
         if (squares)
@@ -72,8 +72,8 @@ static void test_state_sizes_and_first_values(void **state)
 
 static void test_a_bad_gradient_changes_nothing(void **state)
 {
-    const float bad_gradient[4] = {0, 0, 0, NAN}, good_gradient[4] = {1, 0, 0, 0};
-    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+    const float bad_gradient[4] = {0, 0, 0, NAN}, good_gradient[4] = {0.5f, 0, 0, 0};
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_LAST; kind++) {
         struct mr_feature f = of_kind(kind, 4);
         struct mr_rule o = make(&f);
         float good[13] = {1, 2, 3, 4}, other[13] = {1, 2, 3, 4}, spared[13];
@@ -267,6 +267,27 @@ static void test_norm_clipping_keeps_the_direction(void **state)
     assert_true(row[0] == -0.5f && row[1] == 0);
 }
 
+/* Bit for bit, whatever the rate, also at the ends of the range. */
+static void test_what_is_set_is_the_row(void **state)
+{
+    struct mr_feature f = of_kind(MR_OPT_ASSIGN, 5);
+    struct mr_rule o = make(&f);
+    const float first[5] = {FLT_MAX, -FLT_MAX, FLT_TRUE_MIN, -0.0f, 1.1f}, next[5] = {-1, 2, -3, 0, 5};
+    const float bad[5] = {1, 2, INFINITY, 4, 5};
+    float row[6] = {9, 9, 9, 9, 9, 9}, *values = row, *s = row + 5;
+    const float *pushed = first;
+    assert_true(mr_rule_sets(&o));
+    assert_int_equal(mr_rule_apply(&o, 0.01f, &values, &s, &pushed, 1, 5), 1);
+    assert_memory_equal(row, first, sizeof(first));
+    pushed = bad;
+    assert_int_equal(mr_rule_apply(&o, 1.0f, &values, &s, &pushed, 1, 5), 0);
+    assert_memory_equal(row, first, sizeof(first));
+    pushed = next;
+    assert_int_equal(mr_rule_apply(&o, 1e30f, &values, &s, &pushed, 1, 5), 1);
+    assert_memory_equal(row, next, sizeof(next));
+    assert_true(row[5] == 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_groups_vanish_as_a_whole),
         cmocka_unit_test(test_pushed_rates_win),
         cmocka_unit_test(test_norm_clipping_keeps_the_direction),
+        cmocka_unit_test(test_what_is_set_is_the_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

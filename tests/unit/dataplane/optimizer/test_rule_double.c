@@ -2,6 +2,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "dataplane/optimizer/rule.h"
 #include "random_fixture.h"
 
@@ -132,6 +133,9 @@ static void reference_step(const struct mr_feature *f, struct reference *r, doub
     case MR_OPT_GROUP_FTRL:
         reference_ftrl(f, r, rate, g);
         break;
+    case MR_OPT_ASSIGN:
+        memcpy(r->w, g, sizeof(g));
+        break;
     default:
         for (uint32_t i = 0; i < DIM; i++)
             r->w[i] -= rate * g[i];
@@ -185,19 +189,21 @@ static void test_against_double_precision(void **state)
         [MR_OPT_ADAGRAD] = {20, 19}, [MR_OPT_ROWWISE_ADAGRAD] = {22, 18.5},
         [MR_OPT_ADAM] = {19, 23},    [MR_OPT_ADAMW] = {22, 21},
         [MR_OPT_FTRL] = {27, 53},    [MR_OPT_GROUP_FTRL] = {31, 76},
+        [MR_OPT_ASSIGN] = {0, 0},
     };
-    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_LAST; kind++) {
         double worst[2] = {0, 0};
         for (uint32_t i = 0; i < 32; i++) {
             struct mr_feature f = mr_feature_table("t", DIM);
             mr_feature_set_optimizer(&f, (enum mr_optimizer)kind);
             f.learning_rate = 0.05f;
-            f.weight_decay = i & 1 ? 0.01f : 0;
-            f.clip_value = i & 2 ? 0.8f : 0;
-            f.clip_norm = i & 4 ? 1.5f : 0;
+            bool transforms = kind != MR_OPT_ASSIGN;
+            f.weight_decay = transforms && i & 1 ? 0.01f : 0;
+            f.clip_value = transforms && i & 2 ? 0.8f : 0;
+            f.clip_norm = transforms && i & 4 ? 1.5f : 0;
             if (kind == MR_OPT_MOMENTUM)
                 f.optimizer_args[i & 8 ? 1 : 2] = i & 8 ? 0.3f : 1.0f;
-            if (kind >= MR_OPT_FTRL) {
+            if (kind == MR_OPT_FTRL || kind == MR_OPT_GROUP_FTRL) {
                 f.optimizer_args[2] = i & 8 ? 0.5f : 0;
                 f.optimizer_args[3] = 0.1f;
                 f.optimizer_args[4] = kind == MR_OPT_GROUP_FTRL ? 0.4f : 0;

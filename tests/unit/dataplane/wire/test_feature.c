@@ -118,7 +118,7 @@ static void initializers_are_checked(void **state)
 static void optimizers_are_checked(void **state)
 {
     REFUSED(table, f.optimizer = 0, "optimizer");
-    REFUSED(table, f.optimizer = 9, "optimizer");
+    REFUSED(table, f.optimizer = 10, "optimizer");
     REFUSED(table, f.learning_rate = 0.0f, "learning_rate");
     REFUSED(table, f.learning_rate = -1.0f, "learning_rate");
     REFUSED(table, f.learning_rate = NAN, "learning_rate");
@@ -151,8 +151,9 @@ static void optimizers_have_defaults(void **state)
         [MR_OPT_ADAMW] = {0.9f, 0.999f, 1e-8f},
         [MR_OPT_FTRL] = {0, 1},
         [MR_OPT_GROUP_FTRL] = {0, 1},
+        [MR_OPT_ASSIGN] = {0},
     };
-    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_LAST; kind++) {
         struct mr_feature f = table();
         memset(f.optimizer_args, 0x40, sizeof f.optimizer_args);
         mr_feature_set_optimizer(&f, (enum mr_optimizer)kind);
@@ -161,6 +162,25 @@ static void optimizers_have_defaults(void **state)
         assert_memory_equal(f.optimizer_args, wanted[kind], sizeof f.optimizer_args);
     }
     REFUSED(table, mr_feature_set_optimizer(&f, (enum mr_optimizer)77), "optimizer");
+}
+
+static struct mr_feature set_table(void)
+{
+    struct mr_feature f = table();
+    mr_feature_set_optimizer(&f, MR_OPT_ASSIGN);
+    return f;
+}
+
+/* What is set is set as it is. */
+static void rows_that_are_set_have_no_options(void **state)
+{
+    TAKEN(set_table, f.learning_rate = 3.0f);
+    TAKEN(set_table, f.dtype = MR_BF16);
+    REFUSED(set_table, f.weight_decay = 0.1f, "weight_decay");
+    REFUSED(set_table, f.clip_value = 1.0f, "clip_value");
+    REFUSED(set_table, f.clip_norm = 1.0f, "clip_norm");
+    REFUSED(set_table, f.schedule_warmup_steps = 1, "schedule_warmup_steps");
+    REFUSED(set_table, (f.schedule = MR_SCHEDULE_COSINE, f.schedule_steps = 10), "schedule");
 }
 
 /* An optimizer with one of its arguments changed. */
@@ -188,7 +208,7 @@ static void arguments_are_checked(void **state)
         {MR_OPT_FTRL, 0, 0.1f, -0.1f},      {MR_OPT_FTRL, 1, 2.0f, 0.0f},
         {MR_OPT_FTRL, 2, 3.0f, -1.0f},      {MR_OPT_FTRL, 3, 3.0f, -1.0f},
         {MR_OPT_FTRL, 4, 0.0f, 1.0f},       {MR_OPT_GROUP_FTRL, 4, 1.0f, -1.0f},
-        {MR_OPT_GROUP_FTRL, 5, 0.0f, 1.0f},
+        {MR_OPT_GROUP_FTRL, 5, 0.0f, 1.0f}, {MR_OPT_ASSIGN, 0, 0.0f, 1.0f},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_null(with_arg(cases[i].optimizer, cases[i].arg, cases[i].good));
@@ -300,13 +320,14 @@ static void enums_have_names(void **state)
     assert_string_equal(mr_optimizer_name(MR_OPT_SGD), "sgd");
     assert_string_equal(mr_optimizer_name(MR_OPT_ADAGRAD), "adagrad");
     assert_string_equal(mr_optimizer_name(MR_OPT_GROUP_FTRL), "group_ftrl");
+    assert_string_equal(mr_optimizer_name(MR_OPT_ASSIGN), "assign");
     assert_string_equal(mr_initializer_name(MR_INIT_TRUNCATED_NORMAL), "truncated_normal");
-    for (uint32_t i = 1; i <= 8; i++)
+    for (uint32_t i = 1; i <= 9; i++)
         assert_string_not_equal(mr_optimizer_name(i), "?");
     for (uint32_t i = 1; i <= 4; i++)
         assert_string_not_equal(mr_initializer_name(i), "?");
     assert_string_equal(mr_optimizer_name(0), "?");
-    assert_string_equal(mr_optimizer_name(9), "?");
+    assert_string_equal(mr_optimizer_name(10), "?");
     assert_string_equal(mr_initializer_name(0), "?");
     assert_string_equal(mr_initializer_name(UINT32_MAX), "?");
 }
@@ -358,6 +379,7 @@ int main(void)
         cmocka_unit_test(initializers_are_checked),
         cmocka_unit_test(optimizers_are_checked),
         cmocka_unit_test(optimizers_have_defaults),
+        cmocka_unit_test(rows_that_are_set_have_no_options),
         cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(schedules_are_checked),
         cmocka_unit_test(rows_options_are_checked),
