@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "trainer_client/clock.h"
 #include "trainer_client/last_error.h"
 #include "trainer_client/outcome.h"
@@ -47,6 +48,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     const void **sources = (const void **)((uint8_t *)tensors + tensors_bytes);
 
     f->client = client;
+    f->notify_fd = -1;
     f->map_changes = UINT32_MAX;
     f->part_count = part_count;
     f->context = (uint8_t *)sources + sources_bytes;
@@ -169,6 +171,14 @@ static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
         copy_answers(part);
 }
 
+static void notify(const struct mr_future *f)
+{
+    uint64_t one = 1;
+
+    if (f->notify_fd >= 0)
+        (void)!write(f->notify_fd, &one, sizeof one);
+}
+
 void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
                     const struct mr_message *reply)
 {
@@ -202,6 +212,8 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         f->on_end(f);
     else if (f->abandoned)
         mrc_future_free_locked(f);
+    else
+        notify(f);
 }
 
 bool mrc_map_has_changed(const struct mr_future *f)
@@ -357,6 +369,8 @@ static struct mr_future *successor_of(struct mr_future *f)
     if (f->again->make(f->again, left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX, &f->successor) !=
         MR_OK)
         f->successor = NULL;
+    else
+        mr_future_notify(f->successor, f->notify_fd);
     free(f->again); /* once */
     f->again = NULL;
     return f->successor;
@@ -384,8 +398,10 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
 }
 
 /* Nothing is left to wait for. */
-static bool is_over(const struct mr_future *f)
+static bool is_over(const void *arg)
 {
+    const struct mr_future *f = arg;
+
     return f->ended && mrc_remap_has_settled(f);
 }
 
@@ -400,6 +416,34 @@ bool mr_future_done(struct mr_future *future)
 
     pthread_mutex_unlock(&future->client->lock);
     return over && successor_of(future) != NULL ? mr_future_done(future->successor) : over;
+}
+
+bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
+{
+    if (future == NULL)
+        return true;
+    uint64_t until_us = mrc_now_us() + timeout_ms * UINT64_C(1000);
+
+    for (;;) {
+        pthread_mutex_lock(&future->client->lock);
+        bool over = mrc_wait(future->client, is_over, future, until_us);
+
+        pthread_mutex_unlock(&future->client->lock);
+        if (!over || successor_of(future) == NULL)
+            return over;
+        future = future->successor;
+    }
+}
+
+void mr_future_notify(struct mr_future *future, int event_fd)
+{
+    if (future == NULL)
+        return;
+    pthread_mutex_lock(&future->client->lock);
+    future->notify_fd = event_fd;
+    if (future->ended)
+        notify(future);
+    pthread_mutex_unlock(&future->client->lock);
 }
 
 void mr_future_destroy(struct mr_future *future)

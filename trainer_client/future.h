@@ -60,6 +60,7 @@ struct mr_future {
     struct mrc_again *again;             /* for when the node's cores change under it; NULL: it ends then */
     struct mr_future *successor;         /* it was made again: this one's outcome counts */
     uint32_t part_count, parts_pending;
+    int notify_fd; /* eventfd of mr_future_notify(); -1 = none */
     uint64_t sent_us;
     uint32_t map_changes; /* of the map that the parts were split by; UINT32_MAX = whatever it is */
     bool begun, sent, ended, abandoned, waited, more;

@@ -132,6 +132,12 @@ struct mr_options {
 MR_API enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply);
 /* True once mr_future_wait() would not block. Makes progress itself. */
 MR_API bool mr_future_done(struct mr_future *future);
+/* The same, and waits for it, but not longer than this: for callers that look after something else meanwhile, as signals. */
+MR_API bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms);
+/* When the call ends, 1 is added to this eventfd, at once if it has: so that a loop that waits for descriptors of its own hears of
+ * calls that other threads complete. mr_future_done() says false all the same while pushes settle on a server that came back with
+ * other cores: ask again then. The descriptor stays open until the future is destroyed. */
+MR_API void mr_future_notify(struct mr_future *future, int event_fd);
 /* Frees it; a call still under way goes on, its outcome is dropped. */
 MR_API void mr_future_destroy(struct mr_future *future);
 

@@ -13,7 +13,8 @@ import cffi
 
 KNOWN_TO_CFFI = ("stdbool.h", "stddef.h", "stdint.h")  # whose types it has itself
 INLINE = re.compile(r"static inline[^;{]*\{[^{}]*\}")
-CONSTANT = re.compile(r"^#define (MR_\w+)\s+\(?(0x[0-9a-fA-F]+|\d+)[uUlL]*\)?$", re.M)
+MACRO = re.compile(r"^#define (MR_\w+)\s+(\S.*)$", re.M)
+NUMBER = re.compile(r"\b(0x[0-9a-fA-F]+|\d+)[uUlL]*\b")
 
 
 def preprocess(cc, headers, directories, *flags):
@@ -26,15 +27,23 @@ def preprocess(cc, headers, directories, *flags):
         return subprocess.run(command, input=source, check=True, capture_output=True, text=True).stdout
 
 
+def constants(macros):
+    """Those that are a number, or a shifted one."""
+    for name, value in MACRO.findall(macros):
+        value = NUMBER.sub(r"\1", value.replace("UINT64_C", "")).replace("(", "").replace(")", "").strip()
+        shifted = re.fullmatch(r"(\w+)(?: << (\d+))?", value)
+        if shifted and NUMBER.fullmatch(shifted[1]):
+            yield name, int(shifted[1], 0) << int(shifted[2] or 0)
+
+
 def main():
     output, cc, *rest = sys.argv[1:]
     headers, directories = rest[:rest.index("--")], rest[rest.index("--") + 1:]
     declarations = INLINE.sub("", preprocess(cc, headers, directories))
     macros = preprocess(cc, headers, directories, "-dM")
-    constants = "".join(f"#define {name} {int(value, 0)}\n" for name, value in CONSTANT.findall(macros)
-                        if not name.endswith("_H"))
+    numbers = "".join(f"#define {name} {value}\n" for name, value in constants(macros))
     ffi = cffi.FFI()
-    ffi.cdef(constants + declarations)
+    ffi.cdef(numbers + declarations + "void free(void *pointer);")
     ffi.set_source("millrace._abi", None)
     ffi.emit_python_code(output)
 

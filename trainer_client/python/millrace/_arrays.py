@@ -4,16 +4,26 @@ torch is used only if the program has imported it: without it the package works 
 """
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from typing import Any, Callable, Union
 
 import numpy as np
 
 from ._library import ffi, lib
 
-_NUMPY = {lib.MR_U8: np.uint8, lib.MR_I8: np.int8, lib.MR_U16: np.uint16, lib.MR_F16: np.float16, lib.MR_U32: np.uint32,
-          lib.MR_I32: np.int32, lib.MR_F32: np.float32, lib.MR_U64: np.uint64, lib.MR_I64: np.int64, lib.MR_F64: np.float64}
-DTYPE_OF_NUMPY = {np.dtype(kind): number for number, kind in _NUMPY.items()}
+Array = Any  #: an array of numpy's or a tensor of torch's: what the call was given
+Like = Union[np.ndarray, list, tuple, Any]  #: anything that numpy makes an array of, or a tensor of torch's
+
+NUMPY_OF_DTYPE = {
+    lib.MR_U8: np.uint8, lib.MR_I8: np.int8, lib.MR_U16: np.uint16, lib.MR_F16: np.float16, lib.MR_U32: np.uint32,
+    lib.MR_I32: np.int32, lib.MR_F32: np.float32, lib.MR_U64: np.uint64, lib.MR_I64: np.int64, lib.MR_F64: np.float64}
+DTYPE_OF_NUMPY = {np.dtype(kind): number for number, kind in NUMPY_OF_DTYPE.items()}
+
+_U64, _U32, _F32 = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.float32)
+_U64_ARRAY, _U32_ARRAY, _F32_ARRAY, _CHARS = (
+    ffi.typeof(name) for name in ("uint64_t[]", "uint32_t[]", "float[]", "char *"))
+_U32_MAX = 0xffffffff
 
 
 def is_torch(value: Any) -> bool:
@@ -22,49 +32,165 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _numpy(value: Any, dtype: type) -> np.ndarray:
+def to_numpy(value: Any) -> np.ndarray:
+    """Over the same memory where it can be. Tensors of types that numpy lacks become float32."""
     if is_torch(value):
-        value = value.detach().cpu().contiguous().numpy()
-    array = np.asarray(value)
-    if dtype is np.uint64 and array.dtype == np.int64:
-        array = array.view(np.uint64)  # a key is 64 bits, as torch has them
-    if array.dtype != dtype and array.dtype.kind == "f" and np.dtype(dtype).kind != "f":
-        raise TypeError(f"whole numbers are needed here ({np.dtype(dtype).name}), not {array.dtype.name}")
-    return np.ascontiguousarray(array, dtype=dtype)
+        value = value.detach().cpu()
+        if value.dtype == sys.modules["torch"].bfloat16:
+            value = value.float()
+        return value.contiguous().numpy()
+    return np.asarray(value)
 
 
-def keys(value: Any) -> np.ndarray:
-    """u64 keys; int64 is taken as it stands, bit by bit."""
-    return _numpy(value, np.uint64)
+def _whole(name: str, value: Any) -> np.ndarray:
+    array = to_numpy(value)
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise TypeError(f"{name} are whole numbers, not {array.dtype.name}")
+    return array
 
 
-def offsets(value: Any) -> np.ndarray:
-    """u32 offsets of bags."""
-    return _numpy(value, np.uint32)
+def _contiguous(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return array.astype(dtype, order="C", copy=False) if array.ndim == 0 else np.ascontiguousarray(array, dtype)
 
 
-def floats(value: Any) -> np.ndarray:
-    """f32."""
-    return _numpy(value, np.float32)
+def keys(value: Like) -> np.ndarray:
+    """u64 keys, of any shape; int64 is taken as it stands, bit by bit."""
+    if type(value) is np.ndarray and value.dtype is _U64 and value.flags.c_contiguous:
+        return value
+    array = _whole("keys", value)
+    if array.dtype == np.int64:
+        array = array.view(np.uint64)
+    return _contiguous(array, _U64)
 
 
-def pointer(ctype: str, array: np.ndarray):
-    """`ctype` ("float *") to the array's memory, which must outlive it."""
-    return ffi.from_buffer(ctype[:-1].strip() + "[]", array, require_writable=False)
+def offsets(value: Like, key_count: int, include_last: bool) -> np.ndarray:
+    """u32 [bags + 1] offsets: 0 first, and the number of keys at the end, which is added where they lack it."""
+    array = _whole("offsets", value)
+    if array.ndim != 1:
+        raise ValueError(f"offsets have the shape {array.shape}; they are one row of numbers")
+    if not include_last:
+        array = np.append(array.astype(np.int64, copy=False), key_count)
+    if array.size == 0:
+        raise ValueError("offsets are empty; with include_last_offset there is at least the number of keys, 0")
+    if array.dtype != _U32 and (int(array.min()) < 0 or int(array.max()) > _U32_MAX):
+        raise ValueError(f"offsets go from {array.min()} to {array.max()}; they are from 0 to the number of keys, {key_count}")
+    if int(array[-1]) != key_count:
+        raise ValueError(f"the last offset is {array[-1]}; it is the number of keys, {key_count}"
+                         " (or give include_last_offset=False)")
+    return np.ascontiguousarray(array, _U32)
 
 
-def view(tensor, owner) -> np.ndarray:
-    """A struct mr_tensor as an array over the same memory, which lives as long as the array; `owner` is kept until then."""
-    kind = _NUMPY.get(tensor.dtype)
-    shape = tuple(tensor.dims[i] for i in range(tensor.rank))
-    if tensor.dtype == lib.MR_BF16:
-        kind = np.uint16
+def floats(value: Like) -> np.ndarray:
+    """f32, of any shape."""
+    if type(value) is np.ndarray and value.dtype is _F32 and value.flags.c_contiguous:
+        return value
+    array = to_numpy(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"numbers are needed here, not {array.dtype.name}")
+    return _contiguous(array, _F32)
+
+
+def weights(value: Like | None, key_count: int) -> np.ndarray | None:
+    """f32, one for each key, or None."""
+    if value is None:
+        return None
+    array = floats(value)
+    if array.size != key_count:
+        raise ValueError(f"there are {array.size} weights for {key_count} keys")
+    return array
+
+
+def u64_pointer(array: np.ndarray) -> Any:
+    """uint64_t * to the array's memory, which it keeps."""
+    return ffi.from_buffer(_U64_ARRAY, array)
+
+
+def u32_pointer(array: np.ndarray) -> Any:
+    """uint32_t * to the array's memory, which it keeps."""
+    return ffi.from_buffer(_U32_ARRAY, array)
+
+
+def f32_pointer(array: np.ndarray | None) -> Any:
+    """float * to the array's memory, which it keeps; NULL for None."""
+    return ffi.NULL if array is None else ffi.from_buffer(_F32_ARRAY, array)
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """The shape of a struct mr_tensor."""
+    return tuple(tensor.dims[0:tensor.rank])
+
+
+def over(data: Any, nbytes: int, shape: tuple[int, ...], dtype: Any, free: Callable[[Any], None]) -> np.ndarray:
+    """An array over memory of the library's; free() is called with it when the array and all its views are gone."""
+    memory = ffi.gc(ffi.cast(_CHARS, data), free)
+    return np.ndarray(shape, dtype, ffi.buffer(memory, nbytes))
+
+
+def view(tensor: Any, owner: Any) -> np.ndarray:
+    """A struct mr_tensor as an array over the same memory, which keeps `owner` alive. bf16 comes as uint16."""
+    dtype = np.uint16 if tensor.dtype == lib.MR_BF16 else NUMPY_OF_DTYPE[tensor.dtype]
+    shape = shape_of(tensor)
     if tensor.bytes == 0:
-        return np.empty(shape, dtype=kind)
-    memory = ffi.gc(ffi.cast("char *", tensor.data), lambda _, held=owner: None)
-    return np.frombuffer(ffi.buffer(memory, tensor.bytes), dtype=kind).reshape(shape)
+        return np.empty(shape, dtype)
+    return over(tensor.data, tensor.bytes, shape, dtype, lambda _, held=owner: None)
 
 
-def like(array: np.ndarray, model: Any) -> Any:
+def like(array: np.ndarray, model: Any) -> Array:
     """The array as what `model` is: a torch tensor over the same memory, or itself."""
     return sys.modules["torch"].from_numpy(array) if is_torch(model) else array
+
+
+def pointer(ctype: str, array: np.ndarray) -> Any:
+    """`ctype` ("float *") to the array's memory, which it keeps."""
+    return ffi.from_buffer(ctype[:-1].strip() + "[]", array)
+
+
+# ---- replies ----
+
+_forks = 0  # of this process since it has the library: what a parent's replies are made of is not for its children to free
+
+
+def _after_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _freer(reply: Any) -> Callable[[Any], None]:
+    born = _forks
+
+    def free(_: Any, free_reply: Any = lib.mr_reply_free) -> None:
+        if _forks == born:
+            free_reply(reply)
+
+    return free
+
+
+def rows_of(reply: Any, torch: Any, shape: tuple[int, ...] | None = None) -> Array:
+    """The f32 tensor that a struct mr_reply is of, over its memory, which is freed with the array; with `torch`, a tensor of
+    torch's. `shape`: another than the reply's."""
+    tensor = lib.mr_reply_tensor(reply, 0)
+    nbytes = tensor.bytes
+    shape = shape or shape_of(tensor)
+    if nbytes == 0:
+        lib.mr_reply_free(reply)
+        array = np.empty(shape, _F32)
+    else:
+        array = np.ndarray(shape, _F32, ffi.buffer(ffi.gc(ffi.cast(_CHARS, tensor.data), _freer(reply)), nbytes))
+    return array if torch is None else torch.from_numpy(array)
+
+
+def tensors_of(reply: Any) -> list[np.ndarray]:
+    """All tensors of a struct mr_reply, over its memory, which is freed with the last of them."""
+    owner = ffi.gc(reply, _freer(reply))
+    return [view(lib.mr_reply_tensor(reply, i), owner) for i in range(lib.mr_reply_tensor_count(reply))]
+
+
+def torch_of(value: Any) -> Any:
+    """The module torch when this is a tensor of its, else None."""
+    if type(value) is np.ndarray:
+        return None
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and isinstance(value, torch.Tensor) else None

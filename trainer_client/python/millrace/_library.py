@@ -19,9 +19,15 @@ def _open():
 
 
 lib = _open()
+_libc = ffi.dlopen(None)
 NULL = ffi.NULL
 
 
 def text(pointer) -> str:
     """A C string, "" for NULL."""
     return "" if pointer == NULL else ffi.string(pointer).decode("utf-8", "replace")
+
+
+def free(pointer) -> None:
+    """free() for what the library hands out to be freed so."""
+    _libc.free(pointer)

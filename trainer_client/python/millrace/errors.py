@@ -50,7 +50,13 @@ for _number in range(1, lib.MR_STATUS_COUNT):
     _CLASSES[_number] = _class
     globals()[_class.__name__] = _class
 
-__all__ = ["Error", *(c.__name__ for c in _CLASSES.values())]
+
+
+class ClientClosed(_CLASSES[lib.MR_CANCELLED]):  # type: ignore[misc]
+    """The client was closed, or belongs to the process that this one was forked from."""
+
+
+__all__ = ["Error", "ClientClosed", *(c.__name__ for c in _CLASSES.values())]
 
 
 def error_of(status: int, line: str = "") -> Error:

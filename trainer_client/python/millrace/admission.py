@@ -1,0 +1,29 @@
+"""Which keys get a row when they are looked up. The others are answered with their first values."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._library import lib
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Made by always(), probability() and sightings()."""
+    kind: int
+    argument: float = 0.0
+    filter_bytes: int = 0
+
+
+def always() -> Admission:
+    """Every key."""
+    return Admission(lib.MR_ADMIT_ALWAYS)
+
+
+def probability(share: float) -> Admission:
+    """The share `share` (above 0, up to 1) of all keys: which ones follows from key and seed alone."""
+    return Admission(lib.MR_ADMIT_PROBABILITY, share)
+
+
+def sightings(count: int, filter_bytes: int = 0) -> Admission:
+    """A key with its `count`-th lookup (1 to 255). filter_bytes: of the node, to count in; 0: 16 MiB."""
+    return Admission(lib.MR_ADMIT_SIGHTINGS, count, filter_bytes)

@@ -1,0 +1,43 @@
+"""What rows go for. With lru() and lfu() rows go when the table is at its limit; otherwise it takes no new keys then."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._library import lib
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """Made by never(), age(), steps(), norm(), lru() and lfu()."""
+    kind: int
+    argument: float = 0.0
+
+
+def never() -> Eviction:
+    """Nothing."""
+    return Eviction(lib.MR_EVICT_NEVER)
+
+
+def age(seconds: float) -> Eviction:
+    """Not looked up or pushed for so many seconds."""
+    return Eviction(lib.MR_EVICT_AGE, seconds)
+
+
+def steps(count: int) -> Eviction:
+    """Not looked up or pushed for so many steps, by the steps that calls carry."""
+    return Eviction(lib.MR_EVICT_STEPS, count)
+
+
+def norm(least: float) -> Eviction:
+    """L2 norm of the values below `least`, and unused for a minute."""
+    return Eviction(lib.MR_EVICT_NORM, least)
+
+
+def lru() -> Eviction:
+    """Least recently used."""
+    return Eviction(lib.MR_EVICT_LRU)
+
+
+def lfu() -> Eviction:
+    """Least often used."""
+    return Eviction(lib.MR_EVICT_LFU)

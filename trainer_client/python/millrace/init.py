@@ -1,0 +1,38 @@
+"""First values of rows and variables: functions of seed and key alone, so that they do not depend on who asks first.
+
+`seed` also spreads the keys over the server's cores.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._library import lib
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """Made by constant(), uniform(), normal() and truncated_normal()."""
+    kind: int
+    a: float
+    b: float
+    seed: int = 0
+
+
+def constant(value: float = 0.0, seed: int = 0) -> Initializer:
+    """All are `value`."""
+    return Initializer(lib.MR_INIT_CONSTANT, value, 0.0, seed)
+
+
+def uniform(low: float, high: float, seed: int = 0) -> Initializer:
+    """Evenly from `low` to `high`."""
+    return Initializer(lib.MR_INIT_UNIFORM, low, high, seed)
+
+
+def normal(mean: float = 0.0, std: float = 1.0, seed: int = 0) -> Initializer:
+    """By a normal distribution."""
+    return Initializer(lib.MR_INIT_NORMAL, mean, std, seed)
+
+
+def truncated_normal(mean: float = 0.0, std: float = 1.0, seed: int = 0) -> Initializer:
+    """The same, cut at two standard deviations."""
+    return Initializer(lib.MR_INIT_TRUNCATED_NORMAL, mean, std, seed)

@@ -1,0 +1,187 @@
+"""The server's optimizers, with torch's names, arguments and defaults: parts of a table's or variable's description.
+
+docs/optimizers.md has the formulas. Rows that a push does not touch stay as they are, as with torch's sparse optimizers.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from . import schedule
+from ._library import lib
+
+__all__ = ["Optimizer", "SGD", "Adagrad", "RowWiseAdagrad", "Adam", "AdamW", "Ftrl", "GroupFtrl", "schedule"]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A learning rate and what each optimizer adds to it. lr: above 0; weight_decay: L2, at least 0."""
+    lr: float
+    allowed: ClassVar[str] = ""
+
+    @property
+    def number(self) -> int:
+        """enum mr_optimizer."""
+        raise NotImplementedError
+
+    def arguments(self) -> tuple[float, ...] | None:
+        """optimizer_args; None: the library's own for this optimizer."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
+        """The other way round."""
+        raise NotImplementedError
+
+
+def _only(name: str, value: Any, wanted: Any) -> None:
+    if value != wanted:
+        raise ValueError(f"{name} is {value!r}; the server's optimizer has only {wanted!r}")
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Stochastic gradient descent, as torch.optim.SGD. momentum, dampening: from 0 to below 1."""
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    allowed: ClassVar[str] = ("momentum and dampening go from 0 to below 1; nesterov needs a momentum above 0 and no "
+                              "dampening")
+
+    @property
+    def number(self) -> int:
+        return lib.MR_OPT_MOMENTUM if self.momentum != 0 or self.nesterov else lib.MR_OPT_SGD
+
+    def arguments(self) -> tuple[float, ...] | None:
+        if self.number == lib.MR_OPT_SGD:
+            return None
+        return self.momentum, self.dampening, float(self.nesterov)
+
+    @classmethod
+    def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
+        return cls(lr, arguments[0], arguments[1], weight_decay, arguments[2] != 0)
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """As torch.optim.Adagrad. initial_accumulator_value and eps: at least 0, not both 0."""
+    lr: float = 0.01
+    lr_decay: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    eps: float = 1e-10
+    allowed: ClassVar[str] = "initial_accumulator_value and eps are at least 0, and not both 0"
+    _number: ClassVar[int] = lib.MR_OPT_ADAGRAD
+
+    def __post_init__(self) -> None:
+        _only("lr_decay", self.lr_decay, 0)
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    def arguments(self) -> tuple[float, ...]:
+        return self.initial_accumulator_value, self.eps
+
+    @classmethod
+    def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
+        return cls(lr, 0.0, weight_decay, arguments[0], arguments[1])
+
+
+@dataclass(frozen=True)
+class RowWiseAdagrad(Adagrad):
+    """Adagrad with one accumulator for each row: the mean of its squared gradients. A table of dim 16 takes 4 bytes of
+    state for each row, not 64."""
+    _number: ClassVar[int] = lib.MR_OPT_ROWWISE_ADAGRAD
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """As torch.optim.Adam, with the bias correction of each row by its own updates. betas: from 0 to below 1; eps: above 0."""
+    lr: float = 0.001
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    amsgrad: bool = False
+    allowed: ClassVar[str] = "betas go from 0 to below 1, eps is above 0"
+    _number: ClassVar[int] = lib.MR_OPT_ADAM
+
+    def __post_init__(self) -> None:
+        _only("amsgrad", self.amsgrad, False)
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    def arguments(self) -> tuple[float, ...]:
+        beta1, beta2 = self.betas
+        return beta1, beta2, self.eps
+
+    @classmethod
+    def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
+        return cls(lr, (arguments[0], arguments[1]), arguments[2], weight_decay)
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """As torch.optim.AdamW: weight decay apart from the gradient."""
+    weight_decay: float = 0.01
+    _number: ClassVar[int] = lib.MR_OPT_ADAMW
+
+
+@dataclass(frozen=True)
+class Ftrl(Optimizer):
+    """FTRL-proximal (McMahan et al., KDD 2013). All at least 0; initial_accumulator_value and beta not both 0."""
+    initial_accumulator_value: float = 0.0
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+    weight_decay: float = 0.0
+    allowed: ClassVar[str] = "its arguments are at least 0, and initial_accumulator_value and beta not both 0"
+
+    @property
+    def number(self) -> int:
+        return lib.MR_OPT_FTRL
+
+    def arguments(self) -> tuple[float, ...]:
+        return self.initial_accumulator_value, self.beta, self.l1, self.l2
+
+    @classmethod
+    def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
+        return cls(lr, *arguments[:4], weight_decay)
+
+
+@dataclass(frozen=True)
+class GroupFtrl(Optimizer):
+    """FTRL with a group lasso: a row is zeros as a whole, or not at all (Yue et al., ECML PKDD 2021)."""
+    initial_accumulator_value: float = 0.0
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+    l21: float = 0.0
+    weight_decay: float = 0.0
+    allowed: ClassVar[str] = Ftrl.allowed
+
+    @property
+    def number(self) -> int:
+        return lib.MR_OPT_GROUP_FTRL
+
+    def arguments(self) -> tuple[float, ...]:
+        return self.initial_accumulator_value, self.beta, self.l1, self.l2, self.l21
+
+    @classmethod
+    def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
+        return cls(lr, *arguments[:5], weight_decay)
+
+
+BY_NUMBER: dict[int, type[Optimizer]] = {
+    lib.MR_OPT_SGD: SGD, lib.MR_OPT_MOMENTUM: SGD, lib.MR_OPT_ADAGRAD: Adagrad, lib.MR_OPT_ROWWISE_ADAGRAD: RowWiseAdagrad,
+    lib.MR_OPT_ADAM: Adam, lib.MR_OPT_ADAMW: AdamW, lib.MR_OPT_FTRL: Ftrl, lib.MR_OPT_GROUP_FTRL: GroupFtrl}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DistributedOptimizer":
+        from ._dist_optimizer import DistributedOptimizer
+        return DistributedOptimizer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
