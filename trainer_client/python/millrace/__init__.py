@@ -1,4 +1,6 @@
 """Millrace: a parameter server for training models with large embedding tables."""
+import importlib as _importlib
+
 from . import admission, eviction, init, optim
 from ._options import CallOptions
 from .client import Client
@@ -11,3 +13,14 @@ from .variable import Variable
 
 __all__ = [*_errors, "CallOptions", "Client", "FeatureInfo", "Future", "Table", "TableSpec", "Variable", "VariableSpec", "admission",
            "eviction", "init", "optim"]
+
+_LAZY = {"EmbeddingBag": "nn", "Embedding": "nn", "DataLoader": "data"}
+
+
+def __getattr__(name: str) -> object:
+    """What needs torch is imported when it is first used."""
+    if name in ("nn", "data"):
+        return _importlib.import_module(f".{name}", __name__)
+    if name in _LAZY:
+        return getattr(_importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

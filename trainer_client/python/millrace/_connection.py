@@ -41,6 +41,7 @@ class Connection:
                  memory_bytes: int = 0, receive_buffer_bytes: int = 0, udp_bytes_max: int = 0,
                  busy_poll_s: float | None = None, offload: bool = True, bundle: bool = True) -> None:
         self._handle: Any = None
+        self._before_close: list[Callable[[], Any]] = []
         self._why_closed = f"the client of {server} was not connected"
         self._inside: dict[Any, int] = {}  # who is in the library with this client: tokens, and their threads
         self._owned: list[Any] = []  # the library's client until somebody takes it to destroy it
@@ -65,9 +66,22 @@ class Connection:
 
     # ---- its life ----
 
+    def on_close(self, function: Callable[[], Any]) -> None:
+        """Has close() call it first, while calls still go through: to wait for those that nobody has waited for."""
+        self._before_close.append(function)
+
     def close(self) -> None:
         """Ends the connection, and all calls under way: whoever waits for them gets ClientClosed. Arrays that calls
-        returned stay valid."""
+        returned stay valid. Gradients that modules of millrace.nn have on the way are waited for before, and their errors raised
+        behind."""
+        before, self._before_close = self._before_close, []
+        try:
+            for function in before:
+                function()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self._handle = None
         me = get_ident()
         while self._owned and any(thread != me for thread in list(self._inside.values())):
@@ -95,19 +109,22 @@ class Connection:
     def __enter__(self: _T) -> _T:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._end()
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
-            self.close()
+            self._end()
 
     def __repr__(self) -> str:
         return f"<millrace.{type(self).__name__} {self.server}{' (closed)' if self.closed else ''}>"
 
     def _forked(self) -> None:
         """In a child process: the sockets are the parent's."""
-        self._handle = None
+        self._handle, self._before_close = None, []
         self._why_closed = f"this client of {self.server} was made before fork(); make another in the child process"
         self._inside, self._futures, self._owned = {}, {}, []
 
@@ -251,7 +268,7 @@ def _connect(options: Any, names: list[Any]) -> Any:
 
 def _close_all() -> None:
     for connection in list(_open):
-        connection.close()
+        connection._end()
 
 
 def _after_fork() -> None:

@@ -16,6 +16,7 @@ class CallOptions(TypedDict, total=False):
     step: int  #: the trainer's training step, kept by the server with each push
     learning_rate: float  #: of the gradients that this call pushes, in place of the features' own
     wire_dtype: str  #: of rows and gradients on the wire: "f32", "f16", "bf16" or "i8"; arrays are float32 all the same
+    read_only: bool  #: of lookups of rows by key: they make no rows and leave no trace, for evaluation
     more: bool  #: of an `_async` call: another follows at once, and this one may wait to share its packet
 
 
@@ -70,6 +71,8 @@ class Slot:
                 options.wire_dtype = choice(name, value, DTYPES)
             elif name == "more":
                 options.more = bool(value)
+            elif name == "read_only":
+                options.read_only = bool(value)
             else:
                 raise TypeError(f"{name!r} is no argument of this call; each call also takes "
                                 f"{', '.join(CallOptions.__annotations__)}")
@@ -83,3 +86,4 @@ class Slot:
         options.learning_rate = 0
         options.wire_dtype = 0
         options.more = False
+        options.read_only = False

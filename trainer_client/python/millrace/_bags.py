@@ -1,0 +1,93 @@
+"""The arguments of an EmbeddingBag's forward as bags: checked as torch checks them, without padding."""
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+import numpy as np
+import torch
+
+_KEYS = (torch.int32, torch.int64)
+
+
+class Bags(NamedTuple):
+    """keys u64 [n], offsets u32 [bags + 1] from 0 to n, weights a tensor [n] or None."""
+    keys: np.ndarray
+    offsets: np.ndarray
+    weights: Optional[torch.Tensor]
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.offsets) - 1
+
+
+def keys_of(name: str, input: torch.Tensor) -> np.ndarray:
+    """A copy: i64, flat, in the CPU's memory."""
+    if not isinstance(input, torch.Tensor) or input.dtype not in _KEYS:
+        what = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
+        raise TypeError(f"{name}: keys are a tensor of int32 or int64, not {what}")
+    return np.array(input.detach().cpu().reshape(-1).numpy(), np.int64)
+
+
+def _begins(name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], include_last_offset: bool) -> np.ndarray:
+    count = input.numel()
+    if input.dim() == 2:
+        if offsets is not None:
+            raise ValueError(f"{name}: if input is 2D, then offsets has to be None, as input is treated as bags of fixed length")
+        return np.arange(0, count + 1, input.shape[1]) if input.shape[1] else np.zeros(input.shape[0] + 1)
+    if input.dim() != 1:
+        raise ValueError(f"{name}: input has to be a 1D or 2D tensor, but got a tensor of dimension {input.dim()}")
+    if offsets is None:
+        raise ValueError(f"{name}: offsets has to be a 1D tensor but got None")
+    if offsets.dim() != 1:
+        raise ValueError(f"{name}: offsets has to be a 1D tensor")
+    begins = keys_of(name, offsets)
+    if not include_last_offset:
+        begins = np.append(begins, count)
+    elif len(begins) == 0:
+        raise ValueError(f"{name}: include_last_offset: the number of offsets has to be at least 1")
+    if len(begins) > 1 or include_last_offset:
+        _check(name, begins, count)
+    return begins
+
+
+def _check(name: str, begins: np.ndarray, count: int) -> None:
+    if begins[0] != 0:
+        raise ValueError(f"{name}: offsets[0] has to be 0, i.e., the first bag begins at position 0; got {begins[0]}")
+    if begins[-1] != count:
+        raise ValueError(f"{name}: the last offset is {begins[-1]}, and there are {count} keys")
+    if np.any(np.diff(begins) < 0):
+        at = int(np.argmax(np.diff(begins) < 0))
+        raise ValueError(f"{name}: offsets must not fall: offsets[{at}] is {begins[at]}, the next {begins[at + 1]}")
+
+
+def make(name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], weights: Optional[torch.Tensor],
+         include_last_offset: bool, padding_idx: Optional[int]) -> Bags:
+    """From what forward() got. Padding is in no bag: it neither adds nor counts."""
+    keys = keys_of(name, input)
+    begins = _begins(name, input, offsets, include_last_offset)
+    if weights is not None:
+        if weights.shape != input.shape:
+            raise ValueError(f"{name}: per_sample_weights have the shape {tuple(weights.shape)}, the input {tuple(input.shape)}")
+        weights = weights.reshape(-1)
+    if padding_idx is not None:
+        stays = keys != padding_idx
+        if not stays.all():
+            begins = np.concatenate(([0], np.cumsum(stays)))[begins.astype(np.int64)]
+            keys = keys[stays]
+            weights = None if weights is None else weights[torch.from_numpy(stays).to(weights.device)]
+    return Bags(np.ascontiguousarray(keys).view(np.uint64), begins.astype(np.uint32), weights)
+
+
+def pool(rows: torch.Tensor, bags: Bags, mode: str) -> torch.Tensor:
+    """What the server makes of bags [bags, dim], made here from their rows [n, dim]: so the weights have a gradient."""
+    sizes = np.diff(bags.offsets.astype(np.int64))
+    bag = torch.from_numpy(np.repeat(np.arange(bags.count), sizes)).to(rows.device)
+    weights = bags.weights.to(rows.device, rows.dtype)
+    sums = rows.new_zeros(bags.count, rows.shape[1]).index_add(0, bag, rows * weights[:, None])
+    if mode == "sum":
+        return sums
+    over = weights.new_zeros(bags.count).index_add(0, bag, weights if mode == "mean" else weights * weights)
+    is_there = over != 0
+    over = torch.where(is_there, over, torch.ones_like(over))
+    return sums / (over if mode == "mean" else over.sqrt())[:, None] * is_there[:, None]
