@@ -153,6 +153,12 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     return MR_OK;
 }
 
+void mr_rpc_close(struct mr_rpc *rpc)
+{
+    if (rpc != NULL)
+        mrc_rpc_driver_close(mr_agent_driver(rpc)->self);
+}
+
 void mr_rpc_destroy(struct mr_rpc *rpc)
 {
     if (rpc != NULL)

@@ -76,7 +76,11 @@ void mrc_rpc_settle_and_leave(struct mrc_rpc_driver *d)
 
 void mrc_rpc_settle(struct mrc_rpc_driver *d)
 {
-    if (pthread_mutex_trylock(&d->inside) == 0)
+    if (pthread_mutex_trylock(&d->inside) != 0)
+        return;
+    if (atomic_load(&d->closed))
+        pthread_mutex_unlock(&d->inside);
+    else
         mrc_rpc_settle_and_leave(d);
 }
 
@@ -361,9 +365,16 @@ static void close_agent(struct mrc_rpc_driver *d)
     mr_agent_join(d->agent);
 }
 
-void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d)
+static void close_fd(int *fd)
 {
-    if (d == NULL)
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
+{
+    if (atomic_load(&d->closed))
         return;
     if (d->agent != NULL)
         close_agent(d);
@@ -373,17 +384,24 @@ void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d)
         mrc_rpc_signal(d->own_fd);
         pthread_join(d->thread, NULL);
     }
+    pthread_mutex_lock(&d->inside);
+    atomic_store(&d->closed, true);
+    mrc_udp_close(&d->socket);
+    pthread_mutex_unlock(&d->inside);
+    close_fd(&d->epoll_fd);
+    close_fd(&d->wake_fd);
+    close_fd(&d->own_fd);
+}
+
+void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d)
+{
+    if (d == NULL)
+        return;
+    mrc_rpc_driver_close(d);
     mr_agent_destroy(d->agent);
     mr_endpoint_destroy(d->ep);
     mrc_udp_sender_destroy(d->sender);
     mrc_udp_receiver_destroy(d->receiver);
-    mrc_udp_close(&d->socket);
-    if (d->epoll_fd >= 0)
-        close(d->epoll_fd);
-    if (d->wake_fd >= 0)
-        close(d->wake_fd);
-    if (d->own_fd >= 0)
-        close(d->own_fd);
     pthread_mutex_destroy(&d->sleepers_lock);
     pthread_mutex_destroy(&d->role);
     pthread_mutex_destroy(&d->inside);

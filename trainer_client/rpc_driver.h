@@ -33,7 +33,9 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
 void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *config);
 /* Starts the thread. The agent is the driver's from now on. MR_NO_MEMORY. */
 enum mr_status mrc_rpc_driver_start(struct mrc_rpc_driver *d, struct mr_rpc *agent);
-/* Ends the thread, closes the socket, and destroys the agent, if there is one. NULL is fine. */
+/* Ends the threads, once what runs on them has ended, and closes the socket. Memory that results lie in stays. Again does nothing. */
+void mrc_rpc_driver_close(struct mrc_rpc_driver *d);
+/* Closes it, and destroys the agent, if there is one. NULL is fine. */
 void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d);
 
 #endif

@@ -38,6 +38,7 @@ struct mrc_rpc_driver {
     _Atomic uint32_t waiters;        /* of the program's threads */
     _Atomic bool keeps_out;          /* our own thread does, for long */
     _Atomic bool stopping;
+    _Atomic bool closed; /* no thread and no socket any more: what is submitted waits for the end */
     pthread_mutex_t sleepers_lock;
     struct mrc_rpc_sleeper *sleepers;
     bool has_thread;

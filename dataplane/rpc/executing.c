@@ -165,6 +165,15 @@ enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value)
     return MR_OK;
 }
 
+enum mr_status mr_rpc_return_values(struct mr_rpc_call *call, const struct mr_value *values, uint32_t count)
+{
+    enum mr_status status = MR_OK;
+
+    for (uint32_t i = 0; i < count && status == MR_OK; i++)
+        status = mr_rpc_return(call, values[i]);
+    return status;
+}
+
 enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtype, uint32_t rank,
                                     const uint32_t *dims, void **data)
 {

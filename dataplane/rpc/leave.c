@@ -218,6 +218,20 @@ void mr_leave_begin(struct mr_rpc *agent)
     agent->leaving.next_us = 0;
 }
 
+/* ---- who stays ---- */
+
+uint32_t mr_leave_staying(const struct mr_rpc *agent)
+{
+    uint32_t staying = agent->leaving.step == MR_LEAVING_NOT;
+
+    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+        uint8_t state = agent->config.is_rendezvous ? state_of(&agent->members[i]) : agent->leaving.states[i];
+
+        staying += i != agent->config.rank && state == MR_LEAVE_MISSING;
+    }
+    return staying;
+}
+
 /* ---- what is said when it takes too long ---- */
 
 /* Of ourselves we know more than a state. */

@@ -119,6 +119,9 @@ MR_API uint32_t mr_rpc_caller(const struct mr_rpc_call *call);
 MR_API uint64_t mr_rpc_time_left_us(const struct mr_rpc_call *call);
 /* The next result, copied. MR_NO_MEMORY, MR_INVALID_ARGUMENT (too many). */
 MR_API enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value);
+/* The next results; for languages that cannot pass a struct with a union. */
+MR_API enum mr_status mr_rpc_return_values(struct mr_rpc_call *call, const struct mr_value *values,
+                                           uint32_t count);
 /* The next result, to be written to *data (64-byte aligned) before the function returns. */
 MR_API enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtype, uint32_t rank,
                                            const uint32_t *dims, void **data);
@@ -167,6 +170,13 @@ MR_API enum mr_status mr_rpc_register(struct mr_rpc *rpc, const struct mr_rpc_fu
  * all may leave, which may be before it is called again; the next call then returns at once what became of it. A call after that is
  * MR_INVALID_ARGUMENT. timeout_ms 0: the default of calls. */
 MR_API enum mr_status mr_rpc_shutdown(struct mr_rpc *rpc, uint32_t timeout_ms);
+/* How many living workers have not called mr_rpc_shutdown() yet, as far as is known here: when there are none, nobody begins anything new, and
+ * a program may let go of references that it only kept. */
+MR_API uint32_t mr_rpc_staying(struct mr_rpc *rpc);
+/* Ends its threads and closes its sockets, once the functions that run have ended; what waits or is called from then on ends with
+ * MR_SHUTTING_DOWN. Results that are held stay as they are until they are freed. Only mr_rpc_destroy() and what frees or releases are
+ * left to be called. Again does nothing. */
+MR_API void mr_rpc_close(struct mr_rpc *rpc);
 /* Frees it; without a shutdown before, the others see a worker that died. All results, futures, contexts and references must have
  * been freed. NULL is fine. */
 MR_API void mr_rpc_destroy(struct mr_rpc *rpc);
@@ -230,6 +240,9 @@ MR_API enum mr_status mr_remote(struct mr_rpc *rpc, uint32_t to, const char *fun
  * reference is gone, also when this fails. MR_INVALID_ARGUMENT, MR_NO_MEMORY. */
 MR_API enum mr_status mr_rref_create(struct mr_rpc *rpc, struct mr_value value, void (*destroy)(void *),
                                      struct mr_rref **rref);
+/* The same; for languages that cannot pass a struct with a union. */
+MR_API enum mr_status mr_rref_create_from(struct mr_rpc *rpc, const struct mr_value *value,
+                                          void (*destroy)(void *), struct mr_rref **rref);
 MR_API uint32_t mr_rref_owner(const struct mr_rref *rref);
 MR_API bool mr_rref_is_owner(const struct mr_rref *rref);
 /* A copy of the value, from its owner, without a number on a tape; waits until it is there. MR_INVALID_ARGUMENT: it is an object.
@@ -268,6 +281,14 @@ MR_API enum mr_status mr_rpc_save(struct mr_rpc_call *call, void *saved, void (*
 MR_API enum mr_status mr_autograd_apply(struct mr_autograd *context, const char *function,
                                         const struct mr_value *arguments, uint32_t argument_count,
                                         struct mr_rpc_result **result);
+/* Puts a run of a differentiable function of ours on the tape that somebody computed already: from `inputs`, by their `gradient`, came
+ * `outputs`, of which f32 tensors get theirs here; only their shapes are looked at. The function's backward gets `saved`, which is
+ * destroyed as in mr_rpc_save(), also when this fails. MR_UNKNOWN_FUNCTION, MR_INVALID_ARGUMENT (it has no backward, too many values, the context
+ * has ended), MR_NO_MEMORY. */
+MR_API enum mr_status mr_autograd_record(struct mr_autograd *context, const char *function,
+                                         const struct mr_value *inputs, uint32_t input_count,
+                                         struct mr_value *outputs, uint32_t output_count, void *saved,
+                                         void (*destroy)(void *));
 /* Within a backward, or any call in a context: adds to the gradient of a parameter of this worker, in the call's context.
  * MR_INVALID_ARGUMENT (no context, another's parameter, no f32), MR_WRONG_SHAPE, MR_NO_MEMORY. */
 MR_API enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,

@@ -173,6 +173,12 @@ enum mr_status mr_rref_create(struct mr_rpc *agent, struct mr_value value, void 
     return status;
 }
 
+enum mr_status mr_rref_create_from(struct mr_rpc *agent, const struct mr_value *value,
+                                   void (*destroy)(void *), struct mr_rref **rref)
+{
+    return mr_rref_create(agent, *value, destroy, rref);
+}
+
 /* ---- waiting ---- */
 
 /* On the stack of a thread that waits: for the value, or for the owner's confirmation. */

@@ -75,26 +75,39 @@ struct leave_work {
     _Atomic uint32_t done;
     char *missing;
     size_t missing_bytes;
+    uint32_t *staying;
 };
 
 static void leave_run(struct mr_rpc *agent, struct mr_work *work)
 {
     struct leave_work *leave = (struct leave_work *)(void *)work;
 
-    if (leave->missing == NULL)
+    if (leave->staying != NULL)
+        *leave->staying = mr_leave_staying(agent);
+    else if (leave->missing == NULL)
         mr_leave_begin(agent);
     else
         mr_leave_missing(agent, leave->missing, leave->missing_bytes);
     (void)mr_agent_done(&leave->done);
 }
 
-static void run_inside(struct mr_rpc *agent, char *missing, size_t bytes) // NOLINT: written to inside
+static void run_inside(struct mr_rpc *agent, struct leave_work *leave)
 {
     struct mr_agent_driver *driver = &agent->config.driver;
-    struct leave_work leave = {.work = {.run = leave_run}, .missing = missing, .missing_bytes = bytes};
 
-    mr_agent_submit(agent, &leave.work);
-    (void)driver->wait(driver->self, &leave.done, UINT64_MAX);
+    leave->work.run = leave_run;
+    mr_agent_submit(agent, &leave->work);
+    (void)driver->wait(driver->self, &leave->done, UINT64_MAX);
+}
+
+uint32_t mr_rpc_staying(struct mr_rpc *agent)
+{
+    uint32_t staying = 0;
+    struct leave_work leave = {.staying = &staying};
+
+    if (!atomic_load(&agent->left))
+        run_inside(agent, &leave);
+    return staying;
 }
 
 enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
@@ -102,6 +115,7 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
     struct mr_agent_driver *driver = &agent->config.driver;
     uint64_t deadline_us = mr_call_deadline_us(agent, timeout_ms);
     char missing[448];
+    struct leave_work begin = {.missing = NULL}, say = {.missing = missing, .missing_bytes = sizeof missing};
 
     if (agent->config.is_node)
         return mr_rpc_error(MR_INVALID_ARGUMENT,
@@ -110,9 +124,9 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
         return mr_rpc_error(MR_NOT_READY, "mr_rpc_shutdown: not all workers have joined yet");
     if (atomic_load(&agent->gone_told))
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_shutdown: this worker has left already");
-    run_inside(agent, NULL, 0);
+    run_inside(agent, &begin);
     if (!driver->wait(driver->self, &agent->gone, deadline_us)) {
-        run_inside(agent, missing, sizeof missing);
+        run_inside(agent, &say);
         return mr_rpc_error(MR_DEADLINE_EXCEEDED, "mr_rpc_shutdown: %s",
                             missing[0] == 0 ? "the rendezvous has not said yet that all may go" : missing);
     }

@@ -1,0 +1,247 @@
+"""What tests call on other workers."""
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import torch
+
+import millrace.autograd as dist_autograd
+import millrace.rpc as rpc
+
+kept: dict = {}
+
+
+class Own(Exception):
+    """A type that both sides know."""
+
+
+class Odd(Exception):
+    """It cannot be made of a text."""
+
+    def __init__(self, a, b):
+        super().__init__(a, b)
+
+
+def nothing():
+    """Nothing."""
+
+
+def same(*args, **kwargs):
+    """Its arguments."""
+    return args if not kwargs else (args, kwargs)
+
+
+def add(a, b):
+    """a + b"""
+    return a + b
+
+
+def my_name():
+    """Of the worker it runs on."""
+    return rpc.get_worker_info().name
+
+
+def process_id():
+    """Of the worker it runs on."""
+    return os.getpid()
+
+
+def fail(kind, *args):
+    """Raises."""
+    raise kind(*args)
+
+
+def fail_locally():
+    """Raises what nobody else can name."""
+    class Hidden(Exception):
+        pass
+    raise Hidden("hidden reason")
+
+
+def sleep(seconds):
+    """That long."""
+    time.sleep(seconds)
+    return seconds
+
+
+def die():
+    """The worker ends at once."""
+    os._exit(9)
+
+
+def call_back(rank, depth):
+    """Calls back and forth."""
+    return 0 if depth == 0 else 1 + rpc.rpc_sync(rank, call_back, (rpc.get_worker_info().id, depth - 1))
+
+
+def relay(to, function, *args):
+    """Calls on."""
+    return rpc.rpc_sync(to, function, args)
+
+
+def value_of(rref):
+    """Fetches it."""
+    return rref.to_here()
+
+
+def is_same_object(rref, name):
+    """Whether the reference's value is what keep() kept."""
+    return rref.local_value() is kept[name]
+
+
+def keep(name, value):
+    """Keeps a value, for later calls."""
+    kept[name] = value
+
+
+def kept_value(name):
+    """What keep() kept."""
+    return kept[name]
+
+
+def forget(name):
+    """Drops it."""
+    return kept.pop(name, None) is not None
+
+
+def many(n):
+    """Tensors."""
+    return [torch.full((2,), float(i)) for i in range(n)]
+
+
+def many_references(n):
+    """To values of this worker."""
+    return [rpc.RRef(i) for i in range(n)]
+
+
+def total(values):
+    """Of tensors or references."""
+    return sum(float((v.to_here() if isinstance(v, rpc.RRef) else v.sum())) for v in values)
+
+
+class Counter:
+    """For proxies."""
+
+    def __init__(self, start=0):
+        self.value = start
+        self.lock = threading.Lock()
+
+    def add(self, n, times=1):
+        """Adds n, that many times."""
+        with self.lock:
+            self.value += n * times
+            return self.value
+
+    def fail(self):
+        """Raises."""
+        raise KeyError("counter")
+
+
+class Watched:
+    """Says when it is gone."""
+
+    def __init__(self, name):
+        self.name = name
+        kept[name] = True
+
+    def __del__(self):
+        kept.pop(self.name, None)
+
+
+def watched(name):
+    """One that stays with its reference."""
+    return Watched(name)
+
+
+# ---- models ----
+
+class Net(torch.nn.Module):
+    """A small convolutional network, the same on all workers."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.conv = torch.nn.Conv2d(1, 4, 3)
+        self.hidden = torch.nn.Linear(4 * 6 * 6, 16)
+        self.out = torch.nn.Linear(16, 5)
+
+    def forward(self, x):
+        """[n, 1, 8, 8] -> [n, 5]"""
+        x = torch.relu(self.conv(x)).flatten(1)
+        return self.out(torch.tanh(self.hidden(x)))
+
+
+def make_net(seed):
+    """A new model, kept here."""
+    kept["net"] = Net(seed)
+
+
+def net_parameters():
+    """References to them."""
+    return [rpc.RRef(p) for p in kept["net"].parameters()]
+
+
+def net_values():
+    """Copies of them."""
+    return [p.detach().clone() for p in kept["net"].parameters()]
+
+
+def net_forward(x, seen=None):
+    """Of the kept model. seen: keeps the parameters that it computes with under that name."""
+    if seen is not None:
+        kept[seen] = [p.detach().clone() for p in kept["net"].parameters()]
+    return kept["net"](x)
+
+
+def net_gradients(context_id, of="net"):
+    """In the order of the parameters."""
+    gradients = dist_autograd.get_gradients(context_id)
+    return [gradients.get(p) for p in kept[of].parameters()]
+
+
+def gradients_as_told(context_id):
+    """As torch's tutorial asks for them."""
+    return {k.to("cpu"): v.to("cpu") for k, v in dist_autograd.get_gradients(context_id).items()}
+
+
+def make_scale(name, value):
+    """A parameter by name."""
+    kept[name] = torch.nn.Parameter(value.clone())
+
+
+def scaled(name, x):
+    """x times the parameter."""
+    return x * kept[name]
+
+
+def mixed(a, b):
+    """Several results, one without a gradient, one an argument as it came."""
+    return {"sum": a + b, "product": a * b, "count": 3, "plain": torch.arange(3), "first": a}
+
+
+def through(to, name, x):
+    """Scales here, and by another worker, and uses both."""
+    here = x * 2.0
+    there = rpc.rpc_sync(to, scaled, (name, here))
+    return there + here.sin()
+
+
+def gradient_of(name, context_id):
+    """Of a parameter by name; None: there is none."""
+    return dist_autograd.get_gradients(context_id).get(kept[name])
+
+
+def contexts_here():
+    """How many contexts this worker knows."""
+    from millrace.rpc._world import current
+    return len(current().contexts)
+
+
+def chain(to, x, depth):
+    """Goes back and forth between workers, computing on each."""
+    if depth == 0:
+        return x
+    me = rpc.get_worker_info().id
+    return rpc.rpc_sync(to, chain, (me, torch.tanh(x * kept["a"]) + x, depth - 1))

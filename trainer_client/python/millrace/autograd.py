@@ -1,0 +1,68 @@
+"""Gradients over workers, with the names and meaning of torch.distributed.autograd. Needs torch."""
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+
+from ._library import ffi, lib
+from .errors import check_rpc
+from .rpc import _segments
+from .rpc._contexts import Context, find, here, inside, pointer_of, waiting
+from .rpc._values import fill_shape
+from .rpc._world import current
+
+
+class context:
+    """`with context() as context_id`: remote calls of this thread are recorded, here and where they go, until its end."""
+
+    def __enter__(self) -> int:
+        if here.context is not None:
+            raise RuntimeError(f"this thread is in autograd context {here.context.id} already")
+        world = current()
+        out = ffi.new("struct mr_autograd **")
+        check_rpc(lib.mr_autograd_begin(world.rpc, out))
+        self.context = Context(world, lib.mr_autograd_id(out[0]), out[0])
+        world.contexts[self.context.id] = self.context
+        self.inside = inside(self.context, out[0])
+        self.inside.__enter__()
+        return self.context.id
+
+    def __exit__(self, *error) -> None:
+        self.inside.__exit__(*error)
+        self.context.world.contexts.pop(self.context.id, None)
+        pointer, self.context.pointer = self.context.pointer, None
+        if pointer is not None:  # else the world is over
+            lib.mr_autograd_end(pointer)
+
+
+def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool = False) -> None:
+    """From scalar losses (float32, of one element) back through all workers. Gradients add up in the context, where each parameter lives;
+    `.grad` stays as it is."""
+    found = find(current(), context_id)
+    pointer = pointer_of(found)
+    if not roots:
+        raise ValueError("backward: there are no roots")
+    for root in roots:
+        if root.numel() != 1:
+            raise ValueError(f"backward: a root is a scalar, not a tensor of shape {list(root.shape)}")
+        if not root.requires_grad:
+            raise ValueError("backward: a root does not require grad: nothing that it was computed from does")
+    numbers = _segments.numbers(found, pointer, roots)
+    values = ffi.new("struct mr_value[]", len(roots))
+    for value, root, number in zip(values, roots, numbers):
+        fill_shape(value, root)
+        value.gradient = number
+    with waiting():
+        status = lib.mr_autograd_backward(pointer, values, len(roots), retain_graph)
+    check_rpc(status)
+
+
+def get_gradients(context_id: int) -> dict[torch.Tensor, torch.Tensor]:
+    """Of the tensors of this worker that require grad: {tensor: gradient}, as added up in that context."""
+    found = find(current(), context_id)
+    with found.lock:
+        return dict(found.gradients)
+
+
+__all__ = ["backward", "context", "get_gradients"]

@@ -1,0 +1,18 @@
+"""Remote calls between workers, with the names and meaning of torch.distributed.rpc. Needs torch.
+
+Functions that C programs and nodes register are called by name; Python functions between Python workers, where that is turned on.
+"""
+try:
+    import torch  # noqa: F401
+except ImportError as _error:
+    raise ImportError(f"millrace.rpc needs torch ({_error}): apt-get install python3-torch") from None
+
+from ._calls import remote, rpc_async, rpc_sync
+from ._errors import RemoteError
+from ._future import Future, wait_all
+from ._options import BackendType, RpcBackendOptions, TensorPipeRpcBackendOptions
+from ._rref import RRef
+from ._world import WorkerInfo, get_worker_info, init_rpc, shutdown
+
+__all__ = ["BackendType", "Future", "RRef", "RemoteError", "RpcBackendOptions", "TensorPipeRpcBackendOptions", "WorkerInfo", "get_worker_info",
+           "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown", "wait_all"]

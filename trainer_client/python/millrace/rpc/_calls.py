@@ -1,0 +1,235 @@
+"""Calls: rpc_sync, rpc_async and remote, of registered functions by name, and of Python functions."""
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any, Callable, Sequence
+
+import numpy as np
+import torch
+
+from .._library import NULL, ffi, lib
+from ..errors import check_rpc
+from . import _pickles
+from ._contexts import Context, here, waiting
+from ._errors import raise_told
+from ._future import Future
+from ._options import milliseconds
+from ._rref import RRef, adopt
+from ._values import VALUES_MAX, Result, fill_array, fill_bytes, fill_i64, fill_string, fill_tensor, read_bytes, read_string, read_tensor, travels
+from ._world import World, current
+
+_encode_name = lru_cache(maxsize=1024)(str.encode)
+
+
+def _call_options(timeout: float, pointer):
+    if timeout == -1.0 and pointer == NULL:
+        return NULL
+    options = ffi.new("struct mr_rpc_call_options *")
+    options.timeout_ms = milliseconds(timeout)
+    options.context = pointer
+    return options
+
+
+# ---- registered functions ----
+
+def _fill_native(world: World, values, args: Sequence[Any], context: Context | None, pointer, alive: list) -> None:
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    numbers = iter(_pickles.tape_numbers(tensors, context, pointer))
+    for value, arg in zip(values, args):
+        if isinstance(arg, torch.Tensor):
+            if not travels(arg):
+                raise TypeError(f"a tensor of {arg.dtype}, {arg.layout}, cannot be an argument")
+            fill_tensor(value, arg, next(numbers), alive)
+        elif isinstance(arg, (int, np.integer)):
+            fill_i64(value, int(arg))
+        elif isinstance(arg, (float, np.floating)):
+            value.kind = lib.MR_VALUE_F64
+            value.f64 = float(arg)
+        elif isinstance(arg, str):
+            fill_string(value, arg, alive)
+        elif isinstance(arg, RRef):
+            value.kind = lib.MR_VALUE_RREF
+            value.rref = arg._pointer()
+            alive.append(arg)
+        elif isinstance(arg, np.ndarray):
+            fill_array(value, arg, alive)
+        else:
+            raise TypeError(f"a {type(arg).__name__} cannot be an argument of a registered function: tensors, arrays, int, float, str and RRef can")
+
+
+def _native_arguments(world: World, name: str, args: Sequence[Any] | None, kwargs: dict | None, context: Context | None, pointer, alive: list):
+    if kwargs:
+        raise TypeError(f"{name}: a function registered by name takes no keyword arguments ({', '.join(kwargs)})")
+    if not args:
+        return NULL, 0
+    if len(args) > VALUES_MAX:
+        raise ValueError(f"{name}: {len(args)} arguments; there may be {VALUES_MAX}")
+    values = ffi.new("struct mr_value[]", len(args))
+    _fill_native(world, values, args, context, pointer, alive)
+    return values, len(args)
+
+
+def read_value(world: World, value, owner: Result, context: Context | None) -> Any:
+    """One value that a registered function gave."""
+    kind = value.kind
+    if kind == lib.MR_VALUE_TENSOR:
+        tensor = read_tensor(value.tensor, owner)
+        return context.leaf(tensor, value.gradient) if value.gradient and context is not None else tensor
+    if kind == lib.MR_VALUE_I64:
+        return value.i64
+    if kind == lib.MR_VALUE_F64:
+        return value.f64
+    if kind == lib.MR_VALUE_STRING:
+        return read_string(value)
+    return adopt(world, value.rref) if kind == lib.MR_VALUE_RREF else None
+
+
+def read_native(world: World, context: Context | None, pointer) -> Any:
+    """A registered function's results: None, the one, or a tuple. Takes the result."""
+    count = lib.mr_rpc_result_count(pointer)
+    if count == 0:
+        lib.mr_rpc_result_free(pointer)
+        return None
+    result = Result(world, pointer)
+    values = [read_value(world, value, result, context) for value in result.values()]
+    return values[0] if count == 1 else tuple(values)
+
+
+# ---- Python functions ----
+
+def _python_arguments(world: World, rank: int, function: Callable, args: Sequence[Any] | None, kwargs: dict | None,
+                      context: Context | None, pointer, alive: list):
+    world.need_python(getattr(function, "__qualname__", repr(function)))
+    content, things = _pickles.dump((function, tuple(args or ()), dict(kwargs or {})))
+    numbers = _pickles.tape_numbers(things, context, pointer)
+    parts = list(zip(things, numbers))
+    if len(parts) <= _pickles.CHUNK:
+        values = _pickles.new_values(1 + len(parts))
+        for i, (thing, number) in enumerate(parts):
+            _pickles.fill(values[1 + i], thing, number, alive)
+        fill_bytes(values[0], content, alive)
+        return values, 1 + len(parts)
+    with world.lock:
+        world.part_count += 1
+        token = f"{world.rank}.{world.part_count}"
+    for first in range(0, len(parts), _pickles.CHUNK):
+        some = parts[first:first + _pickles.CHUNK]
+        values, held = _pickles.new_values(1 + len(some)), []
+        fill_string(values[0], token, held)
+        for i, (thing, number) in enumerate(some):
+            _pickles.fill(values[1 + i], thing, number, held)
+        with waiting():
+            status = lib.mr_rpc_sync(world.rpc, rank, b"python.part", values, 1 + len(some), _call_options(-1.0, pointer), NULL)
+        check_rpc(status)
+    values = _pickles.new_values(2)
+    fill_bytes(values[0], content, alive)
+    fill_string(values[1], token, alive)
+    return values, 2
+
+
+def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, pointer) -> None:
+    while len(things) < count:
+        values, alive = _pickles.new_values(2), []
+        fill_string(values[0], token, alive)
+        fill_i64(values[1], len(things))
+        out = ffi.new("struct mr_rpc_result **")
+        with waiting():
+            status = lib.mr_rpc_sync(world.rpc, rank, b"python.rest", values, 2, _call_options(-1.0, pointer), out)
+        check_rpc(status)
+        result = Result(world, out[0])
+        things += _pickles.take(world, result.values(), result)
+
+
+def read_python(world: World, rank: int, context: Context | None, context_pointer, pointer) -> Any:
+    """A Python function's result, or raises what it raised. Takes the result."""
+    result = Result(world, pointer)
+    values = result.values()
+    if values[0].kind == lib.MR_VALUE_STRING:
+        raise_told(tuple(read_string(value) for value in values[:3]))
+    if len(values) > 1 and values[1].kind == lib.MR_VALUE_STRING:
+        things = _pickles.take(world, values[3:], result)
+        _fetch_rest(world, rank, read_string(values[1]), values[2].i64, things, context_pointer)
+    else:
+        things = _pickles.take(world, values[1:], result)
+    return _pickles.load(read_bytes(values[0]), things, context)
+
+
+# ---- the three ----
+
+def _prepare(to: Any, func: Any, args: Any, kwargs: Any, alive: list, python_name: bytes, context: Context | None, pointer):
+    world = current()
+    rank = world.rank_of(to)
+    if isinstance(func, str):
+        name = _encode_name(func)
+        values, count = _native_arguments(world, func, args, kwargs, context, pointer, alive)
+        read = partial(read_native, world, context)
+    else:
+        if not callable(func):
+            raise TypeError(f"func={func!r}: the name of a registered function, or a callable")
+        name = python_name
+        values, count = _python_arguments(world, rank, func, args, kwargs, context, pointer, alive)
+        read = partial(read_python, world, rank, context, pointer)
+    return world, rank, name, values, count, read
+
+
+def rpc_sync(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> Any:
+    """Calls a function on worker `to` (name, rank or WorkerInfo), and waits for its value.
+
+    func: a str: a function that is registered there; tensors, int, float, str and RRef go in and out; several results are a tuple. A callable:
+    it is pickled, and called there, if Python functions are on at both. timeout: seconds; 0: none; -1: the worker's own.
+    Within an autograd context the call is recorded there.
+    """
+    return call(to, func, args, kwargs, timeout, here.context, here.pointer)
+
+
+def call(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer) -> Any:
+    """rpc_sync in a context that is said."""
+    alive: list = []
+    world, rank, name, values, count, read = _prepare(to, func, args, kwargs, alive, b"python.call", context, pointer)
+    out = ffi.new("struct mr_rpc_result **")
+    options = _call_options(timeout, pointer)
+    if here.ticket is None:
+        status = lib.mr_rpc_sync(world.rpc, rank, name, values, count, options, out)
+    else:
+        with waiting():
+            status = lib.mr_rpc_sync(world.rpc, rank, name, values, count, options, out)
+    check_rpc(status)
+    return read(out[0])
+
+
+def rpc_async(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> Future:
+    """The same without waiting. Arguments may be changed as soon as this returns."""
+    return begin(to, func, args, kwargs, timeout, here.context, here.pointer)
+
+
+def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer) -> Future:
+    """rpc_async in a context that is said."""
+    alive: list = []
+    world, rank, name, values, count, read = _prepare(to, func, args, kwargs, alive, b"python.call", context, pointer)
+    out = ffi.new("struct mr_rpc_future **")
+    check_rpc(lib.mr_rpc_async(world.rpc, rank, name, values, count, _call_options(timeout, pointer), out))
+    return Future(world, out[0], read)
+
+
+def remote(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> RRef:
+    """Calls the function where its value stays; returns at once with a reference to it. The first use tells how it went."""
+    alive: list = []
+    world, rank, name, values, count, _ = _prepare(to, func, args, kwargs, alive, b"python.remote", here.context, here.pointer)
+    out = ffi.new("struct mr_rref **")
+    check_rpc(lib.mr_remote(world.rpc, rank, name, values, count, _call_options(timeout, here.pointer), out))
+    return RRef._of(world, out[0], not isinstance(func, str))
+
+
+def fetch(reference: RRef, timeout: float) -> Any:
+    """A copy of the Python value of another worker's reference."""
+    world = reference._world
+    world.need_python("to_here")
+    values = _pickles.new_values(1)
+    values[0].kind = lib.MR_VALUE_RREF
+    values[0].rref = reference._pointer()
+    out = ffi.new("struct mr_rpc_result **")
+    with waiting():
+        status = lib.mr_rpc_sync(world.rpc, reference._rank, b"python.fetch", values, 1, _call_options(timeout, here.pointer), out)
+    check_rpc(status)
+    return read_python(world, reference._rank, here.context, here.pointer, out[0])
+

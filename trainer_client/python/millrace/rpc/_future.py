@@ -1,0 +1,162 @@
+"""Outcomes of calls under way."""
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from typing import Any, Callable, Generator, Iterable
+
+from .._library import ffi, lib, text
+from ..errors import check_rpc, error_of
+from . import _handles
+from ._contexts import waiting
+
+
+class Future:
+    """Of rpc_async(). Dropping it drops the outcome; the call goes on."""
+
+    def __init__(self, world=None, native=None, read: Callable[[Any], Any] | None = None) -> None:
+        self._world, self._native, self._read = world, native, read
+        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._is_done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[], None]] | None = None  # a list: the library tells us when it ends
+        if world is not None:
+            world.held.add(self)
+
+    def wait(self) -> Any:
+        """The function's value, or raises what it ended with. Ends by the call's time-out."""
+        with self._lock:  # one thread waits for the library, the others for it
+            if not self._is_done and self._native is not None:
+                native, self._native = self._native, None
+                result = ffi.new("struct mr_rpc_result **")
+                with waiting():
+                    status = lib.mr_rpc_wait(native, result)
+                self._end(status, text(lib.mr_rpc_last_error()) if status else "", result[0])
+                lib.mr_rpc_future_destroy(native)
+        if not self._is_done:
+            with waiting(), self._changed:
+                self._changed.wait_for(lambda: self._is_done)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    result = wait
+
+    def done(self) -> bool:
+        """Whether wait() returns at once."""
+        native = self._native
+        return self._is_done or (native is not None and lib.mr_rpc_done(native))
+
+    def value(self) -> Any:
+        """Of a future that is done; raises what wait() would."""
+        if not self.done():
+            raise RuntimeError("the future is not done: wait() waits for it")
+        return self.wait()
+
+    def exception(self) -> BaseException | None:
+        """What wait() raises, None if it returns; waits for the end."""
+        try:
+            self.wait()
+        except BaseException as error:  # noqa: BLE001: asked for
+            return error
+        return None
+
+    def then(self, callback: Callable[["Future"], Any]) -> "Future":
+        """A future of callback(this one), which runs once this one is done, on a thread of the worker's."""
+        after = Future()
+
+        def run() -> None:
+            try:
+                after._finish(callback(self), None)
+            except BaseException as error:  # noqa: BLE001: it is the future's
+                after._finish(None, error)
+        self._when_done(run)
+        return after
+
+    def add_done_callback(self, callback: Callable[["Future"], Any]) -> None:
+        """callback(this one) runs once it is done; what it raises is printed."""
+        self.then(callback)._when_failed(callback)
+
+    def cancel(self) -> None:
+        """Ends it with Cancelled unless it has ended; a function that has not begun there is not run."""
+        native = self._native
+        if native is not None:
+            lib.mr_rpc_cancel(native)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        loop = asyncio.get_running_loop()
+        reached = loop.create_future()
+        self._when_done(lambda: loop.call_soon_threadsafe(lambda: reached.done() or reached.set_result(None)))
+        yield from reached
+        return self.wait()
+
+    # ---- how it ends ----
+
+    def _end(self, status: int, line: str, result) -> None:
+        try:
+            if status:
+                raise error_of(status, line)
+            self._finish(self._read(result), None)
+        except BaseException as error:  # noqa: BLE001: wait() raises it
+            self._finish(None, error)
+
+    def _finish(self, value: Any, error: BaseException | None) -> None:
+        with self._changed:
+            self._value, self._error, self._is_done = value, error, True
+            self._read = self._world = None
+            callbacks, self._callbacks = self._callbacks or [], None
+            self._changed.notify_all()
+        for callback in callbacks:
+            callback()
+
+    def _when_done(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            with self._changed:
+                if not self._is_done:
+                    self._callbacks = [*(self._callbacks or []), callback]
+                    callback = None
+            native, self._native = (self._native, None) if callback is None else (None, self._native)
+            if native is not None:
+                check_rpc(lib.mr_rpc_then(native, _ended, _handles.keep(self)))
+        if callback is not None:
+            callback()
+
+    def _when_failed(self, callback: Callable) -> None:
+        def report() -> None:
+            if self._error is not None:
+                print(f"millrace.rpc: the callback {callback!r} of a future failed:", file=sys.stderr)
+                traceback.print_exception(self._error)
+        self._when_done(report)
+
+    def _release(self) -> None:
+        """The world is over."""
+        with self._lock:
+            native, self._native = self._native, None
+            if native is not None:
+                lib.mr_rpc_future_destroy(native)
+                self._finish(None, error_of(lib.MR_SHUTTING_DOWN, "the worker has left its world"))
+
+    def __del__(self, destroy: Callable = lib.mr_rpc_future_destroy) -> None:
+        if self._native is not None:
+            destroy(self._native)
+
+
+@ffi.callback("mr_rpc_then_run")
+def _ended(user, status, error, result) -> None:
+    future = _handles.get(user)
+    _handles.drop(user)
+    future._end(status, text(error) if status else "", result)
+
+
+def wait_all(futures: Iterable[Future]) -> list[Any]:
+    """Waits for all; their values, or raises the first error once all have ended."""
+    futures = list(futures)
+    errors = [error for error in (future.exception() for future in futures) if error is not None]
+    if errors:
+        raise errors[0]
+    return [future.wait() for future in futures]
+

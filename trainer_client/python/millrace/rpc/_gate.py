@@ -1,0 +1,71 @@
+"""Parameters get new values only while nobody computes with them.
+
+A step gives a parameter other memory, and torch reads where that is without a lock. So threads that compute have a ticket, and a step waits until
+all have given theirs back (they do while they wait for other workers). It waits a second at most, and for the same ticket once: a function that
+sleeps does not hold up training. What was replaced under the eyes of such a one is kept until nobody computes.
+"""
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+PATIENCE_S = 1.0
+
+
+class _Ticket:
+    __slots__ = ("is_slow",)
+
+    def __init__(self) -> None:
+        self.is_slow = False
+
+
+class Gate:
+    """Many compute, or one changes."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.tickets: set[_Ticket] = set()
+        self.is_closed = False
+        self.replaced: list[Any] = []
+
+    def enter(self) -> _Ticket:
+        """Waits while parameters change."""
+        ticket = _Ticket()
+        with self.changed:
+            self.changed.wait_for(lambda: not self.is_closed)
+            self.tickets.add(ticket)
+        return ticket
+
+    def leave(self, ticket: _Ticket) -> None:
+        """The thread computes no more."""
+        with self.changed:
+            self.tickets.discard(ticket)
+            if not self.tickets:
+                self.replaced.clear()
+            if self.is_closed:
+                self.changed.notify_all()
+
+    @contextmanager
+    def change(self, replaced: list[Any]) -> Iterator[None]:
+        """Nobody computes within. `replaced`: what somebody may still look at."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.is_closed)
+            self.is_closed = True
+            until = time.monotonic() + PATIENCE_S
+            while any(not ticket.is_slow for ticket in self.tickets) and time.monotonic() < until:
+                self.changed.wait(until - time.monotonic())
+            for ticket in self.tickets:
+                ticket.is_slow = True
+            if self.tickets:
+                self.replaced.append(replaced)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.is_closed = False
+                self.changed.notify_all()
+
+
+gate = Gate()

@@ -1,0 +1,31 @@
+"""Python objects that libmillrace holds, as numbers that it takes for pointers: those of references and of runs on a tape."""
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from .._library import ffi
+
+_objects: dict[int, Any] = {}
+_numbers = itertools.count(1)
+
+
+def keep(thing: Any):
+    """A pointer that stands for it until `drop` is called with that."""
+    number = next(_numbers)
+    _objects[number] = thing
+    return ffi.cast("void *", number)
+
+
+def get(pointer) -> Any:
+    """KeyError: it is not one of ours."""
+    return _objects[int(ffi.cast("uintptr_t", pointer))]
+
+
+@ffi.callback("void(void *)")
+def drop(pointer) -> None:
+    """For the library: nobody needs it any more. What has a method `dropped` is told."""
+    thing = _objects.pop(int(ffi.cast("uintptr_t", pointer)), None)
+    told = getattr(thing, "dropped", None)
+    if told is not None:
+        told()

@@ -1,0 +1,94 @@
+"""Options of a worker, with torch's names where torch has them."""
+from __future__ import annotations
+
+import enum
+import os
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+DEFAULT_TIMEOUT_S = 60.0
+NO_TIMEOUT_MS = 0xFFFFFFFF
+
+
+class BackendType(enum.Enum):
+    """There is one; scripts that name torch's get it, too."""
+    MILLRACE = "millrace"
+    TENSORPIPE = "millrace"
+
+
+@dataclass
+class RpcBackendOptions:
+    """What a worker is told beyond its name and place.
+
+    rpc_timeout: seconds, of calls that name none; 0: none. init_method: "env://" ($MASTER_ADDR, $MASTER_PORT) or "tcp://host:port", where rank 0
+    listens, or a node (rendezvous_is_node). num_worker_threads: for functions that others call here.
+    key_file: as of clients; also $MILLRACE_KEY_FILE.
+    allow_python_functions: workers that have the key may run Python here, and send pickles; also $MILLRACE_PYTHON_FUNCTIONS=on.
+    listen: own address; init_timeout_s: for all to join; dead_after_s: a worker not heard of for so long is dead.
+    """
+    num_worker_threads: int = 16
+    rpc_timeout: float = DEFAULT_TIMEOUT_S
+    init_method: str = "env://"
+    device_maps: Any = None
+    devices: Any = None
+    key_file: str | None = None
+    allow_python_functions: bool | None = None
+    listen: str | None = None
+    rendezvous_is_node: bool = False
+    init_timeout_s: float = 60.0
+    dead_after_s: float = 10.0
+    busy_poll_s: float | None = None
+    memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.device_maps or self.devices:
+            raise ValueError("device_maps and devices: tensors travel between main memories; .cpu() before, .to(device) after")
+
+    @property
+    def python_functions(self) -> bool:
+        """Whether Python functions are on."""
+        if self.allow_python_functions is not None:
+            return self.allow_python_functions
+        return os.environ.get("MILLRACE_PYTHON_FUNCTIONS", "").lower() in ("on", "1", "true", "yes")
+
+    @property
+    def key(self) -> str | None:
+        """The key's file; None: no key."""
+        return self.key_file or os.environ.get("MILLRACE_KEY_FILE") or None
+
+
+TensorPipeRpcBackendOptions = RpcBackendOptions
+
+
+def milliseconds(timeout: float) -> int:
+    """Of a call's `timeout` in seconds, as torch has it: -1: the default; 0: none."""
+    if timeout == -1.0:
+        return 0
+    if timeout < 0:
+        raise ValueError(f"timeout={timeout}: seconds, 0 for none, or -1 for the worker's default")
+    return NO_TIMEOUT_MS if timeout == 0 else min(max(round(timeout * 1000), 1), NO_TIMEOUT_MS - 1)
+
+
+def _environment(name: str, what: str) -> str:
+    try:
+        return os.environ[name]
+    except KeyError:
+        raise ValueError(f"init_rpc: {what} is not given, and ${name} is not set") from None
+
+
+def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tuple[str, int, int]:
+    """Where workers meet ("host:port"), this one's rank, and how many there are."""
+    url = urlparse(options.init_method)
+    query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+    if url.scheme == "tcp" and url.hostname and url.port:
+        host, port = url.hostname, url.port
+    elif url.scheme == "env":
+        host, port = _environment("MASTER_ADDR", "the master's address"), int(_environment("MASTER_PORT", "the master's port"))
+    else:
+        raise ValueError(f"init_method=\"{options.init_method}\": use \"tcp://host:port\", or \"env://\" with $MASTER_ADDR and $MASTER_PORT")
+    if rank < 0:
+        rank = int(query["rank"] if "rank" in query else _environment("RANK", "rank"))
+    if world_size is None or world_size < 0:
+        world_size = int(query["world_size"] if "world_size" in query else _environment("WORLD_SIZE", "world_size"))
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", rank, world_size

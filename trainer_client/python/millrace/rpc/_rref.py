@@ -1,0 +1,166 @@
+"""References to values that live on their owner."""
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, Generic, TypeVar
+
+from .._library import ffi, lib
+from ..errors import InvalidArgument, check_rpc
+from . import _handles
+from ._contexts import waiting
+from ._options import milliseconds
+from ._world import World, WorkerInfo, current
+
+T = TypeVar("T")
+
+
+class RRef(Generic[T]):
+    """A reference to a value of this worker's, or as remote() and others gave it. It goes to other workers as an argument or a result, alone or
+    within one; the value is freed when the last reference anywhere is gone."""
+
+    def __init__(self, value: T, type_hint: Any = None) -> None:
+        world = current()
+        native = ffi.new("struct mr_value *")
+        native.kind = lib.MR_VALUE_OBJECT
+        native.object = _handles.keep(value)
+        out = ffi.new("struct mr_rref **")
+        check_rpc(lib.mr_rref_create_from(world.rpc, native, _handles.drop, out))
+        self._set(world, out[0], True)
+
+    @classmethod
+    def _of(cls, world: World, pointer, is_python: bool | None) -> "RRef":
+        """Takes the holder. is_python: None: nobody said so."""
+        rref = cls.__new__(cls)
+        rref._set(world, pointer, is_python)
+        return rref
+
+    def _set(self, world: World, pointer, is_python: bool | None) -> None:
+        self._world = world
+        self._rank = lib.mr_rref_owner(pointer)
+        self._is_python = is_python
+        self._native = ffi.gc(pointer, lib.mr_rref_release)
+        world.held.add(self)
+
+    def _pointer(self):
+        if self._native is None:
+            raise InvalidArgument("this RRef is of a world that the worker has left")
+        return self._native
+
+    def _release(self) -> None:
+        native, self._native = self._native, None
+        if native is not None:
+            ffi.release(native)
+
+    def owner(self) -> WorkerInfo:
+        """The worker where the value lives."""
+        return self._world.workers[self._rank]
+
+    def owner_name(self) -> str:
+        """Its name."""
+        return self.owner().name
+
+    def is_owner(self) -> bool:
+        """Whether the value lives here."""
+        return self._rank == self._world.rank
+
+    def confirmed_by_owner(self) -> bool:
+        """Whether the owner knows of this reference."""
+        status = lib.mr_rref_confirm(self._pointer(), 1)
+        if status not in (lib.MR_OK, lib.MR_DEADLINE_EXCEEDED):
+            check_rpc(status)
+        return status == lib.MR_OK
+
+    def local_value(self) -> T:
+        """The value itself, on its owner; waits until it is there."""
+        return self._local_value(-1.0)
+
+    def _local_value(self, timeout: float) -> T:
+        from ._calls import read_native
+        from ._errors import raise_told
+        from ._serve import Failed
+        value = ffi.new("const struct mr_value **")
+        with waiting():
+            status = lib.mr_rref_local_value(self._pointer(), milliseconds(timeout), value)
+        check_rpc(status)
+        if value[0].kind != lib.MR_VALUE_OBJECT:
+            out = ffi.new("struct mr_rpc_result **")
+            check_rpc(lib.mr_rref_to_here(self._pointer(), milliseconds(timeout), out))
+            return read_native(self._world, None, out[0])
+        try:
+            thing = _handles.get(value[0].object)
+        except KeyError:
+            raise InvalidArgument("local_value: the value is an object of the library's or of a C function: calls use it, Python cannot") from None
+        if isinstance(thing, Failed):
+            raise_told(thing.told)
+        return thing
+
+    def to_here(self, timeout: float = -1.0) -> T:
+        """A copy of the value, on its owner the value itself; raises what the function raised that was to make it."""
+        from ._calls import fetch, read_native
+        if self._is_python is not False and self.is_owner():
+            try:
+                return self._local_value(timeout)
+            except InvalidArgument:
+                if self._is_python:
+                    raise
+        if self._is_python:
+            return fetch(self, timeout)
+        out = ffi.new("struct mr_rpc_result **")
+        with waiting():
+            status = lib.mr_rref_to_here(self._pointer(), milliseconds(timeout), out)
+        if status == lib.MR_INVALID_ARGUMENT and self._is_python is None and not self.is_owner():
+            return fetch(self, timeout)  # an object: Python's, if its owner has that
+        check_rpc(status)
+        return read_native(self._world, None, out[0])
+
+    def rpc_sync(self, timeout: float = -1.0) -> "_Methods":
+        """rref.rpc_sync().name(...) calls the value's method at its owner."""
+        from ._calls import rpc_sync
+        return _Methods(self, rpc_sync, timeout)
+
+    def rpc_async(self, timeout: float = -1.0) -> "_Methods":
+        """The same; gives a future."""
+        from ._calls import rpc_async
+        return _Methods(self, rpc_async, timeout)
+
+    def remote(self, timeout: float = -1.0) -> "_Methods":
+        """The same; the value stays, and a reference comes."""
+        from ._calls import remote
+        return _Methods(self, remote, timeout)
+
+    def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
+        """Backward from this scalar, in the context; without one, from a value of this worker's, as torch's own."""
+        from ._calls import rpc_sync
+        from ._serve import backward_at_owner
+        if dist_autograd_ctx_id < 0:
+            self.local_value().backward(retain_graph=retain_graph)
+        else:
+            rpc_sync(self._rank, backward_at_owner, (self, dist_autograd_ctx_id, retain_graph))
+
+    def __reduce__(self):
+        raise TypeError("an RRef is pickled only as an argument or a result of a remote call")
+
+    def __repr__(self) -> str:
+        owner = self.owner()
+        return f"RRef(owner=\"{owner.name}\" (rank {owner.id}){', left' if self._native is None else ''})"
+
+
+class _Methods:
+    """What rref.rpc_sync() and the others give."""
+
+    def __init__(self, rref: RRef, how: Callable, timeout: float) -> None:
+        self._rref, self._how, self._timeout = rref, how, timeout
+
+    def __getattr__(self, name: str) -> Callable:
+        return partial(self._call, name)
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        from ._serve import invoke
+        return self._how(self._rref._rank, invoke, (self._rref, name, args, kwargs), timeout=self._timeout)
+
+
+def adopt(world: World, pointer) -> RRef:
+    """A reference among values that are valid for a while: with a holder of its own."""
+    lib.mr_rref_retain(pointer)
+    return RRef._of(world, pointer, None)
+

@@ -1,0 +1,212 @@
+"""What other workers call here: Python functions, values of references, and what did not fit into one message."""
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any, Callable, Sequence
+
+from .._library import NULL, ffi, lib, text
+from . import _contexts, _handles, _pickles
+from ._contexts import here
+from ._values import fill_bytes, fill_i64, fill_string, read_bytes, read_string
+
+_PARTS_MAX = 1024  # kept for callers that went away
+
+
+class Failed:
+    """What a function raised whose result was to stay here: (module, name, text)."""
+
+    def __init__(self, told: tuple[str, str, str]) -> None:
+        self.told = told
+
+
+class Ungated:
+    """Base of functions of this package that run beside all computing: a callable whose class says so."""
+
+
+def describe(error: BaseException, world) -> tuple[str, str, str]:
+    """An exception as it is told to callers."""
+    kind = type(error)
+    lines = "".join(traceback.format_exception(error)).rstrip()
+    return kind.__module__, kind.__qualname__, f"On worker \"{world.name}\" (rank {world.rank}): {error!r}\n{lines}"
+
+
+def _world(call) -> Any:
+    world = _handles.get(lib.mr_rpc_user(call))()
+    if world is not None:
+        world.ready.wait()
+    return world
+
+
+def _fail(call, status: int, line: str) -> int:
+    lib.mr_rpc_fail(call, b"%s", ffi.new("char[]", line.encode()))
+    return status
+
+
+def _return_strings(call, strings: Sequence[str]) -> int:
+    values, alive = _pickles.new_values(len(strings)), []
+    for value, string in zip(values, strings):
+        fill_string(value, string, alive)
+    return lib.mr_rpc_return_values(call, values, len(strings))
+
+
+def _return_values(call, values, count: int) -> int:
+    status = lib.mr_rpc_return_values(call, values, count)
+    return _fail(call, status, text(lib.mr_rpc_last_error())) if status else lib.MR_OK
+
+
+def stash(world, rest: list) -> str:
+    """Keeps what is fetched later; its name."""
+    with world.lock:
+        world.part_count += 1
+        token = f"{world.rank}.{world.part_count}"
+        world.parts[token] = rest
+        while len(world.parts) > _PARTS_MAX:
+            del world.parts[next(iter(world.parts))]
+    return token
+
+
+def _return_thing(call, world, thing: Any) -> int:
+    content, things = _pickles.dump(thing)
+    numbers = _pickles.tape_numbers(things, here.context, here.pointer)
+    parts = list(zip(things, numbers))
+    values, alive = _pickles.new_values(3 + min(len(parts), _pickles.CHUNK)), []
+    fill_bytes(values[0], content, alive)
+    first = 1
+    if len(parts) > _pickles.CHUNK:
+        fill_string(values[1], stash(world, parts), alive)
+        fill_i64(values[2], len(parts))
+        first = 3
+    some = parts[:_pickles.CHUNK]
+    for i, (part, number) in enumerate(some):
+        _pickles.fill(values[first + i], part, number, alive)
+    return _return_values(call, values, first + len(some))
+
+
+def _arguments(world, arguments, count: int) -> tuple[Callable, tuple, dict]:
+    if count > 1 and arguments[1].kind == lib.MR_VALUE_STRING:
+        with world.lock:
+            things = world.parts.pop(read_string(arguments[1]))
+    else:
+        things = _pickles.take(world, [arguments[i] for i in range(1, count)])
+    return _pickles.load(read_bytes(arguments[0]), things, here.context)
+
+
+def _execute(call, arguments, count: int, answer: Callable[[Any, Any], int]) -> int:
+    """Runs the function in the call's context; `answer(world, result or Failed)`."""
+    world = _world(call)
+    if world is None or world.is_closed or world.rpc == NULL or sys.is_finalizing():
+        return _fail(call, lib.MR_SHUTTING_DOWN, "the worker is leaving")
+    if not world.python_functions:
+        return _fail(call, lib.MR_UNAUTHORIZED, world.off_line())
+    pointer = lib.mr_rpc_context(call)
+    try:
+        context = None if pointer == NULL else _contexts.of_call(world, pointer)
+        with _contexts.inside(context, pointer):
+            try:
+                function, args, kwargs = _arguments(world, arguments, count)
+                result = _ungated(function, args, kwargs) if isinstance(function, Ungated) else function(*args, **kwargs)
+                del args, kwargs
+                return answer(world, result)
+            except BaseException as error:  # noqa: BLE001: it is the caller's
+                return answer(world, Failed(describe(error, world)))
+    except Exception as error:  # noqa: BLE001: that could not be told either
+        return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
+
+
+def _ungated(function: Any, args: tuple, kwargs: dict) -> Any:
+    with _contexts.waiting():
+        return function(*args, **kwargs)
+
+
+@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def call(call, arguments, count) -> int:
+    """python.call(pickle of (function, args, kwargs), things...) -> pickle, things... or what it raised, as three strings."""
+    def answer(world, result: Any) -> int:
+        return _return_strings(call, result.told) if isinstance(result, Failed) else _return_thing(call, world, result)
+    return _execute(call, arguments, count, answer)
+
+
+@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def remote(call, arguments, count) -> int:
+    """The same; the result stays, also when it is an exception."""
+    def answer(_world, result: Any) -> int:
+        return lib.mr_rpc_return_object(call, _handles.keep(result), _handles.drop)
+    return _execute(call, arguments, count, answer)
+
+
+@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def fetch(call, arguments, _count) -> int:
+    """python.fetch(reference) -> as python.call: the value of a reference of this worker's."""
+    world = _world(call)
+    if world is None or world.is_closed:
+        return _fail(call, lib.MR_SHUTTING_DOWN, "the worker is leaving")
+    value = ffi.new("const struct mr_value **")
+    left_us = lib.mr_rpc_time_left_us(call)
+    status = lib.mr_rref_local_value(arguments[0].rref, min(max(left_us // 1000, 1), 0xFFFFFFFF), value)
+    if status:
+        return _fail(call, status, text(lib.mr_rpc_last_error()))
+    pointer = lib.mr_rpc_context(call)
+    try:
+        if value[0].kind != lib.MR_VALUE_OBJECT:
+            return _fail(call, lib.MR_INVALID_ARGUMENT, "the reference's value is not Python's")
+        thing = _handles.get(value[0].object)
+        if isinstance(thing, Failed):
+            return _return_strings(call, thing.told)
+        with _contexts.inside(None if pointer == NULL else _contexts.of_call(world, pointer), pointer):
+            return _return_thing(call, world, thing)
+    except KeyError:
+        return _fail(call, lib.MR_INVALID_ARGUMENT, "the reference's value is an object of the library's")
+    except Exception as error:  # noqa: BLE001: it is the caller's
+        return _return_strings(call, describe(error, world))
+
+
+@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def part(call, arguments, count) -> int:
+    """python.part(name, things...): of the arguments of a call that follows."""
+    world = _world(call)
+    if world is None or not world.python_functions:
+        return _fail(call, lib.MR_UNAUTHORIZED, "Python functions are off" if world is None else world.off_line())
+    try:
+        pointer = lib.mr_rpc_context(call)
+        if pointer != NULL:
+            _contexts.of_call(world, pointer)
+        things = _pickles.take(world, [arguments[i] for i in range(1, count)])
+        with world.lock:
+            world.parts.setdefault(read_string(arguments[0]), []).extend(things)
+            while len(world.parts) > _PARTS_MAX:
+                del world.parts[next(iter(world.parts))]
+        return lib.MR_OK
+    except Exception as error:  # noqa: BLE001: it is the caller's
+        return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
+
+
+@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def rest(call, arguments, _count) -> int:
+    """python.rest(name, from) -> things...: of a result that did not fit."""
+    world = _world(call)
+    try:
+        token, first = read_string(arguments[0]), arguments[1].i64
+        with world.lock:
+            parts = world.parts[token]
+            if first + _pickles.CHUNK >= len(parts):
+                del world.parts[token]
+        some = parts[first:first + _pickles.CHUNK]
+        values, alive = _pickles.new_values(len(some)), []
+        for i, (thing, number) in enumerate(some):
+            _pickles.fill(values[i], thing, number, alive)
+        return _return_values(call, values, len(some))
+    except Exception as error:  # noqa: BLE001: it is the caller's
+        return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
+
+
+def invoke(reference: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """What rref.rpc_sync().name(...) runs at the owner."""
+    return getattr(reference.local_value(), name)(*args, **kwargs)
+
+
+def backward_at_owner(reference: Any, context_id: int, retain_graph: bool) -> None:
+    """What rref.backward(context_id) runs at the owner."""
+    from .. import autograd
+    autograd.backward(context_id, [reference.local_value()], retain_graph)
+

@@ -1,0 +1,259 @@
+"""The world that this process is a worker of: joining it, and leaving."""
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import threading
+import time
+import warnings
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from .._library import NULL, ffi, lib, text
+from ..errors import Error, InvalidArgument, UnknownWorker, check_rpc, error_of
+from . import _handles
+from ._options import BackendType, RpcBackendOptions, milliseconds, place
+
+_ERROR_BYTES = 1200
+_SHUTDOWN_STEP_MS = 200
+_EXIT_S = 5.0
+_MEMORY_BYTES = 256 << 20  # the library's default
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """A worker's name, and its rank as `id`."""
+    name: str
+    id: int
+
+
+class World:
+    """What this process has as a worker. Freed in the library once nothing looks into it any more."""
+
+    def __init__(self, name: str, rank: int, world_size: int, options: RpcBackendOptions) -> None:
+        self.name, self.rank, self.world_size = name, rank, world_size
+        self.python_functions = options.python_functions
+        self.lock = threading.Lock()
+        self.ready = threading.Event()
+        self.is_closed = False
+        self.rpc = NULL
+        self.workers: list[WorkerInfo] = []
+        self.by_name: dict[str, int] = {}
+        self.contexts: dict[int, Any] = {}
+        self.held: weakref.WeakSet = weakref.WeakSet()  # references and futures
+        self.parts: dict[str, list] = {}
+        self.part_count = 0
+        self.viewed_bytes = 0
+        self.view_bytes_max = (options.memory_bytes or _MEMORY_BYTES) // 4
+
+    def rank_of(self, to: Any) -> int:
+        """Of a name, a rank, or what get_worker_info() gave."""
+        if isinstance(to, str):
+            rank = self.by_name.get(to)
+            if rank is None:
+                raise UnknownWorker(f"no worker of this world is called \"{to}\"; there are {', '.join(sorted(self.by_name))}")
+            return rank
+        rank = to.id if hasattr(to, "id") else to
+        if not isinstance(rank, int):
+            raise TypeError(f"to={to!r}: a worker's name, its rank, or its WorkerInfo")
+        if not 0 <= rank < self.world_size:
+            raise UnknownWorker(f"there is no rank {rank} in this world of {self.world_size} workers")
+        return rank
+
+    def need_python(self, what: str) -> None:
+        """Python functions are on here, too: what comes back is a pickle."""
+        if not self.python_functions:
+            raise error_of(lib.MR_UNAUTHORIZED, f"{what}: {self.off_line()}")
+
+    def off_line(self) -> str:
+        """How they are turned on."""
+        return (f"Python functions are off on worker \"{self.name}\" (rank {self.rank}): MILLRACE_PYTHON_FUNCTIONS=on, or allow_python_functions=True "
+                "in its RpcBackendOptions, turns them on; every worker of the world that has the key can then run any code there")
+
+    def learn_workers(self) -> None:
+        """Names and ranks, once all have joined."""
+        info = ffi.new("struct mr_rpc_worker *")
+        for rank in range(self.world_size):
+            check_rpc(lib.mr_worker_info(self.rpc, rank, info))
+            self.workers.append(WorkerInfo(text(info.name), rank))
+            self.by_name[self.workers[-1].name] = rank
+
+    def release_all(self) -> None:
+        """References and futures of the program: they are of no use any more."""
+        for thing in list(self.held):
+            thing._release()
+        gc.collect()
+
+    def close(self) -> None:
+        """Ends the worker's threads."""
+        self.is_closed = True
+        self.release_all()
+        for context in list(self.contexts.values()):
+            if context.pointer is not None:
+                lib.mr_autograd_end(context.pointer)
+                context.pointer = None
+        lib.mr_rpc_close(self.rpc)
+
+
+_current: World | None = None
+_lock = threading.Lock()
+
+
+def current() -> World:
+    """The world that init_rpc() joined."""
+    world = _current
+    if world is None:
+        raise InvalidArgument("there is no world: call millrace.rpc.init_rpc() before, and shutdown() after all else")
+    return world
+
+
+def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, alive: list):
+    from . import _segments, _serve
+    functions = [(b"python.call", b"tensor, ...", b"...", _serve.call, NULL), (b"python.remote", b"tensor, ...", b"object", _serve.remote, NULL),
+                 (b"python.fetch", b"ref", b"...", _serve.fetch, NULL), (b"python.part", b"string, ...", b"", _serve.part, NULL),
+                 (b"python.rest", b"string, i64", b"...", _serve.rest, NULL),
+                 (_segments.FUNCTION, b"...", b"...", _segments.run, _segments.backward)]
+    native = ffi.new("struct mr_rpc_options *")
+    array = ffi.new("struct mr_rpc_function[]", len(functions))
+    alive += [array, native]
+
+    def string(value: str | None):
+        if value is None:
+            return NULL
+        alive.append(ffi.new("char[]", value.encode()))
+        return alive[-1]
+
+    user = _handles.keep(weakref.ref(world))
+    for i, (name, arguments, results, run, backward) in enumerate(functions):
+        strings = [ffi.new("char[]", s) for s in (name, arguments, results)]
+        alive += strings
+        array[i].name, array[i].arguments, array[i].results = strings
+        array[i].run, array[i].backward, array[i].user = run, backward, user
+    native.rendezvous = string(rendezvous)
+    native.rendezvous_is_node = options.rendezvous_is_node
+    native.listen = string(options.listen)
+    native.key_file = string(options.key)
+    native.init_timeout_ms = max(round(options.init_timeout_s * 1000), 1)
+    native.timeout_ms = milliseconds(options.rpc_timeout)
+    native.dead_after_ms = max(round(options.dead_after_s * 1000), 1)
+    native.executor_threads = options.num_worker_threads
+    native.busy_poll_us = 0 if options.busy_poll_s is None else max(round(options.busy_poll_s * 1e6), 1)
+    native.memory_bytes = options.memory_bytes
+    native.functions, native.function_count = array, len(functions)
+    return native
+
+
+def _join(world: World, options: RpcBackendOptions, rendezvous: str) -> None:
+    alive: list = []
+    out, error = ffi.new("struct mr_rpc **"), ffi.new("char[]", _ERROR_BYTES)
+    status = lib.mr_rpc_init(world.name.encode(), world.rank, world.world_size, _native_options(world, options, rendezvous, alive), out,
+                             error, _ERROR_BYTES)
+    if status:
+        raise error_of(status, text(error))
+    world.rpc = ffi.gc(out[0], lib.mr_rpc_destroy)
+    world.learn_workers()
+
+
+def init_rpc(name: str, backend: Any = None, rank: int = -1, world_size: int | None = None,
+             rpc_backend_options: RpcBackendOptions | None = None) -> None:
+    """Joins the world, and returns once all workers have.
+
+    Where rank or world_size is not given, $RANK or $WORLD_SIZE says it; $MASTER_ADDR and $MASTER_PORT, or the options' init_method, say where
+    rank 0 listens.
+    """
+    global _current
+    if backend not in (None, "millrace") and not isinstance(backend, BackendType):
+        raise ValueError(f"backend={backend!r}: there is one, millrace.rpc.BackendType.MILLRACE")
+    options = rpc_backend_options if rpc_backend_options is not None else RpcBackendOptions()
+    if not isinstance(options, RpcBackendOptions):
+        raise TypeError(f"rpc_backend_options is {type(options).__module__}.{type(options).__qualname__}: use millrace.rpc.RpcBackendOptions, "
+                        "which takes torch's arguments")
+    rendezvous, rank, world_size = place(options, rank, world_size)
+    with _lock:
+        if _current is not None:
+            raise InvalidArgument(f"init_rpc(\"{name}\"): this process is worker \"{_current.name}\" (rank {_current.rank}) already; "
+                                  "shutdown() leaves that world")
+        world = World(name, rank, world_size, options)
+        if world.python_functions and options.key is None:
+            warnings.warn("Python functions are on, and there is no key: whoever reaches this worker's port can run code here. key_file, or "
+                          "$MILLRACE_KEY_FILE, names one", stacklevel=2)
+        try:
+            _join(world, options, rendezvous)
+            _current = world
+        finally:
+            world.ready.set()
+
+
+def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
+    """Of that worker; of this one when none is named."""
+    world = current()
+    return world.workers[world.rank if worker_name is None else world.rank_of(worker_name)]
+
+
+def _leave(world: World, timeout: float) -> None:
+    """Waits for the others. References that are kept only go once nobody begins anything new, as torch's."""
+    until = time.monotonic() + timeout if timeout > 0 else None
+    while True:
+        left_ms = _SHUTDOWN_STEP_MS if until is None else min(_SHUTDOWN_STEP_MS, max(round((until - time.monotonic()) * 1000), 1))
+        status = lib.mr_rpc_shutdown(world.rpc, left_ms)
+        if not status:
+            return
+        error = error_of(status, text(lib.mr_rpc_last_error()))
+        if status != lib.MR_DEADLINE_EXCEEDED or (until is not None and time.monotonic() >= until):
+            raise error
+        if lib.mr_rpc_staying(world.rpc) == 0:
+            world.release_all()
+
+
+def shutdown(graceful: bool = True, timeout: float = 0) -> None:
+    """Leaves the world. graceful: once all workers want to, and nothing is under way; functions of this one are served until then.
+
+    timeout: seconds; 0: as long as it takes. After DeadlineExceeded, whose line says who is missing, the worker stays one.
+    References are of no use afterwards; tensors that came stay as they are.
+    """
+    global _current
+    world = current()
+    try:
+        if graceful:
+            _leave(world, timeout)
+    except Error as error:
+        if error.status == "DEADLINE_EXCEEDED":
+            raise
+        _drop(world)
+        raise
+    _drop(world)
+
+
+def _drop(world: World) -> None:
+    global _current
+    with _lock:
+        if _current is world:
+            _current = None
+    world.close()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Whoever did not shut down is a worker that died, for the others. Functions that run get some seconds to end."""
+    global _current
+    world = _current
+    _current = None
+    if world is None:
+        return
+    closing = threading.Thread(target=world.close, daemon=True)
+    closing.start()
+    closing.join(_EXIT_S)
+    ffi.gc(world.rpc, None)  # what still looks into it is not to find it gone
+
+
+def _forget_after_fork() -> None:
+    global _current, _lock
+    if _current is not None:
+        ffi.gc(_current.rpc, None)
+        _current = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
