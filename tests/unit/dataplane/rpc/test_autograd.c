@@ -185,6 +185,85 @@ static void saved_values_go_early(void **state)
     graph_end(g); /* teardown finds none */
 }
 
+/* ---- recorded by the program ---- */
+
+static enum mr_status thrice_backward(struct mr_rpc_call *call, void *saved,
+                                      const struct mr_tensor *gradients, uint32_t count)
+{
+    const float *factor = saved, *from = gradients[0].data;
+    float *to;
+
+    (void)count;
+    if (mr_rpc_return_tensor(call, MR_F32, 1, gradients[0].dims, (void **)&to) != MR_OK)
+        return MR_NO_MEMORY;
+    for (uint32_t i = 0; i < gradients[0].dims[0]; i++)
+        to[i] = *factor * from[i];
+    return MR_OK;
+}
+
+static enum mr_status not_called(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    (void)arguments;
+    (void)count;
+    return mr_rpc_fail(call, "nobody calls it");
+}
+
+static _Atomic uint32_t destroyed;
+
+static void destroy(void *saved)
+{
+    (void)saved;
+    destroyed++;
+}
+
+static void recorded_by_the_program(void **state)
+{
+    const struct mr_rpc_function thrice = {.name = "thrice",
+                                           .arguments = "...",
+                                           .results = "...",
+                                           .run = not_called,
+                                           .backward = thrice_backward};
+    static float factor = 3;
+    struct mr_rpc *rpc = worker(state, 0);
+    assert_int_equal(mr_rpc_register(rpc, &thrice), MR_OK);
+    struct graph *g = graph_new(rpc);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_call1(g, 1, "square", x);
+    struct mr_value z =
+        mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, NULL)); /* 3 x^2: only its shape counts */
+    destroyed = 0;
+    assert_int_equal(mr_autograd_record(g->context, "thrice", &y, 1, &z, 1, &factor, destroy), MR_OK);
+    assert_int_not_equal(z.gradient, 0);
+    float values[ELEMENTS] = {0};
+    z.tensor.data = values;
+    graph_backward(g, graph_call1(g, 2, "sum", z));
+    graph_expect(g, x, (float[]){6, 12, 18, 24}, ELEMENTS);
+    assert_int_equal(destroyed, 1);
+    /* Without values: kept until the context's end. */
+    assert_int_equal(mr_autograd_record(g->context, "thrice", NULL, 0, NULL, 0, &factor, destroy), MR_OK);
+    assert_int_equal(destroyed, 1);
+    graph_end(g);
+    assert_int_equal(destroyed, 2);
+}
+
+static void what_cannot_be_recorded(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0));
+    struct mr_value values[MR_RPC_ARGUMENTS_MAX + 1] = {{.kind = MR_VALUE_NONE}};
+    int saved;
+    destroyed = 0;
+    assert_int_equal(mr_autograd_record(g->context, "unknown", NULL, 0, NULL, 0, &saved, destroy),
+                     MR_UNKNOWN_FUNCTION);
+    assert_int_equal(mr_autograd_record(g->context, "plain", NULL, 0, NULL, 0, &saved, destroy),
+                     MR_INVALID_ARGUMENT);
+    assert_int_equal(
+        mr_autograd_record(g->context, "square", values, MR_RPC_ARGUMENTS_MAX + 1, NULL, 0, &saved, destroy),
+        MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_autograd_record(NULL, "square", NULL, 0, NULL, 0, &saved, destroy),
+                     MR_INVALID_ARGUMENT);
+    assert_int_equal(destroyed, 4);
+    graph_end(g);
+}
+
 static void nothing_is_kept_outside_of_a_context(void **state)
 {
     struct mr_value x = mr_value_tensor(mr_tensor_1d(MR_F32, ELEMENTS, xs));
@@ -257,6 +336,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(several_losses, setup, math_world_end),
         cmocka_unit_test_setup_teardown(again_when_retained, setup, math_world_end),
         cmocka_unit_test_setup_teardown(saved_values_go_early, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(recorded_by_the_program, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(what_cannot_be_recorded, setup, math_world_end),
         cmocka_unit_test_setup_teardown(nothing_is_kept_outside_of_a_context, setup, math_world_end),
         cmocka_unit_test_setup_teardown(many_trainers_on_one_model, setup, math_world_end),
     };

@@ -401,7 +401,9 @@ static void who_has_not_left_is_named_and_serves_on(void **state)
         assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
         expect_text(leavers[i].error, "worker \"w2\" (rank 2) has not called mr_rpc_shutdown");
         assert_null(strstr(leavers[i].error, "rank 0"));
+        assert_int_equal(mr_rpc_staying(net->workers[i].rpc), 1);
     }
+    assert_int_not_equal(mr_rpc_staying(net->workers[2].rpc), 0);
     /* They are members still, and may try again. */
     assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL), MR_OK);
     for (uint32_t i = 0; i < 3; i++)
