@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test bench lint fuzz property sim kills mutants docs install uninstall clean help
+.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim kills mutants docs install uninstall clean help
 
 all: build
 
@@ -19,6 +19,9 @@ test: ## Every test, also under the sanitizers
 
 bench: ## Benchmarks as ratios against raw limits; writes build/bench/results.json
 	@scripts/bench.sh
+
+bench-peers: ## Beside PyTorch RPC, gRPC and Redis; writes build/bench/peers.json, .md and .svg
+	@scripts/bench-peers.sh
 
 lint: ## clang-format, shellcheck, duplicate names, cppcheck, clang-tidy
 	@scripts/lint.sh

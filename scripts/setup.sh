@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
-# usage: scripts/setup.sh [build|test|lint|fuzz|bench|all]...    default: test
+# usage: scripts/setup.sh [build|test|lint|fuzz|bench|peers|all]...    default: test
 set -euo pipefail
 
 build_packages=(gcc libc6-dev meson ninja-build pkg-config
@@ -11,6 +11,9 @@ test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool pat
 lint_packages=(clang-format clang-tidy cppcheck shellcheck)
 fuzz_packages=(clang libclang-rt-14-dev)
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
+# redis-tools holds the server, too; the package redis-server would begin to serve this machine.
+peers_packages=(g++ libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libhiredis-dev redis-tools
+    python3-torch python3-numpy libopenblas0-pthread)
 
 usage() {
     sed -n '2,3s/^# //p' "$0"
@@ -25,12 +28,13 @@ for group in "$@"; do
     lint) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}") ;;
     fuzz) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}") ;;
     bench) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${bench_packages[@]}") ;;
+    peers) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${peers_packages[@]}") ;;
     all)
         wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}" "${fuzz_packages[@]}"
-            "${bench_packages[@]}")
+            "${bench_packages[@]}" "${peers_packages[@]}")
         ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown group '$group': build, test, lint, fuzz, bench or all" >&2; exit 2 ;;
+    *) echo "setup: unknown group '$group': build, test, lint, fuzz, bench, peers or all" >&2; exit 2 ;;
     esac
 done
 

@@ -46,10 +46,10 @@ def draw(count, seed):
     return bytes(images), bytes(draws.randrange(10) for _ in range(count))
 
 
-def write_pictures(directory):
+def write_pictures(directory, train_count=IMAGES_TRAIN):
     """Files as MNIST has them."""
     os.makedirs(directory)
-    for name, count in (("train", IMAGES_TRAIN), ("t10k", IMAGES_TEST)):
+    for name, count in (("train", train_count), ("t10k", IMAGES_TEST)):
         images, labels = draw(count, name)
         with open(os.path.join(directory, f"{name}-images-idx3-ubyte"), "wb") as out:
             out.write(struct.pack(">4I", 2051, count, 28, 28) + images)
@@ -59,6 +59,7 @@ def write_pictures(directory):
 
 class Remote:
     """One round: `bench` is run.Bench, `tools` the module run."""
+    torch_steps = 60  # of mnist
 
     def __init__(self, bench, tools, directory):
         self.bench, self.tools = bench, tools
@@ -85,7 +86,8 @@ class Remote:
     def torch_command(self, what, rank, interface, master, threads=1):
         script = os.path.join(os.path.dirname(__file__), "torch_rpc.py")
         return ["timeout", str(TORCH_SECONDS), TORCH_PYTHON, script, what, "--rank", str(rank), "--threads", str(threads),
-                "--batch", str(BATCH), "--interface", interface, "--master-addr", master, "--master-port", str(TORCH_PORT)]
+                "--batch", str(BATCH), "--steps", str(self.torch_steps), "--interface", interface, "--master-addr", master,
+                "--master-port", str(TORCH_PORT)]
 
     def note(self, what, lines):
         settings = lines["torch_settings"]

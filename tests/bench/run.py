@@ -81,9 +81,9 @@ class Cable:
 
 
 @contextlib.contextmanager
-def serving(space, command, ready, cpus=str(CPU_SERVER), first=tuple(FIRST)):
+def serving(space, command, ready, cpus=str(CPU_SERVER), first=None):
     """A server process pinned to its CPUs; yields the line with which it said that it serves, and its process id."""
-    prefix = [*first] + (["ip", "netns", "exec", space] if space else [])
+    prefix = list(FIRST if first is None else first) + (["ip", "netns", "exec", space] if space else [])
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(prefix + ["taskset", "-c", cpus] + command, stdout=subprocess.PIPE,
                                    stderr=log, text=True)
@@ -107,9 +107,9 @@ def serving(space, command, ready, cpus=str(CPU_SERVER), first=tuple(FIRST)):
                 process.wait()
 
 
-def client_lines(space, command, environment=None, first=tuple(FIRST), cpus=str(CPU_CLIENT)):
+def client_lines(space, command, environment=None, first=None, cpus=str(CPU_CLIENT)):
     """Runs a client pinned to its CPUs; its JSON lines by name."""
-    prefix = [*first] + (["ip", "netns", "exec", space] if space else [])
+    prefix = list(FIRST if first is None else first) + (["ip", "netns", "exec", space] if space else [])
     done = subprocess.run(prefix + ["taskset", "-c", cpus] + command, text=True, capture_output=True,
                           check=False, timeout=900, env=dict(os.environ, **(environment or {})))
     if done.returncode != 0:

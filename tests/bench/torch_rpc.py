@@ -88,19 +88,39 @@ def train(rpc, batch, steps):
     say("torch_mnist_1_trainer", batch * steps / (time.perf_counter() - start), "images/s")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["calls", "mnist"])
-    parser.add_argument("--rank", type=int, choices=[0, 1], required=True)
+def use_interface(interface):
+    """Before torch is imported."""
+    for library in ("TP", "GLOO"):
+        os.environ[f"{library}_SOCKET_IFNAME"] = interface
+
+
+def options_of(rpc, arguments, **more):
+    """TensorPipe over TCP, as between two machines."""
+    return rpc.TensorPipeRpcBackendOptions(
+        init_method=f"tcp://{arguments.master_addr}:{arguments.master_port}", _transports=["uv"], _channels=["basic"], **more)
+
+
+def settings_of(torch, arguments, options):
+    return {"name": "torch_settings", "version": torch.__version__, "threads": arguments.threads,
+            "cpus": sorted(os.sched_getaffinity(0)), "rpc_threads": options.num_worker_threads}
+
+
+def add_arguments(parser, ranks):
+    parser.add_argument("--rank", type=int, choices=range(ranks), required=True)
     parser.add_argument("--master-addr", default="127.0.0.1", help="of rank 0")
     parser.add_argument("--master-port", type=int, default=29500)
     parser.add_argument("--interface", default="lo", help="by which the other rank is reached")
+    parser.add_argument("--threads", type=int, default=1, help="that compute a tensor")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["calls", "mnist"])
+    add_arguments(parser, 2)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--threads", type=int, default=1, help="that compute a tensor")
     arguments = parser.parse_args()
-    for library in ("TP", "GLOO"):  # before the import
-        os.environ[f"{library}_SOCKET_IFNAME"] = arguments.interface
+    use_interface(arguments.interface)
     try:
         import torch
         import torch.distributed.rpc as rpc
@@ -111,8 +131,7 @@ def main():
     caller = arguments.rank == (0 if arguments.what == "calls" else 1)
     if not caller:
         print("ready", flush=True)
-    options = rpc.TensorPipeRpcBackendOptions(
-        init_method=f"tcp://{arguments.master_addr}:{arguments.master_port}", _transports=["uv"], _channels=["basic"])
+    options = options_of(rpc, arguments)
     rpc.init_rpc(f"worker{arguments.rank}", rank=arguments.rank, world_size=2, rpc_backend_options=options)
     if caller and arguments.what == "calls":
         call_sync(rpc)
@@ -120,8 +139,7 @@ def main():
     elif caller:
         train(rpc, arguments.batch, arguments.steps)
     if caller:
-        print(json.dumps({"name": "torch_settings", "version": torch.__version__, "threads": arguments.threads,
-                          "cpus": sorted(os.sched_getaffinity(0)), "rpc_threads": options.num_worker_threads}), flush=True)
+        print(json.dumps(settings_of(torch, arguments, options)), flush=True)
     rpc.shutdown()
 
 

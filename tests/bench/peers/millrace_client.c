@@ -1,0 +1,220 @@
+/* Millrace, for tests/bench/peers/peers.py: through the public header, with the library's defaults. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "millrace.h"
+#include "tests/bench/bench_print.h"
+#include "tests/bench/bench_util.h"
+#include "tests/bench/peers/peer_bench.h"
+
+#define STREAM 77u /* of the batches fed here */
+
+struct millrace {
+    struct mr_client *client;
+    uint32_t rows, learning, assigned; /* tables: looked up, pushed to, set; 0: none */
+    struct mr_reply *reply;
+    uint64_t batch;
+};
+
+static const float *take(struct millrace *m, struct mr_reply *reply)
+{
+    mr_reply_free(m->reply);
+    m->reply = reply;
+    return mr_reply_tensor(reply, 0)->data;
+}
+
+static void empty(void *state)
+{
+    struct millrace *m = state;
+
+    bench_check(mr_echo(m->client, NULL, 0, NULL, 0, NULL), "echo");
+}
+
+static void end_call(struct mr_future **future)
+{
+    bench_check(mr_future_wait(*future, NULL), "echo");
+    mr_future_destroy(*future);
+    *future = NULL;
+}
+
+static uint64_t empty_many(void *state, double until_us)
+{
+    struct millrace *m = state;
+    struct mr_future *futures[WORK_OUTSTANDING] = {0};
+    struct mr_options options = {.more = true};
+    uint64_t calls = 0;
+
+    for (uint32_t i = 0; i != 0 || bench_now_us() < until_us; i = (i + 1) % WORK_OUTSTANDING) {
+        if (futures[i] != NULL) {
+            end_call(&futures[i]);
+            calls++;
+        }
+        options.future = &futures[i];
+        bench_check(mr_echo(m->client, &options, 0, NULL, 0, NULL), "echo");
+    }
+    for (uint32_t i = 0; i < WORK_OUTSTANDING; i++) {
+        if (futures[i] != NULL)
+            end_call(&futures[i]);
+    }
+    return calls;
+}
+
+static const float *pull_from(struct millrace *m, uint32_t table, const struct workload *w)
+{
+    struct mr_reply *reply;
+
+    bench_check(mr_lookup(m->client, NULL, table, w->keys, WORK_ROWS, &reply), "lookup");
+    return take(m, reply);
+}
+
+static const float *pull(void *state, const struct workload *w)
+{
+    return pull_from(state, ((struct millrace *)state)->rows, w);
+}
+
+static const float *pushed(void *state, const struct workload *w)
+{
+    return pull_from(state, ((struct millrace *)state)->learning, w);
+}
+
+static const float *was_set(void *state, const struct workload *w)
+{
+    return pull_from(state, ((struct millrace *)state)->assigned, w);
+}
+
+static const float *lookup(void *state, const struct workload *w)
+{
+    struct millrace *m = state;
+    struct mr_reply *reply;
+
+    bench_check(mr_lookup_bags(m->client, NULL, m->rows, w->keys, w->offsets, WORK_BAGS, &reply),
+                "lookup of bags");
+    return take(m, reply);
+}
+
+static void feed(void *state, const struct workload *w)
+{
+    struct millrace *m = state;
+    uint64_t before = m->batch++;
+    struct mr_batch_keys keys = {
+        .table = m->rows, .samples = WORK_BAGS, .slots = 1, .keys = w->keys, .offsets = w->offsets};
+
+    bench_check(mr_forget_batches(m->client, NULL, &before, 1), "forget_batches");
+    bench_check(mr_feed_sample(m->client, NULL, m->batch, &keys, 1, false), "feed_sample");
+}
+
+static const float *lookup_fed(void *state, const struct workload *w)
+{
+    struct millrace *m = state;
+    struct mr_reply *reply;
+
+    (void)w;
+    bench_check(mr_lookup_batch(m->client, NULL, m->batch, m->rows, &reply), "lookup_batch");
+    return take(m, reply);
+}
+
+static void push(void *state, const struct workload *w)
+{
+    struct millrace *m = state;
+
+    bench_check(mr_push_gradients(m->client, NULL, m->learning, w->keys, WORK_ROWS, WORK_DIM, w->gradients),
+                "push");
+}
+
+static void set(void *state, const struct workload *w)
+{
+    struct millrace *m = state;
+
+    bench_check(mr_push_gradients(m->client, NULL, m->assigned, w->keys, WORK_ROWS, WORK_DIM, w->rows),
+                "set");
+}
+
+/* The optimizer that takes a gradient as the new row; 0 where this library has none. */
+static uint32_t assign_optimizer(void)
+{
+    for (uint32_t o = MR_OPT_SGD; strcmp(mr_optimizer_name(o), "?") != 0; o++) {
+        if (strcmp(mr_optimizer_name(o), "assign") == 0)
+            return o;
+    }
+    return 0;
+}
+
+static uint32_t create(struct millrace *m, const char *name, uint32_t optimizer, float rate)
+{
+    struct mr_feature table = mr_feature_table(name, WORK_DIM);
+    uint32_t id;
+
+    mr_feature_set_optimizer(&table, (enum mr_optimizer)optimizer);
+    table.learning_rate = rate;
+    bench_check(mr_create(m->client, NULL, &table, 1, &id), name);
+    return id;
+}
+
+/* A lookup makes rows; a push to a key without one does nothing. */
+static void make_rows(struct millrace *m, const uint64_t *keys, uint32_t count)
+{
+    const uint32_t tables[] = {m->rows, m->learning, m->assigned};
+
+    for (uint32_t t = 0; t < 3 && tables[t] != 0; t++) {
+        struct mr_reply *reply;
+
+        bench_check(mr_lookup(m->client, NULL, tables[t], keys, count, &reply), "fill");
+        mr_reply_free(reply);
+    }
+}
+
+/* Every row exists before anything is measured. SGD with rate 1 makes of zero the negative of what is pushed. */
+static void fill(struct millrace *m)
+{
+    static float rows[WORK_ROWS * WORK_DIM];
+    static uint64_t keys[WORK_ROWS];
+
+    for (uint32_t first = 0; first < WORK_KEYS; first += WORK_ROWS) {
+        uint32_t count = WORK_KEYS - first < WORK_ROWS ? WORK_KEYS - first : WORK_ROWS;
+
+        for (uint32_t i = 0; i < count; i++) {
+            keys[i] = first + i;
+            work_row(keys[i], &rows[i * WORK_DIM]);
+        }
+        for (uint32_t i = 0; i < count * WORK_DIM; i++)
+            rows[i] = -rows[i];
+        make_rows(m, keys, count);
+        bench_check(mr_push_gradients(m->client, NULL, m->rows, keys, count, WORK_DIM, rows), "fill");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct peer_options options = peer_options_read("millrace_client", argc, argv);
+    struct millrace m = {.batch = (uint64_t)STREAM << 48};
+    char server[128], error[256];
+    uint32_t assign = assign_optimizer();
+    struct mr_client_options client = {.server = server};
+
+    (void)snprintf(server, sizeof(server), "%s:%u", options.address, options.port);
+    if (mr_client_create(&client, &m.client, error, sizeof(error)) != MR_OK)
+        peer_give_up("millrace_client", "%s", error);
+    m.rows = create(&m, "rows", MR_OPT_SGD, 1.0f);
+    m.learning = create(&m, "learning", MR_OPT_ADAGRAD, WORK_RATE);
+    if (assign != 0)
+        m.assigned = create(&m, "assigned", assign, 1.0f);
+    fill(&m);
+    const struct peer peer = {.program = "millrace_client",
+                              .state = &m,
+                              .update = WORK_ADAGRAD,
+                              .push_from_zero = true,
+                              .empty = empty,
+                              .empty_many = empty_many,
+                              .pull = pull,
+                              .pushed = pushed,
+                              .lookup = lookup,
+                              .push = push,
+                              .set = assign != 0 ? set : NULL,
+                              .was_set = was_set,
+                              .feed = feed,
+                              .lookup_fed = lookup_fed};
+    peer_bench(&peer, &options);
+    mr_reply_free(m.reply);
+    mr_client_destroy(m.client);
+    return 0;
+}

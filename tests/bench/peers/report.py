@@ -1,0 +1,140 @@
+"""Tables of what peers.py measured. Results: {"machine", "settings", "rounds": [{row: {peer: figure}}], "auc": {peer: [...]}}."""
+import math
+import statistics
+
+PEERS = {"millrace": "Millrace", "torch": "PyTorch RPC", "grpc": "gRPC C++", "redis": "Redis"}
+# row: (what, unit, whether more is better)
+ROWS = {
+    "empty_1": ("empty call, one at a time", "us", False),
+    "empty_64": ("empty calls, 64 under way", "calls/s", True),
+    "pull": ("pull of 13312 x 16 floats", "us", False),
+    "push": ("push of 13312 gradients", "us", False),
+    "set": ("13312 rows replaced", "us", False),
+    "lookup": ("512 bags of 26 keys, summed", "us", False),
+    "lookup_fed": ("the same, keys sent ahead", "us", False),
+    "fm": ("FM on flights, 2 trainers", "samples/s", True),
+    "mnist": ("MNIST, 1 trainer", "images/s", True),
+}
+# Where a peer cannot do a row: which of its rows stands there, and why.
+INSTEAD = {
+    ("redis", "push"): ("set", "Redis cannot apply gradients: MSET of new rows instead"),
+    ("torch", "lookup_fed"): ("lookup", None),
+    ("grpc", "lookup_fed"): ("lookup", None),
+    ("redis", "lookup_fed"): ("lookup", None),
+}
+NOTES = {
+    "push": "Optimizers: Millrace and gRPC Adagrad, PyTorch SGD. Redis cannot apply gradients: its figure is an MSET of new rows.",
+    "lookup": "Summed at the server; Redis cannot: its client pulls the rows and sums.",
+    "lookup_fed": "Millrace's hub sends a batch's keys before its trainer asks for the sums; peers' figures are those of the row above.",
+    "set": "Millrace sets rows through its `assign` optimizer.",
+}
+FM_TARGET, LEAST_AUC = 5.0, 0.855
+
+
+def figure(results, row, peer, index):
+    """A round's, or None."""
+    found = results["rounds"][index].get(row, {}).get(peer)
+    if found is None and (peer, row) in INSTEAD:
+        found = results["rounds"][index].get(INSTEAD[peer, row][0], {}).get(peer)
+    return found
+
+
+def spread(values):
+    """Median, least and most; None for nothing."""
+    return (statistics.median(values), min(values), max(values)) if values else None
+
+
+def of_row(results, row, peer):
+    """Figures and ratios over the rounds; a ratio above 1 says how many times as fast Millrace is."""
+    more_is_better = ROWS[row][2]
+    values, ratios = [], []
+    for index in range(len(results["rounds"])):
+        value, ours = figure(results, row, peer, index), figure(results, row, "millrace", index)
+        if value is None:
+            continue
+        values.append(value)
+        if ours is not None:
+            ratios.append(ours / value if more_is_better else value / ours)
+    return spread(values), spread(ratios)
+
+
+def number(value, unit):
+    if unit == "us":
+        return f"{value / 1000:.2f} ms" if value >= 1000 else f"{value:.1f} us" if value < 100 else f"{value:.0f} us"
+    short = unit.replace("calls/s", "/s")
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M{short}" if short == "/s" else f"{value / 1e6:.2f} M {short}"
+    if value >= 1e4:
+        return f"{value / 1e3:.0f} k{short}" if short == "/s" else f"{value / 1e3:.0f} k {short}"
+    return f"{value:.0f} {short}"
+
+
+def times(ratio):
+    return f"{ratio:.0f} x" if ratio >= 10 else f"{ratio:.1f} x" if ratio >= 1.95 else f"{ratio:.2f} x"
+
+
+def cell(results, row, peer, spreads):
+    values, ratios = of_row(results, row, peer)
+    if values is None:
+        return "-"
+    unit = ROWS[row][1]
+    text = number(values[0], unit)
+    if spreads:
+        text += f" ({number(values[1], unit)} to {number(values[2], unit)})"
+    if peer != "millrace" and ratios is not None:
+        text += f"; {times(ratios[0])}" + (f" ({times(ratios[1])} to {times(ratios[2])})" if spreads else "")
+    return text
+
+
+def rows_of(results):
+    return [row for row in ROWS if of_row(results, row, "millrace")[0] is not None or row == "set" and of_row(results, row, "redis")[0]]
+
+
+def peers_of(results):
+    return [peer for peer in PEERS if any(of_row(results, row, peer)[0] for row in ROWS)]
+
+
+def table(results, spreads):
+    """Markdown."""
+    peers = peers_of(results)
+    lines = ["| | " + " | ".join(PEERS[peer] for peer in peers) + " |", "|---" * (len(peers) + 1) + "|"]
+    for row in rows_of(results):
+        lines.append(f"| {ROWS[row][0]} | " + " | ".join(cell(results, row, peer, spreads) for peer in peers) + " |")
+    return "\n".join(lines)
+
+
+def target_lines(results):
+    """Whether the targets are met, in words."""
+    lines = []
+    _, ratios = of_row(results, "fm", "torch")
+    if ratios is not None:
+        least = min(min(aucs) for aucs in results["auc"].values() if aucs)
+        met = ratios[0] >= FM_TARGET and least >= LEAST_AUC
+        aucs = ", ".join(f"{PEERS[peer]} {statistics.median(values):.4f}" for peer, values in results["auc"].items())
+        lines.append(f"FM on flights at least {FM_TARGET:.0f} x PyTorch RPC's samples/s at AUC >= {LEAST_AUC}: "
+                     f"{'passed' if met else 'missed'}, {times(ratios[0])} ({times(ratios[1])} to {times(ratios[2])}); AUC: {aucs}")
+    return lines
+
+
+def markdown(results):
+    rounds = {row: sum(1 for r in results["rounds"] if r.get(row)) for row in rows_of(results)}
+    count = str(min(rounds.values())) if len(set(rounds.values())) == 1 else f"{min(rounds.values())} to {max(rounds.values())}"
+    parts = [f"{results['machine']}; medians over {count} rounds (least to most), and by how many times Millrace is faster.",
+             table(results, True), "\n".join(f"- {NOTES[row]}" for row in rows_of(results) if row in NOTES),
+             "\n".join(f"- {PEERS[peer]}: {text}." for peer, text in results["settings"].items() if text),
+             "\n".join(f"- {line}." for line in target_lines(results))]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def faults(results, peers):
+    """What a run lacks: a figure for each row that a peer can do, finite and above 0; a list of words."""
+    found = []
+    for row in ROWS:
+        for peer in peers:
+            expected = results["expected"].get(peer, [])
+            values, _ = of_row(results, row, peer)
+            if row in expected and values is None:
+                found.append(f"{peer} has no figure for {row}")
+            elif values is not None and not all(math.isfinite(v) and v > 0 for v in values):
+                found.append(f"{peer}'s figure for {row} is {values}")
+    return found
