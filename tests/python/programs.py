@@ -96,7 +96,8 @@ class Node:
         self._program: Program | None = None
 
     def launch(self, cores: int | None = None) -> None:
-        """Begins to start it and does not wait; `cores` if it is to have another number of them than before."""
+        """Begins to start it and does not wait; `cores` if it is to have another number of them than before. It is killed when the thread
+        that did this ends."""
         assert self._program is None
         self.cores = cores or self.cores
         config = os.path.join(self.directory, "node.conf")

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/millrace.h"
@@ -219,6 +221,67 @@ static void test_event_loop(void **state)
     fake_node_destroy(node);
 }
 
+/* Waiting for a while: a call that nobody answers goes on, one that is answered is over, and so is none at all. */
+static void test_wait_for(void **state)
+{
+    struct fake_node *mute = fake_node_start_with(1, NULL, true), *node = fake_node_start(2);
+    struct mr_client *waiting = connect_with(mute, (struct mr_client_options){0});
+    struct mr_client *client = connect_with(node, (struct mr_client_options){0});
+    struct mr_future *future = NULL;
+    struct mr_options options = {.future = &future};
+
+    assert_int_equal(mr_echo(waiting, &options, 0, NULL, 0, NULL), MR_OK);
+    assert_false(mr_future_wait_for(future, 0));
+    assert_false(mr_future_wait_for(future, 20));
+    assert_false(mr_future_done(future));
+    mr_future_destroy(future);
+    mr_client_destroy(waiting);
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(mr_echo(client, &options, i % 2, NULL, 0, NULL), MR_OK);
+        assert_true(mr_future_wait_for(future, 60000));
+        assert_true(mr_future_wait_for(future, 0));
+        assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+        mr_future_destroy(future);
+    }
+    assert_true(mr_future_wait_for(NULL, 60000));
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+    fake_node_destroy(mute);
+}
+
+/* A loop that waits for a descriptor of its own hears of calls that others complete, once for each. */
+static void test_notify(void **state)
+{
+    enum { CALLS = 50 };
+    struct fake_node *node = fake_node_start(2);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){.progress_thread = true});
+    struct pollfd pollfd = {.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = POLLIN};
+    struct mr_future *futures[CALLS];
+    uint64_t heard = 0, more;
+
+    for (uint32_t i = 0; i < CALLS; i++) {
+        struct mr_options options = {.future = &futures[i]};
+
+        assert_int_equal(mr_echo(client, &options, i % 2, NULL, 0, NULL), MR_OK);
+        mr_future_notify(futures[i], pollfd.fd); /* whether it has ended already or not */
+    }
+    while (heard < CALLS) {
+        assert_int_equal(poll(&pollfd, 1, 60000), 1);
+        assert_int_equal(read(pollfd.fd, &more, sizeof more), sizeof more);
+        heard += more;
+    }
+    assert_int_equal(heard, CALLS);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        assert_true(mr_future_wait_for(futures[i], 0));
+        mr_future_destroy(futures[i]);
+    }
+    assert_int_equal(poll(&pollfd, 1, 0), 0);
+    mr_future_notify(NULL, pollfd.fd);
+    close(pollfd.fd);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 /* ---- many thousands at once, from several threads ---- */
 
 enum { SENDERS = 4, EACH = 5000 };
@@ -374,6 +437,8 @@ int main(void)
         cmocka_unit_test(test_threads_and_progress_thread),
         cmocka_unit_test(test_progress_thread),
         cmocka_unit_test(test_event_loop),
+        cmocka_unit_test(test_wait_for),
+        cmocka_unit_test(test_notify),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

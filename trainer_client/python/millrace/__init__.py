@@ -3,16 +3,21 @@ import importlib as _importlib
 
 from . import admission, eviction, init, optim
 from ._options import CallOptions
+from .batch import BatchState
+from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
 from .client import Client
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .feature import FeatureInfo, TableSpec, VariableSpec
 from .future import Future
+from .hub import Batch, Hub, HubStatus, SampleInfo
+from .node import CoreMemory, CoreState, ReplayInfo, TableMemory, World, WorldMember
 from .table import Table
 from .variable import Variable
 
-__all__ = [*_errors, "CallOptions", "Client", "FeatureInfo", "Future", "Table", "TableSpec", "Variable", "VariableSpec", "admission",
-           "eviction", "init", "optim"]
+__all__ = [*_errors, "Batch", "BatchState", "CallOptions", "CheckpointInfo", "CheckpointStatus", "Client", "CoreMemory", "CoreState",
+           "FeatureInfo", "Future", "Hub", "HubStatus", "ReplayInfo", "Restored", "SampleInfo", "SaveInfo", "Table", "TableMemory",
+           "TableSpec", "Variable", "VariableSpec", "World", "WorldMember", "admission", "eviction", "init", "optim"]
 
 _LAZY = {"EmbeddingBag": "nn", "Embedding": "nn", "DataLoader": "data"}
 

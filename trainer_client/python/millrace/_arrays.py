@@ -182,10 +182,43 @@ def rows_of(reply: Any, torch: Any, shape: tuple[int, ...] | None = None) -> Arr
     return array if torch is None else torch.from_numpy(array)
 
 
-def tensors_of(reply: Any) -> list[np.ndarray]:
-    """All tensors of a struct mr_reply, over its memory, which is freed with the last of them."""
+def tensors_of(reply: Any) -> list[tuple[np.ndarray, int]]:
+    """All tensors of a struct mr_reply with their dtypes, over its memory, which is freed with the last of them."""
     owner = ffi.gc(reply, _freer(reply))
-    return [view(lib.mr_reply_tensor(reply, i), owner) for i in range(lib.mr_reply_tensor_count(reply))]
+    tensors = [lib.mr_reply_tensor(reply, i) for i in range(lib.mr_reply_tensor_count(reply))]
+    return [(view(tensor, owner), tensor.dtype) for tensor in tensors]
+
+
+def typed(value: Like) -> tuple[np.ndarray, int]:
+    """An array and its enum mr_dtype; bfloat16 as the 16 bits that it is."""
+    torch = torch_of(value)
+    if torch is not None and value.dtype == torch.bfloat16:
+        return value.detach().cpu().contiguous().view(torch.int16).numpy(), lib.MR_BF16
+    array = to_numpy(value)
+    dtype = DTYPE_OF_NUMPY.get(array.dtype)
+    if dtype is None:
+        raise TypeError(f"{array.dtype.name} cannot be sent; it is one of {', '.join(d.name for d in DTYPE_OF_NUMPY)} or torch.bfloat16")
+    return np.ascontiguousarray(array).reshape(array.shape), dtype
+
+
+def untyped(array: np.ndarray, dtype: int, torch: Any) -> Array:
+    """The other way round; with `torch`, a tensor of torch's where it has the type."""
+    if torch is None or array.dtype.name in ("uint16", "uint32", "uint64") and dtype != lib.MR_BF16:
+        return array
+    if dtype == lib.MR_BF16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def describe(struct: Any, array: np.ndarray, dtype: int) -> Any:
+    """Fills in a struct mr_tensor. What is returned must live as long as that is used."""
+    if array.ndim > lib.MR_RANK_MAX:
+        raise ValueError(f"an array has the shape {array.shape}; up to {lib.MR_RANK_MAX} dimensions can be sent")
+    memory = ffi.from_buffer("char[]", array) if array.size else ffi.NULL
+    struct.dtype, struct.rank, struct.bytes, struct.data = dtype, array.ndim, array.nbytes, memory
+    for i, n in enumerate(array.shape):
+        struct.dims[i] = n
+    return memory
 
 
 def torch_of(value: Any) -> Any:

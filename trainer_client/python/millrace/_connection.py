@@ -31,6 +31,15 @@ class Call(NamedTuple):
     arguments: tuple
     finish: Optional[Callable[[Any], Any]] = None  #: makes the result; of what the call wrote, or of its reply:
     has_reply: bool = False  #: it answers with tensors, and finish() gets, and owns, the struct mr_reply
+    none_status: int = 0  #: a status that is no error: None is returned
+
+
+def _spin_us(seconds: float | None) -> int:
+    if seconds is None:
+        return 0  # the library's default
+    if not seconds >= 0:
+        raise ValueError(f"busy_poll_s is {seconds}; it is a number of seconds from 0 on, or math.inf")
+    return _U32_MAX if seconds == math.inf else max(1, min(round(seconds * 1e6), _U32_MAX - 1))
 
 
 class Connection:
@@ -47,16 +56,17 @@ class Connection:
         self._owned: list[Any] = []  # the library's client until somebody takes it to destroy it
         self._futures: dict[int, Any] = {}  # struct mr_future * by the id() of their Future
         self._slots: list[Slot] = []
+        self._drivers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of event loops
+        self._has_progress_thread = progress_thread
         self.server = server
         names = [ffi.new("char[]", os.fsencode(name)) if name else NULL for name in (server, key_file, client_id)]
-        spin_us = 0 if busy_poll_s is None else _U32_MAX if busy_poll_s == math.inf else max(1, round(busy_poll_s * 1e6))
         options = ffi.new("struct mr_client_options *", {
             "server": names[0], "key_file": names[1], "client_id": names[2],
             "deadline_ms": milliseconds("deadline_s", deadline_s), "connect_ms": milliseconds("connect_s", connect_s),
             "receive_buffer_bytes": whole("receive_buffer_bytes", receive_buffer_bytes, _U32_MAX),
             "memory_bytes": whole("memory_bytes", memory_bytes, _U32_MAX),
             "udp_bytes_max": whole("udp_bytes_max", udp_bytes_max, _U32_MAX),
-            "busy_poll_us": whole("busy_poll_s", spin_us, _U32_MAX), "replay": bool(replay),
+            "busy_poll_us": _spin_us(busy_poll_s), "replay": bool(replay),
             "replay_bytes": whole("replay_bytes", replay_bytes, _U32_MAX), "progress_thread": progress_thread,
             "no_offload": not offload, "no_bundle": not bundle})
         self._owned.append(_connect(options, names))
@@ -81,10 +91,12 @@ class Connection:
         finally:
             self._end()
 
-    def _end(self) -> None:
+    def _end(self, limit_s: float = math.inf) -> None:
         self._handle = None
-        me = get_ident()
-        while self._owned and any(thread != me for thread in list(self._inside.values())):
+        for driver in list(self._drivers.values()):
+            driver._wake()
+        me, until = get_ident(), time.monotonic() + limit_s
+        while self._owned and time.monotonic() < until and any(thread != me for thread in list(self._inside.values())):
             time.sleep(0.001)
         self._reap()
 
@@ -129,6 +141,8 @@ class Connection:
         self._inside, self._futures, self._owned = {}, {}, []
 
     def _closed_error(self) -> ClientClosed:
+        while _exiting and threading.current_thread().daemon:
+            time.sleep(3600)  # such threads end with the process, whatever they are at
         return ClientClosed(self._why_closed)
 
     def _enter(self, token: Any) -> Any:
@@ -148,7 +162,7 @@ class Connection:
 
     def _run(self, call: Call, options: dict[str, Any]) -> Any:
         """Makes a call and waits for its end."""
-        function, arguments, finish, has_reply = call
+        function, arguments, finish, has_reply, none_status = call
         try:
             slot = self._slots.pop()
         except IndexError:
@@ -167,7 +181,7 @@ class Connection:
                     if self._handle is None:
                         raise self._closed_error()
                 status = lib.mr_future_wait(future, slot.reply if has_reply else NULL)
-                if status:
+                if status and status != none_status:
                     raise error_of(status, text(lib.mr_last_error()))
             finally:
                 lib.mr_future_destroy(future)
@@ -177,7 +191,7 @@ class Connection:
             self._leave(slot)
         reply = slot.reply[0]
         self._slots.append(slot)
-        if finish is None:
+        if finish is None or status:
             return None
         return finish(reply) if has_reply else finish(None)
 
@@ -228,6 +242,7 @@ class Connection:
 
 
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()
+_exiting = False
 
 
 def _create(options: Any) -> Any:
@@ -267,8 +282,10 @@ def _connect(options: Any, names: list[Any]) -> Any:
 
 
 def _close_all() -> None:
+    global _exiting
+    _exiting = True
     for connection in list(_open):
-        connection._end()
+        connection._end(limit_s=0.2)
 
 
 def _after_fork() -> None:

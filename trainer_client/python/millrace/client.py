@@ -3,12 +3,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Sequence, Union
 
-from ._connection import Call, Connection
+from ._connection import Call
 from ._library import ffi, free, lib
 from ._options import choice
+from .batch import BatchCalls
+from .checkpoint import CheckpointCalls
 from .errors import UnknownTable, UnknownVariable  # type: ignore[attr-defined]
 from .feature import FeatureInfo, Spec, TableSpec, VariableSpec, spec_of
 from .future import Future
+from .node import NodeCalls
 from .table import Table
 from .variable import Variable
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 _FREEZE = {"off": 0, "admit": 1, "all": 2}
 
 
-class Client(Connection):
+class Client(BatchCalls, CheckpointCalls, NodeCalls):
     """A connection to one node, for any number of threads. A context manager: leaving it closes the client.
 
     server: "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out.

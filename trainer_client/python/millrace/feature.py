@@ -27,8 +27,10 @@ _ALLOWED = {  # by the name that mr_feature_check() has for a field
     "init_b": "it is finite, at least the lower limit (uniform) or 0 (normal), and no first value is infinite",
     "learning_rate": "it is above 0, and finite",
     "weight_decay": "it is at least 0, and finite",
-    "clip_value": "it is at least 0 (0: off), and finite",
-    "clip_norm": "it is at least 0 (0: off), and finite",
+    "clip_value": "it is at least 0 (0: off), and finite; optim.Assign has none",
+    "clip_norm": "it is at least 0 (0: off), and finite; optim.Assign has none",
+    "schedule": "it is one of millrace.optim.schedule, or None; optim.Assign has none",
+    "schedule_warmup_steps": "it is at least 0; optim.Assign has none",
     "schedule_steps": "it is above 0, or 0 with a constant learning rate",
     "learning_rate_end": "it is at least 0, and above 0 with an exponential schedule or FTRL",
     "admission_arg": f"a probability is above 0, up to 1; sightings go from 1 to {lib.MR_SIGHTINGS_MAX}",
@@ -37,7 +39,7 @@ _ALLOWED = {  # by the name that mr_feature_check() has for a field
     "filter_bytes": f"it is at most {lib.MR_FILTER_BYTES_MAX}",
 }
 _IN_PYTHON = {  # what the fields are called here
-    "learning_rate": "lr", "learning_rate_end": "schedule.end", "schedule_steps": "schedule.steps", "dims": "shape",
+    "schedule_warmup_steps": "schedule.warmup_steps", "learning_rate": "lr", "learning_rate_end": "schedule.end", "schedule_steps": "schedule.steps", "dims": "shape",
     "rank": "shape", "init_a": "initializer.a", "init_b": "initializer.b", "admission_arg": "admission.argument",
     "eviction_arg": "eviction.argument", "filter_bytes": "admission.filter_bytes", "optimizer_args": "optimizer"}
 
@@ -104,9 +106,9 @@ def _refuse(spec: Spec, feature: Any, field: str) -> None:
     if field == "optimizer_args":
         value, allowed = repr(spec.optimizer), spec.optimizer.allowed
     else:
-        value = {"name": repr(spec.name), "dim": str(feature.dims[0]),
-                 "dims": str(getattr(spec, "shape", "")), "rank": str(getattr(spec, "shape", ""))}.get(field, "")
-        value, allowed = value or repr(getattr(feature, field)), _ALLOWED.get(field, "it is out of its range")
+        mine = {"name": "name", "dim": "dim", "dims": "shape", "rank": "shape"}.get(field)
+        value = repr(getattr(spec, mine) if mine else getattr(feature, field))
+        allowed = _ALLOWED.get(field, "it is out of its range")
     raise InvalidArgument(f"{spec.what} {spec.name!r}: {_IN_PYTHON.get(field, field)} is {value}: {allowed}")
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Generator
 
 from ._library import NULL, ffi, lib, text
 from .errors import ClientClosed, error_of
@@ -18,7 +18,7 @@ _PENDING = object()
 class Future:
     """The outcome of a call that is under way: what the methods that end in `_async` return.
 
-    result() waits for it. A future that is dropped lets its call go on; nobody hears of
+    result() waits for it, `await future` does so in a coroutine, on any event loop of asyncio's. A future that is dropped lets its call go on; nobody hears of
     its outcome.
     """
 
@@ -28,21 +28,46 @@ class Future:
         self._lock = threading.Lock()
         self._value: Any = _PENDING
         self._error: BaseException | None = None
+        self._watchers: list[Callable[[], None]] = []  # told when the outcome is taken
         connection._futures[id(self)] = native
 
     def done(self) -> bool:
         """Whether result() would return at once. Makes progress itself."""
+        return self._look(lambda native: lib.mr_future_done(native))
+
+    def _is_over(self) -> bool:
+        """The same, and cheap: it does not make progress."""
+        return self._look(lambda native: lib.mr_future_wait_for(native, 0))
+
+    def _look(self, at: Callable[[Any], Any]) -> bool:
+        """What at(struct mr_future *) says; True when nothing is left of that. A future is one thread's at a time: while another waits
+        for it, it is not done."""
         if self._value is not _PENDING:
             return True
+        if not self._lock.acquire(blocking=False):
+            return False
         connection, token = self._connection, object()
         try:
             connection._enter(token)
             native = connection._futures.get(id(self))
-            return native is None or bool(lib.mr_future_done(native))
+            return native is None or bool(at(native))
         except ClientClosed:
             return True
         finally:
             connection._leave(token)
+            self._lock.release()
+
+    # For event loops: _loop.py.
+
+    def _notify(self, event_fd: int) -> bool:
+        """Has the library write to this eventfd when the call ends. Whether there is something to wait for."""
+        return not self._look(lambda native: lib.mr_future_notify(native, event_fd))
+
+    def _watch(self, watcher: Callable[[], None]) -> None:
+        self._watchers.append(watcher)
+
+    def _unwatch(self, watcher: Callable[[], None]) -> None:
+        self._watchers.remove(watcher)
 
     def result(self, timeout_s: float | None = None) -> Any:
         """What the call without `_async` returns; raises what it raises.
@@ -95,7 +120,9 @@ class Future:
         error = error_of(status, text(lib.mr_last_error())) if status else None
         lib.mr_future_destroy(self._connection._futures.pop(id(self)))
         try:
-            value = None if error is not None or call.finish is None else call.finish(reply[0])
+            if status and status == call.none_status:
+                error = None
+            value = None if status or call.finish is None else call.finish(reply[0])
         except Exception as failure:  # of taking the answer apart
             value, error = None, failure
         self._settle(value, error)
@@ -104,6 +131,8 @@ class Future:
         self._error = error
         self._value = value
         self._call = None
+        for watcher in list(self._watchers):
+            watcher()
 
     def __del__(self) -> None:
         connection = getattr(self, "_connection", None)
@@ -119,6 +148,10 @@ class Future:
             pass  # close() has seen to it
         finally:
             connection._leave(token)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        from ._loop import outcome  # which imports asyncio
+        return outcome(self).__await__()
 
     def __repr__(self) -> str:
         state = "under way" if self._value is _PENDING else "failed" if self._error is not None else "done"

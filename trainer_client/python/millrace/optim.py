@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from . import schedule
 from ._library import lib
 
-__all__ = ["Optimizer", "SGD", "Adagrad", "RowWiseAdagrad", "Adam", "AdamW", "Ftrl", "GroupFtrl", "schedule"]
+__all__ = ["Optimizer", "SGD", "Adagrad", "RowWiseAdagrad", "Adam", "AdamW", "Ftrl", "GroupFtrl", "Assign", "schedule"]
 
 
 @dataclass(frozen=True)
@@ -175,9 +175,29 @@ class GroupFtrl(Optimizer):
         return cls(lr, *arguments[:5], weight_decay)
 
 
+@dataclass(frozen=True)
+class Assign(Optimizer):
+    """No optimizer: what is pushed becomes the row, and makes it. For programs that have an optimizer of their own; then weight decay,
+    clipping and learning rates are theirs, too."""
+    lr: float = 0.01
+    weight_decay: ClassVar[float] = 0.0
+
+    @property
+    def number(self) -> int:
+        return lib.MR_OPT_ASSIGN
+
+    def arguments(self) -> tuple[float, ...]:
+        return ()
+
+    @classmethod
+    def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
+        return cls()
+
+
 BY_NUMBER: dict[int, type[Optimizer]] = {
     lib.MR_OPT_SGD: SGD, lib.MR_OPT_MOMENTUM: SGD, lib.MR_OPT_ADAGRAD: Adagrad, lib.MR_OPT_ROWWISE_ADAGRAD: RowWiseAdagrad,
-    lib.MR_OPT_ADAM: Adam, lib.MR_OPT_ADAMW: AdamW, lib.MR_OPT_FTRL: Ftrl, lib.MR_OPT_GROUP_FTRL: GroupFtrl}
+    lib.MR_OPT_ADAM: Adam, lib.MR_OPT_ADAMW: AdamW, lib.MR_OPT_FTRL: Ftrl, lib.MR_OPT_GROUP_FTRL: GroupFtrl,
+    lib.MR_OPT_ASSIGN: Assign}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,136 @@
+"""Batches: keys that are fed ahead, looked up by the batch's number, and learnt exactly once."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _arrays
+from ._arrays import Like, f32_pointer, rows_of, u32_pointer, u64_pointer
+from ._connection import Call, Connection
+from ._library import ffi, free, lib
+from ._options import whole
+from .future import Future
+from .table import Table
+from .variable import Variable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import CallOptions
+
+_U64_MAX, _U32_MAX = 0xffffffffffffffff, 0xffffffff
+Keys = Union[Tuple[Table, Like, Like], Tuple[Table, Like, Like, Like]]  #: table, keys, offsets and perhaps weights
+
+
+@dataclass(frozen=True)
+class BatchState:
+    """Which batches of a stream every core has learnt: all sequence numbers below `watermark`, and some behind it."""
+    watermark: int
+    bitmap: np.ndarray  #: u64: bit i of it all is number watermark + i
+
+    def __contains__(self, number: int) -> bool:
+        word, bit = divmod(number - self.watermark, 64)
+        return word < 0 or (word < len(self.bitmap) and bool(int(self.bitmap[word]) >> bit & 1))
+
+
+class BatchCalls(Connection):
+    """The part of millrace.Client that is about batches."""
+
+    def _feed(self, batch_id: int, tables: Sequence[Keys], samples: int, read_only: bool) -> Call:
+        samples = whole("samples", samples, _U32_MAX)
+        held: list[Any] = []
+        structs = ffi.new("struct mr_batch_keys[]", len(tables))
+        for struct, (table, keys, offsets, *weights) in zip(structs, tables):
+            array = _arrays.keys(keys)
+            starts = _arrays.offsets(offsets, array.size, True)
+            bags = starts.size - 1
+            if samples == 0 or bags % samples != 0:
+                raise ValueError(f"there are {bags} bags of {table.name!r} for {samples} samples; each sample has as many")
+            factors = _arrays.weights(weights[0] if weights else None, array.size)
+            pointers = u64_pointer(array), u32_pointer(starts), f32_pointer(factors)
+            held.append(pointers)
+            struct.table, struct.samples, struct.slots = table.id, samples, bags // samples
+            struct.keys, struct.offsets, struct.weights = pointers
+        arguments = (whole("batch_id", batch_id, _U64_MAX), structs, len(tables), bool(read_only))
+        return Call(lib.mr_feed_sample, arguments, lambda _, held=held: None)
+
+    def feed(self, batch_id: int, tables: Sequence[Keys], samples: int, read_only: bool = False,
+             **options: Unpack[CallOptions]) -> None:
+        """The server looks the rows of a batch up now and keeps them for lookup_batch(). What a hub does.
+
+        tables: [(table, keys, offsets), ...] or with weights behind. Bag (sample s, slot j) is keys[offsets[s * slots + j]:offsets[s *
+        slots + j + 1]]; offsets: [samples * slots + 1]. read_only: makes no rows, and the batch goes with its lookup.
+        BatchCacheFull: feed again later. The same id again is fine.
+        """
+        self._run(self._feed(batch_id, tables, samples, read_only), options)
+
+    def feed_async(self, batch_id: int, tables: Sequence[Keys], samples: int, read_only: bool = False,
+                   **options: Unpack[CallOptions]) -> Future:
+        """feed() as a Future."""
+        return self._start(self._feed(batch_id, tables, samples, read_only), options)
+
+    def _lookup_batch(self, batch_id: int, table: Table) -> Call:
+        return Call(lib.mr_lookup_batch, (whole("batch_id", batch_id, _U64_MAX), table.id), lambda reply: rows_of(reply, None), True)
+
+    def lookup_batch(self, batch_id: int, table: Table, **options: Unpack[CallOptions]) -> np.ndarray:
+        """The pooled bags of a batch that was fed, as float32 [samples, slots, dim]. UnknownBatch, BatchExpired."""
+        return self._run(self._lookup_batch(batch_id, table), options)
+
+    def lookup_batch_async(self, batch_id: int, table: Table, **options: Unpack[CallOptions]) -> Future:
+        """lookup_batch() as a Future."""
+        return self._start(self._lookup_batch(batch_id, table), options)
+
+    def _push_batch(self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]]) -> Call:
+        structs = ffi.new("struct mr_batch_gradient[]", len(gradients))
+        held: list[Any] = []
+        for struct, (feature, gradient) in zip(structs, gradients):
+            array = _arrays.floats(gradient)
+            struct.feature = feature.id
+            held.append(_arrays.describe(struct.gradient, array, lib.MR_F32))
+        applied = ffi.new("bool *")
+        arguments = (whole("batch_id", batch_id, _U64_MAX), structs, len(gradients), applied)
+        return Call(lib.mr_push_gradients_batch, arguments, lambda _, held=held: applied[0])
+
+    def push_gradients_batch(self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]],
+                             **options: Unpack[CallOptions]) -> bool:
+        """Runs the optimizers with the gradients of a batch, exactly once, whoever pushes it and however often. False: it was learnt
+        before. gradients: [(table, [samples, slots, dim]), (variable, its shape), ...]."""
+        return self._run(self._push_batch(batch_id, gradients), options)
+
+    def push_gradients_batch_async(self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]],
+                                   **options: Unpack[CallOptions]) -> Future:
+        """push_gradients_batch() as a Future."""
+        return self._start(self._push_batch(batch_id, gradients), options)
+
+    def _forget(self, batch_ids: Like) -> Call:
+        ids = _arrays.keys(batch_ids)
+        return Call(lib.mr_forget_batches, (u64_pointer(ids), ids.size))
+
+    def forget_batches(self, batch_ids: Like, **options: Unpack[CallOptions]) -> None:
+        """Drops what the server keeps of these batches."""
+        self._run(self._forget(batch_ids), options)
+
+    def forget_batches_async(self, batch_ids: Like, **options: Unpack[CallOptions]) -> Future:
+        """forget_batches() as a Future."""
+        return self._start(self._forget(batch_ids), options)
+
+    def _batch_state(self, stream: int) -> Call:
+        watermark, bitmap, words = ffi.new("uint64_t *"), ffi.new("uint64_t **"), ffi.new("uint32_t *")
+
+        def state(_: Any) -> BatchState:
+            try:
+                return BatchState(watermark[0], np.array(ffi.unpack(bitmap[0], words[0]) if words[0] else [], np.uint64))
+            finally:
+                free(bitmap[0])
+
+        return Call(lib.mr_batch_state, (whole("stream", stream, _U32_MAX), watermark, bitmap, words), state)
+
+    def batch_state(self, stream: int, **options: Unpack[CallOptions]) -> BatchState:
+        """Which batches of a stream (the upper 16 bits of their ids) every core has learnt."""
+        return self._run(self._batch_state(stream), options)
+
+    def batch_state_async(self, stream: int, **options: Unpack[CallOptions]) -> Future:
+        """batch_state() as a Future."""
+        return self._start(self._batch_state(stream), options)

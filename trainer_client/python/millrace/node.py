@@ -1,0 +1,207 @@
+"""What a node says of itself: its cores' state, counters, memory, the world of workers that it is in; and echo."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Sequence
+
+from . import _arrays, _callbacks
+from ._arrays import Array, Like
+from ._connection import Call, Connection
+from ._library import ffi, lib
+from ._options import whole
+from ._structs import name_of, of_struct
+from .future import Future
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import CallOptions
+
+_U32_MAX = 0xffffffff
+_CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5}
+
+
+@dataclass(frozen=True)
+class CoreState:
+    """A core's heartbeat."""
+    core: int
+    state: str  #: "serving", "saving", "restoring", "stopping", "serving_read_only" (a checkpoint)
+    incarnation: int
+    uptime_us: int
+    busy_share: float  #: 0 to 1, of the last second
+    last_step: int
+    cached_batches: int
+    rows: int
+    memory_bytes: int
+    rtt_us: int  #: as the client sees it
+
+
+@dataclass(frozen=True)
+class TableMemory:
+    """One table's part of a core's memory."""
+    id: int
+    rows: int
+    index_bytes: int
+    values_bytes: int
+    state_bytes: int
+    slack_bytes: int  #: free places, padding, and what else is kept per row
+    filter_bytes: int
+    limit_bytes: int  #: of the table on the whole node; 0: only the node's
+
+
+@dataclass(frozen=True)
+class CoreMemory:
+    """Where every byte of a core is."""
+    limit_bytes: int  #: of tables and variables; never exceeded
+    mapped_bytes: int  #: of it, taken from the kernel
+    allocated_bytes: int  #: of these, in use
+    ahead_bytes: int  #: of mapped_bytes: made ready before it is needed
+    units_failed: int  #: units that the machine had no memory for
+    batch_limit_bytes: int
+    batch_mapped_bytes: int
+    batch_bytes: int  #: batches kept now
+    variable_bytes: int
+    scratch_bytes: int  #: working memory of pushes, beside the limits
+    checkpoint_bytes: int  #: buffers of a checkpoint under way, beside the limits
+    tables: list[TableMemory]
+
+
+@dataclass(frozen=True)
+class WorldMember:
+    """A worker of a world."""
+    name: str  #: "" until it has joined
+    rank: int
+    has_joined: bool
+    is_node: bool
+    is_rendezvous: bool
+    is_dead: bool
+    has_left: bool
+    address: str
+
+
+@dataclass(frozen=True)
+class World:
+    """The world of workers that a node takes part in, as the node knows it."""
+    is_worker: bool
+    is_rendezvous: bool
+    is_complete: bool
+    rank: int
+    world_size: int
+    joined: int
+    threads_max: int
+    threads: int
+    functions_running: int
+    functions_blocked: int
+    functions_waiting: int
+    calls_served: int
+    calls_failed: int
+    calls_refused: int
+    calls_made: int
+    calls_made_failed: int
+    calls_under_way: int
+    values_owned: int
+    values_held: int
+    dead_after_ms: int
+    members: list[WorldMember]
+    functions: list[str]  #: "name(arguments) -> results"
+
+
+@dataclass(frozen=True)
+class ReplayInfo:
+    """What a client keeps for a server that was killed."""
+    on: bool
+    replaying: bool  #: a server restarted, and has not got all of it again
+    kept: int  #: pushes, counted per core
+    kept_bytes: int
+    oldest_step: int  #: of those kept; 0 when there are none
+    replayed: int  #: pushes sent again, and taken or known by the server
+    given_up: int  #: for want of room, before they were known to be on disk
+    dropped: int  #: refused by the restarted server
+
+
+class NodeCalls(Connection):
+    """The part of millrace.Client that looks at the node."""
+
+    def replay_info(self) -> ReplayInfo:
+        """What this client keeps for a server that was killed (`replay`)."""
+        info = ffi.new("struct mr_replay_info *")
+        self._ask(lib.mr_client_replay_info, info)
+        return of_struct(ReplayInfo, info)
+
+    def _heartbeat(self) -> Call:
+        states = ffi.new("struct mr_core_state[]", self.core_count)
+        return Call(lib.mr_heartbeat, (states,), lambda _: [
+            of_struct(CoreState, state, state=name_of(_CORE_STATES, state.state)) for state in states])
+
+    def heartbeat(self, **options: Unpack[CallOptions]) -> list[CoreState]:
+        """How each core does."""
+        return self._run(self._heartbeat(), options)
+
+    def heartbeat_async(self, **options: Unpack[CallOptions]) -> Future:
+        """heartbeat() as a Future."""
+        return self._start(self._heartbeat(), options)
+
+    def _stats(self, core: int) -> Call:
+        counters: list[tuple[str, int]] = []
+        handle = ffi.new_handle(counters)
+        return Call(lib.mr_stats, (whole("core", core, _U32_MAX), _callbacks.counters, handle), lambda _: dict(counters))
+
+    def stats(self, core: int = 0, **options: Unpack[CallOptions]) -> dict[str, int]:
+        """Every counter of one core by its name."""
+        return self._run(self._stats(core), options)
+
+    def stats_async(self, core: int = 0, **options: Unpack[CallOptions]) -> Future:
+        """stats() as a Future."""
+        return self._start(self._stats(core), options)
+
+    def _memory(self, core: int) -> Call:
+        memory, tables = ffi.new("struct mr_core_memory *"), []  # type: ignore[var-annotated]
+        handle = ffi.new_handle(tables)
+        return Call(lib.mr_memory, (whole("core", core, _U32_MAX), memory, _callbacks.tables, handle), lambda _: of_struct(
+            CoreMemory, memory, tables=[of_struct(TableMemory, table) for table in tables]))
+
+    def memory(self, core: int = 0, **options: Unpack[CallOptions]) -> CoreMemory:
+        """Where every byte of a core is."""
+        return self._run(self._memory(core), options)
+
+    def memory_async(self, core: int = 0, **options: Unpack[CallOptions]) -> Future:
+        """memory() as a Future."""
+        return self._start(self._memory(core), options)
+
+    def _world(self) -> Call:
+        world = ffi.new("struct mr_world *")
+        items: list[Any] = []  # members as structs, functions as strings: a visitor has one arg for both
+        handle = ffi.new_handle(items)
+        visitor = ffi.new("struct mr_world_visitor *", {"member": _callbacks.members, "function": _callbacks.lines, "arg": handle})
+
+        def made(_: Any, held: Any = handle) -> World:
+            return of_struct(World, world, functions=[item for item in items if isinstance(item, str)],
+                             members=[of_struct(WorldMember, item) for item in items if not isinstance(item, str)])
+
+        return Call(lib.mr_world, (world, visitor), made)
+
+    def world(self, **options: Unpack[CallOptions]) -> World:
+        """The world of workers that the node takes part in. UnknownOp: it takes no part in remote calls."""
+        return self._run(self._world(), options)
+
+    def world_async(self, **options: Unpack[CallOptions]) -> Future:
+        """world() as a Future."""
+        return self._start(self._world(), options)
+
+    def _echo(self, tensors: Sequence[Like], core: int) -> Call:
+        structs = ffi.new("struct mr_tensor[]", len(tensors))
+        held = [_arrays.describe(struct, *_arrays.typed(value)) for struct, value in zip(structs, tensors)]
+        torches = [_arrays.torch_of(value) for value in tensors]
+
+        def answer(reply: Any, held: Any = held) -> list[Array]:
+            return [_arrays.untyped(array, dtype, torch) for (array, dtype), torch in zip(_arrays.tensors_of(reply), torches)]
+
+        return Call(lib.mr_echo, (whole("core", core, _U32_MAX), structs, len(tensors)), answer, True)
+
+    def echo(self, tensors: Sequence[Like] = (), core: int = 0, **options: Unpack[CallOptions]) -> list[Array]:
+        """The same tensors, there and back, or nothing: to measure."""
+        return self._run(self._echo(tensors, core), options)
+
+    def echo_async(self, tensors: Sequence[Like] = (), core: int = 0, **options: Unpack[CallOptions]) -> Future:
+        """echo() as a Future."""
+        return self._start(self._echo(tensors, core), options)
