@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import functools
 import sys
 import threading
 import weakref
@@ -36,28 +37,46 @@ class Pushes:
         self._lock = threading.Lock()
         self._of: dict[int, collections.deque] = collections.defaultdict(collections.deque)
 
-    def add(self, feature: int, wait: Callable[[], Any]) -> None:
-        """`wait` returns when the push is over, or raises what became of it."""
-        with self._lock:
-            self._of[feature].append(wait)
-
-    def _take(self, feature: int, leave: int) -> Optional[Callable[[], Any]]:
+    def add(self, feature: int, wait: Callable[[], Any], is_told: Callable[[], bool] = lambda: False) -> None:
+        """`wait` returns when the push is over, or raises what became of it. is_told: whether somebody has waited for it."""
         with self._lock:
             queue = self._of[feature]
-            return queue.popleft() if len(queue) > leave else None
+            while queue and queue[0][1]():
+                queue.popleft()
+            queue.append((wait, is_told))
+
+    def _oldest(self, feature: int, leave: int) -> Optional[tuple]:
+        with self._lock:
+            queue = self._of[feature]
+            return queue[0] if len(queue) > leave else None
+
+    def _remove(self, feature: int, push: tuple) -> bool:
+        """Whether it was still there: of several threads that wait for it one removes it."""
+        with self._lock:
+            queue = self._of[feature]
+            if not queue or queue[0] is not push:
+                return False
+            queue.popleft()
+            return True
 
     def wait(self, feature: int, leave: int = 0) -> None:
         """Waits until at most `leave` pushes of the feature are under way. Raises the error of one that failed, once."""
-        while (wait := self._take(feature, leave)) is not None:
-            wait()
+        while (push := self._oldest(feature, leave)) is not None:
+            try:
+                push[0]()
+            except Error:
+                if self._remove(feature, push):
+                    raise
+            else:
+                self._remove(feature, push)
 
     def flush(self) -> None:
         """Waits for all. Raises the first error, behind the last of them."""
         failed: Optional[Error] = None
         for feature in list(self._of):
-            while (wait := self._take(feature, 0)) is not None:
+            while self._oldest(feature, 0) is not None:
                 try:
-                    wait()
+                    self.wait(feature)
                 except Error as error:
                     failed = failed or error
         if failed is not None:
@@ -101,53 +120,77 @@ class Backward:
 
     def add_rows(self, table: Any, rows: Rows, options: dict) -> None:
         """Gradients of a table's bags."""
-        key = (table.client, table.id, *options.items())
+        key = (table.client, table.id, *sorted(options.items()))
         self._rows.setdefault(key, (table, [], options))[1].append(rows)
 
     def add_variable(self, variable: Any, gradient: np.ndarray, options: dict) -> None:
         """The gradient of a variable, its shape."""
-        key = (variable.client, variable.id, *options.items())
+        key = (variable.client, variable.id, *sorted(options.items()))
         before = self._variables.get(key)
         self._variables[key] = variable, gradient if before is None else before[1] + gradient, options
 
     def add_batch(self, batch: Any, feature: Any, gradient: np.ndarray, options: dict) -> None:
-        """The gradient of a feature in a batch."""
-        gradients = self._batches.setdefault((feature.client, batch.id), (batch, {}, options))[1]
+        """The gradient of a feature in a batch. All go in one call, so its options are those of the first."""
+        _, gradients, first = self._batches.setdefault((feature.client, batch.id), (batch, {}, options))
+        for name in ("learning_rate", "step"):
+            if options.get(name) != first.get(name):
+                raise ValueError(f"batch {batch.id} has {name}={first.get(name)} and, for {feature.name!r}, {name}={options.get(name)}: "
+                                 "a batch is pushed in one call, so give all its modules the same (millrace.nn.set_call_options)")
         before = gradients.get(feature.id)
         gradients[feature.id] = feature, gradient if before is None else before[1] + gradient
 
     def push(self) -> None:
-        """Sends it all. The engine calls this at the end of the pass."""
+        """Sends it all."""
         self.is_over = True
-        left = len(self._rows) + len(self._variables) + len(self._batches)
+        calls = collections.defaultdict(list)
         for table, parts, options in self._rows.values():
-            left -= 1
-            _push_rows(table, together(parts), {**options, "more": left > 0})
+            calls[table.client].append(functools.partial(_push_rows, table, together(parts), options))
         for variable, gradient, options in self._variables.values():
-            left -= 1
-            future = variable.push_gradient_async(gradient, **options, more=left > 0)
-            pushes_of(variable.client).add(variable.id, future.result)
+            calls[variable.client].append(functools.partial(_push_variable, variable, gradient, options))
         for (client, _), (batch, gradients, options) in self._batches.items():
-            left -= 1
-            _push_batch(client, batch, list(gradients.values()), {**options, "more": left > 0})
+            calls[client].append(functools.partial(_push_batch, client, batch, list(gradients.values()), options))
+        for its in calls.values():
+            for push in its:
+                push(more=push is not its[-1])
 
 
-def _push_rows(table: Any, rows: Rows, options: dict) -> None:
+class End:
+    """What the engine calls at the end of a pass. It alone holds this, and drops it when the pass fails."""
+
+    def __init__(self, backward: Backward) -> None:
+        self.backward = backward
+
+    def __call__(self) -> None:
+        self.backward.push()
+
+
+def _under_way(feature: Any, future: Any) -> None:
+    pushes_of(feature.client).add(feature.id, future.result, future._is_taken)
+
+
+def _push_rows(table: Any, rows: Rows, options: dict, more: bool) -> None:
+    options = {**options, "more": more}
     if rows.offsets is None:
-        future = table.push_gradients_async(rows.keys, rows.gradients, **options)
+        _under_way(table, table.push_gradients_async(rows.keys, rows.gradients, **options))
     else:
-        future = table.push_gradients_bags_async(rows.keys, rows.offsets, rows.gradients, weights=rows.weights, **options)
-    pushes_of(table.client).add(table.id, future.result)
+        _under_way(table, table.push_gradients_bags_async(rows.keys, rows.offsets, rows.gradients, weights=rows.weights,
+                                                          **options))
 
 
-def _push_batch(client: Any, batch: Any, gradients: list, options: dict) -> None:
+def _push_variable(variable: Any, gradient: np.ndarray, options: dict, more: bool) -> None:
+    _under_way(variable, variable.push_gradient_async(gradient, **{**options, "more": more}))
+
+
+def _push_batch(client: Any, batch: Any, gradients: list, options: dict, more: bool) -> None:
+    options = {**options, "more": more}
     push = getattr(batch, "push_async", None)
     if push is not None:  # one that counts what becomes of it
-        wait = push(client, gradients, **options)
+        wait, is_told = push(client, gradients, **options)
     else:
-        wait = client.push_gradients_batch_async(batch.id, gradients, **options).result
+        future = client.push_gradients_batch_async(batch.id, gradients, **options)
+        wait, is_told = future.result, future._is_taken
     for feature, _ in gradients:
-        pushes_of(client).add(feature.id, wait)
+        pushes_of(client).add(feature.id, wait, is_told)
 
 
 def _offsets(rows: Rows) -> np.ndarray:
@@ -171,18 +214,22 @@ def together(parts: list[Rows]) -> Rows:
     return Rows(keys, np.concatenate([[0], *ends]).astype(np.uint32), weights, gradients)
 
 
-_running = threading.local()  # .backward: weak, so that a pass that failed takes what it collected along
+_running = threading.local()  # .end: weak, so that a pass that failed takes what it collected along
 
 
 def running() -> Backward:
     """That of the pass which the engine runs on this thread."""
-    reference = getattr(_running, "backward", None)
-    backward = None if reference is None else reference()
-    if backward is None or backward.is_over:
-        backward = Backward()
-        torch.autograd.Variable._execution_engine.queue_callback(backward.push)
-        _running.backward = weakref.ref(backward)
-    return backward
+    reference = getattr(_running, "end", None)
+    end = None if reference is None else reference()
+    if end is None or end.backward.is_over:
+        try:
+            end = End(Backward())
+            _running.end = weakref.ref(end)
+            torch.autograd.Variable._execution_engine.queue_callback(end)
+        except BaseException:  # whose traceback may keep it
+            _running.end = None
+            raise
+    return end.backward
 
 
 class FromServer(torch.autograd.Function):
@@ -199,7 +246,8 @@ class FromServer(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("gradients of gradients (create_graph=True) do not go through what lives at a Millrace server: "
                                "take them with respect to the tensors that came from there, by torch.autograd.grad()")
-        ctx.take(gradient.detach().to("cpu", torch.float32).contiguous().numpy())
+        # A copy: until the end of the pass others may change the gradient, as by a hook of a parameter whose .grad it has become.
+        ctx.take(np.array(gradient.detach().to("cpu", torch.float32).numpy(), order="C"))
         return None, None, None, None
 
 

@@ -79,16 +79,18 @@ class Batch:
         for client, its in by_client.items():
             self.push_async(client, its, **options)
 
-    def push_async(self, client: Client, gradients: Sequence[tuple[Any, Any]], **options: Any) -> Callable[[], Any]:
-        """The same to one server. Returns what waits for the end of it; with a loader errors are the loader's to judge."""
+    def push_async(self, client: Client, gradients: Sequence[tuple[Any, Any]], **options: Any) -> tuple[
+            Callable[[], Any], Callable[[], bool]]:
+        """The same to one server. Returns what waits for the end of it, and what says whether somebody has; with a loader errors
+        are the loader's to judge."""
         if id(client) in self._pushes:
             raise RuntimeError(f"batch {self.id} has been pushed, and a batch is learnt once: add the losses up and call "
                                "backward() on the sum")
         future = self._pushes[id(client)] = client.push_gradients_batch_async(self.id, gradients, **options)
         if self.loader is None:
-            return future.result
+            return future.result, future._is_taken
         self.loader.look_ahead()
-        return lambda: _await(future)
+        return lambda: _await(future), future._is_taken
 
     def wait(self) -> bool:
         """Waits until its gradients are applied. False: a server had learnt it before, and left them out."""

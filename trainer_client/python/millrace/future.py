@@ -92,6 +92,10 @@ class Future:
 
     wait = result
 
+    def _is_taken(self) -> bool:
+        """Whether somebody has had its outcome."""
+        return self._value is not _PENDING
+
     def _look_at_time(self, until: float | None) -> None:
         if until is not None and time.monotonic() >= until:
             raise TimeoutError(f"a call to {self._connection.server} is still under way")

@@ -174,7 +174,7 @@ class EmbeddingBag(AtServer):
             return _zeros(self, bags.count)
         weights = None
         if bags.weights is not None:
-            weights = np.array(bags.weights.detach().cpu().numpy(), np.float32)
+            weights = np.array(bags.weights.detach().to("cpu", torch.float32).numpy())
         values = table.lookup_bags(bags.keys, bags.offsets, weights=weights, read_only=not self.learns, **options)
         return self._tensor(values, lambda gradient: running().add_rows(
             table, Rows(bags.keys, bags.offsets, weights, gradient), options))
