@@ -70,6 +70,8 @@ def make(name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], weight
         if weights.shape != input.shape:
             raise ValueError(f"{name}: per_sample_weights have the shape {tuple(weights.shape)}, the input {tuple(input.shape)}")
         weights = weights.reshape(-1)
+    if len(begins) == 1:  # no bags: what is there is in none
+        begins, keys, weights = np.zeros(1), keys[:0], None if weights is None else weights[:0]
     if padding_idx is not None:
         stays = keys != padding_idx
         if not stays.all():
