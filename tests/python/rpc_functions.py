@@ -60,10 +60,18 @@ def fail_locally():
     raise Hidden("hidden reason")
 
 
+_woken = threading.Event()
+
+
 def sleep(seconds):
-    """That long."""
-    time.sleep(seconds)
+    """That long, or until wake()."""
+    _woken.wait(seconds)
     return seconds
+
+
+def wake():
+    """Ends all sleeps, now and later."""
+    _woken.set()
 
 
 def die():
@@ -245,3 +253,41 @@ def chain(to, x, depth):
         return x
     me = rpc.get_worker_info().id
     return rpc.rpc_sync(to, chain, (me, torch.tanh(x * kept["a"]) + x, depth - 1))
+
+
+# ---- trainers ----
+
+def _gradients_again(values, x, labels):
+    """What torch alone computes at these values."""
+    net = Net()
+    with torch.no_grad():
+        for parameter, value in zip(net.parameters(), values):
+            parameter.copy_(value)
+    torch.nn.functional.cross_entropy(net(x), labels).backward()
+    return [p.grad for p in net.parameters()]
+
+
+def train(owner, trainer, steps, lr):
+    """Trains the owner's model. -> the sum of the gradients it had applied, and by how much they were not those of the values that were used."""
+    from millrace.optim import DistributedOptimizer
+    optimizer = DistributedOptimizer(torch.optim.SGD, rpc.rpc_sync(owner, net_parameters), lr=lr)
+    draw = torch.Generator().manual_seed(trainer)
+    applied, error = None, 0.0
+    for _ in range(steps):
+        x, labels = torch.rand(6, 1, 8, 8, generator=draw), torch.randint(0, 5, (6,), generator=draw)
+        with dist_autograd.context() as context_id:
+            out = rpc.rpc_sync(owner, net_forward, (x, f"seen{trainer}"))
+            time.sleep(float(torch.rand(1, generator=draw)) * 0.01)  # others step meanwhile
+            dist_autograd.backward(context_id, [torch.nn.functional.cross_entropy(out, labels)])
+            got = rpc.rpc_sync(owner, net_gradients, (context_id,))
+            optimizer.step(context_id)
+        expected = _gradients_again(rpc.rpc_sync(owner, kept_value, (f"seen{trainer}",)), x, labels)
+        error = max([error] + [float((g - e).abs().max()) for g, e in zip(got, expected)])
+        applied = got if applied is None else [a + g for a, g in zip(applied, got)]
+    return [a.detach() for a in applied], error
+
+
+def forever():
+    """Computes, and never ends."""
+    while True:
+        sum(range(1000))

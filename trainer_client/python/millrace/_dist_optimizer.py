@@ -101,6 +101,11 @@ class _Native:
         if native is not None:
             ffi.release(native)
 
+    def _abandon(self) -> None:
+        if self._native is not None:
+            ffi.gc(self._native, None)
+            self._native = None
+
 
 # ---- parameters that Python workers own: what runs at the owner ----
 

@@ -140,6 +140,9 @@ class Future:
                 lib.mr_rpc_future_destroy(native)
                 self._finish(None, error_of(lib.MR_SHUTTING_DOWN, "the worker has left its world"))
 
+    def _abandon(self) -> None:
+        self._native = None
+
     def __del__(self, destroy: Callable = lib.mr_rpc_future_destroy) -> None:
         if self._native is not None:
             destroy(self._native)

@@ -51,6 +51,11 @@ class RRef(Generic[T]):
         if native is not None:
             ffi.release(native)
 
+    def _abandon(self) -> None:
+        if self._native is not None:
+            ffi.gc(self._native, None)
+            self._native = None
+
     def owner(self) -> WorkerInfo:
         """The worker where the value lives."""
         return self._world.workers[self._rank]

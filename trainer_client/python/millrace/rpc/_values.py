@@ -112,7 +112,8 @@ class Result:
         return [lib.mr_rpc_result_value(self.pointer, i) for i in range(lib.mr_rpc_result_count(self.pointer))]
 
     def __del__(self, free: Callable = lib.mr_rpc_result_free) -> None:
-        free(self.pointer)
+        if not self.world.is_abandoned:
+            free(self.pointer)
         self.world.viewed_bytes -= self.viewed_bytes
 
 

@@ -38,6 +38,7 @@ class World:
         self.lock = threading.Lock()
         self.ready = threading.Event()
         self.is_closed = False
+        self.is_abandoned = False
         self.rpc = NULL
         self.workers: list[WorkerInfo] = []
         self.by_name: dict[str, int] = {}
@@ -86,6 +87,15 @@ class World:
             thing._release()
         gc.collect()
 
+    def abandon(self) -> None:
+        """In the child of a fork: the worker is the parent's. Nothing here may tell the library, and so the others, that it goes."""
+        self.is_closed = self.is_abandoned = True
+        for thing in list(self.held):
+            thing._abandon()
+        for context in self.contexts.values():
+            context.pointer = None
+        ffi.gc(self.rpc, None)
+
     def close(self) -> None:
         """Ends the worker's threads."""
         self.is_closed = True
@@ -98,6 +108,7 @@ class World:
 
 
 _current: World | None = None
+_worlds: weakref.WeakSet[World] = weakref.WeakSet()
 _lock = threading.Lock()
 
 
@@ -153,6 +164,7 @@ def _join(world: World, options: RpcBackendOptions, rendezvous: str) -> None:
     if status:
         raise error_of(status, text(error))
     world.rpc = ffi.gc(out[0], lib.mr_rpc_destroy)
+    _worlds.add(world)
     world.learn_workers()
 
 
@@ -250,10 +262,10 @@ def _at_exit() -> None:
 
 def _forget_after_fork() -> None:
     global _current, _lock
-    if _current is not None:
-        ffi.gc(_current.rpc, None)
-        _current = None
     _lock = threading.Lock()
+    for world in list(_worlds):
+        world.abandon()
+    _current = None
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

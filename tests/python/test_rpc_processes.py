@@ -1,0 +1,279 @@
+"""Joining, leaving, dying and exiting: worlds of processes of their own."""
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytest.importorskip("torch")
+
+from rpc_world import HERE, finish, free_port, key_file, start  # noqa: E402
+
+_HEAD = """
+import os, sys, time, threading, warnings
+sys.path.insert(0, {here!r})
+import torch
+torch.set_num_threads(1)
+import rpc_functions as there
+import millrace
+import millrace.rpc as rpc
+import millrace.autograd as dist_autograd
+
+def join(rank, world_size=2, name=None, **options):
+    options = {{"init_method": "tcp://127.0.0.1:{port}", "allow_python_functions": True, "key_file": {key!r}, **options}}
+    rpc.init_rpc(name or f"w{{rank}}", rank=rank, world_size=world_size, rpc_backend_options=rpc.RpcBackendOptions(**options))
+
+def expect(kind, part, function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except kind as error:
+        assert part in str(error), str(error)
+        return
+    raise AssertionError(f"no {{kind}}")
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs scripts side by side, one for each rank; gives what each said. `code`: what rank 0 ends with."""
+    key = key_file(tmp_path)
+    programs = []
+
+    def side_by_side(*scripts: str, codes: dict[int, int] | None = None, key_of=None, **environment: str) -> list[str]:
+        head = _HEAD.format(here=HERE, port=free_port(), key=key if key_of is None else key_of())
+        programs.extend(start(head + script, **environment) for script in scripts)
+        said = []
+        for rank, program in enumerate(programs):
+            expected = (codes or {}).get(rank, 0)
+            if expected == 0:
+                said.append(finish(program))
+            else:
+                text, _ = program.communicate(timeout=120)
+                assert program.returncode == expected, f"exit code {program.returncode}:\n{text}"
+                said.append(text)
+        return said
+
+    yield side_by_side
+    for program in programs:
+        if program.poll() is None:
+            program.kill()
+            program.communicate()
+
+
+SERVE = "\njoin({rank})\nrpc.shutdown()\n"
+
+
+def test_python_functions_are_off_unless_turned_on(run):
+    run("""
+join(0, allow_python_functions=None)
+expect(PermissionError, "allow_python_functions", rpc.rpc_sync, 1, there.nothing)  # off here: its result would be a pickle
+expect(millrace.UnknownFunction, "x.y", rpc.rpc_sync, 1, "x.y")  # by name needs no pickle
+rpc.shutdown()
+""", "\njoin(1)\nexpect(millrace.Unauthorized, 'MILLRACE_PYTHON_FUNCTIONS=on', rpc.rpc_sync, 0, there.nothing)\n"
+        "expect(millrace.Unauthorized, 'any code', rpc.remote(0, there.nothing).to_here)\n"
+        "expect(millrace.Unauthorized, 'any code', rpc.rpc_sync, 0, there.total, (there.many(200),))\nrpc.shutdown()\n")
+
+
+def test_the_environment_turns_them_on(run):
+    run("\njoin(0, allow_python_functions=None)\nassert rpc.rpc_sync(1, there.my_name) == 'w1'\nrpc.shutdown()\n",
+        "\njoin(1, allow_python_functions=None)\nrpc.shutdown()\n", MILLRACE_PYTHON_FUNCTIONS="on")
+
+
+def test_without_a_key_they_warn_once(run):
+    said = run("\nwarnings.simplefilter('always')\njoin(0, key_file=None)\nrpc.rpc_sync(1, there.nothing)\nrpc.shutdown()\n",
+               "\njoin(1, key_file=None, allow_python_functions=False) if False else join(1, key_file=None)\nrpc.shutdown()\n")
+    assert said[0].count("there is no key") == 1
+
+
+def test_the_key_from_the_environment(run, tmp_path):
+    run(*("\njoin({0}, key_file=None)\nassert rpc.rpc_sync({1}, there.my_name) == 'w{1}'\nrpc.shutdown()\n".format(a, b) for a, b in ((0, 1), (1, 0))),
+        MILLRACE_KEY_FILE=key_file(tmp_path))
+
+
+def test_the_place_from_the_environment(run):
+    port = str(free_port())
+    script = """
+os.environ["RANK"] = "{0}"
+rpc.init_rpc("w{0}", rpc_backend_options=rpc.RpcBackendOptions(allow_python_functions=True))
+assert rpc.rpc_sync("w{1}", there.my_name) == "w{1}"
+rpc.shutdown()
+"""
+    run(script.format(0, 1), script.format(1, 0), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, WORLD_SIZE="2")
+
+
+def test_one_world_after_another(run):
+    script = """
+for _ in range(3):
+    join({0})
+    big = rpc.rpc_sync({1}, there.same, (torch.arange(100000.0),))[0]
+    reference = rpc.remote({1}, there.add, (1, 2))
+    future = rpc.rpc_async({1}, there.add, (1, 2))
+    rpc.shutdown()
+    assert big[99999] == 99999  # stays
+    expect(millrace.InvalidArgument, "left", reference.to_here)
+    expect(millrace.InvalidArgument, "left", reference.confirmed_by_owner)
+    expect(millrace.InvalidArgument, "init_rpc", rpc.rpc_sync, {1}, there.nothing)
+    expect(millrace.InvalidArgument, "init_rpc", rpc.RRef, 1)
+    expect(millrace.InvalidArgument, "init_rpc", rpc.shutdown)
+    expect(millrace.InvalidArgument, "init_rpc", dist_autograd.context().__enter__)
+assert future.done() or True
+"""
+    run(script.format(0, 1), script.format(1, 0))
+
+
+def test_references_in_globals_do_not_hold_the_world(run):
+    script = """
+join({0})
+mine = [rpc.RRef(torch.ones(3)) for _ in range(5)]
+theirs = rpc.remote({1}, there.same, (mine,))
+rpc.rpc_sync({1}, there.keep, ("held", (mine, theirs)))
+start = time.monotonic()
+rpc.shutdown()
+"""
+    run(script.format(0, 1), script.format(1, 0))
+
+
+def test_who_is_missing_is_named_and_it_may_be_tried_again(run):
+    run("""
+join(0)
+expect(TimeoutError, "w1", rpc.shutdown, timeout=0.3)
+assert rpc.rpc_sync(1, there.my_name) == "w1"  # a worker still
+rpc.rpc_sync(1, there.wake)
+rpc.shutdown()
+""", "\njoin(1)\nthere.sleep(600)\nrpc.shutdown()\n")
+
+
+def test_not_graceful(run):
+    run("\njoin(0)\nrpc.rpc_sync(1, there.wake)\nrpc.shutdown(graceful=False)\njoin(0, world_size=1)\nassert rpc.rpc_sync(0, there.add, (1, 2)) == 3\nrpc.shutdown()\n",
+        """
+join(1)
+there.sleep(600)
+for _ in range(3000):
+    try:
+        rpc.rpc_sync(0, there.nothing, timeout=1)
+    except millrace.WorkerDied:
+        break
+    except millrace.Error:
+        pass
+    time.sleep(0.02)
+expect(millrace.WorkerDied, "w0", rpc.rpc_sync, 0, there.nothing)
+rpc.shutdown(graceful=False)
+""")
+
+
+def test_nobody_else_joins(run):
+    run("\nexpect(millrace.DeadlineExceeded, 'rank 1', join, 0, 3, init_timeout_s=0.5)\n"
+        "expect(millrace.InvalidArgument, 'init_rpc', rpc.rpc_sync, 0, there.nothing)\njoin(0, 1)\nassert rpc.rpc_sync('w0', there.add, (1, 1)) == 2\nrpc.shutdown()\n")
+
+
+def test_a_worker_that_dies_in_the_middle(run):
+    run("""
+join(0, world_size=3, dead_after_s=1.0)
+reference = rpc.remote(1, there.add, (1, 2))
+assert reference.to_here() == 3
+own = rpc.RRef(torch.ones(2))
+rpc.rpc_sync(1, there.keep, ("own", own))
+future = rpc.rpc_async(1, there.sleep, (600,))
+x = torch.ones(3, requires_grad=True)
+with dist_autograd.context() as context_id:
+    y = rpc.rpc_sync(1, torch.mul, (x, x))
+    expect(ConnectionError, "w1", rpc.rpc_sync, 1, there.die)
+    expect(millrace.WorkerDied, "w1", future.wait)
+    expect(millrace.WorkerDied, "w1", dist_autograd.backward, context_id, [y.sum()])
+expect(millrace.WorkerDied, "w1", rpc.rpc_sync, 1, there.nothing)
+expect(millrace.WorkerDied, "w1", reference.to_here)
+assert rpc.rpc_sync(2, there.my_name) == "w2"
+rpc.shutdown()
+""", "\njoin(1, 3, dead_after_s=1.0)\nrpc.shutdown()\n", "\njoin(2, 3, dead_after_s=1.0)\nrpc.shutdown()\n", codes={1: 9})
+
+
+# ---- the end of the interpreter ----
+
+def test_the_main_thread_raises(run):
+    said = run("""
+join(0, dead_after_s=1.0)
+mine, theirs = rpc.RRef(torch.ones(3)), rpc.remote(1, there.add, (1, 2))
+big = rpc.rpc_sync(1, there.same, (torch.arange(100000.0),))[0]
+asleep = rpc.rpc_async(1, there.sleep, (600,), timeout=0)
+asleep.then(lambda f: None)
+threading.Thread(target=lambda: rpc.rpc_sync(1, there.sleep, (600,), timeout=0), daemon=True).start()
+context = dist_autograd.context()
+context.__enter__()
+raise RuntimeError("the script's own")
+""", """
+join(1, dead_after_s=1.0)
+for _ in range(3000):
+    try:
+        rpc.rpc_sync(0, there.nothing)
+    except millrace.Error:
+        break
+    time.sleep(0.02)
+there.wake()
+rpc.shutdown(graceful=False)
+""", codes={0: 1})
+    assert "the script's own" in said[0] and "Fatal" not in said[0]
+
+
+def test_the_end_without_a_shutdown_while_others_call(run):
+    start_s = time.monotonic()
+    said = run("""
+join(0, dead_after_s=1.0)
+there.sleep(600)
+print("ends")
+""", """
+join(1, dead_after_s=1.0)
+def call():
+    while True:
+        try:
+            rpc.rpc_sync(0, there.add, (torch.ones(5000), 1))
+            rpc.remote(0, there.add, (1, 1)).to_here()
+        except millrace.Error:
+            return
+threads = [threading.Thread(target=call) for _ in range(4)]
+for thread in threads:
+    thread.start()
+rpc.rpc_sync(0, there.wake)
+for thread in threads:
+    thread.join()
+rpc.shutdown(graceful=False)
+""")
+    assert "ends" in said[0] and "Fatal" not in said[0]
+    assert time.monotonic() - start_s < 110
+
+
+def test_the_end_while_a_function_never_ends(run):
+    said = run("""
+join(0)
+there.sleep(600)
+sys.exit(3)
+""", """
+join(1)
+futures = [rpc.rpc_async(0, there.forever) for _ in range(3)]
+rpc.rpc_sync(0, there.wake)
+for future in futures:
+    assert isinstance(future.exception(), millrace.Error)
+rpc.shutdown(graceful=False)
+""", codes={0: 3})
+    assert "Fatal" not in said[0]
+
+
+def test_the_child_of_a_fork_is_no_worker(run):
+    run("""
+join(0)
+mine, theirs = rpc.RRef(1), rpc.remote(1, there.add, (1, 2))
+big = rpc.rpc_sync(1, there.same, (torch.arange(100000.0),))[0]
+assert theirs.to_here() == 3
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        try:
+            expect(millrace.InvalidArgument, "init_rpc", rpc.rpc_sync, 1, there.nothing)
+            assert big[7] == 7
+            del big, mine
+        except BaseException:
+            os._exit(1)
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+assert theirs.to_here() == 3 and rpc.rpc_sync(1, there.value_of, (mine,)) == 1
+rpc.shutdown()
+""", SERVE.format(rank=1))
