@@ -1,0 +1,167 @@
+"""The examples, as a user runs them: on a real node and hub, with the first flights of the data that comes with the project."""
+import json
+import lzma
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("torch")
+
+import millrace  # noqa: E402
+
+FLIGHTS = 12000
+EXAMPLES = os.environ["MILLRACE_EXAMPLES"]
+DATA = os.environ["MILLRACE_FLIGHTS"]
+NAMES = ("deepfm", "evaluate_frozen", "resume")
+LIMIT_S = 300
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory):
+    path = tmp_path_factory.mktemp("flights") / "flights.csv"
+    with lzma.open(DATA, "rt", encoding="ascii") as data:
+        path.write_text("".join(line for line, _ in zip(data, range(FLIGHTS + 1))), encoding="ascii")
+    return str(path)
+
+
+def command(name, *arguments):
+    return [sys.executable, os.path.join(EXAMPLES, name + ".py"), *map(str, arguments)]
+
+
+def start(name, *arguments):
+    return subprocess.Popen(command(name, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def result_of(process):
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+def run(name, *arguments):
+    return result_of(start(name, *arguments))
+
+
+def refused(name, *arguments):
+    """The line that it ends with, its only one."""
+    done = subprocess.run(command(name, *arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, (done.returncode, done.stdout, done.stderr)
+    return done.stderr.strip()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help(name):
+    done = subprocess.run(command(name, "--help"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and f"usage: {name}.py" in done.stdout and "--server" in done.stdout
+    assert subprocess.run(command(name), capture_output=True, check=False).returncode == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_node_there_is_one_line(cable, name, flights):
+    hub = () if name == "resume" else ("--hub", "127.0.0.1:9")
+    line = refused(name, "--server", "127.0.0.1:9", "--data", flights, "--connect", 0.3, *hub)
+    assert line.startswith(f"{name}: ") and "127.0.0.1:9" in line
+
+
+def test_deepfm_by_two_trainers_then_frozen(new_node, new_hub, flights, tmp_path):
+    node = new_node(settings=("batches.count_max=64",))
+    hub = new_hub(node)
+    where = ("--server", node.address, "--hub", hub.address, "--data", flights, "--held-out", 0.25)
+    assert "train one first" in refused("evaluate_frozen", *where)
+    trainers = [start("deepfm", *where, "--part", "train", "--epochs", 4) for _ in range(2)]
+    trained = [result_of(trainer) for trainer in trainers]
+    assert sum(each["batches_applied"] for each in trained) == trained[0]["batches"]
+    assert all(each["samples_per_s"] > 0 for each in trained)
+    result = run("deepfm", *where, "--part", "evaluate")
+    assert result["auc"] > 0.7 and 0.2 < result["logloss"] < 0.6 and 2500 < result["samples_evaluated"] < 3500
+
+    frozen = run("evaluate_frozen", *where)
+    assert (frozen["rows_made"], frozen["refuses_gradients"]) == (0, True)
+    assert {name: frozen[name] for name in result} == result
+    with millrace.Client(node.address, deadline_s=60) as client:
+        client.table("deepfm").push_gradients([0], [[0.0] * 9])  # not frozen any more
+        checkpoint = client.wait_for_save(client.save()).id
+    server = new_node(settings=(f"checkpoint.serve={node.checkpoints}/ckpt-{checkpoint}",))
+    served_hub = new_hub(server)
+    served = run("evaluate_frozen", "--server", server.address, "--hub", served_hub.address, *where[4:])
+    assert served == frozen
+
+
+def test_deepfm_says_what_is_wrong(new_node, new_hub, flights):
+    node = new_node()
+    where = ("--server", node.address, "--hub", new_hub(node).address)
+    assert "/nowhere.csv" in refused("deepfm", *where, "--data", "/nowhere.csv")
+    assert "--held-out is 0" in refused("deepfm", *where, "--data", flights, "--held-out", 0, "--part", "evaluate", "--epochs", 1)
+
+
+def wait_for_step(process, step):
+    """Reads what it says until it has passed this step."""
+    until = time.monotonic() + LIMIT_S
+    for line in process.stdout:
+        found = re.match(r"resume: step (\d+)", line)
+        if found and int(found[1]) >= step:
+            return
+        assert time.monotonic() < until
+    raise AssertionError(process.stderr.read())
+
+
+def checkpoints(client):
+    return client.checkpoint_info().last_good_step
+
+
+RESUME = ("--steps", 60, "--batch", 128, "--save-every", 10, "--progress")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cable, flights):
+    from programs import Node
+    node = Node(cable).start()
+    try:
+        result = run("resume", "--server", node.address, "--data", flights, *RESUME)
+    finally:
+        node.stop()
+    assert (result["first_step"], result["steps_lost"], result["steps_twice"], result["pushes_replayed"]) == (1, 0, 0, 0)
+    return result
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_resume_goes_on_when_the_server_is_killed(new_node, flights, undisturbed, cores):
+    node = new_node(cores=cores)
+    trainer = start("resume", "--server", node.address, "--data", flights, *RESUME)
+    for step in (15, 38):
+        wait_for_step(trainer, step)
+        node.kill()
+        node.restart()
+    result = result_of(trainer)
+    assert result["pushes_replayed"] > 0
+    assert result == {**undisturbed, "pushes_replayed": result["pushes_replayed"]}
+
+
+def test_resume_goes_on_from_a_checkpoint_when_both_are_killed(new_node, flights, undisturbed):
+    node = new_node()
+    trainer = start("resume", "--server", node.address, "--data", flights, *RESUME)
+    with millrace.Client(node.address, deadline_s=60) as client:
+        wait_for_step(trainer, 25)
+        trainer.kill()
+        trainer.communicate()
+        while not checkpoints(client):
+            time.sleep(0.01)
+    node.kill()
+    node.restart()
+    result = run("resume", "--server", node.address, "--data", flights, *RESUME)
+    assert result["first_step"] in (11, 21)
+    assert result == {**undisturbed, "first_step": result["first_step"]}
+
+
+def test_resume_says_what_is_wrong(new_node, flights):
+    node = new_node()
+    where = ("--server", node.address, "--data", flights)
+    assert f"has {FLIGHTS} flights" in refused("resume", *where, "--steps", 1000, "--batch", 128)
+    with millrace.Client(node.address, deadline_s=60) as client:
+        client.table("x", 1).lookup([1], step=7)
+    assert "is at step 7 of another training" in refused("resume", *where, *RESUME)
+    assert "/nowhere.csv" in refused("resume", "--server", node.address, "--data", "/nowhere.csv")
