@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim kills mutants docs install uninstall clean help
+.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim kills mutants docs install uninstall deb deb-test clean help
 
 all: build
 
@@ -52,6 +52,12 @@ install: ## Install server, tools, library, headers, Python package, man pages a
 
 uninstall: ## Remove what the last make install put there
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh --uninstall
+
+deb: ## Build Debian packages of server, tools, library, Python package and documentation into build/deb
+	@scripts/deb.sh
+
+deb-test: deb ## Install the packages in a fresh Debian root, use them there, and remove them without a trace; needs root and the network
+	@scripts/deb-test.sh
 
 clean: ## Remove what was built
 	@rm -rf build

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
-# usage: scripts/setup.sh [build|test|lint|fuzz|bench|peers|all]...    default: test
+# usage: scripts/setup.sh [build|test|lint|fuzz|bench|peers|deb|all]...    default: test
 set -euo pipefail
 
 build_packages=(gcc libc6-dev meson ninja-build pkg-config
@@ -14,6 +14,7 @@ bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
 # redis-tools holds the server, too; the package redis-server would begin to serve this machine.
 peers_packages=(g++ libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libhiredis-dev redis-tools
     python3-torch python3-numpy libopenblas0-pthread)
+deb_packages=(build-essential debhelper debootstrap dh-python iproute2 lintian)
 
 usage() {
     sed -n '2,3s/^# //p' "$0"
@@ -29,12 +30,13 @@ for group in "$@"; do
     fuzz) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}") ;;
     bench) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${bench_packages[@]}") ;;
     peers) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${peers_packages[@]}") ;;
+    deb) wanted+=("${build_packages[@]}" "${deb_packages[@]}") ;;
     all)
         wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}" "${fuzz_packages[@]}"
-            "${bench_packages[@]}" "${peers_packages[@]}")
+            "${bench_packages[@]}" "${peers_packages[@]}" "${deb_packages[@]}")
         ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown group '$group': build, test, lint, fuzz, bench, peers or all" >&2; exit 2 ;;
+    *) echo "setup: unknown group '$group': build, test, lint, fuzz, bench, peers, deb or all" >&2; exit 2 ;;
     esac
 done
 

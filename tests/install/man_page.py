@@ -13,6 +13,13 @@ class Section:
         items = [re.fullmatch(r"\.It Fl -([a-z0-9-]+)(?: Ar (\S+))?", line) for line in self.lines]
         return {item[1]: item[2] or "" for item in items if item}
 
+    def option_text(self, name: str) -> str:
+        """What is said of an option, in one line."""
+        start = next(i for i, line in enumerate(self.lines) if re.match(rf"\.It Fl -{name}( |$)", line))
+        lines = self.lines[start + 1:]
+        end = next(i for i, line in enumerate(lines) if line.startswith((".It ", ".El")))
+        return " ".join(lines[:end])
+
     def references(self) -> list[str]:
         return [match[1] for line in self.lines if (match := re.fullmatch(r"\.Sx (.*?)(?: [.,;:])?", line))]
 

@@ -70,6 +70,15 @@ def test_options_of_a_subcommand(tool, command):
     assert synopsis.replace("--", r"\-\-") in page.section(command).lines[0]
 
 
+def test_names_that_options_take():
+    page = PAGES["millrace-ctl"].section("FEATURE OPTIONS")
+    text = output("tools/millrace", "ctl", "create", "--help")
+    lists = re.findall(r"^ +--([a-z-]+) NAME +.*?((?:\w+ \(default\))(?:, \w+)+)", text, re.M)
+    assert {"dtype", "init", "optimizer", "schedule", "pooling", "admission", "eviction"} == {name for name, _ in lists}
+    for name, names in lists:
+        assert names in page.option_text(name), name
+
+
 def test_commands():
     tools = commands()
     assert tools == re.findall(r"^\.It Cm (\w+)$", PAGES["millrace"].source, re.M)

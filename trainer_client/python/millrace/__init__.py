@@ -3,6 +3,7 @@ import importlib as _importlib
 
 from . import admission, eviction, init, optim
 from ._options import CallOptions
+from ._version import __version__  # noqa: F401
 from .batch import BatchState
 from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
 from .client import Client
