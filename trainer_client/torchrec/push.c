@@ -49,7 +49,7 @@ static enum mr_status check_states(struct column *c)
     const struct tde_push *p = c->push;
     bool seen[TDE_STATES_MAX] = {false};
     if (p->state_count == 0 || p->state_count > TDE_STATES_MAX)
-        return refuse(c, "a row has from 1 to 1023 states");
+        return refuse(c, "a row has from 1 to 256 states");
     for (uint32_t i = 0; i < p->state_count; i++) {
         if (p->states[i] >= p->state_count || seen[p->states[i]])
             return refuse(c, "states must be pushed all together: 0, 1, ... each once, in any order");

@@ -6,7 +6,7 @@
 #include "millrace.h"
 #include "trainer_client/torchrec/configuration.h"
 
-#define TDE_STATES_MAX (MR_DIM_MAX - 1)
+#define TDE_STATES_MAX 256u /* a number that rows of any type hold exactly */
 
 struct tde_table {
     char name[MR_NAME_BYTES];
