@@ -22,6 +22,7 @@ IMAGES_TRAIN, IMAGES_TEST, IMAGE_BYTES = 6400, 320, 784
 ROWS = {
     "rpc_sync_empty": ("us", "lower", 45.0, "value"),
     "rpc_async_64": ("calls/s", "higher", 300e3, "value"),
+    "python_rpc_added": ("us", "lower", 15.0, "value"),  # to an empty call, against the caller in C
     "layers_train_32": ("images/s", "higher", 1.0, "ratio"),
     "mnist_1_trainer": ("images/s", "higher", 1800.0, "value"),  # limits: torch with one trainer,
     "mnist_2_trainers": ("images/s", "higher", 1.0, "ratio"),  # and ours with one
@@ -89,6 +90,12 @@ class Remote:
                 "--batch", str(BATCH), "--steps", str(self.torch_steps), "--interface", interface, "--master-addr", master,
                 "--master-port", str(TORCH_PORT)]
 
+    def python_command(self, meet):
+        """The caller in Python."""
+        package, library = (self.bench.program(f"trainer_client/{part}") for part in ("python", "libmillrace.so.0"))
+        script = os.path.join(os.path.dirname(__file__), "python_rpc.py")
+        return ["env", f"PYTHONPATH={package}", f"MILLRACE_LIBRARY={library}", TORCH_PYTHON, script, *meet]
+
     def note(self, what, lines):
         settings = lines["torch_settings"]
         self.bench.notes[f"torch {what}"] = (
@@ -103,11 +110,14 @@ class Remote:
             self.address(cable)
             lines = self.both(cable, [program, "--rank", "1", *meet], [program, "--rank", "0", *meet])
             if self.torch:
+                lines.update(self.both(cable, [program, "--rank", "1", *meet], self.python_command(meet)))
                 lines.update(self.both(cable, self.torch_command("calls", 1, "server0", client),
                                        self.torch_command("calls", 0, "client0", client)))
                 self.note("calls", lines)
         for name in ("rpc_sync_empty", "rpc_async_64"):
             self.bench.add(name, lines[name]["value"], lines.get(f"torch_{name}", {}).get("value"))
+        if "python_rpc_sync_empty" in lines:
+            self.bench.add("python_rpc_added", lines["python_rpc_sync_empty"]["value"] - lines["rpc_sync_empty"]["value"], None)
 
     def torch_mnist(self, cable):
         """With as many threads as are best for it."""
