@@ -195,6 +195,18 @@ def test_cancelled_and_dropped():
     assert rpc.rpc_sync(1, there.add, (1, 1)) == 2
 
 
+def test_one_waits_and_another_cancels():
+    future = rpc.rpc_async(1, there.sleep, (1.5,))
+    got = []
+    thread = threading.Thread(target=lambda: got.append(future.exception()))
+    thread.start()
+    time.sleep(0.1)
+    assert not future.done()
+    future.cancel()
+    thread.join()
+    assert isinstance(got[0], millrace.Cancelled) and future.done()
+
+
 def test_many_threads_wait_for_one_future():
     future = rpc.rpc_async(1, there.sleep, (0.2,))
     got = []

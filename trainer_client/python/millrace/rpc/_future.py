@@ -30,13 +30,16 @@ class Future:
     def wait(self) -> Any:
         """The function's value, or raises what it ended with. Ends by the call's time-out."""
         with self._lock:  # one thread waits for the library, the others for it
-            if not self._is_done and self._native is not None:
-                native, self._native = self._native, None
+            native = self._native
+            if not self._is_done and native is not None:
                 result = ffi.new("struct mr_rpc_result **")
                 with waiting():
                     status = lib.mr_rpc_wait(native, result)
-                self._end(status, text(lib.mr_rpc_last_error()) if status else "", result[0])
-                lib.mr_rpc_future_destroy(native)
+                    line = text(lib.mr_rpc_last_error()) if status else ""
+                with self._changed:
+                    self._native = None
+                    lib.mr_rpc_future_destroy(native)
+                self._end(status, line, result[0])
         if not self._is_done:
             with waiting(), self._changed:
                 self._changed.wait_for(lambda: self._is_done)
@@ -48,8 +51,8 @@ class Future:
 
     def done(self) -> bool:
         """Whether wait() returns at once."""
-        native = self._native
-        return self._is_done or (native is not None and lib.mr_rpc_done(native))
+        with self._changed:
+            return self._is_done or (self._native is not None and bool(lib.mr_rpc_done(self._native)))
 
     def value(self) -> Any:
         """Of a future that is done; raises what wait() would."""
@@ -83,9 +86,9 @@ class Future:
 
     def cancel(self) -> None:
         """Ends it with Cancelled unless it has ended; a function that has not begun there is not run."""
-        native = self._native
-        if native is not None:
-            lib.mr_rpc_cancel(native)
+        with self._changed:
+            if self._native is not None:
+                lib.mr_rpc_cancel(self._native)
 
     def __await__(self) -> Generator[Any, None, Any]:
         loop = asyncio.get_running_loop()
@@ -134,11 +137,16 @@ class Future:
 
     def _release(self) -> None:
         """The world is over."""
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            self.cancel()  # somebody waits, and destroys it then
+            return
+        try:
             native, self._native = self._native, None
             if native is not None:
                 lib.mr_rpc_future_destroy(native)
                 self._finish(None, error_of(lib.MR_SHUTTING_DOWN, "the worker has left its world"))
+        finally:
+            self._lock.release()
 
     def _abandon(self) -> None:
         self._native = None
