@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks formatting, shell scripts, C and C++: clang-format, shellcheck, names of functions, cppcheck and clang-tidy. Changes nothing
-# but build/.
+# Checks formatting, shell scripts, C and C++: clang-format, shellcheck, names of functions, cppcheck and clang-tidy; pyflakes and mypy
+# for Python. Changes nothing but build/.
 # usage: scripts/lint.sh [--fix]     --fix: let clang-format rewrite the files first
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -44,6 +44,10 @@ if [ -d build/tests/bench/peers/grpc_server.p ]; then # gRPC is here, and what i
 fi
 printf '%s\n' "${tidied[@]}" |
     xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build --warnings-as-errors='*' 2>/dev/null || status=1
+
+echo "== pyflakes, mypy"
+pyflakes3 trainer_client/python tests/python tests/bench | grep -v "unable to detect undefined names\|'.errors.\*' imported" && status=1
+(cd trainer_client/python && mypy --config-file mypy.ini --cache-dir ../../build/mypy -p millrace) || status=1
 
 [ $status -eq 0 ] && echo "lint: ok"
 exit $status

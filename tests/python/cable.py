@@ -29,11 +29,16 @@ def run(*command: str) -> None:
 
 
 class Namespace:
-    """A network namespace, kept by a process that ends when its standard input is closed: with the test at the latest."""
+    """A network namespace, kept by a process that ends when its standard input is closed: with the test at the
+    latest."""
 
     def __init__(self) -> None:
-        self._holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo ready; read end"], env=environment(),
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo ready; read end"],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == b"ready\n", "a network namespace cannot be made"
         self.pid = self._holder.pid
@@ -76,8 +81,23 @@ class Cable:
         """Lays a cable to this namespace; returns its number n: the ends have the addresses 10.99.n.1 and 10.99.n.2."""
         n, self._count = self._count, self._count + 1
         server.run("sh", "-c", "for c in all default; do echo 1 >/proc/sys/net/ipv6/conf/$c/disable_ipv6; done")
-        server.run("ip", "link", "add", "server0", "mtu", str(mtu), "type", "veth",
-                   "peer", "name", f"client{n}", "mtu", str(mtu), "netns", str(self.client.pid))
+        server.run(
+            "ip",
+            "link",
+            "add",
+            "server0",
+            "mtu",
+            str(mtu),
+            "type",
+            "veth",
+            "peer",
+            "name",
+            f"client{n}",
+            "mtu",
+            str(mtu),
+            "netns",
+            str(self.client.pid),
+        )
         server.run("ip", "link", "set", "server0", "up")
         self.client.run("ethtool", "-K", f"client{n}", "tx", "off", "gso", "off")
         self.client.run("ip", "link", "set", f"client{n}", "up")

@@ -45,8 +45,9 @@ class Program:
     def __init__(self, command: list[str], log: str, **more: str) -> None:
         self._log = log
         with open(log, "ab") as errors:
-            self._process = subprocess.Popen(command, env=environment(**more), stdin=subprocess.DEVNULL,
-                                             stdout=subprocess.PIPE, stderr=errors)
+            self._process = subprocess.Popen(
+                command, env=environment(**more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+            )
         self.pid = self._process.pid
 
     def said(self) -> str:
@@ -96,17 +97,27 @@ class Node:
         self._program: Program | None = None
 
     def launch(self, cores: int | None = None) -> None:
-        """Begins to start it and does not wait; `cores` if it is to have another number of them than before. It is killed when the thread
-        that did this ends."""
+        """Begins to start it and does not wait; `cores` if it is to have another number of them than before. It is
+        killed when the thread that did this ends."""
         assert self._program is None
         self.cores = cores or self.cores
         config = os.path.join(self.directory, "node.conf")
         with open(config, "w", encoding="utf-8") as out:
-            out.write(_CONFIG.format(name=os.path.basename(self.directory), n=self._n, port=PORT, cores=self.cores,
-                                     directory=self.directory))
+            out.write(
+                _CONFIG.format(
+                    name=os.path.basename(self.directory),
+                    n=self._n,
+                    port=PORT,
+                    cores=self.cores,
+                    directory=self.directory,
+                )
+            )
         sets = [word for setting in self.settings for word in ("--set", setting)]
-        self._program = Program(self._space.command(os.environ["MILLRACED"], "--config", config, *sets),
-                                os.path.join(self.directory, "node.log"), RUNTIME_DIRECTORY=self.directory)
+        self._program = Program(
+            self._space.command(os.environ["MILLRACED"], "--config", config, *sets),
+            os.path.join(self.directory, "node.log"),
+            RUNTIME_DIRECTORY=self.directory,
+        )
 
     def start(self, cores: int | None = None) -> Node:
         """Starts it and waits until it serves."""
@@ -150,9 +161,20 @@ class Hub:
 
     def start(self) -> Hub:
         """Starts it. Clients that connect wait for it."""
-        self._program = Program(["setpriv", "--pdeathsig", "KILL", os.environ["MILLRACE_HUB"], "--listen", self.address,
-                                 "--server", self.node.address, *self._options],
-                                os.path.join(self.node.directory, "hub.log"))
+        self._program = Program(
+            [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                os.environ["MILLRACE_HUB"],
+                "--listen",
+                self.address,
+                "--server",
+                self.node.address,
+                *self._options,
+            ],
+            os.path.join(self.node.directory, "hub.log"),
+        )
         return self
 
     def kill(self) -> None:

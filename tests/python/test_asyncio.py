@@ -38,8 +38,8 @@ def test_hundreds_at_once_and_loops_one_after_another(table):
     expected = table.lookup(np.arange(600))
     for _ in range(3):
         results = asyncio.run(main())
-        assert all(np.array_equal(results[i], expected[i:i + 50]) for i in range(500))
-        assert all(np.array_equal(results[500 + i], expected[i:i + 1]) for i in range(100))
+        assert all(np.array_equal(results[i], expected[i : i + 50]) for i in range(500))
+        assert all(np.array_equal(results[500 + i], expected[i : i + 1]) for i in range(100))
 
 
 def test_the_loop_goes_on_meanwhile(new_node):
@@ -105,7 +105,8 @@ def test_a_coroutine_that_is_cancelled_leaves_the_others_alone(new_node):
 
 
 def test_beside_threads_that_call(client, table):
-    """Threads drive the client, too: a loop hears of its own calls all the same, and several loops do not disturb each other."""
+    """Threads drive the client, too: a loop hears of its own calls all the same, and several loops do not disturb each
+    other."""
     expected = table.lookup(np.arange(400))
     failures: list = []
     stop = threading.Event()
@@ -118,7 +119,7 @@ def test_beside_threads_that_call(client, table):
     async def main():
         for i in range(100):
             rows = await asyncio.gather(*(table.lookup_async(np.arange(i + j, i + j + 20)) for j in range(5)))
-            assert all(np.array_equal(rows[j], expected[i + j:i + j + 20]) for j in range(5))
+            assert all(np.array_equal(rows[j], expected[i + j : i + j + 20]) for j in range(5))
 
     def run_loop():
         try:
@@ -192,6 +193,7 @@ def test_errors_are_raised_where_it_is_awaited(client):
 def test_the_client_s_own_descriptor_serves_any_loop(node):
     """What other event loops need: descriptor, time, progress."""
     import select
+
     with millrace.Client(node.address, deadline_s=60.0) as client:
         table = client.table("select", 4)
         future = table.lookup_async([1, 2])

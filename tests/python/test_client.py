@@ -28,7 +28,13 @@ def test_keys_of_any_whole_type_and_shape(client):
     table = client.table("types", 3, initializer=init.uniform(-1, 1, seed=5))
     expected = table.lookup(np.array([1, 2, 3, 4], np.uint64))
     assert len(np.unique(expected)) == 12
-    for keys in ([1, 2, 3, 4], (1, 2, 3, 4), np.array([1, 2, 3, 4], np.int32), np.arange(9)[1:5], np.arange(0, 9, 1)[1:5].copy()):
+    for keys in (
+        [1, 2, 3, 4],
+        (1, 2, 3, 4),
+        np.array([1, 2, 3, 4], np.int32),
+        np.arange(9)[1:5],
+        np.arange(0, 9, 1)[1:5].copy(),
+    ):
         assert np.array_equal(table.lookup(keys), expected)
     assert np.array_equal(table.lookup(np.array([[1, 2], [3, 4]])), expected.reshape(2, 2, 3))
     assert np.array_equal(table.lookup(np.arange(8)[::2]), table.lookup([0, 2, 4, 6]))
@@ -46,7 +52,9 @@ def test_bags(client):
         factor = {"sum": 1, "mean": 0.5, "sqrtn": 0.5**0.5}[pooling]
         expected = np.stack([rows[pooling][:2].sum(0), [0, 0], rows[pooling][[2, 0]].sum(0)]) * factor
         np.testing.assert_allclose(table.lookup_bags(keys, offsets), expected, rtol=1e-6)
-        np.testing.assert_allclose(table.lookup_bags(keys, offsets[:-1], include_last_offset=False), expected, rtol=1e-6)
+        np.testing.assert_allclose(
+            table.lookup_bags(keys, offsets[:-1], include_last_offset=False), expected, rtol=1e-6
+        )
         weighted = table.lookup_bags(keys, offsets, [1, 3, 2, 2])
         divisor = {"sum": 1, "mean": 4, "sqrtn": 10**0.5}[pooling]
         np.testing.assert_allclose(weighted[0], (rows[pooling][0] + 3 * rows[pooling][1]) / divisor, rtol=1e-6)
@@ -115,37 +123,40 @@ def test_rows_may_travel_in_fewer_bits(client):
 def test_shapes_that_do_not_fit_are_refused(client):
     table, variable = client.table("shapes", 4), client.variable("shaped", (2, 2))
     for refused, says in (
-            (lambda: table.push_gradients([1, 2], np.ones((2, 3))), r"shape \(2, 3\).*\[2, 4\]"),
-            (lambda: table.push_gradients([1, 2], np.ones((4, 2))), r"shape \(4, 2\)"),
-            (lambda: table.push_gradients([1], 1.0), r"shape \(\)"),
-            (lambda: table.lookup_bags([1, 2], [0, 3]), "last offset is 3.*number of keys, 2"),
-            (lambda: table.lookup_bags([1, 2], []), "offsets are empty"),
-            (lambda: table.lookup_bags([1, 2], [[0, 2]]), "one row of numbers"),
-            (lambda: table.lookup_bags([1, 2], [0, -1, 2]), "from -1 to 2"),
-            (lambda: table.lookup_bags([1, 2], [0, 2**32, 2]), "from 0 to 4294967296"),
-            (lambda: table.lookup_bags([1, 2], [0, 2, 1, 2]), "offsets"),
-            (lambda: table.lookup_bags([1, 2], [0, 2], [1.0]), "1 weights for 2 keys"),
-            (lambda: table.lookup_bags([1, 2], [0, 2], [1.0, float("nan")]), "finite"),
-            (lambda: table.push_gradients_bags([1, 2], [0, 2], np.ones((2, 4))), "1 bags"),
-            (lambda: variable.push([1, 2, 3]), r"\(2, 2\)"),
-            (lambda: variable.push([]), "no values"),
-            (lambda: variable.push_gradient([1, 2, 3, 4, 5]), r"\(2, 2\)"),
-            (lambda: variable.pull(4), "count is 0"),
-            (lambda: variable.pull(5), "count is -1"),
-            (lambda: variable.pull(0, 5), ""),
-            (lambda: table.lookup([1], deadline_s=0), "deadline_s is 0"),
-            (lambda: table.lookup([1], priority=8), "priority is 8"),
-            (lambda: table.lookup([1], wire_dtype="f64"), "wire_dtype is 'f64'"),
-            (lambda: table.push_gradients([1], np.ones((1, 4)), learning_rate=-1.0), "learning_rate"),
-            (lambda: client.freeze("thaw"), "level is 'thaw'")):
+        (lambda: table.push_gradients([1, 2], np.ones((2, 3))), r"shape \(2, 3\).*\[2, 4\]"),
+        (lambda: table.push_gradients([1, 2], np.ones((4, 2))), r"shape \(4, 2\)"),
+        (lambda: table.push_gradients([1], 1.0), r"shape \(\)"),
+        (lambda: table.lookup_bags([1, 2], [0, 3]), "last offset is 3.*number of keys, 2"),
+        (lambda: table.lookup_bags([1, 2], []), "offsets are empty"),
+        (lambda: table.lookup_bags([1, 2], [[0, 2]]), "one row of numbers"),
+        (lambda: table.lookup_bags([1, 2], [0, -1, 2]), "from -1 to 2"),
+        (lambda: table.lookup_bags([1, 2], [0, 2**32, 2]), "from 0 to 4294967296"),
+        (lambda: table.lookup_bags([1, 2], [0, 2, 1, 2]), "offsets"),
+        (lambda: table.lookup_bags([1, 2], [0, 2], [1.0]), "1 weights for 2 keys"),
+        (lambda: table.lookup_bags([1, 2], [0, 2], [1.0, float("nan")]), "finite"),
+        (lambda: table.push_gradients_bags([1, 2], [0, 2], np.ones((2, 4))), "1 bags"),
+        (lambda: variable.push([1, 2, 3]), r"\(2, 2\)"),
+        (lambda: variable.push([]), "no values"),
+        (lambda: variable.push_gradient([1, 2, 3, 4, 5]), r"\(2, 2\)"),
+        (lambda: variable.pull(4), "count is 0"),
+        (lambda: variable.pull(5), "count is -1"),
+        (lambda: variable.pull(0, 5), ""),
+        (lambda: table.lookup([1], deadline_s=0), "deadline_s is 0"),
+        (lambda: table.lookup([1], priority=8), "priority is 8"),
+        (lambda: table.lookup([1], wire_dtype="f64"), "wire_dtype is 'f64'"),
+        (lambda: table.push_gradients([1], np.ones((1, 4)), learning_rate=-1.0), "learning_rate"),
+        (lambda: client.freeze("thaw"), "level is 'thaw'"),
+    ):
         with pytest.raises(ValueError, match=says):
             refused()
-    for refused, says in ((lambda: table.lookup([1.5]), "whole numbers, not float64"),
-                          (lambda: table.lookup(["a"]), "whole numbers"),
-                          (lambda: table.push_gradients([1], [["a"] * 4]), "numbers are needed"),
-                          (lambda: table.lookup([1], deadlines=3), "'deadlines' is no argument"),
-                          (lambda: client.table("shapes", pooling="sum"), "made with its dim"),
-                          (lambda: table.lookup([1], step=1.5), "step is 1.5")):
+    for refused, says in (
+        (lambda: table.lookup([1.5]), "whole numbers, not float64"),
+        (lambda: table.lookup(["a"]), "whole numbers"),
+        (lambda: table.push_gradients([1], [["a"] * 4]), "numbers are needed"),
+        (lambda: table.lookup([1], deadlines=3), "'deadlines' is no argument"),
+        (lambda: client.table("shapes", pooling="sum"), "made with its dim"),
+        (lambda: table.lookup([1], step=1.5), "step is 1.5"),
+    ):
         with pytest.raises(TypeError, match=says):
             refused()
     assert table.lookup([1]).shape == (1, 4)  # nothing of all that was kept

@@ -1,4 +1,7 @@
 """Exceptions: one for each status, with the library's text."""
+import pathlib
+import re
+
 import pytest
 
 import millrace
@@ -16,9 +19,14 @@ def test_every_status_has_an_exception():
 
 
 def test_python_s_own_exceptions_catch_them():
-    for status, base in ((lib.MR_DEADLINE_EXCEEDED, TimeoutError), (lib.MR_UNREACHABLE, ConnectionError),
-                         (lib.MR_UNKNOWN_TABLE, LookupError), (lib.MR_INVALID_ARGUMENT, ValueError),
-                         (lib.MR_OUT_OF_MEMORY, MemoryError), (lib.MR_WRONG_DTYPE, TypeError)):
+    for status, base in (
+        (lib.MR_DEADLINE_EXCEEDED, TimeoutError),
+        (lib.MR_UNREACHABLE, ConnectionError),
+        (lib.MR_UNKNOWN_TABLE, LookupError),
+        (lib.MR_INVALID_ARGUMENT, ValueError),
+        (lib.MR_OUT_OF_MEMORY, MemoryError),
+        (lib.MR_WRONG_DTYPE, TypeError),
+    ):
         with pytest.raises(base):
             raise error_of(status)
 
@@ -29,3 +37,12 @@ def test_check_lets_ok_pass():
 
 def test_a_status_of_a_later_version_is_an_error():
     assert type(error_of(lib.MR_STATUS_COUNT + 7)) is millrace.Error
+
+
+def test_type_checkers_see_the_same_classes():
+    stub = pathlib.Path(__file__).parents[2] / "trainer_client/python/millrace/errors.pyi"
+    written = dict(re.findall(r"^class (\w+)\((.*)\)", stub.read_text(encoding="utf-8"), flags=re.M))
+    for name in millrace.errors.__all__:
+        kind = getattr(millrace, name)
+        assert written.pop(name) == ", ".join(base.__name__ for base in kind.__bases__), name
+    assert not written

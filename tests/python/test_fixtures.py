@@ -1,4 +1,5 @@
-"""The fixtures themselves: a node that is started, killed and started again, and a hub beside it, by the bare library."""
+"""The fixtures themselves: a node that is started, killed and started again, and a hub beside it, by the bare
+library."""
 import millrace._library as library
 from millrace._library import ffi, lib
 

@@ -39,7 +39,7 @@ def test_many_are_under_way_and_may_be_taken_in_any_order(client):
     futures = [table.lookup_async(np.arange(i, i + 10), more=i % 4 != 3) for i in range(300)]
     expected = table.lookup(np.arange(310))
     for i in reversed(range(300)):
-        assert np.array_equal(futures[i].result(), expected[i:i + 10])
+        assert np.array_equal(futures[i].result(), expected[i : i + 10])
 
 
 def test_inputs_may_be_reused_at_once(client):
@@ -53,7 +53,10 @@ def test_inputs_may_be_reused_at_once(client):
 
 def test_outputs_live_until_they_are_waited_for(client):
     """Ids, lists and flags are written when the future is waited for, long after the call was made."""
-    makes = [client.create_async([millrace.TableSpec(f"outputs_{i}", 4), millrace.VariableSpec(f"outputs_v{i}", 3)]) for i in range(20)]
+    makes = [
+        client.create_async([millrace.TableSpec(f"outputs_{i}", 4), millrace.VariableSpec(f"outputs_v{i}", 3)])
+        for i in range(20)
+    ]
     gc.collect()
     np.ones(1 << 20)  # other memory takes the place of what was freed too early
     made = [future.result() for future in makes]
@@ -142,8 +145,17 @@ def test_closing_under_futures(node):
     client.close()
     client.close()
     assert client.closed and waiting.done() and np.array_equal(taken.result(), rows)
-    for refused in (waiting.result, lambda: table.lookup([1]), lambda: table.lookup_async([1]), client.features, client.fileno,
-                    lambda: client.core_count, client.progress, client.replay_info, client.__enter__().features):
+    for refused in (
+        waiting.result,
+        lambda: table.lookup([1]),
+        lambda: table.lookup_async([1]),
+        client.features,
+        client.fileno,
+        lambda: client.core_count,
+        client.progress,
+        client.replay_info,
+        client.__enter__().features,
+    ):
         with pytest.raises(millrace.ClientClosed, match=f"{node.address} is closed"):
             refused()
     assert "closed" in repr(client)

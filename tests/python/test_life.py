@@ -18,9 +18,12 @@ LIMIT_S = 60
 
 
 def run(program, *arguments):
-    """Runs a Python program that has `address`; returns what it wrote to stdout. It must end well and say nothing on stderr."""
+    """Runs a Python program that has `address`; returns what it wrote to stdout. It must end well and say nothing on
+    stderr."""
     source = "import sys\nimport millrace\naddress = sys.argv[1]\n" + textwrap.dedent(program)
-    done = subprocess.run([sys.executable, "-c", source, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", source, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr}"
     return done.stdout
 
@@ -85,8 +88,10 @@ def test_exit_with(node, what):
 
 
 def test_fork(node):
-    """The child's client says what is wrong; what it has of the parent stays readable; a client of its own works. The parent's goes on."""
-    said = run("""
+    """The child's client says what is wrong; what it has of the parent stays readable; a client of its own works. The
+    parent's goes on."""
+    said = run(
+        """
         import os
         parent = millrace.Client(address, progress_thread=True)
         table = parent.table("fork", 4, initializer=millrace.init.constant(1.5))
@@ -111,12 +116,15 @@ def test_fork(node):
         assert os.waitpid(pid, 0)[1] == 0
         assert (table.lookup([3]) == 1.5).all() and waiting.result().shape == (1, 4)
         print("parent")
-        """, node.address)
+        """,
+        node.address,
+    )
     assert said.split() == ["child", "parent"]
 
 
 def interrupted(call):
-    """Runs call() in this, the main thread, and sends it SIGINT once it is under way. How long KeyboardInterrupt took, in seconds."""
+    """Runs call() in this, the main thread, and sends it SIGINT once it is under way. How long KeyboardInterrupt took,
+    in seconds."""
     sent = []
 
     def send():
@@ -141,7 +149,12 @@ def test_ctrl_c_in_a_long_call(new_node):
         client.wait_for_save(client.save())
         node.kill()
         future = table.lookup_async([1])
-        for call in (lambda: table.lookup([1]), lambda: table.push_gradients([1], np.ones((1, 4))), future.result, client.features):
+        for call in (
+            lambda: table.lookup([1]),
+            lambda: table.push_gradients([1], np.ones((1, 4))),
+            future.result,
+            client.features,
+        ):
             assert interrupted(call) < 10
         node.restart()
         assert future.result().shape == (1, 4) and table.lookup([1]).shape == (1, 4)
@@ -211,12 +224,20 @@ def test_clients_come_and_go(node):
 
 
 def test_a_wrong_address_says_so():
-    for address, kind, says in (("nowhere.invalid:7700", ValueError, "nowhere.invalid"), ("127.0.0.1:99999", ValueError, "99999"),
-                                ("127.0.0.1:1", ConnectionError, "127.0.0.1:1")):
+    for address, kind, says in (
+        ("nowhere.invalid:7700", ValueError, "nowhere.invalid"),
+        ("127.0.0.1:99999", ValueError, "99999"),
+        ("127.0.0.1:1", ConnectionError, "127.0.0.1:1"),
+    ):
         with pytest.raises(kind, match=says):
             millrace.Client(address, connect_s=0.2)
-    for refused, says in (({"deadline_s": 0}, "deadline_s is 0"), ({"connect_s": float("nan")}, "connect_s is nan"),
-                          ({"client_id": "xyz"}, "32 hex"), ({"key_file": "/nowhere/key"}, "/nowhere/key"),
-                          ({"memory_bytes": 2**32}, "memory_bytes is 4294967296"), ({"busy_poll_s": -1.0}, "busy_poll_s")):
+    for refused, says in (
+        ({"deadline_s": 0}, "deadline_s is 0"),
+        ({"connect_s": float("nan")}, "connect_s is nan"),
+        ({"client_id": "xyz"}, "32 hex"),
+        ({"key_file": "/nowhere/key"}, "/nowhere/key"),
+        ({"memory_bytes": 2**32}, "memory_bytes is 4294967296"),
+        ({"busy_poll_s": -1.0}, "busy_poll_s"),
+    ):
         with pytest.raises(ValueError, match=says):
             millrace.Client("127.0.0.1", **{"connect_s": 0.2, **refused})

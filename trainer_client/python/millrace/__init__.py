@@ -16,9 +16,36 @@ from .node import CoreMemory, CoreState, ReplayInfo, TableMemory, World, WorldMe
 from .table import Table
 from .variable import Variable
 
-__all__ = [*_errors, "Batch", "BatchState", "CallOptions", "CheckpointInfo", "CheckpointStatus", "Client", "CoreMemory", "CoreState",
-           "FeatureInfo", "Future", "Hub", "HubStatus", "ReplayInfo", "Restored", "SampleInfo", "SaveInfo", "Table", "TableMemory",
-           "TableSpec", "Variable", "VariableSpec", "World", "WorldMember", "admission", "eviction", "init", "optim"]
+__all__ = [
+    *_errors,
+    "Batch",
+    "BatchState",
+    "CallOptions",
+    "CheckpointInfo",
+    "CheckpointStatus",
+    "Client",
+    "CoreMemory",
+    "CoreState",
+    "FeatureInfo",
+    "Future",
+    "Hub",
+    "HubStatus",
+    "ReplayInfo",
+    "Restored",
+    "SampleInfo",
+    "SaveInfo",
+    "Table",
+    "TableMemory",
+    "TableSpec",
+    "Variable",
+    "VariableSpec",
+    "World",
+    "WorldMember",
+    "admission",
+    "eviction",
+    "init",
+    "optim",
+]
 
 _LAZY = {"EmbeddingBag": "nn", "Embedding": "nn", "DataLoader": "data"}
 

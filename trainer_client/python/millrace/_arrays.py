@@ -16,14 +16,24 @@ Array = Any  #: an array of numpy's or a tensor of torch's: what the call was gi
 Like = Union[np.ndarray, list, tuple, Any]  #: anything that numpy makes an array of, or a tensor of torch's
 
 NUMPY_OF_DTYPE = {
-    lib.MR_U8: np.uint8, lib.MR_I8: np.int8, lib.MR_U16: np.uint16, lib.MR_F16: np.float16, lib.MR_U32: np.uint32,
-    lib.MR_I32: np.int32, lib.MR_F32: np.float32, lib.MR_U64: np.uint64, lib.MR_I64: np.int64, lib.MR_F64: np.float64}
+    lib.MR_U8: np.uint8,
+    lib.MR_I8: np.int8,
+    lib.MR_U16: np.uint16,
+    lib.MR_F16: np.float16,
+    lib.MR_U32: np.uint32,
+    lib.MR_I32: np.int32,
+    lib.MR_F32: np.float32,
+    lib.MR_U64: np.uint64,
+    lib.MR_I64: np.int64,
+    lib.MR_F64: np.float64,
+}
 DTYPE_OF_NUMPY = {np.dtype(kind): number for number, kind in NUMPY_OF_DTYPE.items()}
 
 _U64, _U32, _F32 = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.float32)
 _U64_ARRAY, _U32_ARRAY, _F32_ARRAY, _CHARS = (
-    ffi.typeof(name) for name in ("uint64_t[]", "uint32_t[]", "float[]", "char *"))
-_U32_MAX = 0xffffffff
+    ffi.typeof(name) for name in ("uint64_t[]", "uint32_t[]", "float[]", "char *")
+)
+_U32_MAX = 0xFFFFFFFF
 
 
 def is_torch(value: Any) -> bool:
@@ -73,10 +83,14 @@ def offsets(value: Like, key_count: int, include_last: bool) -> np.ndarray:
     if array.size == 0:
         raise ValueError("offsets are empty; with include_last_offset there is at least the number of keys, 0")
     if array.dtype != _U32 and (int(array.min()) < 0 or int(array.max()) > _U32_MAX):
-        raise ValueError(f"offsets go from {array.min()} to {array.max()}; they are from 0 to the number of keys, {key_count}")
+        raise ValueError(
+            f"offsets go from {array.min()} to {array.max()}; they are from 0 to the number of keys, {key_count}"
+        )
     if int(array[-1]) != key_count:
-        raise ValueError(f"the last offset is {array[-1]}; it is the number of keys, {key_count}"
-                         " (or give include_last_offset=False)")
+        raise ValueError(
+            f"the last offset is {array[-1]}; it is the number of keys, {key_count}"
+            " (or give include_last_offset=False)"
+        )
     return np.ascontiguousarray(array, _U32)
 
 
@@ -117,7 +131,7 @@ def f32_pointer(array: np.ndarray | None) -> Any:
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
     """The shape of a struct mr_tensor."""
-    return tuple(tensor.dims[0:tensor.rank])
+    return tuple(tensor.dims[0 : tensor.rank])
 
 
 def over(data: Any, nbytes: int, shape: tuple[int, ...], dtype: Any, free: Callable[[Any], None]) -> np.ndarray:
@@ -126,13 +140,20 @@ def over(data: Any, nbytes: int, shape: tuple[int, ...], dtype: Any, free: Calla
     return np.ndarray(shape, dtype, ffi.buffer(memory, nbytes))
 
 
+def _keeper(owner: Any) -> Callable[[Any], None]:
+    def free(_: Any) -> None:
+        assert owner is not None  # which goes with this function
+
+    return free
+
+
 def view(tensor: Any, owner: Any) -> np.ndarray:
     """A struct mr_tensor as an array over the same memory, which keeps `owner` alive. bf16 comes as uint16."""
     dtype = np.uint16 if tensor.dtype == lib.MR_BF16 else NUMPY_OF_DTYPE[tensor.dtype]
     shape = shape_of(tensor)
     if tensor.bytes == 0:
         return np.empty(shape, dtype)
-    return over(tensor.data, tensor.bytes, shape, dtype, lambda _, held=owner: None)
+    return over(tensor.data, tensor.bytes, shape, dtype, _keeper(owner))
 
 
 def like(array: np.ndarray, model: Any) -> Array:
@@ -147,7 +168,9 @@ def pointer(ctype: str, array: np.ndarray) -> Any:
 
 # ---- replies ----
 
-_forks = 0  # of this process since it has the library: what a parent's replies are made of is not for its children to free
+_forks = (
+    0  # of this process since it has the library: what a parent's replies are made of is not for its children to free
+)
 
 
 def _after_fork() -> None:
@@ -169,8 +192,8 @@ def _freer(reply: Any) -> Callable[[Any], None]:
 
 
 def rows_of(reply: Any, torch: Any, shape: tuple[int, ...] | None = None) -> Array:
-    """The f32 tensor that a struct mr_reply is of, over its memory, which is freed with the array; with `torch`, a tensor of
-    torch's. `shape`: another than the reply's."""
+    """The f32 tensor that a struct mr_reply is of, over its memory, which is freed with the array; with `torch`, a
+    tensor of torch's. `shape`: another than the reply's."""
     tensor = lib.mr_reply_tensor(reply, 0)
     nbytes = tensor.bytes
     shape = shape or shape_of(tensor)
@@ -189,7 +212,7 @@ def tensors_of(reply: Any) -> list[tuple[np.ndarray, int]]:
     return [(view(tensor, owner), tensor.dtype) for tensor in tensors]
 
 
-def typed(value: Like) -> tuple[np.ndarray, int]:
+def typed(value: Any) -> tuple[np.ndarray, int]:
     """An array and its enum mr_dtype; bfloat16 as the 16 bits that it is."""
     torch = torch_of(value)
     if torch is not None and value.dtype == torch.bfloat16:
@@ -197,7 +220,10 @@ def typed(value: Like) -> tuple[np.ndarray, int]:
     array = to_numpy(value)
     dtype = DTYPE_OF_NUMPY.get(array.dtype)
     if dtype is None:
-        raise TypeError(f"{array.dtype.name} cannot be sent; it is one of {', '.join(d.name for d in DTYPE_OF_NUMPY)} or torch.bfloat16")
+        raise TypeError(
+            f"{array.dtype.name} cannot be sent; it is one of "
+            f"{', '.join(d.name for d in DTYPE_OF_NUMPY)} or torch.bfloat16"
+        )
     return np.ascontiguousarray(array).reshape(array.shape), dtype
 
 

@@ -12,12 +12,17 @@ def _append(arg: Any, item: Any) -> None:
 
 def _collect(struct: str) -> Any:
     """A visitor that appends copies of a struct."""
-    return ffi.callback(f"void(void *, const struct {struct} *)", lambda arg, item: _append(arg, ffi.new(f"struct {struct} *", item[0])))
+    return ffi.callback(
+        f"void(void *, const struct {struct} *)", lambda arg, item: _append(arg, ffi.new(f"struct {struct} *", item[0]))
+    )
 
 
-counters = ffi.callback("void(void *, const char *, uint64_t)",
-                        lambda arg, name, value: _append(arg, (ffi.string(name).decode(), value)))
-lines = ffi.callback("void(void *, const char *)", lambda arg, line: _append(arg, ffi.string(line).decode("utf-8", "replace")))
+counters = ffi.callback(
+    "void(void *, const char *, uint64_t)", lambda arg, name, value: _append(arg, (ffi.string(name).decode(), value))
+)
+lines = ffi.callback(
+    "void(void *, const char *)", lambda arg, line: _append(arg, ffi.string(line).decode("utf-8", "replace"))
+)
 tables = _collect("mr_table_memory")
 members = _collect("mr_world_member")
 saves = _collect("mr_save_info")

@@ -1,8 +1,9 @@
 """A connection to a node or a hub: its life, and how calls run on it.
 
-No thread may be in the library with a client, and no future of it be left, when that is destroyed. So each thread that goes in
-leaves a token in `_inside` before it looks whether the client is still open; close() first says that it is not, and then waits
-until the others are out. Waiting is done in slices for that, and for Ctrl-C: Python runs signal handlers only between calls.
+No thread may be in the library with a client, and no future of it be left, when that is destroyed. So each thread that
+goes in leaves a token in `_inside` before it looks whether the client is still open; close() first says that it is not,
+and then waits until the others are out. Waiting is done in slices for that, and for Ctrl-C: Python runs signal handlers
+only between calls.
 """
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import threading
 import time
 import weakref
 from threading import get_ident
-from typing import Any, Callable, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Mapping, NamedTuple, Optional, TypeVar
 
 from ._library import NULL, ffi, lib, text
 from ._options import Slot, milliseconds, whole
@@ -21,17 +22,20 @@ from .errors import ClientClosed, error_of
 from .future import Future
 
 _SLICE_MS = 50
-_U32_MAX = 0xffffffff
+_U32_MAX = 0xFFFFFFFF
 _T = TypeVar("_T")
 
 
 class Call(NamedTuple):
-    """A call to be made: function(client, options, *arguments[, reply]). Whoever holds it holds the memory it writes to."""
+    """A call to be made: function(client, options, *arguments[, reply]). Whoever holds it holds the memory it writes
+    to."""
+
     function: Callable[..., int]
     arguments: tuple
     finish: Optional[Callable[[Any], Any]] = None  #: makes the result; of what the call wrote, or of its reply:
     has_reply: bool = False  #: it answers with tensors, and finish() gets, and owns, the struct mr_reply
     none_status: int = 0  #: a status that is no error: None is returned
+    held: Any = None  #: what the arguments point to
 
 
 def _spin_us(seconds: float | None) -> int:
@@ -45,10 +49,24 @@ def _spin_us(seconds: float | None) -> int:
 class Connection:
     """What millrace.Client and millrace.Hub have in common. See Client for the arguments."""
 
-    def __init__(self, server: str, *, key_file: str | None = None, client_id: str | None = None, deadline_s: float = 10.0,
-                 connect_s: float = 10.0, replay: bool | None = None, replay_bytes: int = 0, progress_thread: bool = False,
-                 memory_bytes: int = 0, receive_buffer_bytes: int = 0, udp_bytes_max: int = 0,
-                 busy_poll_s: float | None = None, offload: bool = True, bundle: bool = True) -> None:
+    def __init__(
+        self,
+        server: str,
+        *,
+        key_file: str | None = None,
+        client_id: str | None = None,
+        deadline_s: float = 10.0,
+        connect_s: float = 10.0,
+        replay: bool | None = None,
+        replay_bytes: int = 0,
+        progress_thread: bool = False,
+        memory_bytes: int = 0,
+        receive_buffer_bytes: int = 0,
+        udp_bytes_max: int = 0,
+        busy_poll_s: float | None = None,
+        offload: bool = True,
+        bundle: bool = True,
+    ) -> None:
         self._handle: Any = None
         self._before_close: list[Callable[[], Any]] = []
         self._why_closed = f"the client of {server} was not connected"
@@ -60,15 +78,25 @@ class Connection:
         self._has_progress_thread = progress_thread
         self.server = server
         names = [ffi.new("char[]", os.fsencode(name)) if name else NULL for name in (server, key_file, client_id)]
-        options = ffi.new("struct mr_client_options *", {
-            "server": names[0], "key_file": names[1], "client_id": names[2],
-            "deadline_ms": milliseconds("deadline_s", deadline_s), "connect_ms": milliseconds("connect_s", connect_s),
-            "receive_buffer_bytes": whole("receive_buffer_bytes", receive_buffer_bytes, _U32_MAX),
-            "memory_bytes": whole("memory_bytes", memory_bytes, _U32_MAX),
-            "udp_bytes_max": whole("udp_bytes_max", udp_bytes_max, _U32_MAX),
-            "busy_poll_us": _spin_us(busy_poll_s), "replay": bool(replay),
-            "replay_bytes": whole("replay_bytes", replay_bytes, _U32_MAX), "progress_thread": progress_thread,
-            "no_offload": not offload, "no_bundle": not bundle})
+        options = ffi.new(
+            "struct mr_client_options *",
+            {
+                "server": names[0],
+                "key_file": names[1],
+                "client_id": names[2],
+                "deadline_ms": milliseconds("deadline_s", deadline_s),
+                "connect_ms": milliseconds("connect_s", connect_s),
+                "receive_buffer_bytes": whole("receive_buffer_bytes", receive_buffer_bytes, _U32_MAX),
+                "memory_bytes": whole("memory_bytes", memory_bytes, _U32_MAX),
+                "udp_bytes_max": whole("udp_bytes_max", udp_bytes_max, _U32_MAX),
+                "busy_poll_us": _spin_us(busy_poll_s),
+                "replay": bool(replay),
+                "replay_bytes": whole("replay_bytes", replay_bytes, _U32_MAX),
+                "progress_thread": progress_thread,
+                "no_offload": not offload,
+                "no_bundle": not bundle,
+            },
+        )
         self._owned.append(_connect(options, names))
         self._handle = self._owned[0]
         self._why_closed = f"the client of {server} is closed"
@@ -82,8 +110,8 @@ class Connection:
 
     def close(self) -> None:
         """Ends the connection, and all calls under way: whoever waits for them gets ClientClosed. Arrays that calls
-        returned stay valid. Gradients that modules of millrace.nn have on the way are waited for before, and their errors raised
-        behind."""
+        returned stay valid. Gradients that modules of millrace.nn have on the way are waited for before, and their
+        errors raised behind."""
         before, self._before_close = self._before_close, []
         try:
             for function in before:
@@ -101,8 +129,8 @@ class Connection:
         self._reap()
 
     def _reap(self) -> None:
-        """Closed: whoever comes when nobody is inside any more destroys what is left. That is a call of the closing thread's own
-        when a signal handler in the midst of it closes the client."""
+        """Closed: whoever comes when nobody is inside any more destroys what is left. That is a call of the closing
+        thread's own when a signal handler in the midst of it closes the client."""
         if self._inside:
             return
         try:
@@ -160,9 +188,9 @@ class Connection:
 
     # ---- calls ----
 
-    def _run(self, call: Call, options: dict[str, Any]) -> Any:
+    def _run(self, call: Call, options: Mapping[str, object]) -> Any:
         """Makes a call and waits for its end."""
-        function, arguments, finish, has_reply, none_status = call
+        function, arguments, finish, has_reply, none_status, _ = call
         try:
             slot = self._slots.pop()
         except IndexError:
@@ -171,8 +199,11 @@ class Connection:
             handle = self._enter(slot)
             if options:
                 slot.set(options)
-            status = (function(handle, slot.options, *arguments, NULL) if has_reply else
-                      function(handle, slot.options, *arguments))
+            status = (
+                function(handle, slot.options, *arguments, NULL)
+                if has_reply
+                else function(handle, slot.options, *arguments)
+            )
             if status:
                 raise error_of(status, text(lib.mr_last_error()))
             future = slot.future[0]
@@ -195,7 +226,7 @@ class Connection:
             return None
         return finish(reply) if has_reply else finish(None)
 
-    def _start(self, call: Call, options: dict[str, Any]) -> Future:
+    def _start(self, call: Call, options: Mapping[str, object]) -> Future:
         """Makes a call and returns at once."""
         slot = Slot()
         try:

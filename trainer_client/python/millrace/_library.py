@@ -14,8 +14,10 @@ def _open():
     try:
         return ffi.dlopen(path)
     except OSError as error:
-        raise ImportError(f"{path} cannot be loaded: {error}: install the package libmillrace0, or run `make install`, "
-                          "or name the library in $MILLRACE_LIBRARY") from None
+        raise ImportError(
+            f"{path} cannot be loaded: {error}: install the package libmillrace0, or run `make install`, "
+            "or name the library in $MILLRACE_LIBRARY"
+        ) from None
 
 
 lib = _open()

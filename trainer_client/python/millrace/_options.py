@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict
+from typing import Any, Mapping, TypedDict
 
 from ._library import ffi, lib
 
@@ -11,7 +11,8 @@ DTYPES = {"f32": lib.MR_F32, "f16": lib.MR_F16, "bf16": lib.MR_BF16, "i8": lib.M
 
 class CallOptions(TypedDict, total=False):
     """Keyword arguments that every call takes."""
-    deadline_s: float  #: seconds until the call ends one way or the other; else the client's deadline_s
+
+    deadline_s: float | None  #: seconds until the call ends one way or the other; else the client's deadline_s
     priority: int  #: 0 (bulk) to 7 (first)
     step: int  #: the trainer's training step, kept by the server with each push
     learning_rate: float  #: of the gradients that this call pushes, in place of the features' own
@@ -24,7 +25,7 @@ def milliseconds(name: str, seconds: float) -> int:
     """Of a time that is above 0: at least 1."""
     if not seconds > 0:
         raise ValueError(f"{name} is {seconds}; it is a number of seconds above 0")
-    return min(math.ceil(seconds * 1000), 0xffffffff) if seconds != math.inf else 0xffffffff
+    return min(math.ceil(seconds * 1000), 0xFFFFFFFF) if seconds != math.inf else 0xFFFFFFFF
 
 
 def whole(name: str, value: Any, largest: int) -> int:
@@ -46,6 +47,7 @@ def choice(name: str, value: Any, known: dict[str, int]) -> int:
 
 class Slot:
     """A call's structs: its options, and where the library puts future and reply. One call uses it at a time."""
+
     __slots__ = ("options", "future", "reply")
 
     def __init__(self) -> None:
@@ -53,7 +55,7 @@ class Slot:
         self.options = ffi.new("struct mr_options *", {"future": self.future})
         self.reply = ffi.new("struct mr_reply **")
 
-    def set(self, given: dict[str, Any]) -> None:
+    def set(self, given: Mapping[str, Any]) -> None:
         """Fills in the options of a call. On error clear() must be called all the same."""
         options = self.options
         for name, value in given.items():
@@ -62,7 +64,7 @@ class Slot:
             if name == "deadline_s":
                 options.deadline_ms = milliseconds(name, value)
             elif name == "step":
-                options.step = whole(name, value, 0xffffffffffffffff)
+                options.step = whole(name, value, 0xFFFFFFFFFFFFFFFF)
             elif name == "priority":
                 options.priority = whole(name, value, 7)
             elif name == "learning_rate":
@@ -74,8 +76,10 @@ class Slot:
             elif name == "read_only":
                 options.read_only = bool(value)
             else:
-                raise TypeError(f"{name!r} is no argument of this call; each call also takes "
-                                f"{', '.join(CallOptions.__annotations__)}")
+                raise TypeError(
+                    f"{name!r} is no argument of this call; each call also takes "
+                    f"{', '.join(CallOptions.__annotations__)}"
+                )
 
     def clear(self) -> None:
         """Back to no options."""

@@ -9,6 +9,7 @@ from ._library import lib
 @dataclass(frozen=True)
 class Admission:
     """Made by always(), probability() and sightings()."""
+
     kind: int
     argument: float = 0.0
     filter_bytes: int = 0

@@ -16,17 +16,18 @@ from .table import Table
 from .variable import Variable
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from ._options import CallOptions
 
-_U64_MAX, _U32_MAX = 0xffffffffffffffff, 0xffffffff
+_U64_MAX, _U32_MAX = 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF
 Keys = Union[Tuple[Table, Like, Like], Tuple[Table, Like, Like, Like]]  #: table, keys, offsets and perhaps weights
 
 
 @dataclass(frozen=True)
 class BatchState:
     """Which batches of a stream every core has learnt: all sequence numbers below `watermark`, and some behind it."""
+
     watermark: int
     bitmap: np.ndarray  #: u64: bit i of it all is number watermark + i
 
@@ -47,32 +48,51 @@ class BatchCalls(Connection):
             starts = _arrays.offsets(offsets, array.size, True)
             bags = starts.size - 1
             if samples == 0 or bags % samples != 0:
-                raise ValueError(f"there are {bags} bags of {table.name!r} for {samples} samples; each sample has as many")
+                raise ValueError(
+                    f"there are {bags} bags of {table.name!r} for {samples} samples; each sample has as many"
+                )
             factors = _arrays.weights(weights[0] if weights else None, array.size)
             pointers = u64_pointer(array), u32_pointer(starts), f32_pointer(factors)
             held.append(pointers)
             struct.table, struct.samples, struct.slots = table.id, samples, bags // samples
             struct.keys, struct.offsets, struct.weights = pointers
         arguments = (whole("batch_id", batch_id, _U64_MAX), structs, len(tables), bool(read_only))
-        return Call(lib.mr_feed_sample, arguments, lambda _, held=held: None)
+        return Call(lib.mr_feed_sample, arguments, held=held)
 
-    def feed(self, batch_id: int, tables: Sequence[Keys], samples: int, read_only: bool = False,
-             **options: Unpack[CallOptions]) -> None:
+    def feed(  # type: ignore[misc]
+        self,
+        batch_id: int,
+        tables: Sequence[Keys],
+        samples: int,
+        read_only: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> None:
         """The server looks the rows of a batch up now and keeps them for lookup_batch(). What a hub does.
 
-        tables: [(table, keys, offsets), ...] or with weights behind. Bag (sample s, slot j) is keys[offsets[s * slots + j]:offsets[s *
-        slots + j + 1]]; offsets: [samples * slots + 1]. read_only: makes no rows, and the batch goes with its lookup.
-        BatchCacheFull: feed again later. The same id again is fine.
+        tables: [(table, keys, offsets), ...] or with weights behind. Bag (sample s, slot j) is keys[offsets[s * slots +
+        j]:offsets[s * slots + j + 1]]; offsets: [samples * slots + 1]. read_only: makes no rows, and the batch goes
+        with its lookup. BatchCacheFull: feed again later. The same id again is fine.
         """
         self._run(self._feed(batch_id, tables, samples, read_only), options)
 
-    def feed_async(self, batch_id: int, tables: Sequence[Keys], samples: int, read_only: bool = False,
-                   **options: Unpack[CallOptions]) -> Future:
+    def feed_async(  # type: ignore[misc]
+        self,
+        batch_id: int,
+        tables: Sequence[Keys],
+        samples: int,
+        read_only: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> Future:
         """feed() as a Future."""
         return self._start(self._feed(batch_id, tables, samples, read_only), options)
 
     def _lookup_batch(self, batch_id: int, table: Table) -> Call:
-        return Call(lib.mr_lookup_batch, (whole("batch_id", batch_id, _U64_MAX), table.id), lambda reply: rows_of(reply, None), True)
+        return Call(
+            lib.mr_lookup_batch,
+            (whole("batch_id", batch_id, _U64_MAX), table.id),
+            lambda reply: rows_of(reply, None),
+            True,
+        )
 
     def lookup_batch(self, batch_id: int, table: Table, **options: Unpack[CallOptions]) -> np.ndarray:
         """The pooled bags of a batch that was fed, as float32 [samples, slots, dim]. UnknownBatch, BatchExpired."""
@@ -91,16 +111,18 @@ class BatchCalls(Connection):
             held.append(_arrays.describe(struct.gradient, array, lib.MR_F32))
         applied = ffi.new("bool *")
         arguments = (whole("batch_id", batch_id, _U64_MAX), structs, len(gradients), applied)
-        return Call(lib.mr_push_gradients_batch, arguments, lambda _, held=held: applied[0])
+        return Call(lib.mr_push_gradients_batch, arguments, lambda _: applied[0], held=held)
 
-    def push_gradients_batch(self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]],
-                             **options: Unpack[CallOptions]) -> bool:
-        """Runs the optimizers with the gradients of a batch, exactly once, whoever pushes it and however often. False: it was learnt
-        before. gradients: [(table, [samples, slots, dim]), (variable, its shape), ...]."""
+    def push_gradients_batch(
+        self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]], **options: Unpack[CallOptions]
+    ) -> bool:
+        """Runs the optimizers with the gradients of a batch, exactly once, whoever pushes it and however often. False:
+        it was learnt before. gradients: [(table, [samples, slots, dim]), (variable, its shape), ...]."""
         return self._run(self._push_batch(batch_id, gradients), options)
 
-    def push_gradients_batch_async(self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]],
-                                   **options: Unpack[CallOptions]) -> Future:
+    def push_gradients_batch_async(
+        self, batch_id: int, gradients: Sequence[tuple[Union[Table, Variable], Like]], **options: Unpack[CallOptions]
+    ) -> Future:
         """push_gradients_batch() as a Future."""
         return self._start(self._push_batch(batch_id, gradients), options)
 
@@ -121,7 +143,9 @@ class BatchCalls(Connection):
 
         def state(_: Any) -> BatchState:
             try:
-                return BatchState(watermark[0], np.array(ffi.unpack(bitmap[0], words[0]) if words[0] else [], np.uint64))
+                return BatchState(
+                    watermark[0], np.array(ffi.unpack(bitmap[0], words[0]) if words[0] else [], np.uint64)
+                )
             finally:
                 free(bitmap[0])
 

@@ -14,14 +14,18 @@ from .errors import error_of
 from .future import Future
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from ._options import CallOptions
 
-_U64_MAX, _U32_MAX = 0xffffffffffffffff, 0xffffffff
+_U64_MAX, _U32_MAX = 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF
 _KINDS = {"configured": lib.MR_SAVE_CONFIGURED, "full": lib.MR_SAVE_FULL, "delta": lib.MR_SAVE_DELTA}
-_SAVE_STATES = {"ended": lib.MR_SAVE_ENDED, "writing": lib.MR_SAVE_WRITING, "waits_for_step": lib.MR_SAVE_WAITS_FOR_STEP,
-                "queued": lib.MR_SAVE_QUEUED}
+_SAVE_STATES = {
+    "ended": lib.MR_SAVE_ENDED,
+    "writing": lib.MR_SAVE_WRITING,
+    "waits_for_step": lib.MR_SAVE_WAITS_FOR_STEP,
+    "queued": lib.MR_SAVE_QUEUED,
+}
 _STATES = {"idle": lib.MR_CHECKPOINT_IDLE, "saving": lib.MR_CHECKPOINT_SAVING, "loading": lib.MR_CHECKPOINT_LOADING}
 _POLL_S = 0.05
 Names = Union[Sequence[str], Mapping[str, str]]
@@ -30,6 +34,7 @@ Names = Union[Sequence[str], Mapping[str, str]]
 @dataclass(frozen=True)
 class CheckpointStatus:
     """What checkpoints are about now."""
+
     state: str  #: "idle", "saving", "loading"
     id: int  #: of the one running, or of the last
     bytes_done: int
@@ -43,6 +48,7 @@ class CheckpointStatus:
 @dataclass(frozen=True)
 class SaveInfo:
     """What became of a save."""
+
     number: int
     state: str  #: "ended" (well or not: status says which), "writing", "waits_for_step", "queued"
     is_automatic: bool
@@ -60,6 +66,7 @@ class SaveInfo:
 @dataclass(frozen=True)
 class CheckpointInfo:
     """Steps, the checkpoint that the server was restored from, and its saves."""
+
     step: int  #: that training has come to, by the steps that calls carry
     restored_id: int  #: 0: none
     restored_step: int
@@ -76,6 +83,7 @@ class CheckpointInfo:
 @dataclass(frozen=True)
 class Restored:
     """What a restore came to."""
+
     id: int
     step: int  #: that training had come to at its cut; 0: calls said none
     is_at_step: bool  #: all pushes up to `step` are in it and none behind
@@ -84,8 +92,13 @@ class Restored:
 
 
 def _save_info(struct: Any) -> SaveInfo:
-    return of_struct(SaveInfo, struct, state=name_of(_SAVE_STATES, struct.state), kind=name_of(_KINDS, struct.kind),
-                     status=text(lib.mr_status_name(struct.status)))
+    return of_struct(
+        SaveInfo,
+        struct,
+        state=name_of(_SAVE_STATES, struct.state),
+        kind=name_of(_KINDS, struct.kind),
+        status=text(lib.mr_status_name(struct.status)),
+    )
 
 
 class CheckpointCalls(Connection):
@@ -93,28 +106,54 @@ class CheckpointCalls(Connection):
 
     def _save(self, directory: str | None, kind: str, step: int, trainers: int, queue: bool) -> Call:
         path, number = string(directory), ffi.new("uint64_t *")
-        save = ffi.new("struct mr_save_options *", {
-            "bytes": ffi.sizeof("struct mr_save_options"), "directory": path, "kind": choice("kind", kind, _KINDS),
-            "step": whole("step", step, _U64_MAX), "trainers": whole("trainers", trainers, _U32_MAX), "queue": queue})
-        return Call(lib.mr_checkpoint_save, (save, number), lambda _, held=path: number[0])
+        save = ffi.new(
+            "struct mr_save_options *",
+            {
+                "bytes": ffi.sizeof("struct mr_save_options"),
+                "directory": path,
+                "kind": choice("kind", kind, _KINDS),
+                "step": whole("step", step, _U64_MAX),
+                "trainers": whole("trainers", trainers, _U32_MAX),
+                "queue": queue,
+            },
+        )
+        return Call(lib.mr_checkpoint_save, (save, number), lambda _: number[0], held=path)
 
-    def save(self, directory: str | None = None, *, kind: str = "configured", at_step: int = 0, trainers: int = 0, queue: bool = False,
-             **options: Unpack[CallOptions]) -> int:
+    def save(
+        self,
+        directory: str | None = None,
+        *,
+        kind: str = "configured",
+        at_step: int = 0,
+        trainers: int = 0,
+        queue: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> int:
         """Starts a save and returns its number at once; training goes on. wait_for_save() waits for its end.
 
-        directory: on the server's machine; None: the configured one. kind: "configured", "full", "delta". at_step: all pushes up to
-        this step are in it and none behind; for trainers that train in step (docs/checkpoints.md). trainers: how many have that step; 0:
-        as configured. queue: while another save is under way, wait for its end in place of CheckpointRunning.
+        directory: on the server's machine; None: the configured one. kind: "configured", "full", "delta". at_step: all
+        pushes up to this step are in it and none behind; for trainers that train in step (docs/checkpoints.md).
+        trainers: how many have that step; 0: as configured. queue: while another save is under way, wait for its end in
+        place of CheckpointRunning.
         """
         return self._run(self._save(directory, kind, at_step, trainers, queue), options)
 
-    def save_async(self, directory: str | None = None, *, kind: str = "configured", at_step: int = 0, trainers: int = 0,
-                   queue: bool = False, **options: Unpack[CallOptions]) -> Future:
+    def save_async(
+        self,
+        directory: str | None = None,
+        *,
+        kind: str = "configured",
+        at_step: int = 0,
+        trainers: int = 0,
+        queue: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> Future:
         """save() as a Future."""
         return self._start(self._save(directory, kind, at_step, trainers, queue), options)
 
     def wait_for_save(self, number: int, timeout_s: float | None = None) -> SaveInfo:
-        """Waits until a save has ended, and raises what it ended with unless that was well. TimeoutError after `timeout_s`."""
+        """Waits until a save has ended, and raises what it ended with unless that was well. TimeoutError after
+        `timeout_s`."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             info = self.checkpoint_info(number).saves[0]
@@ -124,7 +163,10 @@ class CheckpointCalls(Connection):
                 raise TimeoutError(f"{self.server}: save {number} is still under way: {info.state}")
             time.sleep(_POLL_S)
         if info.status != "OK":
-            raise error_of(getattr(lib, "MR_" + info.status, lib.MR_INTERNAL), f"{self.server}: save {number}: {info.error or info.status}")
+            raise error_of(
+                getattr(lib, "MR_" + info.status, lib.MR_INTERNAL),
+                f"{self.server}: save {number}: {info.error or info.status}",
+            )
         return info
 
     def cancel_save(self, number: int, **options: Unpack[CallOptions]) -> None:
@@ -139,11 +181,15 @@ class CheckpointCalls(Connection):
         info = ffi.new("struct mr_checkpoint_info *", {"bytes": ffi.sizeof("struct mr_checkpoint_info")})
         saves: list[Any] = []
         handle = ffi.new_handle(saves)
-        return Call(lib.mr_checkpoint_info, (whole("number", number, _U64_MAX), info, _visit_save, handle),
-                    lambda _: of_struct(CheckpointInfo, info, saves=[_save_info(save) for save in saves]))
+        return Call(
+            lib.mr_checkpoint_info,
+            (whole("number", number, _U64_MAX), info, _visit_save, handle),
+            lambda _: of_struct(CheckpointInfo, info, saves=[_save_info(save) for save in saves]),
+        )
 
     def checkpoint_info(self, number: int = 0, **options: Unpack[CallOptions]) -> CheckpointInfo:
-        """Steps, restored checkpoint, and the save with this number, or with 0 all that the server still knows, the oldest first."""
+        """Steps, restored checkpoint, and the save with this number, or with 0 all that the server still knows, the
+        oldest first."""
         return self._run(self._info(number), options)
 
     def checkpoint_info_async(self, number: int = 0, **options: Unpack[CallOptions]) -> Future:
@@ -152,8 +198,16 @@ class CheckpointCalls(Connection):
 
     def _status(self) -> Call:
         status = ffi.new("struct mr_checkpoint_status *")
-        return Call(lib.mr_checkpoint_status, (status,), lambda _: of_struct(
-            CheckpointStatus, status, state=name_of(_STATES, status.state), last_status=text(lib.mr_status_name(status.last_status))))
+        return Call(
+            lib.mr_checkpoint_status,
+            (status,),
+            lambda _: of_struct(
+                CheckpointStatus,
+                status,
+                state=name_of(_STATES, status.state),
+                last_status=text(lib.mr_status_name(status.last_status)),
+            ),
+        )
 
     def checkpoint_status(self, **options: Unpack[CallOptions]) -> CheckpointStatus:
         """How far the checkpoint that is running has come, and how the last one ended."""
@@ -170,22 +224,44 @@ class CheckpointCalls(Connection):
             raise ValueError("names are empty; None restores all of the checkpoint")
         strings = [(string(name), string(new)) for name, new in wanted.items()]
         pairs = ffi.new("struct mr_restore_name[]", strings) if strings else NULL
-        what = ffi.new("struct mr_restore_options *", {
-            "bytes": ffi.sizeof("struct mr_restore_options"), "directory": path, "id": whole("id", id, _U64_MAX), "names": pairs,
-            "name_count": len(strings), "replace": replace})
+        what = ffi.new(
+            "struct mr_restore_options *",
+            {
+                "bytes": ffi.sizeof("struct mr_restore_options"),
+                "directory": path,
+                "id": whole("id", id, _U64_MAX),
+                "names": pairs,
+                "name_count": len(strings),
+                "replace": replace,
+            },
+        )
         held = path, strings, pairs
-        return Call(lib.mr_checkpoint_restore, (what, restored), lambda _, held=held: of_struct(Restored, restored))
+        return Call(lib.mr_checkpoint_restore, (what, restored), lambda _: of_struct(Restored, restored), held=held)
 
-    def restore(self, directory: str | None = None, id: int = 0, names: Optional[Names] = None, replace: bool = False,
-                **options: Unpack[CallOptions]) -> Restored:
-        """Puts a checkpoint in place of all that the node holds; id 0: the newest that verifies. On failure the node serves what it did.
+    def restore(
+        self,
+        directory: str | None = None,
+        id: int = 0,
+        names: Optional[Names] = None,
+        replace: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> Restored:
+        """Puts a checkpoint in place of all that the node holds; id 0: the newest that verifies. On failure the node
+        serves what it did.
 
-        names: take only these tables and variables out of it, beside what the node holds; a dict gives them new names. With `replace`
-        in the place of those that have such names already. They have numbers of their own: look them up by name again.
+        names: take only these tables and variables out of it, beside what the node holds; a dict gives them new names.
+        With `replace` in the place of those that have such names already. They have numbers of their own: look them up
+        by name again.
         """
         return self._run(self._restore(directory, id, names, replace), options)
 
-    def restore_async(self, directory: str | None = None, id: int = 0, names: Optional[Names] = None, replace: bool = False,
-                      **options: Unpack[CallOptions]) -> Future:
+    def restore_async(
+        self,
+        directory: str | None = None,
+        id: int = 0,
+        names: Optional[Names] = None,
+        replace: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> Future:
         """restore() as a Future."""
         return self._start(self._restore(directory, id, names, replace), options)

@@ -8,7 +8,7 @@ from ._library import ffi, free, lib
 from ._options import choice
 from .batch import BatchCalls
 from .checkpoint import CheckpointCalls
-from .errors import UnknownTable, UnknownVariable  # type: ignore[attr-defined]
+from .errors import UnknownTable, UnknownVariable
 from .feature import FeatureInfo, Spec, TableSpec, VariableSpec, spec_of
 from .future import Future
 from .node import NodeCalls
@@ -16,7 +16,7 @@ from .table import Table
 from .variable import Variable
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from ._options import CallOptions
 
@@ -29,11 +29,14 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
     server: "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out.
     key_file: pre-shared key, 64 hex digits; None: $MILLRACE_KEY_FILE, else no key.
     client_id: 32 hex digits that name this client across restarts; None: random. One process at a time.
-    deadline_s: default of every call. connect_s: how long to wait for the server now.
-    replay: keep a copy of each push until it is in a checkpoint on disk, and give a server that was restarted what it lacks: each is
-        applied once (docs/replay.md). Also $MILLRACE_REPLAY. replay_bytes: for those copies, per core; 0: 64 MiB.
+    deadline_s: default of every call.
+    connect_s: how long to wait for the server now.
+    replay: keep a copy of each push until it is in a checkpoint on disk, and give a server that was restarted what it
+        lacks: each is applied once (docs/replay.md). Also $MILLRACE_REPLAY.
+    replay_bytes: for those copies, per core; 0: 64 MiB.
     progress_thread: a thread of the library's own keeps calls going while Python computes.
-    memory_bytes: for requests and replies, per core; 0: 64 MiB. receive_buffer_bytes: of a socket; 0: 4 MiB.
+    memory_bytes: for requests and replies, per core; 0: 64 MiB.
+    receive_buffer_bytes: of a socket; 0: 4 MiB.
     udp_bytes_max: largest UDP payload; 0: from the route's MTU.
     busy_poll_s: a waiting call spins so long before it sleeps; None: 50 us; math.inf: always.
     offload, bundle: False: no UDP_SEGMENT; each small call in a packet of its own.
@@ -48,13 +51,16 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         ids = ffi.new("uint32_t[]", len(specs))
 
         def made(_: Any) -> list[Union[Table, Variable]]:
-            return [Table(self, n, spec) if isinstance(spec, TableSpec) else Variable(self, n, spec)
-                    for n, spec in zip(ids, specs)]
+            return [
+                Table(self, n, spec) if isinstance(spec, TableSpec) else Variable(self, n, spec)
+                for n, spec in zip(ids, specs)
+            ]
 
         return Call(lib.mr_create, (features, len(specs), ids), made)
 
     def create(self, specs: Sequence[Spec], **options: Unpack[CallOptions]) -> list[Union[Table, Variable]]:
-        """Makes tables and variables. The same again is fine; another description under a known name is FeatureMismatch."""
+        """Makes tables and variables. The same again is fine; another description under a known name is
+        FeatureMismatch."""
         return self._run(self._create(list(specs)), options)
 
     def create_async(self, specs: Sequence[Spec], **options: Unpack[CallOptions]) -> Future:
@@ -62,30 +68,44 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         return self._start(self._create(list(specs)), options)
 
     def table(self, name: str, dim: int | None = None, *, deadline_s: float | None = None, **description: Any) -> Table:
-        """A table. With `dim` it is made unless it is there; `description`: the other fields of TableSpec. By name alone it is
-        looked up; UnknownTable (a LookupError) when there is none."""
+        """A table. With `dim` it is made unless it is there; `description`: the other fields of TableSpec. By name
+        alone it is looked up; UnknownTable (a LookupError) when there is none."""
         if dim is not None:
             return self.create([TableSpec(name, dim, **description)], deadline_s=deadline_s)[0]  # type: ignore
         if description:
             raise TypeError(f"a table is made with its dim: table({name!r}, dim, {', '.join(description)}=...)")
         found = self._find(name, deadline_s)
         if found is None or not isinstance(found.spec, TableSpec):
-            raise UnknownTable(f"{self.server}: there is no table {name!r}" if found is None else
-                               f"{self.server}: {name!r} is a variable, no table")
+            raise UnknownTable(
+                f"{self.server}: there is no table {name!r}"
+                if found is None
+                else f"{self.server}: {name!r} is a variable, no table"
+            )
         return Table(self, found.id, found.spec)
 
-    def variable(self, name: str, shape: Union[int, Sequence[int], None] = None, *, deadline_s: float | None = None,
-                 **description: Any) -> Variable:
-        """A variable. With `shape` (() for a single number) it is made unless it is there; `description`: the other fields of
-        VariableSpec. By name alone it is looked up; UnknownVariable (a LookupError) when there is none."""
+    def variable(
+        self,
+        name: str,
+        shape: Union[int, Sequence[int], None] = None,
+        *,
+        deadline_s: float | None = None,
+        **description: Any,
+    ) -> Variable:
+        """A variable. With `shape` (() for a single number) it is made unless it is there; `description`: the other
+        fields of VariableSpec. By name alone it is looked up; UnknownVariable (a LookupError) when there is none."""
         if shape is not None:
             return self.create([VariableSpec(name, shape, **description)], deadline_s=deadline_s)[0]  # type: ignore
         if description:
-            raise TypeError(f"a variable is made with its shape: variable({name!r}, shape, {', '.join(description)}=...)")
+            raise TypeError(
+                f"a variable is made with its shape: variable({name!r}, shape, {', '.join(description)}=...)"
+            )
         found = self._find(name, deadline_s)
         if found is None or not isinstance(found.spec, VariableSpec):
-            raise UnknownVariable(f"{self.server}: there is no variable {name!r}" if found is None else
-                                  f"{self.server}: {name!r} is a table, no variable")
+            raise UnknownVariable(
+                f"{self.server}: there is no variable {name!r}"
+                if found is None
+                else f"{self.server}: {name!r} is a table, no variable"
+            )
         return Variable(self, found.id, found.spec)
 
     def _find(self, name: str, deadline_s: float | None) -> FeatureInfo | None:
@@ -96,8 +116,10 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
 
         def listed(_: Any) -> list[FeatureInfo]:
             try:
-                return [FeatureInfo(info.id, spec_of(info.feature), info.rows, info.bytes)
-                        for info in (infos[0][i] for i in range(count[0]))]
+                return [
+                    FeatureInfo(info.id, spec_of(info.feature), info.rows, info.bytes)
+                    for info in (infos[0][i] for i in range(count[0]))
+                ]
             finally:
                 free(infos[0])
 
@@ -112,7 +134,7 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         return self._start(self._features(), options)
 
     def freeze(self, level: str, **options: Unpack[CallOptions]) -> None:
-        """"off"; "admit": no new rows; "all": no updates either. Frozen nodes evict nothing."""
+        """ "off"; "admit": no new rows; "all": no updates either. Frozen nodes evict nothing."""
         self._run(Call(lib.mr_freeze, (choice("level", level, _FREEZE),)), options)
 
     def freeze_async(self, level: str, **options: Unpack[CallOptions]) -> Future:

@@ -1,7 +1,7 @@
 """Errors of calls: one exception class for each status of the library, all below `millrace.Error`.
 
-`error.status` is the status' name ("UNKNOWN_TABLE"), str(error) the library's line about what happened where. Where Python has an
-exception of that meaning the class is one of those, too: `except TimeoutError` catches DeadlineExceeded.
+`error.status` is the status' name ("UNKNOWN_TABLE"), str(error) the library's line about what happened where. Where
+Python has an exception of that meaning the class is one of those, too: `except TimeoutError` catches DeadlineExceeded.
 """
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ._library import lib, text
 
 class Error(Exception):
     """A call failed."""
+
     status = "INTERNAL"
 
 
@@ -51,8 +52,7 @@ for _number in range(1, lib.MR_STATUS_COUNT):
     globals()[_class.__name__] = _class
 
 
-
-class ClientClosed(_CLASSES[lib.MR_CANCELLED]):  # type: ignore[misc]
+class ClientClosed(_CLASSES[lib.MR_CANCELLED]):  # type: ignore[misc,valid-type]
     """The client was closed, or belongs to the process that this one was forked from."""
 
 

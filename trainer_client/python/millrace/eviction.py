@@ -1,4 +1,5 @@
-"""What rows go for. With lru() and lfu() rows go when the table is at its limit; otherwise it takes no new keys then."""
+"""What rows go for. With lru() and lfu() rows go when the table is at its limit; otherwise it takes no new keys
+then."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from ._library import lib
 @dataclass(frozen=True)
 class Eviction:
     """Made by never(), age(), steps(), norm(), lru() and lfu()."""
+
     kind: int
     argument: float = 0.0
 

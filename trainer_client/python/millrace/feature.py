@@ -11,11 +11,11 @@ from . import optim as _optim
 from . import schedule as _schedule
 from ._library import ffi, lib, text
 from ._options import choice, whole
-from .errors import InvalidArgument  # type: ignore[attr-defined]
+from .errors import InvalidArgument
 
 DTYPES = {"f32": lib.MR_F32, "f16": lib.MR_F16, "bf16": lib.MR_BF16}
 POOLINGS = {"sum": lib.MR_POOL_SUM, "mean": lib.MR_POOL_MEAN, "sqrtn": lib.MR_POOL_SQRTN, "none": lib.MR_POOL_NONE}
-_U32_MAX, _U64_MAX = 0xffffffff, 0xffffffffffffffff
+_U32_MAX, _U64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 
 _ALLOWED = {  # by the name that mr_feature_check() has for a field
     "name": "it has 1 to 63 characters of A-Z, a-z, 0-9 and _./:-",
@@ -39,14 +39,26 @@ _ALLOWED = {  # by the name that mr_feature_check() has for a field
     "filter_bytes": f"it is at most {lib.MR_FILTER_BYTES_MAX}",
 }
 _IN_PYTHON = {  # what the fields are called here
-    "schedule_warmup_steps": "schedule.warmup_steps", "learning_rate": "lr", "learning_rate_end": "schedule.end", "schedule_steps": "schedule.steps", "dims": "shape",
-    "rank": "shape", "init_a": "initializer.a", "init_b": "initializer.b", "admission_arg": "admission.argument",
-    "eviction_arg": "eviction.argument", "filter_bytes": "admission.filter_bytes", "optimizer_args": "optimizer"}
+    "schedule_warmup_steps": "schedule.warmup_steps",
+    "learning_rate": "lr",
+    "learning_rate_end": "schedule.end",
+    "schedule_steps": "schedule.steps",
+    "dims": "shape",
+    "rank": "shape",
+    "init_a": "initializer.a",
+    "init_b": "initializer.b",
+    "admission_arg": "admission.argument",
+    "eviction_arg": "eviction.argument",
+    "filter_bytes": "admission.filter_bytes",
+    "optimizer_args": "optimizer",
+}
 
 
 def _single(value: float) -> float:
     """The shortest number that is the same in single precision: 0.05, not 0.05000000074505806."""
-    return next(short for digits in range(6, 10) if ffi.new("float *", short := float(f"{value:.{digits}g}"))[0] == value)
+    return next(
+        short for digits in range(6, 10) if ffi.new("float *", short := float(f"{value:.{digits}g}"))[0] == value
+    )
 
 
 def _set(feature: Any, field: str, value: Any) -> None:
@@ -123,12 +135,13 @@ def _name(name: Any) -> bytes:
     if not isinstance(name, str):
         raise TypeError(f"name is {name!r}; it is a string")
     encoded = name.encode("utf-8", "replace")
-    return encoded[:lib.MR_NAME_BYTES] if b"\0" not in encoded else b"?"
+    return encoded[: lib.MR_NAME_BYTES] if b"\0" not in encoded else b"?"
 
 
 @dataclass(frozen=True)
 class TableSpec:
     """A table to be made: what Client.table() takes."""
+
     name: str
     dim: int  #: floats in a row, 1 to 1024
     optimizer: _optim.Optimizer = _optim.SGD(lr=0.01)
@@ -147,7 +160,9 @@ class TableSpec:
 
     def to_feature(self) -> Any:
         """struct mr_feature *, checked; raises InvalidArgument with field, value and what is allowed."""
-        feature = ffi.new("struct mr_feature *", lib.mr_feature_table(_name(self.name), whole("dim", self.dim, _U32_MAX)))
+        feature = ffi.new(
+            "struct mr_feature *", lib.mr_feature_table(_name(self.name), whole("dim", self.dim, _U32_MAX))
+        )
         _put_optimizer(feature, self.optimizer, self.schedule)
         _put_values(feature, self)
         _put_rows(feature, self)
@@ -157,6 +172,7 @@ class TableSpec:
 @dataclass(frozen=True)
 class VariableSpec:
     """A variable to be made: what Client.variable() takes."""
+
     name: str
     shape: tuple[int, ...]  #: up to 4 dimensions; () is one number
     optimizer: _optim.Optimizer = _optim.SGD(lr=0.01)
@@ -196,7 +212,9 @@ def spec_of(feature: Any) -> Spec:
     arguments = [_single(value) for value in feature.optimizer_args]
     if feature.optimizer == lib.MR_OPT_SGD:
         arguments = [0.0] * len(arguments)  # it has none, whatever stands there
-    optimizer = _optim.BY_NUMBER[feature.optimizer].of(_single(feature.learning_rate), _single(feature.weight_decay), arguments)
+    optimizer = _optim.BY_NUMBER[feature.optimizer].of(
+        _single(feature.learning_rate), _single(feature.weight_decay), arguments
+    )
     initializer = _init.Initializer(feature.initializer, _single(feature.init_a), _single(feature.init_b), feature.seed)
     kind = _schedule.BY_KIND[feature.schedule]
     schedule: _schedule.Schedule | None = None
@@ -205,19 +223,31 @@ def spec_of(feature: Any) -> Spec:
     elif feature.schedule_warmup_steps:
         schedule = _schedule.Constant(feature.schedule_warmup_steps)
     common: dict[str, Any] = {
-        "optimizer": optimizer, "initializer": initializer, "schedule": schedule, "dtype": _name_of(DTYPES, feature.dtype),
-        "clip_value": _single(feature.clip_value), "clip_norm": _single(feature.clip_norm)}
+        "optimizer": optimizer,
+        "initializer": initializer,
+        "schedule": schedule,
+        "dtype": _name_of(DTYPES, feature.dtype),
+        "clip_value": _single(feature.clip_value),
+        "clip_norm": _single(feature.clip_norm),
+    }
     if feature.kind == lib.MR_VARIABLE:
-        return VariableSpec(name, tuple(feature.dims[0:feature.rank]), **common)
-    return TableSpec(name, feature.dims[0], pooling=_name_of(POOLINGS, feature.pooling),
-                     admission=_admission.Admission(feature.admission, _single(feature.admission_arg), feature.filter_bytes),
-                     eviction=_eviction.Eviction(feature.eviction, _single(feature.eviction_arg)),
-                     capacity_rows=feature.capacity_rows, memory_bytes=feature.memory_bytes, **common)
+        return VariableSpec(name, tuple(feature.dims[0 : feature.rank]), **common)
+    return TableSpec(
+        name,
+        feature.dims[0],
+        pooling=_name_of(POOLINGS, feature.pooling),
+        admission=_admission.Admission(feature.admission, _single(feature.admission_arg), feature.filter_bytes),
+        eviction=_eviction.Eviction(feature.eviction, _single(feature.eviction_arg)),
+        capacity_rows=feature.capacity_rows,
+        memory_bytes=feature.memory_bytes,
+        **common,
+    )
 
 
 @dataclass(frozen=True)
 class FeatureInfo:
     """A table or variable that the node holds."""
+
     id: int
     spec: Spec
     rows: int  #: tables

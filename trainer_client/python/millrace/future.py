@@ -18,8 +18,8 @@ _PENDING = object()
 class Future:
     """The outcome of a call that is under way: what the methods that end in `_async` return.
 
-    result() waits for it, `await future` does so in a coroutine, on any event loop of asyncio's. A future that is dropped lets its call go on; nobody hears of
-    its outcome.
+    result() waits for it, `await future` does so in a coroutine, on any event loop of asyncio's. A future that is
+    dropped lets its call go on; nobody hears of its outcome.
     """
 
     def __init__(self, connection: Connection, native: Any, call: Call) -> None:
@@ -40,8 +40,8 @@ class Future:
         return self._look(lambda native: lib.mr_future_wait_for(native, 0))
 
     def _look(self, at: Callable[[Any], Any]) -> bool:
-        """What at(struct mr_future *) says; True when nothing is left of that. A future is one thread's at a time: while another waits
-        for it, it is not done."""
+        """What at(struct mr_future *) says; True when nothing is left of that. A future is one thread's at a time:
+        while another waits for it, it is not done."""
         if self._value is not _PENDING:
             return True
         if not self._lock.acquire(blocking=False):
@@ -72,8 +72,8 @@ class Future:
     def result(self, timeout_s: float | None = None) -> Any:
         """What the call without `_async` returns; raises what it raises.
 
-        timeout_s: TimeoutError when the call has not ended by then; it goes on, and result() may be called again. Without,
-        the call's own deadline ends it.
+        timeout_s: TimeoutError when the call has not ended by then; it goes on, and result() may be called again.
+        Without, the call's own deadline ends it.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while self._value is _PENDING:
@@ -121,7 +121,7 @@ class Future:
         assert call is not None
         reply = ffi.new("struct mr_reply **")
         status = lib.mr_future_wait(native, reply if call.has_reply else NULL)
-        error = error_of(status, text(lib.mr_last_error())) if status else None
+        error: Exception | None = error_of(status, text(lib.mr_last_error())) if status else None
         lib.mr_future_destroy(self._connection._futures.pop(id(self)))
         try:
             if status and status == call.none_status:
@@ -155,6 +155,7 @@ class Future:
 
     def __await__(self) -> Generator[Any, None, Any]:
         from ._loop import outcome  # which imports asyncio
+
         return outcome(self).__await__()
 
     def __repr__(self) -> str:

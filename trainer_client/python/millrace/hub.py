@@ -16,17 +16,18 @@ from .future import Future
 from .table import Table
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from ._options import CallOptions
 
-_U64_MAX, _U32_MAX = 0xffffffffffffffff, 0xffffffff
+_U64_MAX, _U32_MAX = 0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF
 _PARTS = {"train": lib.MR_PART_TRAIN, "held_out": lib.MR_PART_HELD_OUT}
 
 
 @dataclass(frozen=True)
 class SampleInfo:
     """What a pass over samples is of."""
+
     samples: int  #: of this part
     slots: int
     dense: int
@@ -39,6 +40,7 @@ class SampleInfo:
 @dataclass(frozen=True)
 class Batch:
     """Samples for one trainer alone; their keys are at the node, under `id`: Client.lookup_batch()."""
+
     id: int
     samples: int
     epoch: int
@@ -49,6 +51,7 @@ class Batch:
 @dataclass(frozen=True)
 class HubStatus:
     """Counters of a hub."""
+
     samples_read: int
     batches_handed_out: int
     batches_learnt: int
@@ -65,34 +68,86 @@ class HubStatus:
 class Hub(Connection):
     """A connection to a hub; the arguments are those of Client. A context manager."""
 
-    def _plan(self, path: str, format: str, batch_samples: int, epochs: int, shuffle_seed: int, held_out_share: float, part: str,
-              strict: bool, run: int, table: Union[Table, str]) -> Call:
+    def _plan(
+        self,
+        path: str,
+        format: str,
+        batch_samples: int,
+        epochs: int,
+        shuffle_seed: int,
+        held_out_share: float,
+        part: str,
+        strict: bool,
+        run: int,
+        table: Union[Table, str],
+    ) -> Call:
         names = [string(name) for name in (path, format, table.name if isinstance(table, Table) else table)]
-        plan = ffi.new("struct mr_sample_plan *", {
-            "path": names[0], "format": names[1], "table": names[2], "part": choice("part", part, _PARTS), "strict": strict,
-            "batch_samples": whole("batch_samples", batch_samples, _U32_MAX), "epochs": whole("epochs", epochs, _U32_MAX),
-            "shuffle_seed": whole("shuffle_seed", shuffle_seed, _U64_MAX), "held_out_share": held_out_share,
-            "run": whole("run", run, _U32_MAX)})
+        plan = ffi.new(
+            "struct mr_sample_plan *",
+            {
+                "path": names[0],
+                "format": names[1],
+                "table": names[2],
+                "part": choice("part", part, _PARTS),
+                "strict": strict,
+                "batch_samples": whole("batch_samples", batch_samples, _U32_MAX),
+                "epochs": whole("epochs", epochs, _U32_MAX),
+                "shuffle_seed": whole("shuffle_seed", shuffle_seed, _U64_MAX),
+                "held_out_share": held_out_share,
+                "run": whole("run", run, _U32_MAX),
+            },
+        )
         info = ffi.new("struct mr_sample_info *")
-        return Call(lib.mr_start_sample, (plan, info), lambda _, held=names: of_struct(SampleInfo, info))
+        return Call(lib.mr_start_sample, (plan, info), lambda _: of_struct(SampleInfo, info), held=names)
 
-    def start(self, path: str, format: str, batch_samples: int, table: Union[Table, str], *, epochs: int = 1, shuffle_seed: int = 0,
-              held_out_share: float = 0.0, part: str = "train", strict: bool = False, run: int = 0,
-              **options: Unpack[CallOptions]) -> SampleInfo:
-        """Starts reading. The first trainer's plan counts; the same again joins it; another is AlreadyStarted while the first is not at
-        its end.
+    def start(
+        self,
+        path: str,
+        format: str,
+        batch_samples: int,
+        table: Union[Table, str],
+        *,
+        epochs: int = 1,
+        shuffle_seed: int = 0,
+        held_out_share: float = 0.0,
+        part: str = "train",
+        strict: bool = False,
+        run: int = 0,
+        **options: Unpack[CallOptions],
+    ) -> SampleInfo:
+        """Starts reading. The first trainer's plan counts; the same again joins it; another is AlreadyStarted while the
+        first is not at its end.
 
-        path: on the hub's machine. format: "libsvm", "criteo", "flights". table: that the keys belong to, on the node that the hub feeds.
-        shuffle_seed: 0: in file order. held_out_share: 0 to 0.9, chosen at random by sample; part: "train" or "held_out". strict: stop at
-        the first broken line, with BadMessage. run: another number starts afresh; the same plan and run goes on behind what was learnt.
+        path: on the hub's machine. format: "libsvm", "criteo", "flights". table: that the keys belong to, on the node
+        that the hub feeds. shuffle_seed: 0: in file order. held_out_share: 0 to 0.9, chosen at random by sample; part:
+        "train" or "held_out". strict: stop at the first broken line, with BadMessage. run: another number starts
+        afresh; the same plan and run goes on behind what was learnt.
         """
-        return self._run(self._plan(path, format, batch_samples, epochs, shuffle_seed, held_out_share, part, strict, run, table), options)
+        return self._run(
+            self._plan(path, format, batch_samples, epochs, shuffle_seed, held_out_share, part, strict, run, table),
+            options,
+        )
 
-    def start_async(self, path: str, format: str, batch_samples: int, table: Union[Table, str], *, epochs: int = 1,
-                    shuffle_seed: int = 0, held_out_share: float = 0.0, part: str = "train", strict: bool = False, run: int = 0,
-                    **options: Unpack[CallOptions]) -> Future:
+    def start_async(
+        self,
+        path: str,
+        format: str,
+        batch_samples: int,
+        table: Union[Table, str],
+        *,
+        epochs: int = 1,
+        shuffle_seed: int = 0,
+        held_out_share: float = 0.0,
+        part: str = "train",
+        strict: bool = False,
+        run: int = 0,
+        **options: Unpack[CallOptions],
+    ) -> Future:
         """start() as a Future."""
-        return self._start(self._plan(path, format, batch_samples, epochs, shuffle_seed, held_out_share, part, strict, run, table), options)
+        return self._start(
+            self._plan(path, format, batch_samples, epochs, shuffle_seed, held_out_share, part, strict, run, table),
+            options,
+        )
 
     def _read(self, done: Like) -> Call:
         ids = _arrays.keys(done)
@@ -102,10 +157,16 @@ class Hub(Connection):
             (_, _), (dense, _), (labels, _) = _arrays.tensors_of(batch.reply)[:3]
             return Batch(batch.id, batch.samples, batch.epoch, dense, labels)
 
-        return Call(lib.mr_read_sample, (u64_pointer(ids) if ids.size else NULL, ids.size, batch), taken, none_status=lib.MR_NOT_READY)
+        return Call(
+            lib.mr_read_sample,
+            (u64_pointer(ids) if ids.size else NULL, ids.size, batch),
+            taken,
+            none_status=lib.MR_NOT_READY,
+        )
 
     def read(self, done: Like = (), **options: Unpack[CallOptions]) -> Batch | None:
-        """The next batch, for this trainer alone; None when there may be more later. EndOfData once everything is handed out and learnt.
+        """The next batch, for this trainer alone; None when there may be more later. EndOfData once everything is
+        handed out and learnt.
 
         done: ids of batches that this trainer has pushed, or will not push (read-only ones).
         """

@@ -12,6 +12,7 @@ from ._library import lib
 @dataclass(frozen=True)
 class Initializer:
     """Made by constant(), uniform(), normal() and truncated_normal()."""
+
     kind: int
     a: float
     b: float

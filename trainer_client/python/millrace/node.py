@@ -13,17 +13,18 @@ from ._structs import name_of, of_struct
 from .future import Future
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from ._options import CallOptions
 
-_U32_MAX = 0xffffffff
+_U32_MAX = 0xFFFFFFFF
 _CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5}
 
 
 @dataclass(frozen=True)
 class CoreState:
     """A core's heartbeat."""
+
     core: int
     state: str  #: "serving", "saving", "restoring", "stopping", "serving_read_only" (a checkpoint)
     incarnation: int
@@ -39,6 +40,7 @@ class CoreState:
 @dataclass(frozen=True)
 class TableMemory:
     """One table's part of a core's memory."""
+
     id: int
     rows: int
     index_bytes: int
@@ -52,6 +54,7 @@ class TableMemory:
 @dataclass(frozen=True)
 class CoreMemory:
     """Where every byte of a core is."""
+
     limit_bytes: int  #: of tables and variables; never exceeded
     mapped_bytes: int  #: of it, taken from the kernel
     allocated_bytes: int  #: of these, in use
@@ -69,6 +72,7 @@ class CoreMemory:
 @dataclass(frozen=True)
 class WorldMember:
     """A worker of a world."""
+
     name: str  #: "" until it has joined
     rank: int
     has_joined: bool
@@ -82,6 +86,7 @@ class WorldMember:
 @dataclass(frozen=True)
 class World:
     """The world of workers that a node takes part in, as the node knows it."""
+
     is_worker: bool
     is_rendezvous: bool
     is_complete: bool
@@ -109,6 +114,7 @@ class World:
 @dataclass(frozen=True)
 class ReplayInfo:
     """What a client keeps for a server that was killed."""
+
     on: bool
     replaying: bool  #: a server restarted, and has not got all of it again
     kept: int  #: pushes, counted per core
@@ -130,8 +136,11 @@ class NodeCalls(Connection):
 
     def _heartbeat(self) -> Call:
         states = ffi.new("struct mr_core_state[]", self.core_count)
-        return Call(lib.mr_heartbeat, (states,), lambda _: [
-            of_struct(CoreState, state, state=name_of(_CORE_STATES, state.state)) for state in states])
+        return Call(
+            lib.mr_heartbeat,
+            (states,),
+            lambda _: [of_struct(CoreState, state, state=name_of(_CORE_STATES, state.state)) for state in states],
+        )
 
     def heartbeat(self, **options: Unpack[CallOptions]) -> list[CoreState]:
         """How each core does."""
@@ -144,7 +153,9 @@ class NodeCalls(Connection):
     def _stats(self, core: int) -> Call:
         counters: list[tuple[str, int]] = []
         handle = ffi.new_handle(counters)
-        return Call(lib.mr_stats, (whole("core", core, _U32_MAX), _callbacks.counters, handle), lambda _: dict(counters))
+        return Call(
+            lib.mr_stats, (whole("core", core, _U32_MAX), _callbacks.counters, handle), lambda _: dict(counters)
+        )
 
     def stats(self, core: int = 0, **options: Unpack[CallOptions]) -> dict[str, int]:
         """Every counter of one core by its name."""
@@ -157,8 +168,11 @@ class NodeCalls(Connection):
     def _memory(self, core: int) -> Call:
         memory, tables = ffi.new("struct mr_core_memory *"), []  # type: ignore[var-annotated]
         handle = ffi.new_handle(tables)
-        return Call(lib.mr_memory, (whole("core", core, _U32_MAX), memory, _callbacks.tables, handle), lambda _: of_struct(
-            CoreMemory, memory, tables=[of_struct(TableMemory, table) for table in tables]))
+        return Call(
+            lib.mr_memory,
+            (whole("core", core, _U32_MAX), memory, _callbacks.tables, handle),
+            lambda _: of_struct(CoreMemory, memory, tables=[of_struct(TableMemory, table) for table in tables]),
+        )
 
     def memory(self, core: int = 0, **options: Unpack[CallOptions]) -> CoreMemory:
         """Where every byte of a core is."""
@@ -172,11 +186,17 @@ class NodeCalls(Connection):
         world = ffi.new("struct mr_world *")
         items: list[Any] = []  # members as structs, functions as strings: a visitor has one arg for both
         handle = ffi.new_handle(items)
-        visitor = ffi.new("struct mr_world_visitor *", {"member": _callbacks.members, "function": _callbacks.lines, "arg": handle})
+        visitor = ffi.new(
+            "struct mr_world_visitor *", {"member": _callbacks.members, "function": _callbacks.lines, "arg": handle}
+        )
 
         def made(_: Any, held: Any = handle) -> World:
-            return of_struct(World, world, functions=[item for item in items if isinstance(item, str)],
-                             members=[of_struct(WorldMember, item) for item in items if not isinstance(item, str)])
+            return of_struct(
+                World,
+                world,
+                functions=[item for item in items if isinstance(item, str)],
+                members=[of_struct(WorldMember, item) for item in items if not isinstance(item, str)],
+            )
 
         return Call(lib.mr_world, (world, visitor), made)
 
@@ -194,7 +214,10 @@ class NodeCalls(Connection):
         torches = [_arrays.torch_of(value) for value in tensors]
 
         def answer(reply: Any, held: Any = held) -> list[Array]:
-            return [_arrays.untyped(array, dtype, torch) for (array, dtype), torch in zip(_arrays.tensors_of(reply), torches)]
+            return [
+                _arrays.untyped(array, dtype, torch)
+                for (array, dtype), torch in zip(_arrays.tensors_of(reply), torches)
+            ]
 
         return Call(lib.mr_echo, (whole("core", core, _U32_MAX), structs, len(tensors)), answer, True)
 

@@ -1,6 +1,7 @@
 """The server's optimizers, with torch's names, arguments and defaults: parts of a table's or variable's description.
 
-docs/optimizers.md has the formulas. Rows that a push does not touch stay as they are, as with torch's sparse optimizers.
+docs/optimizers.md has the formulas. Rows that a push does not touch stay as they are, as with torch's sparse
+optimizers.
 """
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ __all__ = ["Optimizer", "SGD", "Adagrad", "RowWiseAdagrad", "Adam", "AdamW", "Ft
 @dataclass(frozen=True)
 class Optimizer:
     """A learning rate and what each optimizer adds to it. lr: above 0; weight_decay: L2, at least 0."""
+
     lr: float
     allowed: ClassVar[str] = ""
 
@@ -42,12 +44,14 @@ def _only(name: str, value: Any, wanted: Any) -> None:
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """Stochastic gradient descent, as torch.optim.SGD. momentum, dampening: from 0 to below 1."""
+
     momentum: float = 0.0
     dampening: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
-    allowed: ClassVar[str] = ("momentum and dampening go from 0 to below 1; nesterov needs a momentum above 0 and no "
-                              "dampening")
+    allowed: ClassVar[str] = (
+        "momentum and dampening go from 0 to below 1; nesterov needs a momentum above 0 and no " "dampening"
+    )
 
     @property
     def number(self) -> int:
@@ -66,6 +70,7 @@ class SGD(Optimizer):
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
     """As torch.optim.Adagrad. initial_accumulator_value and eps: at least 0, not both 0."""
+
     lr: float = 0.01
     lr_decay: float = 0.0
     weight_decay: float = 0.0
@@ -93,12 +98,15 @@ class Adagrad(Optimizer):
 class RowWiseAdagrad(Adagrad):
     """Adagrad with one accumulator for each row: the mean of its squared gradients. A table of dim 16 takes 4 bytes of
     state for each row, not 64."""
+
     _number: ClassVar[int] = lib.MR_OPT_ROWWISE_ADAGRAD
 
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """As torch.optim.Adam, with the bias correction of each row by its own updates. betas: from 0 to below 1; eps: above 0."""
+    """As torch.optim.Adam, with the bias correction of each row by its own updates. betas: from 0 to below 1; eps:
+    above 0."""
+
     lr: float = 0.001
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -126,6 +134,7 @@ class Adam(Optimizer):
 @dataclass(frozen=True)
 class AdamW(Adam):
     """As torch.optim.AdamW: weight decay apart from the gradient."""
+
     weight_decay: float = 0.01
     _number: ClassVar[int] = lib.MR_OPT_ADAMW
 
@@ -133,6 +142,7 @@ class AdamW(Adam):
 @dataclass(frozen=True)
 class Ftrl(Optimizer):
     """FTRL-proximal (McMahan et al., KDD 2013). All at least 0; initial_accumulator_value and beta not both 0."""
+
     initial_accumulator_value: float = 0.0
     beta: float = 1.0
     l1: float = 0.0
@@ -149,12 +159,13 @@ class Ftrl(Optimizer):
 
     @classmethod
     def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
-        return cls(lr, *arguments[:4], weight_decay)
+        return cls(lr, *arguments[:4], weight_decay)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
 class GroupFtrl(Optimizer):
     """FTRL with a group lasso: a row is zeros as a whole, or not at all (Yue et al., ECML PKDD 2021)."""
+
     initial_accumulator_value: float = 0.0
     beta: float = 1.0
     l1: float = 0.0
@@ -172,13 +183,14 @@ class GroupFtrl(Optimizer):
 
     @classmethod
     def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
-        return cls(lr, *arguments[:5], weight_decay)
+        return cls(lr, *arguments[:5], weight_decay)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
 class Assign(Optimizer):
-    """No optimizer: what is pushed becomes the row, and makes it. For programs that have an optimizer of their own; then weight decay,
-    clipping and learning rates are theirs, too."""
+    """No optimizer: what is pushed becomes the row, and makes it. For programs that have an optimizer of their own;
+    then weight decay, clipping and learning rates are theirs, too."""
+
     lr: float = 0.01
     weight_decay: ClassVar[float] = 0.0
 
@@ -195,13 +207,21 @@ class Assign(Optimizer):
 
 
 BY_NUMBER: dict[int, type[Optimizer]] = {
-    lib.MR_OPT_SGD: SGD, lib.MR_OPT_MOMENTUM: SGD, lib.MR_OPT_ADAGRAD: Adagrad, lib.MR_OPT_ROWWISE_ADAGRAD: RowWiseAdagrad,
-    lib.MR_OPT_ADAM: Adam, lib.MR_OPT_ADAMW: AdamW, lib.MR_OPT_FTRL: Ftrl, lib.MR_OPT_GROUP_FTRL: GroupFtrl,
-    lib.MR_OPT_ASSIGN: Assign}
+    lib.MR_OPT_SGD: SGD,
+    lib.MR_OPT_MOMENTUM: SGD,
+    lib.MR_OPT_ADAGRAD: Adagrad,
+    lib.MR_OPT_ROWWISE_ADAGRAD: RowWiseAdagrad,
+    lib.MR_OPT_ADAM: Adam,
+    lib.MR_OPT_ADAMW: AdamW,
+    lib.MR_OPT_FTRL: Ftrl,
+    lib.MR_OPT_GROUP_FTRL: GroupFtrl,
+    lib.MR_OPT_ASSIGN: Assign,
+}
 
 
 def __getattr__(name: str) -> Any:
     if name == "DistributedOptimizer":
         from ._dist_optimizer import DistributedOptimizer
+
         return DistributedOptimizer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

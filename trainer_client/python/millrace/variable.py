@@ -15,12 +15,12 @@ from .feature import VariableSpec
 from .future import Future
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from ._options import CallOptions
     from .client import Client
 
-_U64_MAX = 0xffffffffffffffff
+_U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 
 class Variable:
@@ -46,7 +46,9 @@ class Variable:
     def _pull(self, first: int, count: int | None) -> Call:
         first = whole("first", first, _U64_MAX)
         if first == 0 and count is None:
-            return Call(lib.mr_variable_pull, (self.id, 0, 0), lambda reply: rows_of(reply, None).reshape(self.shape), True)
+            return Call(
+                lib.mr_variable_pull, (self.id, 0, 0), lambda reply: rows_of(reply, None).reshape(self.shape), True
+            )
         count = whole("count", self.element_count - first if count is None else count, _U64_MAX)
         if count == 0:  # which the library takes for all
             raise ValueError(f"count is 0; a range of {self.name!r} has at least one element")
@@ -65,8 +67,12 @@ class Variable:
         if array.size == 0:
             raise ValueError(f"there are no values to be pushed to {self.name!r}")
         if first is None and array.size != self.element_count:
-            raise ValueError(f"values have the shape {array.shape}; {self.name!r} has {self.shape} (give `first` for a part of it)")
-        return Call(lib.mr_variable_push, (self.id, whole("first", first or 0, _U64_MAX), array.size, f32_pointer(array)))
+            raise ValueError(
+                f"values have the shape {array.shape}; {self.name!r} has {self.shape} (give `first` for a part of it)"
+            )
+        return Call(
+            lib.mr_variable_push, (self.id, whole("first", first or 0, _U64_MAX), array.size, f32_pointer(array))
+        )
 
     def push(self, values: Like, first: int | None = None, **options: Unpack[CallOptions]) -> None:
         """Sets its values; with `first` only as many as given, from that element on, row by row."""

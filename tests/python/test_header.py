@@ -1,0 +1,60 @@
+"""Nothing of the library is out of Python's reach: each function of millrace.h is called somewhere in the package."""
+import pathlib
+import re
+
+import millrace
+from millrace._library import lib
+
+# What another function does as well, and more: name, and the one that the package calls.
+THE_SAME_AS = {
+    "mr_save": "mr_checkpoint_save",
+    "mr_restore": "mr_checkpoint_restore",
+    "mr_lookup_bags": "mr_lookup_weighted_bags",  # without weights
+    "mr_push_gradients_bags": "mr_push_gradients_weighted_bags",
+}
+HEADER = pathlib.Path(__file__).parents[2] / "trainer_client/millrace.h"
+PACKAGE = pathlib.Path(millrace.__file__).parent
+
+
+def functions(header):
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", header, flags=re.S)
+    return set(re.findall(r"MR_API[^;{]*?\b(mr_\w+)\s*\(", text))
+
+
+def test_every_function_of_the_header_is_called():
+    header = HEADER.read_text(encoding="utf-8")
+    called = set()
+    for source in PACKAGE.rglob("*.py"):
+        if source.name != "_abi.py":
+            called |= set(re.findall(r"\blib\.(mr_\w+)", source.read_text(encoding="utf-8")))
+    declared = functions(header)
+    assert len(declared) > 40 and all(hasattr(lib, name) for name in declared)
+    assert set(THE_SAME_AS) <= declared and set(THE_SAME_AS.values()) <= called
+    assert declared - called - set(THE_SAME_AS) == set()
+
+
+def test_every_option_of_calls_and_clients_can_be_given():
+    from millrace._options import CallOptions, Slot
+    from millrace._library import ffi
+
+    ours = {name.replace("_s", "_ms") if name.endswith("_s") else name for name in CallOptions.__annotations__}
+    assert {name for name, _ in ffi.typeof("struct mr_options").fields} == ours | {"future"}
+    slot = Slot()
+    slot.set(
+        {"deadline_s": 1.5, "priority": 7, "step": 2**64 - 1, "learning_rate": 0.5, "wire_dtype": "i8", "more": True}
+    )
+    given = slot.options
+    assert (given.deadline_ms, given.priority, given.step, given.learning_rate, given.wire_dtype, given.more) == (
+        1500,
+        7,
+        2**64 - 1,
+        0.5,
+        lib.MR_I8,
+        True,
+    )
+    slot.clear()
+    assert not any(getattr(given, name) for name, _ in ffi.typeof("struct mr_options").fields if name != "future")
+    # Of a client: every field of the struct is named where Connection fills it in.
+    source = (PACKAGE / "_connection.py").read_text(encoding="utf-8")
+    for name, _ in ffi.typeof("struct mr_client_options").fields:
+        assert f'"{name}"' in source, name

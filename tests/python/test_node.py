@@ -1,0 +1,100 @@
+"""What a node says of itself, and echo."""
+import numpy as np
+import pytest
+
+import millrace
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def client(node):
+    with millrace.Client(node.address, deadline_s=60.0) as client:
+        yield client
+
+
+def test_heartbeat(client, node):
+    table = client.table("beats", 4)
+    table.lookup(np.arange(100))
+    states = client.heartbeat()
+    assert [state.core for state in states] == list(range(node.cores))
+    assert sum(state.rows for state in states) >= 100
+    assert all(state.state == "serving" and state.memory_bytes > 0 and 0 <= state.busy_share <= 1 for state in states)
+    assert {state.incarnation for state in states} == {client.incarnation}
+
+
+def test_stats_by_name_and_core(client, node):
+    table = client.table("counted", 4)
+    before = [client.stats(core) for core in range(node.cores)]
+    table.lookup(np.arange(1000))
+    after = [client.stats_async(core).result() for core in range(node.cores)]
+    assert all(len(counters) > 50 for counters in after)
+    changed = {name for old, new in zip(before, after) for name in new if new[name] > old.get(name, 0)}
+    assert any("lookup" in name or "keys" in name for name in changed)
+    with pytest.raises(ValueError, match="core"):
+        client.stats(node.cores)
+    with pytest.raises(ValueError, match="core is -1"):
+        client.stats(-1)
+
+
+def test_memory_tells_where_the_bytes_are(client, node):
+    table = client.table("held", 16)
+    table.lookup(np.arange(5000))
+    cores = [client.memory(core) for core in range(node.cores)]
+    parts = [part for memory in cores for part in memory.tables if part.id == table.id]
+    assert sum(part.rows for part in parts) == 5000 and all(part.values_bytes >= 64 * part.rows for part in parts)
+    assert all(memory.allocated_bytes <= memory.mapped_bytes <= memory.limit_bytes for memory in cores)
+
+
+def test_a_node_outside_of_any_world_says_so(client):
+    with pytest.raises(millrace.UnknownOp):
+        client.world()
+
+
+def test_the_world_of_a_node_that_works(new_node):
+    node = new_node(settings=("rpc.name=ps0", "rpc.rank=0", "rpc.world_size=2"))
+    with millrace.Client(node.address, deadline_s=60.0) as client:
+        world = client.world()
+        assert (world.is_worker, world.world_size, world.is_complete) == (True, 2, False)
+        assert [(member.name, member.rank, member.has_joined) for member in world.members][0] == ("ps0", 0, True)
+        assert all(isinstance(line, str) for line in client.world_async().result().functions)
+
+
+def test_replay_info_of_a_client_without(client):
+    info = client.replay_info()
+    assert (info.on, info.replaying, info.kept) == (False, False, 0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.arange(24, dtype=np.float64).reshape(2, 3, 4),
+        np.array(5, np.uint8),
+        np.zeros((0, 7), np.int32),
+        np.arange(5, dtype=np.uint64),
+        torch.arange(6).reshape(2, 3),
+        torch.tensor([1.5, -2.5], dtype=torch.bfloat16),
+        torch.ones(2, 2, dtype=torch.float16),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{str(value.dtype).split('.')[-1]}",
+)
+def test_echo_gives_back_what_it_got(client, value):
+    for back in client.echo([value])[0], client.echo_async([value]).result()[0]:
+        assert (
+            type(back) is type(value)
+            and back.dtype == value.dtype
+            and back.shape == value.shape
+            and (back == value).all()
+        )
+
+
+def test_echo_of_many_and_of_none(client, node):
+    assert client.echo() == []
+    tensors = [np.full(i + 1, i, np.float32) for i in range(8)]
+    backs = client.echo(tensors, core=node.cores - 1)
+    tail = backs[7][2:]
+    del backs[:7]
+    assert (tail == 7).all()
+    for refused in (lambda: client.echo([], core=node.cores), lambda: client.echo([np.zeros((1,) * 5)])):
+        with pytest.raises(ValueError):
+            refused()
