@@ -1,7 +1,5 @@
 /* Millrace, for tests/bench/peers/peers.py: through the public header, with the library's defaults. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "millrace.h"
 #include "tests/bench/bench_print.h"
 #include "tests/bench/bench_util.h"
@@ -11,7 +9,7 @@
 
 struct millrace {
     struct mr_client *client;
-    uint32_t rows, learning, assigned; /* tables: looked up, pushed to, set; 0: none */
+    uint32_t rows, learning; /* tables: looked up and set; pushed to */
     struct mr_reply *reply;
     uint64_t batch;
 };
@@ -77,11 +75,6 @@ static const float *pushed(void *state, const struct workload *w)
     return pull_from(state, ((struct millrace *)state)->learning, w);
 }
 
-static const float *was_set(void *state, const struct workload *w)
-{
-    return pull_from(state, ((struct millrace *)state)->assigned, w);
-}
-
 static const float *lookup(void *state, const struct workload *w)
 {
     struct millrace *m = state;
@@ -125,45 +118,21 @@ static void set(void *state, const struct workload *w)
 {
     struct millrace *m = state;
 
-    bench_check(mr_push_gradients(m->client, NULL, m->assigned, w->keys, WORK_ROWS, WORK_DIM, w->rows),
-                "set");
+    bench_check(mr_push_gradients(m->client, NULL, m->rows, w->keys, WORK_ROWS, WORK_DIM, w->rows), "set");
 }
 
-/* The optimizer that takes a gradient as the new row; 0 where this library has none. */
-static uint32_t assign_optimizer(void)
-{
-    for (uint32_t o = MR_OPT_SGD; strcmp(mr_optimizer_name(o), "?") != 0; o++) {
-        if (strcmp(mr_optimizer_name(o), "assign") == 0)
-            return o;
-    }
-    return 0;
-}
-
-static uint32_t create(struct millrace *m, const char *name, uint32_t optimizer, float rate)
+static uint32_t create(struct millrace *m, const char *name, enum mr_optimizer optimizer)
 {
     struct mr_feature table = mr_feature_table(name, WORK_DIM);
     uint32_t id;
 
-    mr_feature_set_optimizer(&table, (enum mr_optimizer)optimizer);
-    table.learning_rate = rate;
+    mr_feature_set_optimizer(&table, optimizer);
+    table.learning_rate = WORK_RATE;
     bench_check(mr_create(m->client, NULL, &table, 1, &id), name);
     return id;
 }
 
-/* A lookup makes rows; a push to a key without one does nothing. */
-static void make_rows(struct millrace *m, const uint64_t *keys, uint32_t count)
-{
-    const uint32_t tables[] = {m->rows, m->learning, m->assigned};
-
-    for (uint32_t t = 0; t < 3 && tables[t] != 0; t++) {
-        struct mr_reply *reply;
-
-        bench_check(mr_lookup(m->client, NULL, tables[t], keys, count, &reply), "fill");
-        mr_reply_free(reply);
-    }
-}
-
-/* Every row exists before anything is measured. SGD with rate 1 makes of zero the negative of what is pushed. */
+/* Every row exists before anything is measured: a lookup makes those of Adagrad's table. */
 static void fill(struct millrace *m)
 {
     static float rows[WORK_ROWS * WORK_DIM];
@@ -171,15 +140,15 @@ static void fill(struct millrace *m)
 
     for (uint32_t first = 0; first < WORK_KEYS; first += WORK_ROWS) {
         uint32_t count = WORK_KEYS - first < WORK_ROWS ? WORK_KEYS - first : WORK_ROWS;
+        struct mr_reply *reply;
 
         for (uint32_t i = 0; i < count; i++) {
             keys[i] = first + i;
-            work_row(keys[i], &rows[i * WORK_DIM]);
+            work_row(keys[i], &rows[(size_t)i * WORK_DIM]);
         }
-        for (uint32_t i = 0; i < count * WORK_DIM; i++)
-            rows[i] = -rows[i];
-        make_rows(m, keys, count);
         bench_check(mr_push_gradients(m->client, NULL, m->rows, keys, count, WORK_DIM, rows), "fill");
+        bench_check(mr_lookup(m->client, NULL, m->learning, keys, count, &reply), "fill");
+        mr_reply_free(reply);
     }
 }
 
@@ -188,16 +157,13 @@ int main(int argc, char **argv)
     struct peer_options options = peer_options_read("millrace_client", argc, argv);
     struct millrace m = {.batch = (uint64_t)STREAM << 48};
     char server[128], error[256];
-    uint32_t assign = assign_optimizer();
     struct mr_client_options client = {.server = server};
 
     (void)snprintf(server, sizeof(server), "%s:%u", options.address, options.port);
     if (mr_client_create(&client, &m.client, error, sizeof(error)) != MR_OK)
         peer_give_up("millrace_client", "%s", error);
-    m.rows = create(&m, "rows", MR_OPT_SGD, 1.0f);
-    m.learning = create(&m, "learning", MR_OPT_ADAGRAD, WORK_RATE);
-    if (assign != 0)
-        m.assigned = create(&m, "assigned", assign, 1.0f);
+    m.rows = create(&m, "rows", MR_OPT_ASSIGN);
+    m.learning = create(&m, "learning", MR_OPT_ADAGRAD);
     fill(&m);
     const struct peer peer = {.program = "millrace_client",
                               .state = &m,
@@ -209,8 +175,7 @@ int main(int argc, char **argv)
                               .pushed = pushed,
                               .lookup = lookup,
                               .push = push,
-                              .set = assign != 0 ? set : NULL,
-                              .was_set = was_set,
+                              .set = set,
                               .feed = feed,
                               .lookup_fed = lookup_fed};
     peer_bench(&peer, &options);

@@ -202,7 +202,7 @@ static void measure_set(struct bench *b)
     uint32_t at;
 
     (void)measure(b, "set", SET);
-    const float *rows = (p->was_set != NULL ? p->was_set : p->pull)(p->state, b->work);
+    const float *rows = p->pull(p->state, b->work);
     check(b, work_set(b->work, rows, &at), "set", rows, at);
     note_check(b, "set", rows, ROW_ELEMENTS);
 }

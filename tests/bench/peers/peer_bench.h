@@ -36,7 +36,6 @@ struct peer {
     const float *(*lookup)(void *state, const struct workload *w); /* [512, 16] */
     void (*push)(void *state, const struct workload *w);
     void (*set)(void *state, const struct workload *w);
-    const float *(*was_set)(void *state, const struct workload *w); /* NULL: pull */
     /* The lookup when its keys were sent before: feed (not timed), then lookup_fed. */
     void (*feed)(void *state, const struct workload *w);
     const float *(*lookup_fed)(void *state, const struct workload *w);

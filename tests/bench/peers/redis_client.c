@@ -176,6 +176,7 @@ int main(int argc, char **argv)
     if (r.context == NULL || r.context->err != 0)
         peer_give_up("redis_client", "%s:%u: %s", options.address, options.port,
                      r.context != NULL ? r.context->errstr : "no memory");
+    r.context->reader->maxbuf = 0; /* keeps its buffer, as large answers want */
     fill(&r);
     const struct peer peer = {.program = "redis_client",
                               .state = &r,

@@ -1,6 +1,6 @@
 """Millrace and its peers, each with its server on one CPU and its clients on the other, over a cable of its own. For peers.py.
 
-Each has `name`, `title`, why_not(), calls(rows, seconds): {row: figure, "checks": ...}, and may have fm() and mnist(). What it was set to
+Each has `name`, `title`, rows(): those that it can do, why_not(), calls(rows, seconds): {row: figure, "checks": ...}, and may have fm() and mnist(). What it was set to
 stands in `settings` afterwards.
 """
 import json
@@ -15,6 +15,7 @@ import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 CALL_ROWS = ("empty_1", "empty_64", "pull", "lookup", "lookup_fed", "push", "set")
+SENT_ROWS = tuple(row for row in CALL_ROWS if row != "lookup_fed")  # by those to which keys cannot be sent ahead
 SERVER, CLIENT_SECONDS = f"{run.SERVER_IP}:{run.PORT}", 300
 BATCH, EPOCHS, TRAINERS = 512, 2, 2
 
@@ -115,10 +116,14 @@ class KernelCable:
 class Millrace(Peer):
     name, title = "millrace", "Millrace"
 
+    def rows(self):
+        return (*CALL_ROWS, "fm", *(["mnist"] if os.path.exists(self.bench.program("trainer_client/examples/mnist")) else []))
+
     def why_not(self):
         return self.missing("millrace_client")
 
     def node(self, cable):
+        """A server that says when it is ready."""
         more = {"cores.poll_mode": "adaptive", "memory.packets_mib": 256} if self.quick else {}
         command = self.bench.node_arguments(self.directory, self.bench.driver, "server0", **more)
         version = subprocess.run([self.bench.program("ps/millraced"), "--version"], capture_output=True, text=True, check=True)
@@ -168,9 +173,35 @@ def checked_fm(name, rate, auc, least_auc):
     return {"fm": rate, "auc": auc}
 
 
+class Python(Millrace):
+    """Its Python package; trains nothing here."""
+    name, title = "python", "Millrace from Python"
+    fm = mnist = None
+
+    def rows(self):
+        return SENT_ROWS
+
+    def why_not(self):
+        package = self.bench.program("trainer_client/python/millrace/__init__.py")
+        return None if os.path.exists(package) else "the Python package was not built, as where cffi or numpy are missing"
+
+    def calls(self, rows, seconds):
+        command = [remote.TORCH_PYTHON, str(HERE / "python_client.py"), "--server", SERVER, "--rows",
+                   ",".join(row for row in rows if row != "lookup_fed"), "--seconds", str(seconds)]
+        package = {"PYTHONPATH": self.bench.program("trainer_client/python"), "MILLRACE_LIBRARY": self.bench.program("trainer_client/libmillrace.so")}
+        with run.Cable(self.bench.mtu) as cable, self.node(cable):
+            lines = run.client_lines(cable.client, command, package)
+        self.settings = "package millrace over arrays of numpy, the server as Millrace's"
+        return figures(lines)
+
+
 class Torch(Peer):
     name, title = "torch", "PyTorch RPC"
     fm_modes = ("ahead", "plain", "autograd")
+    fm_workers = "2"  # faster than 4 and 16: one CPU
+
+    def rows(self):
+        return (*SENT_ROWS, "fm", "mnist")
 
     def why_not(self):
         return None if self.remote.torch else "no python3-torch (scripts/setup.sh peers)"
@@ -195,20 +226,20 @@ class Torch(Peer):
 
     def note(self, settings):
         self.settings = (f"torch {settings['version']}, OpenBLAS, TensorPipe over TCP (uv, basic), {settings['rpc_threads']} threads for "
-                         f"calls, {settings['threads']} for tensors; functions of Python and TorchScript, of each row the faster; SGD")
+                         f"calls ({self.fm_workers} in FM), {settings['threads']} for tensors; functions of Python and TorchScript, of each row "
+                         "the faster; SGD")
 
     def fm(self, lines_max, least_auc):
         """Each way, and the fastest."""
         best = {"fm": 0.0}
-        more = ("--lines", str(lines_max)) if lines_max else ()
+        more = ("--workers", self.fm_workers, *(("--lines", str(lines_max)) if lines_max else ()))
         for mode in self.fm_modes:
             with self.kernel_cable() as cable:
-                trainers = [self.command("torch_fm.py", mode, rank, "client0", *more) for rank in (1, 2)]
-                with run.serving(cable.server, self.command("torch_fm.py", mode, 0, "server0"), "ready"):
+                trainers = [self.command("torch_fm.py", mode, rank, "client0", *more) for rank in range(1, TRAINERS + 1)]
+                with run.serving(cable.server, self.command("torch_fm.py", mode, 0, "server0", *more), "ready"):
                     lines = side_by_side(cable.client, trainers)
             result = checked_fm(f"torch, {mode}", sum(trainer[0]["value"] for trainer in lines), lines[0][0]["auc"], least_auc)
             best[f"fm_{mode}"] = result["fm"]
-            self.note(lines[0][1])
             if result["fm"] > best["fm"]:
                 best.update(result)
         return best
@@ -221,6 +252,9 @@ class Torch(Peer):
 
 class Grpc(Peer):
     name, title = "grpc", "gRPC C++"
+
+    def rows(self):
+        return SENT_ROWS
 
     def why_not(self):
         return self.missing("grpc_server", "grpc_client")
@@ -244,6 +278,9 @@ class Redis(Peer):
     options = ("--save", "", "--appendonly", "no", "--io-threads", "1", "--activerehashing", "no", "--latency-tracking", "no",
                "--slowlog-log-slower-than", "-1", "--tcp-keepalive", "0", "--protected-mode", "no")
 
+    def rows(self):
+        return tuple(row for row in SENT_ROWS if row != "push")
+
     binary = "/usr/bin/redis-check-rdb"  # of redis-tools; it is the server when it is called so
 
     def why_not(self):
@@ -258,8 +295,8 @@ class Redis(Peer):
     def calls(self, rows, seconds):
         version = subprocess.run([self.server(), "--version"], capture_output=True, text=True, check=True).stdout.split()
         self.settings = (f"redis {dict(word.split('=', 1) for word in version if '=' in word)['v']}, one thread, nothing on disk, no "
-                         f"rehashing aside, no latency tracking; hiredis {hiredis_version()}: one MGET or MSET for all rows, keys of 8 and "
-                         "rows of 64 bytes")
+                         f"rehashing aside, no latency tracking; hiredis {hiredis_version()}: a pipeline of MGET or MSET of 512 keys each, "
+                         "keys of 8 and rows of 64 bytes")
         rows = [row for row in rows if row != "lookup_fed"]
         if "push" in rows and "set" not in rows:
             rows = [*rows, "set"]
@@ -273,4 +310,4 @@ def hiredis_version():
     return done.stdout.strip() or "of unknown version"
 
 
-ALL = (Millrace, Torch, Grpc, Redis)
+ALL = (Millrace, Python, Torch, Grpc, Redis)

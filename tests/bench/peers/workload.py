@@ -3,6 +3,7 @@ import numpy
 
 KEYS, ROWS, DIM, BAGS = 163840, 13312, 16, 512
 SGD_RATE = 0.125
+RATE, EPSILON = 0.1, 1e-8  # Adagrad's; its accumulators start at 0
 
 
 def row_values(keys):
@@ -10,6 +11,10 @@ def row_values(keys):
     keys = numpy.asarray(keys, dtype=numpy.int64)
     elements = numpy.arange(DIM, dtype=numpy.int64)
     return (((keys[:, None] * 31 + elements * 7) % 2048) / 1024.0 - 1.0).astype(numpy.float32)
+
+
+def key_range(first, end):
+    return numpy.arange(first, end, dtype=numpy.int64)
 
 
 def make_keys():
@@ -42,6 +47,13 @@ def after_sgd(keys):
     total = numpy.zeros((KEYS, DIM), dtype=numpy.float32)
     numpy.add.at(total, keys, gradients())
     return row_values(keys) - SGD_RATE * total[keys]
+
+
+def after_adagrad(keys):
+    """The keys' rows after one push of the gradients, repeated keys summed, onto rows of zeros."""
+    total = numpy.zeros((KEYS, DIM), dtype=numpy.float32)
+    numpy.add.at(total, keys, gradients())
+    return -RATE * total[keys] / (numpy.abs(total[keys]) + EPSILON)
 
 
 def checksum(values):
