@@ -215,20 +215,27 @@ void begin_push(const struct plugin *p, void *instance, const struct rows *r, co
         o->offsets[i] = i * r->floats * sizeof(float);
     for (uint32_t i = 0; i < r->states; i++)
         o->order[i] = reversed ? r->states - 1 - i : i;
+    size_t bytes = blocks * r->floats * sizeof(float);
+    void *data = copy_of(values, bytes), *ids = copy_of(r->ids, r->id_count * sizeof *r->ids);
     const struct tde_push push = {.table = r->table,
                                   .column_count = r->column_count,
                                   .id_count = r->id_count,
                                   .columns = r->columns,
-                                  .ids = r->ids,
+                                  .ids = ids,
                                   .state_count = r->states,
                                   .states = o->order,
                                   .offset_count = (uint32_t)blocks + 1,
                                   .offsets = o->offsets,
-                                  .data = values,
+                                  .data = data,
                                   .context = o,
                                   .on_pushed = on_end};
 
     p->push(instance, push);
+    memset(o->offsets, 0xFF, (blocks + 1) * sizeof *o->offsets);
+    memset(o->order, 0xFF, r->states * sizeof *o->order);
+    memset(data, 0xFF, bytes);
+    free(data);
+    free(ids);
 }
 
 static float *values_of(const struct rows *r, uint32_t version, bool reversed)

@@ -48,7 +48,7 @@ TDE_API void *IO_Initialize(const char *configuration);
 TDE_API void IO_Finalize(void *instance);
 /* Tables, columns and ids are copied; the functions are called on a thread of the instance's. */
 TDE_API void IO_Fetch(void *instance, struct tde_fetch fetch);
-/* Ids, states, offsets and data must stay until on_pushed is called, on a thread of the instance's. */
+/* All is copied: TorchRec's PS::evict() lets go of the data before on_pushed is called, on a thread of the instance's. */
 TDE_API void IO_Push(void *instance, struct tde_push push);
 /* IO_Fetch, as versions before torchrec/csrc/dynamic_embedding (TorchRec's contrib/dynamic_embedding) call it. */
 TDE_API void IO_Pull(void *instance, struct tde_fetch fetch);

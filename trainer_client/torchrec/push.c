@@ -205,6 +205,8 @@ static enum mr_status run_column(struct column *c)
         status = check_blocks(c);
     if (status != MR_OK)
         return status;
+    if (c->push->data == NULL)
+        return refuse(c, "the blocks of another column are wrong");
     c->rows = malloc((size_t)count_at(c, 0) * c->dim * sizeof(float));
     if (c->rows == NULL)
         return refuse(c, "no memory");
