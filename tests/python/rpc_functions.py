@@ -55,8 +55,10 @@ def fail(kind, *args):
 
 def fail_locally():
     """Raises what nobody else can name."""
+
     class Hidden(Exception):
         pass
+
     raise Hidden("hidden reason")
 
 
@@ -146,6 +148,10 @@ class Counter:
         """Raises."""
         raise KeyError("counter")
 
+    def wait(self, seconds):
+        """That long."""
+        time.sleep(seconds)
+
 
 class Watched:
     """Says when it is gone."""
@@ -164,6 +170,7 @@ def watched(name):
 
 
 # ---- models ----
+
 
 class Net(torch.nn.Module):
     """A small convolutional network, the same on all workers."""
@@ -244,6 +251,7 @@ def gradient_of(name, context_id):
 def contexts_here():
     """How many contexts this worker knows."""
     from millrace.rpc._world import current
+
     return len(current().contexts)
 
 
@@ -257,6 +265,7 @@ def chain(to, x, depth):
 
 # ---- trainers ----
 
+
 def _gradients_again(values, x, labels):
     """What torch alone computes at these values."""
     net = Net()
@@ -268,8 +277,10 @@ def _gradients_again(values, x, labels):
 
 
 def train(owner, trainer, steps, lr):
-    """Trains the owner's model. -> the sum of the gradients it had applied, and by how much they were not those of the values that were used."""
+    """Trains the owner's model. -> the sum of the gradients it had applied, and by how much they were not those of the
+    values that were used."""
     from millrace.optim import DistributedOptimizer
+
     optimizer = DistributedOptimizer(torch.optim.SGD, rpc.rpc_sync(owner, net_parameters), lr=lr)
     draw = torch.Generator().manual_seed(trainer)
     applied, error = None, 0.0

@@ -29,8 +29,13 @@ def free_port() -> int:
 
 def start(script: str, **environment: str) -> subprocess.Popen:
     """A Python program; its stdout and stderr are in finish()."""
-    return subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **environment}, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def finish(program: subprocess.Popen, timeout_s: float = 120) -> str:
@@ -59,8 +64,10 @@ class Servers:
 
     def __init__(self, world_size: int, key: str | None, python: bool = True, first: int = 1) -> None:
         self.port = free_port()
-        self.programs = [start(_SERVE.format(here=HERE, rank=rank, world_size=world_size, port=self.port, python=python, key=key))
-                         for rank in range(first, world_size)]
+        self.programs = [
+            start(_SERVE.format(here=HERE, rank=rank, world_size=world_size, port=self.port, python=python, key=key))
+            for rank in range(first, world_size)
+        ]
 
     def finish(self) -> None:
         """All have left well."""

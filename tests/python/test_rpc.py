@@ -25,9 +25,14 @@ def world(tmp_path_factory):
     key = key_file(tmp_path_factory.mktemp("key"))
     servers = Servers(WORLD_SIZE, key)
     try:
-        rpc.init_rpc("w0", rank=0, world_size=WORLD_SIZE,
-                     rpc_backend_options=rpc.RpcBackendOptions(init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key,
-                                                               allow_python_functions=True))
+        rpc.init_rpc(
+            "w0",
+            rank=0,
+            world_size=WORLD_SIZE,
+            rpc_backend_options=rpc.RpcBackendOptions(
+                init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key, allow_python_functions=True
+            ),
+        )
         yield
         rpc.shutdown(timeout=60)
         servers.finish()
@@ -46,6 +51,7 @@ def eventually(true) -> None:
 
 # ---- workers ----
 
+
 def test_workers_are_known_by_name_rank_and_info():
     assert rpc.get_worker_info() == rpc.WorkerInfo("w0", 0)
     info = rpc.get_worker_info("w2")
@@ -54,7 +60,10 @@ def test_workers_are_known_by_name_rank_and_info():
     assert rpc.rpc_sync("w0", there.my_name) == "w0"  # also our own
 
 
-@pytest.mark.parametrize("to, error", [("nobody", millrace.UnknownWorker), (7, millrace.UnknownWorker), (-1, millrace.UnknownWorker), (1.5, TypeError)])
+@pytest.mark.parametrize(
+    "to, error",
+    [("nobody", millrace.UnknownWorker), (7, millrace.UnknownWorker), (-1, millrace.UnknownWorker), (1.5, TypeError)],
+)
 def test_a_worker_that_is_not_there(to, error):
     for call in (rpc.rpc_sync, rpc.rpc_async, rpc.remote):
         with pytest.raises(error):
@@ -65,7 +74,18 @@ def test_a_worker_that_is_not_there(to, error):
 
 # ---- arguments and results ----
 
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -80,7 +100,18 @@ def test_tensors_come_back_as_they_went(dtype, shape):
 def test_all_kinds_of_arguments():
     tensor = torch.arange(12.0).reshape(3, 4)
     sparse = torch.eye(3).to_sparse()
-    args = (None, True, 5, 2**80, 1.5, "text\0äöü", b"bytes", [tensor, {"a": tensor}], torch.complex(torch.ones(2), torch.ones(2)), sparse)
+    args = (
+        None,
+        True,
+        5,
+        2**80,
+        1.5,
+        "text\0äöü",
+        b"bytes",
+        [tensor, {"a": tensor}],
+        torch.complex(torch.ones(2), torch.ones(2)),
+        sparse,
+    )
     back, kwargs = rpc.rpc_sync(1, there.same, args, {"key": tensor.t()})
     assert back[:7] == args[:7]
     assert back[7][0] is back[7][1]["a"] and torch.equal(back[7][0], tensor)
@@ -99,7 +130,9 @@ def test_parameters_stay_parameters_outside_of_contexts():
 
 def test_large_results_are_views_that_live_as_long_as_they_are_held():
     tensor = torch.rand(1 << 20)
-    held = [rpc.rpc_sync(1, there.same, (tensor + i,))[0] for i in range(60)]  # more than the memory of messages: the rest are copies
+    held = [
+        rpc.rpc_sync(1, there.same, (tensor + i,))[0] for i in range(60)
+    ]  # more than the memory of messages: the rest are copies
     parts = [h[10:20] for h in held]
     del held
     for i, part in enumerate(parts):
@@ -137,9 +170,16 @@ def test_calls_go_on_to_others_and_back():
 
 # ---- futures ----
 
+
 def test_futures():
     future = rpc.rpc_async(1, there.add, (1, 2))
-    assert future.wait() == 3 and future.wait() == 3 and future.done() and future.value() == 3 and future.exception() is None
+    assert (
+        future.wait() == 3
+        and future.wait() == 3
+        and future.done()
+        and future.value() == 3
+        and future.exception() is None
+    )
     slow = rpc.rpc_async(1, there.sleep, (0.3,))
     assert not slow.done()
     with pytest.raises(RuntimeError, match="not done"):
@@ -165,12 +205,14 @@ def test_then_and_callbacks():
 def test_a_callback_that_fails_says_so(capfd):
     def broken(_future):
         raise RuntimeError("broken callback")
+
     rpc.rpc_async(1, there.nothing).add_done_callback(broken)
     said = []
 
     def is_said():
         said.append(capfd.readouterr().err)
         return "broken callback" in "".join(said)
+
     eventually(is_said)
 
 
@@ -183,6 +225,7 @@ def test_awaiting():
 
     async def _awaited(i):
         return await rpc.rpc_async(1 + i % 2, there.add, (i, i))
+
     assert asyncio.run(run()) == [2 * i for i in range(20)]
 
 
@@ -225,6 +268,7 @@ def test_many_threads_call():
         for i in range(100):
             if rpc.rpc_sync(1 + i % 2, there.add, (torch.full((3,), float(n)), i)).tolist() != [n + i] * 3:
                 errors.append((n, i))
+
     threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
     for thread in threads:
         thread.start()
@@ -235,7 +279,10 @@ def test_many_threads_call():
 
 # ---- errors ----
 
-@pytest.mark.parametrize("kind", [ValueError, KeyError, ZeroDivisionError, StopIteration, NotImplementedError, there.Own])
+
+@pytest.mark.parametrize(
+    "kind", [ValueError, KeyError, ZeroDivisionError, StopIteration, NotImplementedError, there.Own]
+)
 def test_exceptions_keep_their_type_and_tell_where(kind):
     with pytest.raises(kind) as caught:
         rpc.rpc_sync("w1", there.fail, (kind, "reason"))
@@ -244,7 +291,11 @@ def test_exceptions_keep_their_type_and_tell_where(kind):
 
 
 def test_exceptions_that_cannot_be_made_here():
-    for function, args, part in ((there.fail, (there.Odd, 1, 2), "Odd"), (there.fail_locally, (), "hidden reason"), (there.fail, (SystemExit, 3), "SystemExit")):
+    for function, args, part in (
+        (there.fail, (there.Odd, 1, 2), "Odd"),
+        (there.fail_locally, (), "hidden reason"),
+        (there.fail, (SystemExit, 3), "SystemExit"),
+    ):
         with pytest.raises(rpc.RemoteError, match=part) as caught:
             rpc.rpc_sync(1, function, args)
         assert isinstance(caught.value, (millrace.FunctionFailed, RuntimeError))
@@ -284,10 +335,13 @@ def test_registered_functions_that_are_not_there_or_take_something_else():
 
 def test_one_world_at_a_time():
     with pytest.raises(millrace.InvalidArgument, match="w0.*already"):
-        rpc.init_rpc("again", rank=0, world_size=1, rpc_backend_options=rpc.RpcBackendOptions(init_method="tcp://127.0.0.1:1"))
+        rpc.init_rpc(
+            "again", rank=0, world_size=1, rpc_backend_options=rpc.RpcBackendOptions(init_method="tcp://127.0.0.1:1")
+        )
 
 
 # ---- references ----
+
 
 def test_references_to_values_of_others():
     reference = rpc.remote("w1", there.add, (torch.ones(2), 1))
@@ -334,11 +388,15 @@ def test_values_go_with_their_last_reference():
         except KeyError:
             return True
         return False
+
     eventually(is_gone)
 
 
 def test_a_reference_to_what_failed():
-    for reference in (rpc.remote(1, there.fail, (ValueError, "never made")), rpc.remote(0, there.fail, (ValueError, "never made"))):
+    for reference in (
+        rpc.remote(1, there.fail, (ValueError, "never made")),
+        rpc.remote(0, there.fail, (ValueError, "never made")),
+    ):
         with pytest.raises(ValueError, match="never made"):
             reference.to_here()
     assert isinstance(rpc.rpc_sync(2, there.same, (rpc.remote(1, there.fail, (ValueError, "x")),))[0], rpc.RRef)
@@ -357,7 +415,7 @@ def test_proxies():
     with pytest.raises(AttributeError):
         counter.rpc_sync().no_such()
     with pytest.raises(TimeoutError):
-        rpc.remote(1, there.same, (time,)) if False else rpc.rpc_sync(1, there.sleep, (2,), timeout=0.1)
+        counter.rpc_sync(timeout=0.1).wait(2)
     local = rpc.RRef(there.Counter())
     assert local.rpc_sync(timeout=5).add(1) == 1 and local.local_value().value == 1
 
@@ -369,8 +427,11 @@ def test_references_are_pickled_by_calls_only():
 
 # ---- options ----
 
+
 def test_options_are_torch_s():
-    options = rpc.TensorPipeRpcBackendOptions(num_worker_threads=8, rpc_timeout=20.0, init_method="tcp://h:1", device_maps=None)
+    options = rpc.TensorPipeRpcBackendOptions(
+        num_worker_threads=8, rpc_timeout=20.0, init_method="tcp://h:1", device_maps=None
+    )
     assert (options.num_worker_threads, options.rpc_timeout) == (8, 20.0)
     with pytest.raises(ValueError, match="device_maps"):
         rpc.RpcBackendOptions(device_maps={"w1": {0: 1}})
@@ -378,6 +439,7 @@ def test_options_are_torch_s():
 
 def test_where_workers_meet(monkeypatch):
     from millrace.rpc._options import place
+
     for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     options = rpc.RpcBackendOptions

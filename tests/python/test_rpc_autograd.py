@@ -25,9 +25,14 @@ def world(tmp_path_factory):
     key = key_file(tmp_path_factory.mktemp("key"))
     servers = Servers(WORLD_SIZE, key)
     try:
-        rpc.init_rpc("w0", rank=0, world_size=WORLD_SIZE,
-                     rpc_backend_options=rpc.RpcBackendOptions(init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key,
-                                                               allow_python_functions=True))
+        rpc.init_rpc(
+            "w0",
+            rank=0,
+            world_size=WORLD_SIZE,
+            rpc_backend_options=rpc.RpcBackendOptions(
+                init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key, allow_python_functions=True
+            ),
+        )
         yield
         rpc.shutdown(timeout=60)
         servers.finish()
@@ -50,7 +55,11 @@ def test_torch_s_own_example():
         dist_autograd.backward(context_id, [loss])
         gradients = dist_autograd.get_gradients(context_id)
         assert set(gradients) == {t1, t2, t4}
-        assert close(gradients[t1], t4.detach()) and close(gradients[t2], t4.detach()) and close(gradients[t4], (t1 + t2).detach())
+        assert (
+            close(gradients[t1], t4.detach())
+            and close(gradients[t2], t4.detach())
+            and close(gradients[t4], (t1 + t2).detach())
+        )
         assert t1.grad is None and t4.grad is None
 
 
@@ -117,7 +126,9 @@ def test_back_and_forth_between_the_same_workers():
     x = torch.rand(2, requires_grad=True)
     with dist_autograd.context() as context_id:
         dist_autograd.backward(context_id, [rpc.rpc_sync(1, there.chain, (0, x, 6)).sum()])
-        got = [dist_autograd.get_gradients(context_id)[x]] + [rpc.rpc_sync(r, there.gradient_of, ("a", context_id)) for r in (0, 1)]
+        got = [dist_autograd.get_gradients(context_id)[x]] + [
+            rpc.rpc_sync(r, there.gradient_of, ("a", context_id)) for r in (0, 1)
+        ]
     x1 = x.detach().requires_grad_()
     a = [(torch.tensor([0.5, -0.3]) * (r + 1)).requires_grad_() for r in (0, 1)]
     y = x1
@@ -132,7 +143,9 @@ def test_more_than_96_tensors_that_came():
     with dist_autograd.context() as context_id:
         came = [rpc.rpc_sync(1 + i % 2, torch.mul, (x, float(i))) for i in range(200)]
         dist_autograd.backward(context_id, [sum(c.pow(2).sum() for c in came)])
-        assert close(dist_autograd.get_gradients(context_id)[x], 2 * x.detach() * sum(float(i)**2 for i in range(200)))
+        assert close(
+            dist_autograd.get_gradients(context_id)[x], 2 * x.detach() * sum(float(i) ** 2 for i in range(200))
+        )
 
 
 def test_more_than_96_tensors_in_one_message():
@@ -196,7 +209,10 @@ def test_what_is_refused():
         with pytest.raises(RuntimeError, match="already"):
             with dist_autograd.context():
                 pass
-    for call in (lambda: dist_autograd.get_gradients(context_id), lambda: dist_autograd.backward(context_id, [x.sum()])):
+    for call in (
+        lambda: dist_autograd.get_gradients(context_id),
+        lambda: dist_autograd.backward(context_id, [x.sum()]),
+    ):
         with pytest.raises(ValueError, match="no autograd context"):
             call()
 
@@ -210,6 +226,7 @@ def test_a_function_s_failure_in_backward_is_told():
         @staticmethod
         def backward(_ctx, _g):
             raise RuntimeError("bad backward")
+
     x = torch.rand(3, requires_grad=True)
     with dist_autograd.context() as context_id:
         y = rpc.rpc_sync(1, torch.mul, (Bad.apply(x), 2.0))
@@ -253,6 +270,7 @@ def test_contexts_of_several_threads_keep_apart():
                 expected = (i + 1) * (2.0 + 2.0 * torch.cos(2 * x.detach()))
                 if not close(dist_autograd.get_gradients(context_id)[x], expected):
                     errors.append((n, i))
+
     for rank in (0, 2):
         rpc.rpc_sync(rank, there.make_scale, ("k", torch.ones(4)))
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
@@ -263,12 +281,20 @@ def test_contexts_of_several_threads_keep_apart():
     assert not errors
 
 
-OPS = [("add", 2, torch.add), ("mul", 2, torch.mul), ("tanh", 1, torch.tanh), ("sin", 1, torch.sin), ("sub", 2, torch.sub), ("sigmoid", 1, torch.sigmoid)]
+OPS = [
+    ("add", 2, torch.add),
+    ("mul", 2, torch.mul),
+    ("tanh", 1, torch.tanh),
+    ("sin", 1, torch.sin),
+    ("sub", 2, torch.sub),
+    ("sigmoid", 1, torch.sigmoid),
+]
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_graphs(seed):
-    """The same graph twice: all here, and with each operation on some worker, by value, by reference or through another worker."""
+    """The same graph twice: all here, and with each operation on some worker, by value, by reference or through
+    another worker."""
     draw = random.Random(seed)
     torch.manual_seed(seed)
     leaves = [torch.randn(5, requires_grad=True) for _ in range(3)]

@@ -1,4 +1,5 @@
-"""The examples mnist.py (trainers of the C server's model) and parameter_server.py, on pictures made up here, and calls of a C worker's functions."""
+"""The examples mnist.py (trainers of the C server's model) and parameter_server.py, on pictures made up here, and
+calls of a C worker's functions."""
 from __future__ import annotations
 
 import os
@@ -24,7 +25,7 @@ def _write(directory, name: str, count: int, draw: np.random.Generator) -> None:
     pictures = draw.integers(0, 64, (count, 28, 28), dtype=np.uint8)
     for picture, label in zip(pictures, labels):  # a white square whose place says the class
         row, column = 2 + 13 * (label // 5), 1 + 5 * (label % 5)
-        picture[row:row + 9, column:column + 5] = 255
+        picture[row : row + 9, column : column + 5] = 255
     with open(directory / f"{name}-images-idx3-ubyte", "wb") as file:
         file.write(struct.pack(">4I", 0x803, count, 28, 28) + pictures.tobytes())
     with open(directory / f"{name}-labels-idx1-ubyte", "wb") as file:
@@ -47,8 +48,15 @@ def run():
     programs: list[subprocess.Popen] = []
 
     def one(*command: str, **environment: str) -> subprocess.Popen:
-        programs.append(subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, stdout=subprocess.PIPE,
-                                         stderr=subprocess.STDOUT, text=True))
+        programs.append(
+            subprocess.Popen(
+                command,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
         return programs[-1]
 
     yield one
@@ -68,7 +76,9 @@ def example(name: str) -> tuple[str, str]:
 def test_mnist_on_the_server_in_c(run, pictures, trainers):
     place = ["--world_size", str(trainers + 1), "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
     server = run(SERVER, *place, "--rank", "0", "--accuracy", "0.9", "--threads", "2")
-    others = [run(*example("mnist.py"), *place, "--rank", str(rank), "--data", pictures) for rank in range(1, trainers + 1)]
+    others = [
+        run(*example("mnist.py"), *place, "--rank", str(rank), "--data", pictures) for rank in range(1, trainers + 1)
+    ]
     said = [finish(program, 300) for program in others]
     assert all(f"Rank {i + 1} training batch 0 loss " in text for i, text in enumerate(said))
     assert sum(": accuracy " in text for text in said) == 1
@@ -79,7 +89,10 @@ def test_mnist_on_the_server_in_c(run, pictures, trainers):
 def test_trainers_in_python_and_in_c_together(run, pictures):
     place = ["--world-size", "3", "--master-port", str(free_port())]
     server = run(SERVER, *place, "--rank", "0", "--accuracy", "0.9")
-    others = [run(*example("mnist.py"), *place, "--rank", "1", "--data", pictures), run(SERVER, *place, "--rank", "2", "--data", pictures)]
+    others = [
+        run(*example("mnist.py"), *place, "--rank", "1", "--data", pictures),
+        run(SERVER, *place, "--rank", "2", "--data", pictures),
+    ]
     for program in others:
         finish(program, 300)
     assert "trainers=2" in finish(server, 300)
@@ -89,8 +102,18 @@ def test_trainers_in_python_and_in_c_together(run, pictures):
 def test_the_parameter_server_in_python(run, pictures, trainers):
     place = ["--world-size", str(trainers + 1), "--master-port", str(free_port())]
     server = run(*example("parameter_server.py"), *place, "--rank", "0", MILLRACE_PYTHON_FUNCTIONS="on")
-    others = [run(*example("parameter_server.py"), *place, "--rank", str(rank), "--data", pictures, MILLRACE_PYTHON_FUNCTIONS="on")
-              for rank in range(1, trainers + 1)]
+    others = [
+        run(
+            *example("parameter_server.py"),
+            *place,
+            "--rank",
+            str(rank),
+            "--data",
+            pictures,
+            MILLRACE_PYTHON_FUNCTIONS="on",
+        )
+        for rank in range(1, trainers + 1)
+    ]
     accuracies = [float(re.search(r"accuracy (\S+)", finish(program, 400)).group(1)) for program in others]
     assert max(accuracies) >= 0.9  # whoever was done last
     assert "all have left" in finish(server, 300)
@@ -122,7 +145,8 @@ def expect(kind, part, function, *args, **kwargs):
         return
     raise AssertionError(f"no {{kind}}")
 
-rpc.init_rpc("trainer_1", rank=1, world_size=2, rpc_backend_options=rpc.RpcBackendOptions(init_method="tcp://127.0.0.1:{port}"))
+options = rpc.RpcBackendOptions(init_method="tcp://127.0.0.1:{port}")
+rpc.init_rpc("trainer_1", rank=1, world_size=2, rpc_backend_options=options)
 network, parameter = rpc.rpc_sync(0, "mnist.begin")
 assert network.owner_name() == "parameter_server" and not parameter.is_owner()
 values = parameter.to_here()

@@ -25,9 +25,14 @@ def world(tmp_path_factory):
     key = key_file(tmp_path_factory.mktemp("key"))
     servers = Servers(WORLD_SIZE, key)
     try:
-        rpc.init_rpc("w0", rank=0, world_size=WORLD_SIZE,
-                     rpc_backend_options=rpc.RpcBackendOptions(init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key,
-                                                               allow_python_functions=True))
+        rpc.init_rpc(
+            "w0",
+            rank=0,
+            world_size=WORLD_SIZE,
+            rpc_backend_options=rpc.RpcBackendOptions(
+                init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key, allow_python_functions=True
+            ),
+        )
         yield
         rpc.shutdown(timeout=60)
         servers.finish()
@@ -41,13 +46,19 @@ def apart(a, b) -> float:
 
 
 OPTIMIZERS = [
-    (torch.optim.SGD, {"lr": 0.1}), (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
-    (torch.optim.Adagrad, {"lr": 0.05}), (torch.optim.Adam, {"lr": 0.01, "amsgrad": True}), (torch.optim.AdamW, {"lr": 0.01}),
-    (torch.optim.RMSprop, {"lr": 0.01}), (millrace.optim.SGD, {"lr": 0.1}),
+    (torch.optim.SGD, {"lr": 0.1}),
+    (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    (torch.optim.Adagrad, {"lr": 0.05}),
+    (torch.optim.Adam, {"lr": 0.01, "amsgrad": True}),
+    (torch.optim.AdamW, {"lr": 0.01}),
+    (torch.optim.RMSprop, {"lr": 0.01}),
+    (millrace.optim.SGD, {"lr": 0.1}),
 ]
 
 
-@pytest.mark.parametrize("kind, arguments", OPTIMIZERS, ids=lambda o: o.__module__ + "." + o.__name__ if isinstance(o, type) else str(len(o)))
+@pytest.mark.parametrize(
+    "kind, arguments", OPTIMIZERS, ids=lambda o: o.__module__ + "." + o.__name__ if isinstance(o, type) else str(len(o))
+)
 def test_steps_are_torch_s(kind, arguments):
     rpc.rpc_sync(1, there.make_net, (3,))
     local = there.Net(3)
@@ -56,7 +67,9 @@ def test_steps_are_torch_s(kind, arguments):
     for i in range(4):
         x, labels = torch.rand(5, 1, 8, 8), torch.arange(5)
         with dist_autograd.context() as context_id:
-            dist_autograd.backward(context_id, [torch.nn.functional.cross_entropy(rpc.rpc_sync(1, there.net_forward, (x,)), labels)])
+            dist_autograd.backward(
+                context_id, [torch.nn.functional.cross_entropy(rpc.rpc_sync(1, there.net_forward, (x,)), labels)]
+            )
             optimizer.step(context_id)
         alone.zero_grad()
         torch.nn.functional.cross_entropy(local(x), labels).backward()
@@ -76,7 +89,14 @@ def test_owners_on_several_workers_and_here():
         dist_autograd.backward(context_id, [y.sum()])
         optimizer.step(context_id)
     expected = start - 0.5 * start * start
-    assert all(apart([value], [expected]) < 1e-6 for value in (rpc.rpc_sync(1, there.kept_value, ("s",)), rpc.rpc_sync(2, there.kept_value, ("s",)), own.detach()))
+    assert all(
+        apart([value], [expected]) < 1e-6
+        for value in (
+            rpc.rpc_sync(1, there.kept_value, ("s",)),
+            rpc.rpc_sync(2, there.kept_value, ("s",)),
+            own.detach(),
+        )
+    )
 
 
 def test_parameters_without_a_gradient_stay():
@@ -141,9 +161,14 @@ def test_what_is_refused():
 
 
 REFUSED = [
-    (torch.optim.SGD, {"lr": 0.1, "dampening": 0.5}, "dampening"), (torch.optim.SGD, {}, "lr is missing"), (torch.optim.RMSprop, {}, "RMSprop"),
-    (torch.optim.Adam, {"amsgrad": True}, "amsgrad"), (torch.optim.Adam, {"betas": (0.0, 0.9)}, "betas"), (torch.optim.Adam, {"eps": 0}, "eps"),
-    (torch.optim.Adagrad, {"lr_decay": 0.1}, "lr_decay"), (torch.optim.SGD, {"lr": 0.1, "maximize": True}, "maximize"),
+    (torch.optim.SGD, {"lr": 0.1, "dampening": 0.5}, "dampening"),
+    (torch.optim.SGD, {}, "lr is missing"),
+    (torch.optim.RMSprop, {}, "RMSprop"),
+    (torch.optim.Adam, {"amsgrad": True}, "amsgrad"),
+    (torch.optim.Adam, {"betas": (0.0, 0.9)}, "betas"),
+    (torch.optim.Adam, {"eps": 0}, "eps"),
+    (torch.optim.Adagrad, {"lr_decay": 0.1}, "lr_decay"),
+    (torch.optim.SGD, {"lr": 0.1, "maximize": True}, "maximize"),
     (torch.optim.SGD, {"lr": 0.1, "no_such": 1}, "no_such"),
 ]
 
@@ -151,6 +176,7 @@ REFUSED = [
 @pytest.mark.parametrize("kind, arguments, says", REFUSED, ids=[r[2] for r in REFUSED])
 def test_what_owners_in_c_do_not_have(kind, arguments, says):
     from millrace._dist_optimizer import native_options
+
     with pytest.raises(ValueError, match=says):
         native_options(kind, (), arguments)
 
@@ -158,9 +184,14 @@ def test_what_owners_in_c_do_not_have(kind, arguments, says):
 def test_options_of_owners_in_c():
     from millrace._dist_optimizer import native_options
     from millrace._library import lib
+
     sgd = native_options(torch.optim.SGD, (0.25,), {"momentum": 0.5, "nesterov": True, "foreach": None})
     assert (sgd.kind, sgd.learning_rate, sgd.momentum, sgd.nesterov) == (lib.MR_DIST_SGD, 0.25, 0.5, True)
     adam = native_options(millrace.optim.Adam, (), {"weight_decay": 0.125})
     assert adam.kind == lib.MR_DIST_ADAM and adam.weight_decay == 0.125 and adam.beta2 == pytest.approx(0.999)
     adagrad = native_options(torch.optim.Adagrad, (), {"initial_accumulator_value": 0.5})
-    assert adagrad.kind == lib.MR_DIST_ADAGRAD and adagrad.initial_accumulator == 0.5 and adagrad.learning_rate == pytest.approx(0.01)
+    assert (
+        adagrad.kind == lib.MR_DIST_ADAGRAD
+        and adagrad.initial_accumulator == 0.5
+        and adagrad.learning_rate == pytest.approx(0.01)
+    )

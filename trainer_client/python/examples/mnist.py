@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""torch's parameter server tutorial as a trainer in Python: the network is the C server's, whose layers are called by name.
+"""torch's parameter server tutorial as a trainer in Python: the network is the C server's, whose layers are called by
+name.
 
     build/trainer_client/examples/mnist --world-size 3 --rank 0 &
     PYTHONPATH=build/trainer_client/python trainer_client/python/examples/mnist.py --world-size 3 --rank 1 &
     PYTHONPATH=build/trainer_client/python trainer_client/python/examples/mnist.py --world-size 3 --rank 2
 
-Together the trainers, in Python and in C, go over the training set once in each epoch; whoever is done last tests the model.
+Together the trainers, in Python and in C, go over the training set once in each epoch; whoever is done last tests the
+model.
 """
 from __future__ import annotations
 
@@ -31,6 +33,7 @@ SERVER = 0
 
 # ---- data ----
 
+
 def read_idx(directory: str, name: str, rank: int) -> np.ndarray:
     """u8, of one of MNIST's files."""
     path = os.path.join(directory, name)
@@ -38,10 +41,15 @@ def read_idx(directory: str, name: str, rank: int) -> np.ndarray:
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
-        raise SystemExit(f"mnist.py: cannot read {path}: {error.strerror}: scripts/fetch-mnist.sh DIR brings MNIST's files") from None
-    head = np.frombuffer(content[:4 + 4 * rank], dtype=">u4")
+        raise SystemExit(
+            f"mnist.py: cannot read {path}: {error.strerror}: scripts/fetch-mnist.sh DIR brings MNIST's files"
+        ) from None
+    head = np.frombuffer(content[: 4 + 4 * rank], dtype=">u4")
     if len(head) != 1 + rank or head[0] != 0x800 + rank or len(content) != 4 + 4 * rank + int(np.prod(head[1:])):
-        raise SystemExit(f"mnist.py: {path} is no idx file of bytes in {rank} dimensions: scripts/fetch-mnist.sh DIR brings MNIST's files")
+        raise SystemExit(
+            f"mnist.py: {path} is no idx file of bytes in {rank} dimensions: scripts/fetch-mnist.sh DIR brings "
+            f"MNIST's files"
+        )
     return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * rank).reshape(head[1:].astype(int))
 
 
@@ -72,6 +80,7 @@ def shuffled(count: int, seed: int) -> torch.Tensor:
 
 # ---- training ----
 
+
 class TrainerNet:
     """The network of the server."""
 
@@ -93,7 +102,7 @@ def batches_of(args: argparse.Namespace, count: int) -> Iterator[tuple[int, torc
     for epoch in range(args.epochs):
         order = shuffled(count, args.seed << 32 | epoch)
         for b in range(args.rank - 1, batches, trainers):
-            yield epoch * batches + b, order[b * args.batch:(b + 1) * args.batch]
+            yield epoch * batches + b, order[b * args.batch : (b + 1) * args.batch]
 
 
 def run_training_loop(args: argparse.Namespace, net: TrainerNet, train: Pictures) -> int:
@@ -137,15 +146,26 @@ def run_worker(args: argparse.Namespace) -> None:
 def arguments() -> argparse.Namespace:
     """Of the command line, as the tutorial's."""
     parser = argparse.ArgumentParser(description="A trainer of the MNIST network of the C example's server.")
-    for name, kind, default, about in (("world-size", int, 2, "the server and all trainers"), ("rank", int, None, "1 and on"),
-                                       ("master-addr", str, "127.0.0.1", "where rank 0 is"), ("master-port", int, 29500, "its port"),
-                                       ("data", str, "build/data/mnist", "directory of MNIST's files"), ("batch", int, 32, "images of a step"),
-                                       ("epochs", int, 1, "passes of all trainers together"), ("seed", int, 1, "of shuffling"),
-                                       ("learning-rate", float, 0.01, "of SGD"), ("momentum", float, 0.9, "of SGD")):
-        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}", type=kind, default=default, required=default is None, help=about)
+    for name, kind, default, about in (
+        ("world-size", int, 2, "the server and all trainers"),
+        ("rank", int, None, "1 and on"),
+        ("master-addr", str, "127.0.0.1", "where rank 0 is"),
+        ("master-port", int, 29500, "its port"),
+        ("data", str, "build/data/mnist", "directory of MNIST's files"),
+        ("batch", int, 32, "images of a step"),
+        ("epochs", int, 1, "passes of all trainers together"),
+        ("seed", int, 1, "of shuffling"),
+        ("learning-rate", float, 0.01, "of SGD"),
+        ("momentum", float, 0.9, "of SGD"),
+    ):
+        parser.add_argument(
+            f"--{name}", f"--{name.replace('-', '_')}", type=kind, default=default, required=default is None, help=about
+        )
     args = parser.parse_args()
     if not 1 <= args.rank < args.world_size:
-        parser.error("trainers have ranks from 1 to world_size - 1; rank 0 is the C program, build/trainer_client/examples/mnist")
+        parser.error(
+            "trainers have ranks from 1 to world_size - 1; rank 0 is the C program, build/trainer_client/examples/mnist"
+        )
     return args
 
 

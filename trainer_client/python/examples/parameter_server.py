@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""A parameter server in Python, as in torch's tutorial: rank 0 holds a ConvNet, trainers call its forward through references.
+"""A parameter server in Python, as in torch's tutorial: rank 0 holds a ConvNet, trainers call its forward through
+references.
 
     export PYTHONPATH=build/trainer_client/python MILLRACE_PYTHON_FUNCTIONS=on MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
     trainer_client/python/examples/parameter_server.py --world-size 3 --rank 0 &
     trainer_client/python/examples/parameter_server.py --world-size 3 --rank 1 &
     trainer_client/python/examples/parameter_server.py --world-size 3 --rank 2
 
-It is torch's script but for its imports: with `import torch.distributed.rpc as rpc` and so on instead it runs on torch's RPC, with one trainer.
+It is torch's script but for its imports: with `import torch.distributed.rpc as rpc` and so on instead it runs on
+torch's RPC, with one trainer.
 """
 from __future__ import annotations
 
@@ -43,6 +45,7 @@ class ConvNet(nn.Module):
 
 # ---- the server ----
 
+
 class ParameterServer:
     """The model, and what trainers call of it."""
 
@@ -64,7 +67,9 @@ class ParameterServer:
 
     def gradients(self, context_id: int) -> dict[torch.Tensor, torch.Tensor]:
         """Of the parameters, in that context."""
-        return {parameter.cpu(): gradient.cpu() for parameter, gradient in dist_autograd.get_gradients(context_id).items()}
+        return {
+            parameter.cpu(): gradient.cpu() for parameter, gradient in dist_autograd.get_gradients(context_id).items()
+        }
 
     def parameters(self) -> list[rpc.RRef]:
         """References, for the optimizer."""
@@ -93,6 +98,7 @@ def run_parameter_server(rank: int, world_size: int) -> None:
 
 # ---- a trainer ----
 
+
 def call_method(method: Callable, reference: rpc.RRef, *args: Any) -> Any:
     """At the owner."""
     return method(reference.local_value(), *args)
@@ -118,8 +124,10 @@ class TrainerNet(nn.Module):
 def train(args: argparse.Namespace, net: TrainerNet) -> None:
     """This trainer's share of the pictures."""
     pictures = Pictures(args.data, "train")
-    optimizer = DistributedOptimizer(optim.SGD, remote_method(ParameterServer.parameters, net.server), lr=args.learning_rate)
-    share = shuffled(len(pictures), args.seed)[args.rank - 1::args.world_size - 1]
+    optimizer = DistributedOptimizer(
+        optim.SGD, remote_method(ParameterServer.parameters, net.server), lr=args.learning_rate
+    )
+    share = shuffled(len(pictures), args.seed)[args.rank - 1 :: args.world_size - 1]
     for i, which in enumerate(share.split(args.batch)):
         data, target = pictures.batch(which)
         with dist_autograd.context() as context_id:
@@ -154,8 +162,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A parameter server in Python, and its trainers.")
     parser.add_argument("--world-size", "--world_size", type=int, default=2, help="the server and all trainers")
     parser.add_argument("--rank", type=int, required=True, help="0: the server")
-    parser.add_argument("--master-addr", "--master_addr", default=os.environ.get("MASTER_ADDR", "127.0.0.1"), help="where rank 0 is")
-    parser.add_argument("--master-port", "--master_port", default=os.environ.get("MASTER_PORT", "29500"), help="its port")
+    parser.add_argument(
+        "--master-addr", "--master_addr", default=os.environ.get("MASTER_ADDR", "127.0.0.1"), help="where rank 0 is"
+    )
+    parser.add_argument(
+        "--master-port", "--master_port", default=os.environ.get("MASTER_PORT", "29500"), help="its port"
+    )
     parser.add_argument("--data", default="build/data/mnist", help="directory of MNIST's files")
     parser.add_argument("--batch", type=int, default=32, help="images of a step")
     parser.add_argument("--seed", type=int, default=1, help="of shuffling")

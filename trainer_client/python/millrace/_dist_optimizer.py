@@ -22,8 +22,14 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "Adam": {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False},
 }
 _KINDS = {"SGD": lib.MR_DIST_SGD, "Adagrad": lib.MR_DIST_ADAGRAD, "Adam": lib.MR_DIST_ADAM}
-_FIELDS = {"lr": "learning_rate", "momentum": "momentum", "weight_decay": "weight_decay", "nesterov": "nesterov", "eps": "epsilon",
-           "initial_accumulator_value": "initial_accumulator"}
+_FIELDS = {
+    "lr": "learning_rate",
+    "momentum": "momentum",
+    "weight_decay": "weight_decay",
+    "nesterov": "nesterov",
+    "eps": "epsilon",
+    "initial_accumulator_value": "initial_accumulator",
+}
 _HARMLESS = ("foreach", "maximize", "differentiable", "capturable", "fused")  # torch's, when off
 _NOT_ZERO = ("lr", "eps")  # where the library takes 0 for torch's default
 
@@ -36,6 +42,7 @@ def _torch_class(optimizer_class: type) -> type:
 
 
 # ---- parameters that C workers own ----
+
 
 def _bind(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     known = _ARGUMENTS[name]
@@ -52,7 +59,9 @@ def native_options(optimizer_class: type, args: Sequence[Any], kwargs: dict[str,
     """struct mr_dist_optimizer_options of a torch optimizer's arguments; ValueError names what C owners do not have."""
     name = optimizer_class.__name__
     if name not in _ARGUMENTS or optimizer_class.__module__.split(".")[0] not in ("torch", "millrace"):
-        raise ValueError(f"{optimizer_class.__module__}.{name}: owners of parameters in C have torch's {', '.join(_ARGUMENTS)}")
+        raise ValueError(
+            f"{optimizer_class.__module__}.{name}: owners of parameters in C have torch's {', '.join(_ARGUMENTS)}"
+        )
     bound = _bind(name, args, kwargs)
     options = ffi.new("struct mr_dist_optimizer_options *")
     options.kind = _KINDS[name]
@@ -61,7 +70,10 @@ def native_options(optimizer_class: type, args: Sequence[Any], kwargs: dict[str,
             raise ValueError(f"{name}: {argument} is missing")
         if argument in ("dampening", "lr_decay", "amsgrad"):
             if value:
-                raise ValueError(f"{name}({argument}={value!r}): owners in C do not have that; it must be {_ARGUMENTS[name][argument]!r}")
+                raise ValueError(
+                    f"{name}({argument}={value!r}): owners in C do not have that; it must be "
+                    f"{_ARGUMENTS[name][argument]!r}"
+                )
         elif argument == "betas":
             if not all(value):
                 raise ValueError(f"{name}(betas={value!r}): owners in C take 0 for the default; betas are above 0")
@@ -76,7 +88,9 @@ def native_options(optimizer_class: type, args: Sequence[Any], kwargs: dict[str,
 class _Native:
     """Over parameters that C workers own."""
 
-    def __init__(self, optimizer_class: type, parameters: list[RRef], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, optimizer_class: type, parameters: list[RRef], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
         options = native_options(optimizer_class, args, kwargs)
         pointers = ffi.new("struct mr_rref *[]", [parameter._pointer() for parameter in parameters])
         out = ffi.new("struct mr_dist_optimizer **")
@@ -115,7 +129,8 @@ _stepping = threading.Lock()
 class _Owned:
     """An optimizer over parameters of this worker.
 
-    It works on copies, and a parameter is given a copy's memory when that is finished: whoever is between forward and backward keeps the values
+    It works on copies, and a parameter is given a copy's memory when that is finished: whoever is between forward and
+    backward keeps the values
     that the forward saw.
     """
 
@@ -173,7 +188,10 @@ class DistributedOptimizer:
             if parameter._is_python:
                 owners.setdefault(parameter._rank, []).append(parameter)
         self._native = _Native(optimizer_class, native, args, kwargs) if native else None
-        made = [begin(rank, _make, (_torch_class(optimizer_class), own, args, kwargs), None, -1.0, None, NULL) for rank, own in owners.items()]
+        made = [
+            begin(rank, _make, (_torch_class(optimizer_class), own, args, kwargs), None, -1.0, None, NULL)
+            for rank, own in owners.items()
+        ]
         self._owned: list[RRef] = wait_all(made)
 
     def step(self, context_id: int) -> None:

@@ -1,6 +1,7 @@
 """Remote calls between workers, with the names and meaning of torch.distributed.rpc. Needs torch.
 
-Functions that C programs and nodes register are called by name; Python functions between Python workers, where that is turned on.
+Functions that C programs and nodes register are called by name; Python functions between Python workers, where that is
+turned on.
 """
 try:
     import torch  # noqa: F401
@@ -14,5 +15,19 @@ from ._options import BackendType, RpcBackendOptions, TensorPipeRpcBackendOption
 from ._rref import RRef
 from ._world import WorkerInfo, get_worker_info, init_rpc, shutdown
 
-__all__ = ["BackendType", "Future", "RRef", "RemoteError", "RpcBackendOptions", "TensorPipeRpcBackendOptions", "WorkerInfo", "get_worker_info",
-           "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown", "wait_all"]
+__all__ = [
+    "BackendType",
+    "Future",
+    "RRef",
+    "RemoteError",
+    "RpcBackendOptions",
+    "TensorPipeRpcBackendOptions",
+    "WorkerInfo",
+    "get_worker_info",
+    "init_rpc",
+    "remote",
+    "rpc_async",
+    "rpc_sync",
+    "shutdown",
+    "wait_all",
+]

@@ -49,6 +49,7 @@ class Context:
 
 class _Here(threading.local):
     """The context that this thread is in, the library's pointer to it, and whether the thread counts as computing."""
+
     context: Context | None = None
     pointer: Any = NULL
     ticket: Any = None
@@ -58,7 +59,8 @@ here = _Here()
 
 
 def _pack(tensor: torch.Tensor):
-    # Another tensor over the same memory: an optimizer's step gives the parameter other memory, and this keeps the old values.
+    # Another tensor over the same memory: an optimizer's step gives the parameter other memory, and this keeps the old
+    # values.
     alias = tensor.detach()
     return alias, alias._version
 
@@ -66,8 +68,11 @@ def _pack(tensor: torch.Tensor):
 def _unpack(packed):
     tensor, version = packed
     if tensor._version != version:
-        raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace operation: a tensor of shape "
-                           f"{list(tensor.shape)} is at version {tensor._version}; expected version {version}")
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
+            "of shape "
+            f"{list(tensor.shape)} is at version {tensor._version}; expected version {version}"
+        )
     return tensor
 
 
@@ -119,7 +124,11 @@ def of_call(world, pointer) -> Context:
         if context is None:
             context = world.contexts[number] = Context(world, number)
             # A run that no gradient reaches: what is saved with it goes with the context.
-            check_rpc(lib.mr_autograd_record(pointer, b"python.segment", NULL, 0, NULL, 0, _handles.keep(context), _handles.drop))
+            check_rpc(
+                lib.mr_autograd_record(
+                    pointer, b"python.segment", NULL, 0, NULL, 0, _handles.keep(context), _handles.drop
+                )
+            )
     return context
 
 
@@ -127,7 +136,10 @@ def find(world, number: int) -> Context:
     """By the id that the context manager gave."""
     context = world.contexts.get(number)
     if context is None:
-        raise ValueError(f"there is no autograd context {number} on worker \"{world.name}\": it has ended, or no call in it came here")
+        raise ValueError(
+            f"there is no autograd context {number} on worker \"{world.name}\": it has ended, or no call in it came "
+            f"here"
+        )
     return context
 
 

@@ -13,6 +13,7 @@ NO_TIMEOUT_MS = 0xFFFFFFFF
 
 class BackendType(enum.Enum):
     """There is one; scripts that name torch's get it, too."""
+
     MILLRACE = "millrace"
     TENSORPIPE = "millrace"
 
@@ -21,12 +22,15 @@ class BackendType(enum.Enum):
 class RpcBackendOptions:
     """What a worker is told beyond its name and place.
 
-    rpc_timeout: seconds, of calls that name none; 0: none. init_method: "env://" ($MASTER_ADDR, $MASTER_PORT) or "tcp://host:port", where rank 0
+    rpc_timeout: seconds, of calls that name none; 0: none. init_method: "env://" ($MASTER_ADDR, $MASTER_PORT) or
+    "tcp://host:port", where rank 0
     listens, or a node (rendezvous_is_node). num_worker_threads: for functions that others call here.
     key_file: as of clients; also $MILLRACE_KEY_FILE.
-    allow_python_functions: workers that have the key may run Python here, and send pickles; also $MILLRACE_PYTHON_FUNCTIONS=on.
+    allow_python_functions: workers that have the key may run Python here, and send pickles; also
+    $MILLRACE_PYTHON_FUNCTIONS=on.
     listen: own address; init_timeout_s: for all to join; dead_after_s: a worker not heard of for so long is dead.
     """
+
     num_worker_threads: int = 16
     rpc_timeout: float = DEFAULT_TIMEOUT_S
     init_method: str = "env://"
@@ -43,7 +47,9 @@ class RpcBackendOptions:
 
     def __post_init__(self) -> None:
         if self.device_maps or self.devices:
-            raise ValueError("device_maps and devices: tensors travel between main memories; .cpu() before, .to(device) after")
+            raise ValueError(
+                "device_maps and devices: tensors travel between main memories; .cpu() before, .to(device) after"
+            )
 
     @property
     def python_functions(self) -> bool:
@@ -84,9 +90,14 @@ def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tupl
     if url.scheme == "tcp" and url.hostname and url.port:
         host, port = url.hostname, url.port
     elif url.scheme == "env":
-        host, port = _environment("MASTER_ADDR", "the master's address"), int(_environment("MASTER_PORT", "the master's port"))
+        host, port = _environment("MASTER_ADDR", "the master's address"), int(
+            _environment("MASTER_PORT", "the master's port")
+        )
     else:
-        raise ValueError(f"init_method=\"{options.init_method}\": use \"tcp://host:port\", or \"env://\" with $MASTER_ADDR and $MASTER_PORT")
+        raise ValueError(
+            f"init_method=\"{options.init_method}\": use \"tcp://host:port\", or \"env://\" with $MASTER_ADDR and "
+            f"$MASTER_PORT"
+        )
     if rank < 0:
         rank = int(query["rank"] if "rank" in query else _environment("RANK", "rank"))
     if world_size is None or world_size < 0:

@@ -103,8 +103,12 @@ def fill(value, thing: Any, number: int, alive: list) -> None:
 
 def take(world, values: Sequence[Any], owner=None) -> list[Any]:
     """Values that came: (tensor, number) or a reference each. Without an owner all are copied."""
-    return [adopt(world, value.rref) if value.kind == lib.MR_VALUE_RREF else (read_tensor(value.tensor, owner), value.gradient)
-            for value in values]
+    return [
+        adopt(world, value.rref)
+        if value.kind == lib.MR_VALUE_RREF
+        else (read_tensor(value.tensor, owner), value.gradient)
+        for value in values
+    ]
 
 
 def new_values(count: int):

@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 class RRef(Generic[T]):
-    """A reference to a value of this worker's, or as remote() and others gave it. It goes to other workers as an argument or a result, alone or
+    """A reference to a value of this worker's, or as remote() and others gave it. It goes to other workers as an
+    argument or a result, alone or
     within one; the value is freed when the last reference anywhere is gone."""
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
@@ -83,6 +84,7 @@ class RRef(Generic[T]):
         from ._calls import read_native
         from ._errors import raise_told
         from ._serve import Failed
+
         value = ffi.new("const struct mr_value **")
         with waiting():
             status = lib.mr_rref_local_value(self._pointer(), milliseconds(timeout), value)
@@ -94,7 +96,9 @@ class RRef(Generic[T]):
         try:
             thing = _handles.get(value[0].object)
         except KeyError:
-            raise InvalidArgument("local_value: the value is an object of the library's or of a C function: calls use it, Python cannot") from None
+            raise InvalidArgument(
+                "local_value: the value is an object of the library's or of a C function: calls use it, Python cannot"
+            ) from None
         if isinstance(thing, Failed):
             raise_told(thing.told)
         return thing
@@ -102,6 +106,7 @@ class RRef(Generic[T]):
     def to_here(self, timeout: float = -1.0) -> T:
         """A copy of the value, on its owner the value itself; raises what the function raised that was to make it."""
         from ._calls import fetch, read_native
+
         if self._is_python is not False and self.is_owner():
             try:
                 return self._local_value(timeout)
@@ -121,22 +126,26 @@ class RRef(Generic[T]):
     def rpc_sync(self, timeout: float = -1.0) -> "_Methods":
         """rref.rpc_sync().name(...) calls the value's method at its owner."""
         from ._calls import rpc_sync
+
         return _Methods(self, rpc_sync, timeout)
 
     def rpc_async(self, timeout: float = -1.0) -> "_Methods":
         """The same; gives a future."""
         from ._calls import rpc_async
+
         return _Methods(self, rpc_async, timeout)
 
     def remote(self, timeout: float = -1.0) -> "_Methods":
         """The same; the value stays, and a reference comes."""
         from ._calls import remote
+
         return _Methods(self, remote, timeout)
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
         """Backward from this scalar, in the context; without one, from a value of this worker's, as torch's own."""
         from ._calls import rpc_sync
         from ._serve import backward_at_owner
+
         if dist_autograd_ctx_id < 0:
             self.local_value().backward(retain_graph=retain_graph)
         else:
@@ -161,6 +170,7 @@ class _Methods:
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         from ._serve import invoke
+
         return self._how(self._rref._rank, invoke, (self._rref, name, args, kwargs), timeout=self._timeout)
 
 
@@ -168,4 +178,3 @@ def adopt(world: World, pointer) -> RRef:
     """A reference among values that are valid for a while: with a holder of its own."""
     lib.mr_rref_retain(pointer)
     return RRef._of(world, pointer, None)
-

@@ -77,7 +77,7 @@ def _return_thing(call, world, thing: Any) -> int:
         fill_string(values[1], stash(world, parts), alive)
         fill_i64(values[2], len(parts))
         first = 3
-    some = parts[:_pickles.CHUNK]
+    some = parts[: _pickles.CHUNK]
     for i, (part, number) in enumerate(some):
         _pickles.fill(values[first + i], part, number, alive)
     return _return_values(call, values, first + len(some))
@@ -105,7 +105,9 @@ def _execute(call, arguments, count: int, answer: Callable[[Any, Any], int]) -> 
         with _contexts.inside(context, pointer):
             try:
                 function, args, kwargs = _arguments(world, arguments, count)
-                result = _ungated(function, args, kwargs) if isinstance(function, Ungated) else function(*args, **kwargs)
+                result = (
+                    _ungated(function, args, kwargs) if isinstance(function, Ungated) else function(*args, **kwargs)
+                )
                 del args, kwargs
                 return answer(world, result)
             except BaseException as error:  # noqa: BLE001: it is the caller's
@@ -121,17 +123,22 @@ def _ungated(function: Any, args: tuple, kwargs: dict) -> Any:
 
 @ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
 def call(call, arguments, count) -> int:
-    """python.call(pickle of (function, args, kwargs), things...) -> pickle, things... or what it raised, as three strings."""
+    """python.call(pickle of (function, args, kwargs), things...) -> pickle, things... or what it raised, as three
+    strings."""
+
     def answer(world, result: Any) -> int:
         return _return_strings(call, result.told) if isinstance(result, Failed) else _return_thing(call, world, result)
+
     return _execute(call, arguments, count, answer)
 
 
 @ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
 def remote(call, arguments, count) -> int:
     """The same; the result stays, also when it is an exception."""
+
     def answer(_world, result: Any) -> int:
         return lib.mr_rpc_return_object(call, _handles.keep(result), _handles.drop)
+
     return _execute(call, arguments, count, answer)
 
 
@@ -191,7 +198,7 @@ def rest(call, arguments, _count) -> int:
             parts = world.parts[token]
             if first + _pickles.CHUNK >= len(parts):
                 del world.parts[token]
-        some = parts[first:first + _pickles.CHUNK]
+        some = parts[first : first + _pickles.CHUNK]
         values, alive = _pickles.new_values(len(some)), []
         for i, (thing, number) in enumerate(some):
             _pickles.fill(values[i], thing, number, alive)
@@ -208,5 +215,5 @@ def invoke(reference: Any, name: str, args: tuple, kwargs: dict) -> Any:
 def backward_at_owner(reference: Any, context_id: int, retain_graph: bool) -> None:
     """What rref.backward(context_id) runs at the owner."""
     from .. import autograd
-    autograd.backward(context_id, [reference.local_value()], retain_graph)
 
+    autograd.backward(context_id, [reference.local_value()], retain_graph)

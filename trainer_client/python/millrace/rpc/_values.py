@@ -9,13 +9,32 @@ import torch
 from .._arrays import DTYPE_OF_NUMPY
 from .._library import NULL, ffi, lib
 
-_OF_TORCH = {torch.float32: lib.MR_F32, torch.float64: lib.MR_F64, torch.float16: lib.MR_F16, torch.bfloat16: lib.MR_BF16,
-             torch.int64: lib.MR_I64, torch.int32: lib.MR_I32, torch.int16: lib.MR_U16, torch.int8: lib.MR_I8,
-             torch.uint8: lib.MR_U8, torch.bool: lib.MR_U8}
+_OF_TORCH = {
+    torch.float32: lib.MR_F32,
+    torch.float64: lib.MR_F64,
+    torch.float16: lib.MR_F16,
+    torch.bfloat16: lib.MR_BF16,
+    torch.int64: lib.MR_I64,
+    torch.int32: lib.MR_I32,
+    torch.int16: lib.MR_U16,
+    torch.int8: lib.MR_I8,
+    torch.uint8: lib.MR_U8,
+    torch.bool: lib.MR_U8,
+}
 # Types that torch 1.13 does not have come as signed ones of the same width.
-_TO_TORCH = {lib.MR_F32: torch.float32, lib.MR_F64: torch.float64, lib.MR_F16: torch.float16, lib.MR_BF16: torch.bfloat16,
-             lib.MR_I64: torch.int64, lib.MR_U64: torch.int64, lib.MR_I32: torch.int32, lib.MR_U32: torch.int32,
-             lib.MR_U16: torch.int16, lib.MR_I8: torch.int8, lib.MR_U8: torch.uint8}
+_TO_TORCH = {
+    lib.MR_F32: torch.float32,
+    lib.MR_F64: torch.float64,
+    lib.MR_F16: torch.float16,
+    lib.MR_BF16: torch.bfloat16,
+    lib.MR_I64: torch.int64,
+    lib.MR_U64: torch.int64,
+    lib.MR_I32: torch.int32,
+    lib.MR_U32: torch.int32,
+    lib.MR_U16: torch.int16,
+    lib.MR_I8: torch.int8,
+    lib.MR_U8: torch.uint8,
+}
 _VIEW_BYTES = 4096  # smaller tensors are copied, so that they hold no message
 VALUES_MAX = lib.MR_RPC_ARGUMENTS_MAX
 
@@ -49,11 +68,18 @@ def fill_shape(value, tensor: torch.Tensor) -> None:
 def fill_tensor(value, tensor: torch.Tensor, number: int, alive: list) -> None:
     """A view of the tensor's memory, which `alive` keeps; `number`: its place on the context's tape, 0: none."""
     if tensor.device.type != "cpu":
-        raise TypeError(f"a tensor on {tensor.device} cannot travel: tensors go between main memories; call .cpu() before")
+        raise TypeError(
+            f"a tensor on {tensor.device} cannot travel: tensors go between main memories; call .cpu() before"
+        )
     dense = tensor.detach().contiguous()
     alive.append(dense)
-    _fill(value, _OF_TORCH[dense.dtype], wire_shape(dense), dense.numel() * dense.element_size(),
-          ffi.cast("void *", dense.data_ptr() or 64))
+    _fill(
+        value,
+        _OF_TORCH[dense.dtype],
+        wire_shape(dense),
+        dense.numel() * dense.element_size(),
+        ffi.cast("void *", dense.data_ptr() or 64),
+    )
     value.gradient = number
 
 
@@ -83,7 +109,10 @@ def fill_i64(value, number: int) -> None:
 def fill_array(value, array: np.ndarray, alive: list) -> None:
     """An array of numpy."""
     if array.dtype not in DTYPE_OF_NUMPY or array.ndim > lib.MR_RANK_MAX:
-        raise TypeError(f"an array of {array.ndim} dimensions of {array.dtype} cannot be an argument: at most {lib.MR_RANK_MAX}, of a number type")
+        raise TypeError(
+            f"an array of {array.ndim} dimensions of {array.dtype} cannot be an argument: at most {lib.MR_RANK_MAX}, "
+            f"of a number type"
+        )
     dense = np.ascontiguousarray(array)
     alive.append(dense)
     _fill(value, DTYPE_OF_NUMPY[dense.dtype], dense.shape, dense.nbytes, ffi.cast("void *", dense.ctypes.data))
@@ -91,6 +120,7 @@ def fill_array(value, array: np.ndarray, alive: list) -> None:
 
 class Result:
     """What a call brought; freed when nothing looks into it any more."""
+
     __slots__ = ("world", "pointer", "viewed_bytes")
 
     def __init__(self, world, pointer) -> None:
@@ -99,7 +129,8 @@ class Result:
         self.viewed_bytes = 0
 
     def may_view(self, byte_count: int) -> bool:
-        """Views hold the memory of messages: no more than the world's share for them. Messages lie in blocks of powers of two."""
+        """Views hold the memory of messages: no more than the world's share for them. Messages lie in blocks of powers
+        of two."""
         byte_count = 1 << (byte_count + _VIEW_BYTES - 1).bit_length()
         if self.world.viewed_bytes + byte_count > self.world.view_bytes_max:
             return False
@@ -139,4 +170,3 @@ def read_string(value) -> str:
 def read_bytes(value) -> bytes:
     """A u8 tensor."""
     return ffi.buffer(value.tensor.data, value.tensor.bytes)[:] if value.tensor.bytes else b""
-

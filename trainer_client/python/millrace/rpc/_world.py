@@ -25,6 +25,7 @@ _MEMORY_BYTES = 256 << 20  # the library's default
 @dataclass(frozen=True)
 class WorkerInfo:
     """A worker's name, and its rank as `id`."""
+
     name: str
     id: int
 
@@ -54,7 +55,9 @@ class World:
         if isinstance(to, str):
             rank = self.by_name.get(to)
             if rank is None:
-                raise UnknownWorker(f"no worker of this world is called \"{to}\"; there are {', '.join(sorted(self.by_name))}")
+                raise UnknownWorker(
+                    f"no worker of this world is called \"{to}\"; there are {', '.join(sorted(self.by_name))}"
+                )
             return rank
         rank = to.id if hasattr(to, "id") else to
         if not isinstance(rank, int):
@@ -70,8 +73,12 @@ class World:
 
     def off_line(self) -> str:
         """How they are turned on."""
-        return (f"Python functions are off on worker \"{self.name}\" (rank {self.rank}): MILLRACE_PYTHON_FUNCTIONS=on, or allow_python_functions=True "
-                "in its RpcBackendOptions, turns them on; every worker of the world that has the key can then run any code there")
+        return (
+            f"Python functions are off on worker \"{self.name}\" (rank {self.rank}): MILLRACE_PYTHON_FUNCTIONS=on, or "
+            f"allow_python_functions=True "
+            "in its RpcBackendOptions, turns them on; every worker of the world that has the key can then run any "
+            "code there"
+        )
 
     def learn_workers(self) -> None:
         """Names and ranks, once all have joined."""
@@ -88,7 +95,8 @@ class World:
         gc.collect()
 
     def abandon(self) -> None:
-        """In the child of a fork: the worker is the parent's. Nothing here may tell the library, and so the others, that it goes."""
+        """In the child of a fork: the worker is the parent's. Nothing here may tell the library, and so the others,
+        that it goes."""
         self.is_closed = self.is_abandoned = True
         for thing in list(self.held):
             thing._abandon()
@@ -122,10 +130,15 @@ def current() -> World:
 
 def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, alive: list):
     from . import _segments, _serve
-    functions = [(b"python.call", b"tensor, ...", b"...", _serve.call, NULL), (b"python.remote", b"tensor, ...", b"object", _serve.remote, NULL),
-                 (b"python.fetch", b"ref", b"...", _serve.fetch, NULL), (b"python.part", b"string, ...", b"", _serve.part, NULL),
-                 (b"python.rest", b"string, i64", b"...", _serve.rest, NULL),
-                 (_segments.FUNCTION, b"...", b"...", _segments.run, _segments.backward)]
+
+    functions = [
+        (b"python.call", b"tensor, ...", b"...", _serve.call, NULL),
+        (b"python.remote", b"tensor, ...", b"object", _serve.remote, NULL),
+        (b"python.fetch", b"ref", b"...", _serve.fetch, NULL),
+        (b"python.part", b"string, ...", b"", _serve.part, NULL),
+        (b"python.rest", b"string, i64", b"...", _serve.rest, NULL),
+        (_segments.FUNCTION, b"...", b"...", _segments.run, _segments.backward),
+    ]
     native = ffi.new("struct mr_rpc_options *")
     array = ffi.new("struct mr_rpc_function[]", len(functions))
     alive += [array, native]
@@ -159,8 +172,15 @@ def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, a
 def _join(world: World, options: RpcBackendOptions, rendezvous: str) -> None:
     alive: list = []
     out, error = ffi.new("struct mr_rpc **"), ffi.new("char[]", _ERROR_BYTES)
-    status = lib.mr_rpc_init(world.name.encode(), world.rank, world.world_size, _native_options(world, options, rendezvous, alive), out,
-                             error, _ERROR_BYTES)
+    status = lib.mr_rpc_init(
+        world.name.encode(),
+        world.rank,
+        world.world_size,
+        _native_options(world, options, rendezvous, alive),
+        out,
+        error,
+        _ERROR_BYTES,
+    )
     if status:
         raise error_of(status, text(error))
     world.rpc = ffi.gc(out[0], lib.mr_rpc_destroy)
@@ -168,11 +188,17 @@ def _join(world: World, options: RpcBackendOptions, rendezvous: str) -> None:
     world.learn_workers()
 
 
-def init_rpc(name: str, backend: Any = None, rank: int = -1, world_size: int | None = None,
-             rpc_backend_options: RpcBackendOptions | None = None) -> None:
+def init_rpc(
+    name: str,
+    backend: Any = None,
+    rank: int = -1,
+    world_size: int | None = None,
+    rpc_backend_options: RpcBackendOptions | None = None,
+) -> None:
     """Joins the world, and returns once all workers have.
 
-    Where rank or world_size is not given, $RANK or $WORLD_SIZE says it; $MASTER_ADDR and $MASTER_PORT, or the options' init_method, say where
+    Where rank or world_size is not given, $RANK or $WORLD_SIZE says it; $MASTER_ADDR and $MASTER_PORT, or the options'
+    init_method, say where
     rank 0 listens.
     """
     global _current
@@ -180,17 +206,26 @@ def init_rpc(name: str, backend: Any = None, rank: int = -1, world_size: int | N
         raise ValueError(f"backend={backend!r}: there is one, millrace.rpc.BackendType.MILLRACE")
     options = rpc_backend_options if rpc_backend_options is not None else RpcBackendOptions()
     if not isinstance(options, RpcBackendOptions):
-        raise TypeError(f"rpc_backend_options is {type(options).__module__}.{type(options).__qualname__}: use millrace.rpc.RpcBackendOptions, "
-                        "which takes torch's arguments")
+        raise TypeError(
+            f"rpc_backend_options is {type(options).__module__}.{type(options).__qualname__}: use "
+            f"millrace.rpc.RpcBackendOptions, "
+            "which takes torch's arguments"
+        )
     rendezvous, rank, world_size = place(options, rank, world_size)
     with _lock:
         if _current is not None:
-            raise InvalidArgument(f"init_rpc(\"{name}\"): this process is worker \"{_current.name}\" (rank {_current.rank}) already; "
-                                  "shutdown() leaves that world")
+            raise InvalidArgument(
+                f"init_rpc(\"{name}\"): this process is worker \"{_current.name}\" (rank {_current.rank}) already; "
+                "shutdown() leaves that world"
+            )
         world = World(name, rank, world_size, options)
         if world.python_functions and options.key is None:
-            warnings.warn("Python functions are on, and there is no key: whoever reaches this worker's port can run code here. key_file, or "
-                          "$MILLRACE_KEY_FILE, names one", stacklevel=2)
+            warnings.warn(
+                "Python functions are on, and there is no key: whoever reaches this worker's port can run code here. "
+                "key_file, or "
+                "$MILLRACE_KEY_FILE, names one",
+                stacklevel=2,
+            )
         try:
             _join(world, options, rendezvous)
             _current = world
@@ -208,7 +243,11 @@ def _leave(world: World, timeout: float) -> None:
     """Waits for the others. References that are kept only go once nobody begins anything new, as torch's."""
     until = time.monotonic() + timeout if timeout > 0 else None
     while True:
-        left_ms = _SHUTDOWN_STEP_MS if until is None else min(_SHUTDOWN_STEP_MS, max(round((until - time.monotonic()) * 1000), 1))
+        left_ms = (
+            _SHUTDOWN_STEP_MS
+            if until is None
+            else min(_SHUTDOWN_STEP_MS, max(round((until - time.monotonic()) * 1000), 1))
+        )
         status = lib.mr_rpc_shutdown(world.rpc, left_ms)
         if not status:
             return
@@ -220,9 +259,11 @@ def _leave(world: World, timeout: float) -> None:
 
 
 def shutdown(graceful: bool = True, timeout: float = 0) -> None:
-    """Leaves the world. graceful: once all workers want to, and nothing is under way; functions of this one are served until then.
+    """Leaves the world. graceful: once all workers want to, and nothing is under way; functions of this one are served
+    until then.
 
-    timeout: seconds; 0: as long as it takes. After DeadlineExceeded, whose line says who is missing, the worker stays one.
+    timeout: seconds; 0: as long as it takes. After DeadlineExceeded, whose line says who is missing, the worker stays
+    one.
     References are of no use afterwards; tensors that came stay as they are.
     """
     global _current
