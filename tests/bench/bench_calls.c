@@ -120,6 +120,24 @@ static void bench_pull(struct mr_client *client, const struct workload *w, const
     free(us);
 }
 
+/* Small lookups: what a call from Python is compared with. */
+static void bench_lookup(struct mr_client *client, const struct workload *w, uint32_t key_count,
+                         const char *name, uint32_t runs)
+{
+    double *us = calloc(runs, sizeof *us);
+    for (uint32_t i = 0; i < runs + 1000; i++) {
+        struct mr_reply *reply = NULL;
+        double t0 = bench_now_us();
+        bench_check(mr_lookup(client, NULL, w->table, w->keys, key_count, &reply), "lookup");
+        if (i >= 1000) {
+            us[i - 1000] = bench_now_us() - t0;
+        }
+        mr_reply_free(reply);
+    }
+    bench_print_latency(name, us, runs);
+    free(us);
+}
+
 static void bench_push(struct mr_client *client, const struct workload *w, const struct mr_options *options,
                        uint32_t runs)
 {
@@ -241,6 +259,12 @@ int main(int argc, char **argv)
         bench_empty_many(client, 2.0);
     }
     struct workload *w = make_workload(client, rows);
+    if (only == NULL || strcmp(only, "lookup_1") == 0) {
+        bench_lookup(client, w, 1, "lookup_1", runs * 20);
+    }
+    if (only == NULL || strcmp(only, "lookup_64") == 0) {
+        bench_lookup(client, w, 64, "lookup_64", runs * 20);
+    }
     if (only == NULL || strcmp(only, "pull_13312x16") == 0) {
         bench_pull(client, w, &call, runs);
     }

@@ -45,6 +45,12 @@ ROWS = {
     "small_under_bulk_p99": ("us", "lower", 3.0, "ratio"),
     "bulk_at_1pct_loss": ("MB/s", "higher", 0.7, "ratio"),
     "small_at_1pct_loss_p99": ("us", "lower", 1.0, "ratio"),
+    "python_lookup_1_over_c": ("us", "lower", 15.0, "value"),
+    "python_lookup_64_over_c": ("us", "lower", 15.0, "value"),
+    "python_pull_share_numpy": ("of C's", "higher", 0.9, "value"),
+    "python_pull_share_torch": ("of C's", "higher", 0.9, "value"),
+    "python_push_share_numpy": ("of C's", "higher", 0.9, "value"),
+    "python_push_share_torch": ("of C's", "higher", 0.9, "value"),
     "memif_lookup_1": ("calls/s", "higher", 4e6, "value"),
     "memif_lookup_large": ("keys/s", "higher", 0.75, "ratio"),
     "memif_echo_under_garbage": ("calls/s", "higher", 1.0, "ratio"),
@@ -172,6 +178,28 @@ class Bench:
                 lines.update(client_lines(cable.client, [self.program(f"tests/bench/{program}"), "--server",
                                                          f"{SERVER_IP}:{PORT}", *arguments], environment))
         return lines
+
+    def python_round(self, directory):
+        """The same calls from C and from Python, on one node, one after the other."""
+        package = self.program("trainer_client/python")
+        if not os.path.exists(os.path.join(package, "millrace", "client.py")):
+            print("bench: Python left out: the package was not built", file=sys.stderr)
+            return
+        environment = {"PYTHONPATH": package, "PYTHONDONTWRITEBYTECODE": "1",
+                       "MILLRACE_LIBRARY": self.program("trainer_client/libmillrace.so.0")}
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_calls.py")
+        target = ["--server", f"{SERVER_IP}:{PORT}", "--runs", str(self.runs)]
+        with Cable(self.mtu) as cable, serving(cable.server, self.node_arguments(directory, self.driver, "server0"), "ready"):
+            calls = client_lines(cable.client, ["/usr/bin/python3", script, *target], environment)
+            c = client_lines(cable.client, [self.program("tests/bench/bench_calls"), *target])
+        for count in (1, 64):
+            limit = c[f"lookup_{count}"]["value"]
+            self.add(f"python_lookup_{count}_over_c", calls[f"numpy_lookup_{count}"]["value"] - limit, limit)
+        for what in ("pull", "push"):
+            for kind in ("numpy", "torch"):
+                if f"{kind}_{what}_13312x16" in calls:
+                    limit = c[f"{what}_13312x16"]["value"]
+                    self.add(f"python_{what}_share_{kind}", limit / calls[f"{kind}_{what}_13312x16"]["value"], 1.0)
 
     def veth_round(self, directory):
         transport = ("bench_transport", "--seconds", "1")
@@ -323,7 +351,7 @@ def main():
     parser.add_argument("--runs", type=int, default=500, help="repetitions of each bulk call (default 500)")
     parser.add_argument("--garbage", type=int, default=10_000_000, help="packets of it (default 10,000,000)")
     parser.add_argument("--checkpoint-gb", type=float, default=4.0, help="rows of a checkpoint (default 4 GB)")
-    parser.add_argument("--skip", action="append", default=[], choices=["veth", "rpc", "memif", "table", "checkpoint", "demo"],
+    parser.add_argument("--skip", action="append", default=[], choices=["veth", "python", "rpc", "memif", "table", "checkpoint", "demo"],
                         help="leave a part out")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -340,6 +368,8 @@ def main():
                 print(f"round {index + 1} of {arguments.rounds}", file=sys.stderr)
             if "veth" not in arguments.skip:
                 bench.veth_round(directory)
+            if "python" not in arguments.skip:
+                bench.python_round(directory)
             if "rpc" not in arguments.skip:
                 remote.Remote(bench, sys.modules[__name__], directory).round()
             if "memif" not in arguments.skip:
