@@ -62,8 +62,8 @@ def test_help(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_node_there_is_one_line(cable, name, flights):
-    hub = () if name == "resume" else ("--hub", "127.0.0.1:9")
-    line = refused(name, "--server", "127.0.0.1:9", "--data", flights, "--connect", 0.3, *hub)
+    more = ("--steps", 10) if name == "resume" else ("--hub", "127.0.0.1:9")
+    line = refused(name, "--server", "127.0.0.1:9", "--data", flights, "--connect", 0.3, *more)
     assert line.startswith(f"{name}: ") and "127.0.0.1:9" in line
 
 
@@ -75,7 +75,7 @@ def test_deepfm_by_two_trainers_then_frozen(new_node, new_hub, flights, tmp_path
     trainers = [start("deepfm", *where, "--part", "train", "--epochs", 4) for _ in range(2)]
     trained = [result_of(trainer) for trainer in trainers]
     assert sum(each["batches_applied"] for each in trained) == trained[0]["batches"]
-    assert all(each["samples_per_s"] > 0 for each in trained)
+    assert sum(each["samples_per_s"] for each in trained) > 0  # one that comes late may find nothing left
     result = run("deepfm", *where, "--part", "evaluate")
     assert result["auc"] > 0.7 and 0.2 < result["logloss"] < 0.6 and 2500 < result["samples_evaluated"] < 3500
 
