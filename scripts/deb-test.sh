@@ -98,12 +98,20 @@ make_root() {
     inside apt-get install -y --no-install-recommends gcc libc6-dev man-db pkg-config
 }
 
-install_packages() {
-    local package
+# What the packages depend on, but for each other: so that all that comes and goes afterwards is theirs.
+install_dependencies() {
+    local package depends
     mkdir "$root/tmp/debs"
     for package in "${packages[@]}"; do
         cp build/deb/"$package"_*.deb "$root/tmp/debs/"
     done
+    depends=$(for package in "$root"/tmp/debs/*.deb; do
+        dpkg-deb --field "$package" Depends
+    done | tr ',' '\n' | sed 's/^ *//; /^$/d; /millrace/d' | sort -u | paste -s -d,)
+    inside apt-get satisfy -y --no-install-recommends "$depends"
+}
+
+install_packages() {
     inside sh -c 'apt-get install -y --no-install-recommends /tmp/debs/*.deb'
 }
 
@@ -154,7 +162,7 @@ start_server() {
         --set port.device=mr-deb0 --set port.ipv4=$server_address/24 --set cores.poll_mode=adaptive \
         --set memory.hugepages=never --set memory.packets_mib=128 --set memory.limit_mib=256 --set batches.memory_mib=64 \
         --set memory.messages_mib=64 --set transport.message_mib_max=16 \
-        --set rpc.world_size=1 --set rpc.name=node --set rpc.module=layers >"$work/server.out" 2>"$work/server.log" &
+        --set rpc.world_size=1 --set rpc.name=node --set rpc.module=layers.so >"$work/server.out" 2>"$work/server.log" &
     server=$!
     for _ in $(seq 300); do
         grep -q '^millraced: ready' "$work/server.out" && return 0
@@ -174,9 +182,8 @@ use_server() {
 
 remove_packages() {
     inside apt-get purge -y "${packages[@]}"
-    inside apt-get autoremove -y --purge
     # shellcheck disable=SC2016 # dpkg's variables
-    if inside dpkg-query -W -f '${db:Status-Status} ${Package}\n' | grep -E 'config-files|millrace'; then
+    if inside dpkg-query -W -f '${db:Status-Status} ${Package}\n' | grep millrace; then
         echo "these packages are left"
         return 1
     fi
@@ -186,6 +193,7 @@ for package in "${packages[@]}"; do
     compgen -G "build/deb/${package}_*.deb" >/dev/null || die "build/deb has no package $package; make deb makes it"
 done
 step "making a root" make_root
+step "installing dependencies" install_dependencies
 files >"$work/before"
 step "installing" install_packages
 files >"$work/installed"
