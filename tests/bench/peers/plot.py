@@ -6,6 +6,7 @@ import math
 import report
 
 WIDTH, LEFT, RIGHT, TOP, ROW_HEIGHT, PEER_HEIGHT, BOTTOM = 860, 250, 130, 92, 14, 19, 52
+ROW_HEIGHT_MIN = 46  # of two lines of text
 COLORS = {"python": "#4b8b3b", "torch": "#d1495b", "grpc": "#2a6f97", "redis": "#b7791f"}
 INK, FAINT, GRID = "#1f2933", "#66727f", "#e3e7eb"
 FONT = "font-family='DejaVu Sans, Verdana, Helvetica, Arial, sans-serif'"
@@ -54,6 +55,10 @@ def bounds(rows):
     return min(0.8, min(values) / 1.3), max(2.0, max(values) * 1.3)
 
 
+def height_of(ratios):
+    return max(ROW_HEIGHT + PEER_HEIGHT * len(ratios), ROW_HEIGHT_MIN)
+
+
 def grid(drawing, low, high, bottom):
     for decade in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
         for factor in (1, 2, 5):
@@ -72,7 +77,7 @@ def legend(drawing, peers):
         drawing.dot(x, 62, COLORS[peer])
         drawing.text(x + 11, 66, report.PEERS[peer], 12)
         x += 34 + 7.4 * len(report.PEERS[peer])
-    drawing.text(WIDTH - 16, 66, "dot: median of rounds; line: least to most", 11, FAINT, "end")
+    drawing.text(WIDTH - 8, 46, "dot: median of rounds; line: least to most", 11, FAINT, "end")
 
 
 def svg(results):
@@ -80,7 +85,7 @@ def svg(results):
     rows = rows_with_ratios(results)
     if not rows:
         return Drawing(1, 10, 40).whole("nothing measured")
-    height = TOP + sum(ROW_HEIGHT + PEER_HEIGHT * len(ratios) for _, ratios in rows) + BOTTOM
+    height = TOP + sum(height_of(ratios) for _, ratios in rows) + BOTTOM
     low, high = bounds(rows)
     drawing, bottom, y = Drawing(low, high, height), height - BOTTOM + 4, TOP
     drawing.text(16, 28, "How many times as fast as its peers Millrace is", 17, INK, weight="bold")
@@ -88,14 +93,14 @@ def svg(results):
     grid(drawing, low, high, bottom)
     legend(drawing, [peer for peer in report.peers_of(results) if peer != "millrace"])
     for index, (row, ratios) in enumerate(rows):
-        tall = ROW_HEIGHT + PEER_HEIGHT * len(ratios)
+        tall = height_of(ratios)
         if index > 0:
             drawing.line(16, y, WIDTH - 16, y, GRID, 1, "2 3")
         ours = report.of_row(results, row, "millrace")[0]
         drawing.text(16, y + tall / 2 - 2, report.ROWS[row][0], 12.5, INK)
         drawing.text(16, y + tall / 2 + 14, f"Millrace {report.number(ours[0], report.ROWS[row][1])}", 11, FAINT)
         for place, (peer, (median, least, most)) in enumerate(ratios):
-            at = y + ROW_HEIGHT / 2 + PEER_HEIGHT * (place + 0.5)
+            at = y + tall / 2 + PEER_HEIGHT * (place + 0.5 - len(ratios) / 2)
             drawing.line(drawing.x(least), at, drawing.x(most), at, COLORS[peer], 2.5)
             drawing.dot(drawing.x(median), at, COLORS[peer])
             drawing.text(WIDTH - RIGHT + 14, at + 4, report.times(median), 12, COLORS[peer], weight="bold")
