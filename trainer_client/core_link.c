@@ -13,6 +13,7 @@
 #define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
 /* A silence that is no chance: a first probe and two more, at the longest pause there is between them, less some. */
 #define SILENCE_US    250000u
+#define LATE_US       1000u /* a timer that is due for so long found nobody in the library */
 #define SEND_RETRY_US 1000u /* when the socket's buffer was full and does not say that it is no longer */
 
 /* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again; it is proven
@@ -244,6 +245,14 @@ void mrc_link_process(struct mrc_link *link, uint64_t now_us)
         /* A connected socket delivers its peer's datagrams only. */
         mr_endpoint_receive(link->ep, now_us, &link->address, datagram, bytes);
     }
+}
+
+void mrc_link_catch_up(struct mrc_link *link, uint64_t now_us)
+{
+    if (link->next_us >= now_us || now_us - link->next_us < LATE_US)
+        return;
+    (void)mrc_link_receive(link);
+    mrc_link_process(link, now_us);
 }
 
 /* What went out in runs, and what had to be sent again, since the peer was last found. */

@@ -103,6 +103,9 @@ void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us);
 bool mrc_link_receive(struct mrc_link *link);
 /* Handle what mrc_link_receive() took: calls may end. */
 void mrc_link_process(struct mrc_link *link, uint64_t now_us);
+/* When nobody has been here for long: take and handle what has come meanwhile. To be called before mrc_link_poll(), whose timers would
+ * take it for silence, by the driver, or under the lock while nobody drives. Calls may end. */
+void mrc_link_catch_up(struct mrc_link *link, uint64_t now_us);
 /* Timers, and sending what waits: calls may end. */
 void mrc_link_poll(struct mrc_link *link, uint64_t now_us);
 

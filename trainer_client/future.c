@@ -111,13 +111,11 @@ static void send_parts(struct mr_future *f)
 /* Calls of others may end here; this one cannot be gone before its maker has it. */
 static void send_now(struct mr_future *f)
 {
-    uint64_t now_us = mrc_now_us();
-
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_link *link = f->parts[i].link;
 
         if (link->unsent)
-            mrc_link_poll(link, now_us);
+            mrc_progress_poll(f->client, link);
         mrc_wake_driver(f->client, link);
     }
 }

@@ -120,13 +120,24 @@ static bool receive_links(struct mr_client *client, uint32_t links)
     return any;
 }
 
+void mrc_progress_poll(struct mr_client *client, struct mrc_link *link)
+{
+    uint64_t now_us = mrc_now_us();
+
+    if (!client->progress.driving)
+        mrc_link_catch_up(link, now_us);
+    mrc_link_poll(link, now_us);
+}
+
 static void poll_links(struct mr_client *client, uint64_t now_us)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];
 
-        if (link->unsent || link->next_us <= now_us)
+        if (link->unsent || link->next_us <= now_us) {
+            mrc_link_catch_up(link, now_us);
             mrc_link_poll(link, now_us);
+        }
     }
 }
 
@@ -237,7 +248,7 @@ static void send_unsent(struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
         if (client->links[i]->unsent)
-            mrc_link_poll(client->links[i], mrc_now_us());
+            mrc_progress_poll(client, client->links[i]);
     }
 }
 

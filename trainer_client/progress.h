@@ -50,4 +50,7 @@ void mrc_wake_all(struct mr_client *client);
 /* When the next round is due at the latest. */
 uint64_t mrc_progress_next_us(const struct mr_client *client);
 
+/* mrc_link_poll() at any time, under the lock. */
+void mrc_progress_poll(struct mr_client *client, struct mrc_link *link);
+
 #endif

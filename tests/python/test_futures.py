@@ -189,3 +189,20 @@ def test_futures_keep_a_client_that_nobody_else_has(node):
     future = millrace.Client(node.address).table("last", 4).lookup_async([1, 2])
     gc.collect()
     assert future.result().shape == (2, 4)
+
+
+@pytest.mark.parametrize("use", ["result", "done", "lookup"])
+def test_an_answer_that_came_while_the_program_was_elsewhere_counts(node, client, use):
+    """Nobody is in the library for longer than the deadline, and than a server may be silent."""
+    name, deadline_s = f"elsewhere_{use}", 5.0
+    client.table(name, 4, optimizer=optim.SGD(lr=1)).lookup([1])
+    with millrace.Client(node.address, deadline_s=60.0) as other:
+        table = other.table(name)
+        future = table.push_gradients_async([1], np.ones((1, 4)), deadline_s=deadline_s)
+        until(lambda: client.table(name).lookup([1])[0, 0] == -1)
+        time.sleep(deadline_s + 0.5)
+        if use == "done":
+            future.done()
+        elif use == "lookup":
+            assert table.lookup([1])[0, 0] == -1
+        future.result()
