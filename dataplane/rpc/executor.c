@@ -12,7 +12,8 @@ struct mr_executor {
     pthread_mutex_t lock;
     pthread_cond_t given;
     struct mr_job *first, *last;
-    uint32_t waiting; /* jobs in the list */
+    uint32_t waiting; /* jobs in the list, */
+    uint32_t urgent;  /* and those of them that functions that run may wait for */
     uint32_t running; /* jobs */
     uint32_t idle;    /* threads asleep, */
     uint32_t waking;  /* and those of them that were woken */
@@ -54,7 +55,7 @@ static void bring_another(struct mr_executor *e)
         wake_one(e);
         return;
     }
-    if (e->count - e->blocked >= e->config.threads || e->made == MR_EXECUTOR_THREADS_MAX)
+    if ((e->count - e->blocked >= e->config.threads && e->urgent == 0) || e->made == MR_EXECUTOR_THREADS_MAX)
         return;
     if (pthread_create(&e->threads[e->made], NULL, thread_run, e) == 0) {
         e->made++;
@@ -91,6 +92,7 @@ static struct mr_job *pop(struct mr_executor *e)
     if (e->first == NULL)
         e->last = NULL;
     e->waiting--;
+    e->urgent -= job->urgent;
     return job;
 }
 
@@ -127,7 +129,7 @@ static void *thread_run(void *arg)
     pthread_mutex_lock(&e->lock);
     for (;;) {
         /* Those that stood in for others go to sleep when these have come back; at the end nobody would wake them. */
-        bool surplus = e->count - e->blocked - e->idle > e->config.threads && !e->stopping;
+        bool surplus = e->count - e->blocked - e->idle > e->config.threads && e->urgent == 0 && !e->stopping;
 
         if (e->first != NULL && !surplus) {
             run_first(e, &untold);
@@ -229,6 +231,17 @@ static void append(struct mr_executor *e, struct mr_job *first, struct mr_job *l
     e->waiting += count;
 }
 
+/* Under the lock. */
+static void prepend(struct mr_executor *e, struct mr_job *job)
+{
+    job->next = e->first;
+    e->first = job;
+    if (e->last == NULL)
+        e->last = job;
+    e->waiting++;
+    e->urgent++;
+}
+
 void mr_executor_give(struct mr_executor *e, struct mr_job *first, struct mr_job *last, uint32_t count)
 {
     pthread_mutex_lock(&e->lock);
@@ -249,7 +262,10 @@ void mr_executor_give_one(struct mr_executor *e, struct mr_job *job)
     bool over = is_over(e);
 
     if (!over) {
-        append(e, job, job, 1);
+        if (job->urgent)
+            prepend(e, job);
+        else
+            append(e, job, job, 1);
         if (e->idle > 0)
             wake_one(e);
         else

@@ -2,7 +2,7 @@
  *
  * Jobs begin in the order in which they were given. There are up to `threads` at a time that do not wait for other workers; one
  * that waits (mr_executor_blocks) may be stood in for by another, so that calls back and forth between workers cannot use up
- * all threads. Threads are made when they are first needed, by the threads that are there: by the one that gives jobs only in
+ * all threads. An urgent job begins before all others, and has a thread made for it when all are taken. Threads are made when they are first needed, by the threads that are there: by the one that gives jobs only in
  * mr_executor_give_one() and mr_executor_hurry().
  *
  * A burst of brief jobs wakes one thread, and what they have done is told once (`done`). A job that is not brief is never kept
@@ -20,6 +20,7 @@ struct mr_job {
     struct mr_job *next;
     void (*run)(struct mr_job *job); /* the job may be gone when it returns */
     bool brief;                      /* it is known to end within microseconds */
+    bool urgent;                     /* jobs that run may wait for it: mr_executor_give_one() only */
 };
 
 struct mr_executor;

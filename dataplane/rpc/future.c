@@ -86,7 +86,7 @@ static void run_then(struct mr_job *job)
 
 static void begin_then(struct mr_rpc_future *f)
 {
-    f->then_job = (struct mr_job){.run = run_then};
+    f->then_job = (struct mr_job){.run = run_then, .urgent = true};
     mr_executor_give_one(f->agent->executor, &f->then_job);
 }
 

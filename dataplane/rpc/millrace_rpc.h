@@ -210,8 +210,8 @@ MR_API enum mr_status mr_rpc_async(struct mr_rpc *rpc, uint32_t to, const char *
 /* Ends by the call's time-out. May be called once; then only destroy is left. */
 MR_API enum mr_status mr_rpc_wait(struct mr_rpc_future *future, struct mr_rpc_result **result);
 MR_API bool mr_rpc_done(struct mr_rpc_future *future);
-/* `then` runs once when the call ends (at once if it has), on an executor thread of this worker. `result` is its to free. The
- * future is gone with this call. */
+/* `then` runs once when the call ends (at once if it has), on an executor thread of this worker, also when functions that run have all of
+ * them. `result` is its to free. The future is gone with this call. */
 typedef void (*mr_rpc_then_run)(void *user, enum mr_status status, const char *error,
                                 struct mr_rpc_result *result);
 MR_API enum mr_status mr_rpc_then(struct mr_rpc_future *future, mr_rpc_then_run then, void *user);

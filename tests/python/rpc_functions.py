@@ -76,6 +76,17 @@ def wake():
     _woken.set()
 
 
+def wait_for_callback(to):
+    """A function that waits for a callback of its own call."""
+    return rpc.rpc_async(to, nothing).then(lambda future: 7).wait()
+
+
+def wait_until_kept(name):
+    """Until keep() keeps something under that name."""
+    while name not in kept:
+        time.sleep(0.005)
+
+
 def die():
     """The worker ends at once."""
     os._exit(9)

@@ -215,6 +215,25 @@ static void a_job_that_waits_can_be_taken_back(void **state)
     assert_int_equal(b.order[2], 3);
 }
 
+/* The only thread there may be runs one that waits for another, with one before that. */
+static void an_urgent_one_has_a_thread_made_for_it(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 1);
+    struct task tasks[2] = {{.bench = &b, .waits = true}, {.bench = &b, .waits = true}};
+    struct task urgent = {.bench = &b, .number = 7};
+    give(e, tasks, 2, false);
+    wait_until(&b, &b.running, 1);
+    urgent.job = (struct mr_job){.run = run, .urgent = true};
+    mr_executor_give_one(e, &urgent.job);
+    wait_until(&b, &b.ended, 1);
+    assert_int_equal(b.order[0], 7);
+    assert_int_equal(b.most, 2);
+    open_gate(&b);
+    wait_until(&b, &b.ended, 3);
+    mr_executor_destroy(e);
+}
+
 /* What was given is run, also when it has not begun. */
 static void destroying_waits_for_all(void **state)
 {
@@ -351,6 +370,7 @@ int main(void)
         cmocka_unit_test(brief_ones_that_are_not_are_hurried),
         cmocka_unit_test(those_that_wait_for_others_are_stood_in_for),
         cmocka_unit_test(a_job_that_waits_can_be_taken_back),
+        cmocka_unit_test(an_urgent_one_has_a_thread_made_for_it),
         cmocka_unit_test(destroying_waits_for_all),
         cmocka_unit_test(one_does_not_wait_behind_one_that_takes_long),
         cmocka_unit_test(who_waits_is_stood_in_for_to_the_end),

@@ -15,19 +15,7 @@ from ._errors import raise_told
 from ._future import Future
 from ._options import milliseconds
 from ._rref import RRef, adopt
-from ._values import (
-    VALUES_MAX,
-    Result,
-    fill_array,
-    fill_bytes,
-    fill_i64,
-    fill_string,
-    fill_tensor,
-    read_bytes,
-    read_string,
-    read_tensor,
-    travels,
-)
+from ._values import VALUES_MAX, Result, fill_array, fill_bytes, fill_i64, fill_string, fill_tensor, read_bytes, read_string, read_tensor, travels
 from ._world import World, current
 
 _encode_name = lru_cache(maxsize=1024)(str.encode)
@@ -43,7 +31,6 @@ def _call_options(timeout: float, pointer):
 
 
 # ---- registered functions ----
-
 
 def _fill_native(world: World, values, args: Sequence[Any], context: Context | None, pointer, alive: list) -> None:
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
@@ -67,21 +54,10 @@ def _fill_native(world: World, values, args: Sequence[Any], context: Context | N
         elif isinstance(arg, np.ndarray):
             fill_array(value, arg, alive)
         else:
-            raise TypeError(
-                f"a {type(arg).__name__} cannot be an argument of a registered function: tensors, arrays, int, float, "
-                f"str and RRef can"
-            )
+            raise TypeError(f"a {type(arg).__name__} cannot be an argument of a registered function: tensors, arrays, int, float, str and RRef can")
 
 
-def _native_arguments(
-    world: World,
-    name: str,
-    args: Sequence[Any] | None,
-    kwargs: dict | None,
-    context: Context | None,
-    pointer,
-    alive: list,
-):
+def _native_arguments(world: World, name: str, args: Sequence[Any] | None, kwargs: dict | None, context: Context | None, pointer, alive: list):
     if kwargs:
         raise TypeError(f"{name}: a function registered by name takes no keyword arguments ({', '.join(kwargs)})")
     if not args:
@@ -121,19 +97,10 @@ def read_native(world: World, context: Context | None, pointer) -> Any:
 
 # ---- Python functions ----
 
-
-def _python_arguments(
-    world: World,
-    rank: int,
-    function: Callable,
-    args: Sequence[Any] | None,
-    kwargs: dict | None,
-    context: Context | None,
-    pointer,
-    alive: list,
-):
+def _python_arguments(world: World, rank: int, function: Callable, args: Sequence[Any] | None, kwargs: dict | None,
+                      context: Context | None, pointer, alive: list):
     world.need_python(getattr(function, "__qualname__", repr(function)))
-    content, things = _pickles.dump((function, tuple(args or ()), dict(kwargs or {})))
+    content, things = _pickles.dump((function, tuple(args or ()), dict(kwargs or {})), context)
     numbers = _pickles.tape_numbers(things, context, pointer)
     parts = list(zip(things, numbers))
     if len(parts) <= _pickles.CHUNK:
@@ -146,15 +113,13 @@ def _python_arguments(
         world.part_count += 1
         token = f"{world.rank}.{world.part_count}"
     for first in range(0, len(parts), _pickles.CHUNK):
-        some = parts[first : first + _pickles.CHUNK]
+        some = parts[first:first + _pickles.CHUNK]
         values, held = _pickles.new_values(1 + len(some)), []
         fill_string(values[0], token, held)
         for i, (thing, number) in enumerate(some):
             _pickles.fill(values[1 + i], thing, number, held)
         with waiting():
-            status = lib.mr_rpc_sync(
-                world.rpc, rank, b"python.part", values, 1 + len(some), _call_options(-1.0, pointer), NULL
-            )
+            status = lib.mr_rpc_sync(world.rpc, rank, b"python.part", values, 1 + len(some), _call_options(-1.0, pointer), NULL)
         check_rpc(status)
     values = _pickles.new_values(2)
     fill_bytes(values[0], content, alive)
@@ -191,12 +156,15 @@ def read_python(world: World, rank: int, context: Context | None, context_pointe
 
 # ---- the three ----
 
+def _recorded(context: Context | None) -> Context | None:
+    """Within torch.no_grad() arguments and results are constants."""
+    return context if torch.is_grad_enabled() else None
 
-def _prepare(
-    to: Any, func: Any, args: Any, kwargs: Any, alive: list, python_name: bytes, context: Context | None, pointer
-):
+
+def _prepare(to: Any, func: Any, args: Any, kwargs: Any, alive: list, python_name: bytes, context: Context | None, pointer):
     world = current()
     rank = world.rank_of(to)
+    context = _recorded(context)
     if isinstance(func, str):
         name = _encode_name(func)
         values, count = _native_arguments(world, func, args, kwargs, context, pointer, alive)
@@ -210,15 +178,11 @@ def _prepare(
     return world, rank, name, values, count, read
 
 
-def rpc_sync(
-    to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0
-) -> Any:
+def rpc_sync(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> Any:
     """Calls a function on worker `to` (name, rank or WorkerInfo), and waits for its value.
 
-    func: a str: a function that is registered there; tensors, int, float, str and RRef go in and out; several results
-    are a tuple. A callable:
-    it is pickled, and called there, if Python functions are on at both. timeout: seconds; 0: none; -1: the worker's
-    own.
+    func: a str: a function that is registered there; tensors, int, float, str and RRef go in and out; several results are a tuple. A callable:
+    it is pickled, and called there, if Python functions are on at both. timeout: seconds; 0: none; -1: the worker's own.
     Within an autograd context the call is recorded there.
     """
     return call(to, func, args, kwargs, timeout, here.context, here.pointer)
@@ -239,9 +203,7 @@ def call(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Co
     return read(out[0])
 
 
-def rpc_async(
-    to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0
-) -> Future:
+def rpc_async(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> Future:
     """The same without waiting. Arguments may be changed as soon as this returns."""
     return begin(to, func, args, kwargs, timeout, here.context, here.pointer)
 
@@ -255,15 +217,10 @@ def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: C
     return Future(world, out[0], read)
 
 
-def remote(
-    to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0
-) -> RRef:
-    """Calls the function where its value stays; returns at once with a reference to it. The first use tells how it
-    went."""
+def remote(to: Any, func: str | Callable, args: Sequence[Any] | None = None, kwargs: dict | None = None, timeout: float = -1.0) -> RRef:
+    """Calls the function where its value stays; returns at once with a reference to it. The first use tells how it went."""
     alive: list = []
-    world, rank, name, values, count, _ = _prepare(
-        to, func, args, kwargs, alive, b"python.remote", here.context, here.pointer
-    )
+    world, rank, name, values, count, _ = _prepare(to, func, args, kwargs, alive, b"python.remote", here.context, here.pointer)
     out = ffi.new("struct mr_rref **")
     check_rpc(lib.mr_remote(world.rpc, rank, name, values, count, _call_options(timeout, here.pointer), out))
     return RRef._of(world, out[0], not isinstance(func, str))
@@ -278,8 +235,7 @@ def fetch(reference: RRef, timeout: float) -> Any:
     values[0].rref = reference._pointer()
     out = ffi.new("struct mr_rpc_result **")
     with waiting():
-        status = lib.mr_rpc_sync(
-            world.rpc, reference._rank, b"python.fetch", values, 1, _call_options(timeout, here.pointer), out
-        )
+        status = lib.mr_rpc_sync(world.rpc, reference._rank, b"python.fetch", values, 1, _call_options(timeout, here.pointer), out)
     check_rpc(status)
-    return read_python(world, reference._rank, here.context, here.pointer, out[0])
+    return read_python(world, reference._rank, _recorded(here.context), here.pointer, out[0])
+

@@ -27,6 +27,7 @@ class Context:
         """A tensor that came: gradients for it go to `number` on the tape."""
         leaf = tensor.detach() if not isinstance(tensor, torch.nn.Parameter) else tensor
         leaf.requires_grad_(True)
+        leaf.came_in = self.id
         with self.lock:
             self.leaves[id(leaf)] = (leaf, number)
         return leaf
@@ -36,11 +37,21 @@ class Context:
         found = self.leaves.get(id(tensor))
         return found[1] if found is not None and found[0] is tensor else 0
 
+    def refuse_strange(self, leaf: torch.Tensor) -> None:
+        """What came in another context leads to no worker in this one: its gradient would be lost."""
+        context_id = getattr(leaf, "came_in", self.id)
+        if context_id != self.id:
+            raise RuntimeError(f"a tensor of shape {list(leaf.shape)} came from another worker in autograd context {context_id}, and is used in "
+                               f"context {self.id}: gradients do not go from one context to another; use .detach() if none is wanted")
+
     def add_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Adds up, as `.grad` does, which is left alone."""
         with self.lock:
             before = self.gradients.get(parameter)
-            self.gradients[parameter] = gradient if before is None else before + gradient
+            if before is None:
+                self.gradients[parameter] = gradient
+            else:  # torch adds a sparse one to a dense one, not the other way
+                self.gradients[parameter] = gradient + before if before.is_sparse else before + gradient
 
     def dropped(self) -> None:
         """The library's end of it."""

@@ -17,14 +17,19 @@ CHUNK = 90  # values that go with a call; more go before or after it
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, in_context: bool) -> None:
         super().__init__(file, protocol=5)
+        self.in_context = in_context
         self.places: dict[int, tuple] = {}
         self.things: list[Any] = []
 
     def persistent_id(self, obj: Any) -> tuple | None:
         is_tensor = isinstance(obj, torch.Tensor)
-        if not (is_tensor and travels(obj)) and not isinstance(obj, RRef):
+        if is_tensor and not travels(obj):  # part of the pickle
+            if self.in_context and obj.requires_grad:
+                raise _segments.no_gradient(obj)
+            return None
+        if not is_tensor and not isinstance(obj, RRef):
             return None
         place = self.places.get(id(obj))
         if place is None:
@@ -67,10 +72,10 @@ class _Unpickler(pickle.Unpickler):
         return self.context.leaf(tensor, number) if number and self.context is not None else tensor
 
 
-def dump(thing: Any) -> tuple[bytes, list[Any]]:
-    """The pickle, and what goes beside it."""
+def dump(thing: Any, context: Context | None) -> tuple[bytes, list[Any]]:
+    """The pickle, and what goes beside it. context: where gradients are wanted."""
     file = io.BytesIO()
-    pickler = _Pickler(file)
+    pickler = _Pickler(file, context is not None)
     pickler.dump(thing)
     return file.getvalue(), pickler.things
 

@@ -67,7 +67,7 @@ def stash(world, rest: list) -> str:
 
 
 def _return_thing(call, world, thing: Any) -> int:
-    content, things = _pickles.dump(thing)
+    content, things = _pickles.dump(thing, here.context)
     numbers = _pickles.tape_numbers(things, here.context, here.pointer)
     parts = list(zip(things, numbers))
     values, alive = _pickles.new_values(3 + min(len(parts), _pickles.CHUNK)), []

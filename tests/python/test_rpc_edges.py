@@ -1,0 +1,141 @@
+"""Gradients where torch's own are easily missed, and workers that wait, leave or call back at an awkward moment."""
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import rpc_functions as there  # noqa: E402
+from rpc_world import Servers, finish, key_file, start  # noqa: E402
+
+import millrace.autograd as dist_autograd  # noqa: E402
+import millrace.rpc as rpc  # noqa: E402
+
+WORLD_SIZE = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world(tmp_path_factory):
+    """w0 is this process."""
+    key = key_file(tmp_path_factory.mktemp("key"))
+    servers = Servers(WORLD_SIZE, key)
+    try:
+        rpc.init_rpc("w0", rank=0, world_size=WORLD_SIZE,
+                     rpc_backend_options=rpc.RpcBackendOptions(init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key,
+                                                               allow_python_functions=True, num_worker_threads=2))
+        yield
+        rpc.shutdown(timeout=60)
+        servers.finish()
+    finally:
+        servers.kill()
+
+
+def gradient_of(parameter, compute):
+    """Over the workers: compute(parameter) gives the loss."""
+    with dist_autograd.context() as context_id:
+        dist_autograd.backward(context_id, [compute(parameter)])
+        return dist_autograd.get_gradients(context_id)[parameter]
+
+
+def test_a_tensor_changed_in_place_after_it_left():
+    """What left first has the history of that moment."""
+    def compute(q):
+        h = q * 3
+        first = rpc.rpc_sync(1, torch.mul, (h, h))
+        h.mul_(2)
+        return (first + rpc.rpc_sync(1, torch.mul, (h, 1.0))).sum()
+    p = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    assert torch.equal(gradient_of(p, compute), 18 * p.detach() + 6)
+
+
+def test_a_tensor_sent_twice_in_one_call():
+    p = torch.nn.Parameter(torch.tensor([2.0, 3.0]))
+    gradient = gradient_of(p, lambda q: (rpc.rpc_sync(1, torch.mul, (q, q)) + rpc.rpc_sync(1, there.same, (q, [q]))[0]).sum())
+    assert torch.equal(gradient, 2 * p.detach() + 1)
+
+
+def test_without_grad_nothing_is_recorded():
+    p = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    rpc.rpc_sync(1, there.make_scale, ("factor", torch.tensor([5.0, 5.0])))
+
+    def compute(q):
+        with torch.no_grad():
+            constant = rpc.rpc_sync(1, torch.mul, (q, 2.0))
+            scaled = rpc.rpc_async(1, there.scaled, ("factor", q)).wait()
+            kept = rpc.remote(1, torch.mul, (q, 2.0)).to_here()
+        assert not constant.requires_grad and not scaled.requires_grad and not kept.requires_grad
+        return (rpc.rpc_sync(1, torch.mul, (q, 2.0)) * constant + scaled + kept).sum()
+    assert torch.equal(gradient_of(p, compute), torch.tensor([4.0, 8.0]))
+
+
+def test_gradients_of_an_embedding_that_are_sparse_and_dense():
+    for order in (1, -1):
+        table = torch.nn.Embedding(3, 2, sparse=True)
+
+        def compute(weight, order=order):
+            uses = [lambda: rpc.rpc_sync(1, torch.mul, (table(torch.tensor([1])), 2.0)).sum(),
+                    lambda: rpc.rpc_sync(1, torch.mul, (weight, 3.0)).sum()]
+            return sum(use() for use in uses[::order])
+        gradient = gradient_of(table.weight, compute)
+        assert torch.equal(gradient.to_dense() if gradient.is_sparse else gradient, torch.tensor([[3.0, 3.0], [5.0, 5.0], [3.0, 3.0]]))
+
+
+@pytest.mark.parametrize("make", [lambda p: torch.complex(p, p), lambda p: p.to_sparse()])
+def test_what_would_lose_its_gradient_is_refused(make):
+    p = torch.nn.Parameter(torch.eye(2))
+    with dist_autograd.context():
+        with pytest.raises(TypeError, match="cannot leave within an autograd context"):
+            rpc.rpc_sync(1, there.same, (make(p),))
+        rpc.rpc_sync(1, there.same, (make(p).detach(),))
+    rpc.rpc_sync(1, there.same, (make(p).detach().requires_grad_(),))
+
+
+def test_what_came_in_another_context_is_refused():
+    p = torch.nn.Parameter(torch.tensor([1.0]))
+    with dist_autograd.context():
+        old = rpc.rpc_sync(1, torch.mul, (p, 2.0))
+    with dist_autograd.context() as context_id:
+        with pytest.raises(RuntimeError, match="gradients do not go from one context to another"):
+            rpc.rpc_sync(1, torch.mul, (old * 2, 2.0))
+        with pytest.raises(RuntimeError, match="gradients do not go from one context to another"):
+            dist_autograd.backward(context_id, [(old * p).sum()])
+        dist_autograd.backward(context_id, [(old.detach() * p).sum()])
+        assert torch.equal(dist_autograd.get_gradients(context_id)[p], torch.tensor([2.0]))
+
+
+def test_callbacks_run_while_all_threads_wait_for_them():
+    """There are two threads for functions here."""
+    calls = [rpc.rpc_async(0, there.wait_for_callback, (1,), timeout=30) for _ in range(6)]
+    assert rpc.wait_all(calls) == [7] * 6
+
+
+_LEAVES = """
+import sys, threading, time
+sys.path.insert(0, {here!r})
+import rpc_functions as there
+import millrace.rpc as rpc
+rpc.init_rpc("w0", rank=0, world_size=2, rpc_backend_options=rpc.RpcBackendOptions(
+    init_method="tcp://127.0.0.1:{port}", allow_python_functions=True, key_file={key!r}))
+call = rpc.rpc_async(1, there.wait_until_kept, ("never",), timeout=0)
+said = []
+waiter = threading.Thread(target=lambda: said.append(call.exception()))
+waiter.start()
+while not call._lock.locked():
+    pass
+rpc.shutdown(graceful=False)
+waiter.join()
+print(type(said[0]).__name__)
+"""
+
+
+def test_leaving_while_a_thread_waits(tmp_path):
+    """It does not wait for the call, which never ends."""
+    import os
+    key = key_file(tmp_path)
+    servers = Servers(2, key)
+    try:
+        here = os.path.dirname(os.path.abspath(__file__))
+        said = finish(start(_LEAVES.format(here=here, port=servers.port, key=key)), timeout_s=100)
+        assert "ShuttingDown" in said or "Cancelled" in said
+    finally:
+        servers.kill()
