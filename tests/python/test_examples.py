@@ -77,7 +77,7 @@ def test_deepfm_by_two_trainers_then_frozen(new_node, new_hub, flights, tmp_path
     assert sum(each["batches_applied"] for each in trained) == trained[0]["batches"]
     assert sum(each["samples_per_s"] for each in trained) > 0  # one that comes late may find nothing left
     result = run("deepfm", *where, "--part", "evaluate")
-    assert result["auc"] > 0.7 and 0.2 < result["logloss"] < 0.6 and 2500 < result["samples_evaluated"] < 3500
+    assert result["auc"] > 0.65 and 0.2 < result["logloss"] < 0.8 and 2500 < result["samples_evaluated"] < 3500
 
     frozen = run("evaluate_frozen", *where)
     assert (frozen["rows_made"], frozen["refuses_gradients"]) == (0, True)
