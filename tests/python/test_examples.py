@@ -69,15 +69,15 @@ def test_no_node_there_is_one_line(cable, name, flights):
 
 def test_deepfm_by_two_trainers_then_frozen(new_node, new_hub, flights, tmp_path):
     node = new_node(settings=("batches.count_max=64",))
-    hub = new_hub(node)
+    hub = new_hub(node, "--prefetch", "1")  # so little data stands no old gradients
     where = ("--server", node.address, "--hub", hub.address, "--data", flights, "--held-out", 0.25)
     assert "train one first" in refused("evaluate_frozen", *where)
-    trainers = [start("deepfm", *where, "--part", "train", "--epochs", 4) for _ in range(2)]
+    trainers = [start("deepfm", *where, "--part", "train", "--epochs", 4, "--staleness", 0) for _ in range(2)]
     trained = [result_of(trainer) for trainer in trainers]
     assert sum(each["batches_applied"] for each in trained) == trained[0]["batches"]
     assert sum(each["samples_per_s"] for each in trained) > 0  # one that comes late may find nothing left
     result = run("deepfm", *where, "--part", "evaluate")
-    assert result["auc"] > 0.65 and 0.2 < result["logloss"] < 0.8 and 2500 < result["samples_evaluated"] < 3500
+    assert result["auc"] > 0.7 and 0.2 < result["logloss"] < 0.6 and 2500 < result["samples_evaluated"] < 3500
 
     frozen = run("evaluate_frozen", *where)
     assert (frozen["rows_made"], frozen["refuses_gradients"]) == (0, True)
