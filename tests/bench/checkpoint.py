@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
 ROW_BYTES = 8 + 2 * 16 * 4  # key, values and state, as a checkpoint has them
 MEMORY_PER_ROW_BYTES = 2 * 16 * 4 + 24  # with its share of the index

@@ -133,7 +133,7 @@ class Remote:
 
     def mnist(self):
         """Ours, by the example; nothing where it was not built."""
-        program, tools = self.bench.program("trainer_client/examples/mnist"), self.tools
+        program = self.bench.program("trainer_client/examples/mnist")
         if not os.path.exists(program):
             print("bench: mnist left out: it was not built, as where oneDNN is missing", file=sys.stderr)
             return

@@ -7,6 +7,7 @@ Rank 1 holds the rows in a tensor, rank 0 calls it and prints a line of JSON per
 them. script: TorchScript functions on a reference to the tensor, which the callee runs without Python's lock.
 """
 import argparse
+import importlib
 import json
 import pathlib
 import sys
@@ -75,7 +76,7 @@ def main():
     torch_rpc.use_interface(arguments.interface)
     import torch
     import torch.distributed.rpc as rpc
-    import torch_table  # noqa: F401  the callee needs the functions, too
+    importlib.import_module("torch_table")  # the callee needs the functions, too
     torch.set_num_threads(arguments.threads)
     if arguments.rank == 1:
         print("ready", flush=True)

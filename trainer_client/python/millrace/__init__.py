@@ -3,7 +3,7 @@ import importlib as _importlib
 
 from . import admission, eviction, init, optim
 from ._options import CallOptions
-from ._version import __version__  # noqa: F401
+from ._version import __version__
 from .batch import BatchState
 from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
 from .client import Client
@@ -18,6 +18,7 @@ from .variable import Variable
 
 __all__ = [
     *_errors,
+    "__version__",
     "Batch",
     "BatchState",
     "CallOptions",

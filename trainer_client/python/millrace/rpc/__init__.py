@@ -3,8 +3,10 @@
 Functions that C programs and nodes register are called by name; Python functions between Python workers, where that is
 turned on.
 """
+import importlib
+
 try:
-    import torch  # noqa: F401
+    importlib.import_module("torch")
 except ImportError as _error:
     raise ImportError(f"millrace.rpc needs torch ({_error}): apt-get install python3-torch") from None
 
