@@ -120,12 +120,27 @@ static bool receive_links(struct mr_client *client, uint32_t links)
     return any;
 }
 
+/* A sender takes what came while nobody drove: others wait for that, on a condition or in a loop of their own. */
+static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uint64_t now_us)
+{
+    struct mrc_progress *p = &client->progress;
+    uint64_t before = p->calls_ended;
+
+    mrc_link_catch_up(link, now_us);
+    if (p->calls_ended == before)
+        return;
+    p->ended_beside += p->calls_ended - before;
+    p->told_us = 0;
+    interrupt_driver(p);
+    mrc_wake_waiters(client);
+}
+
 void mrc_progress_poll(struct mr_client *client, struct mrc_link *link)
 {
     uint64_t now_us = mrc_now_us();
 
     if (!client->progress.driving)
-        mrc_link_catch_up(link, now_us);
+        catch_up_beside(client, link, now_us);
     mrc_link_poll(link, now_us);
 }
 
@@ -286,15 +301,15 @@ bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const voi
 uint32_t mrc_progress_once(struct mr_client *client)
 {
     struct mrc_progress *p = &client->progress;
-    uint64_t ended = p->calls_ended, count;
+    uint64_t ended = p->calls_ended - p->ended_beside, count;
 
     p->told_us = 0;
-
     send_unsent(client);
     if (p->driving)
         return 0;
     p->driving = true;
     (void)!read(p->wake_fd, &count, sizeof count);
+    p->ended_beside = 0;
     uint32_t links = client->link_count;
 
     pthread_mutex_unlock(&client->lock);

@@ -24,6 +24,7 @@ struct mrc_progress {
     bool sleeping;           /* ... and sleeps, until sleep_until_us */
     uint64_t sleep_until_us; /* valid while sleeping */
     uint64_t calls_ended;    /* since the start */
+    uint64_t ended_beside;   /* of these: by senders, and mrc_progress_once() has not told of them yet */
     uint64_t told_us; /* the caller's own loop was told to come by then, and may sleep; 0 = it is awake */
     struct mrc_waiter *waiters;
 };
@@ -39,7 +40,7 @@ void mrc_progress_watch_room(struct mrc_progress *p, int fd, bool wanted);
 
 /* Until done(arg) holds (it is asked under the lock) or deadline_us has come. Returns done(arg). */
 bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const void *arg, uint64_t deadline_us);
-/* One round without waiting. Returns the calls that ended in it. */
+/* One round without waiting. Returns the calls that ended in it, and those that senders ended before. */
 uint32_t mrc_progress_once(struct mr_client *client);
 /* Something that others may wait for has come true outside of a round. */
 void mrc_wake_waiters(struct mr_client *client);
