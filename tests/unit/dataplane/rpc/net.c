@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/context.h"
 #include "dataplane/rpc/workers.h"
 
 #define SKIP_STEP_US    20000u
@@ -334,7 +335,8 @@ static void destroy_worker(struct net_worker *w)
         assert_int_equal(mr_pool_taken(&rpc->executing), 0);
         if (rpc->rrefs != NULL)
             assert_int_equal(mr_rrefs_alive(rpc->rrefs), 0);
-        if (!w->silent) /* it may have values that it believes others to hold */
+        /* Silenced, it may have values that it believes others to hold; a context whose end has not arrived keeps some. */
+        if (!w->silent && (rpc->autograd.self == NULL || mr_contexts_count(rpc->autograd.self) == 0))
             assert_int_equal(mr_pool_taken(&rpc->results), 0);
     }
     w->rpc = NULL;
@@ -356,8 +358,22 @@ void net_replace(struct net *net, uint32_t worker)
     pthread_mutex_unlock(&net->lock);
 }
 
+static uint32_t results_held(struct net *net)
+{
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < net->count; i++) {
+        const struct net_worker *w = &net->workers[i];
+        if (w->rpc != NULL && !w->silent)
+            held += mr_pool_taken(&w->rpc->results);
+    }
+    return held;
+}
+
 void net_stop(struct net *net)
 {
+    /* The ends of contexts are on their way, and free what they kept. */
+    for (uint32_t i = 0; i < 500 && results_held(net) > 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     for (uint32_t i = 0; i < net->count; i++)
         close_worker(net, &net->workers[i]);
     pthread_mutex_lock(&net->lock);
