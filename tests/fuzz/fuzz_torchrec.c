@@ -16,7 +16,8 @@ static void check_configuration(const char *text)
     FUZZ_ASSERT(c.server[0] != '\0' && strnlen(c.server, sizeof c.server) < sizeof c.server);
     FUZZ_ASSERT(strnlen(c.key_file, sizeof c.key_file) < sizeof c.key_file);
     FUZZ_ASSERT(strnlen(c.prefix, sizeof c.prefix) < sizeof c.prefix);
-    FUZZ_ASSERT(c.deadline_ms >= 1 && c.deadline_ms <= 3600000 && c.connect_ms >= 1 && c.connect_ms <= 3600000);
+    FUZZ_ASSERT(c.deadline_ms >= 1 && c.deadline_ms <= 3600000 && c.connect_ms >= 1 &&
+                c.connect_ms <= 3600000);
     FUZZ_ASSERT(c.replay_mib >= 1 && c.replay_mib <= 4095);
     FUZZ_ASSERT(c.dtype == MR_F32 || c.dtype == MR_F16 || c.dtype == MR_BF16);
 }
