@@ -3,7 +3,7 @@
 # usage: scripts/setup.sh [build|test|lint|fuzz|bench|peers|deb|all]...    default: test
 set -euo pipefail
 
-build_packages=(gcc libc6-dev meson ninja-build pkg-config
+build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     dpdk libdpdk-dev dpdk-dev liburing-dev libjemalloc-dev libxxhash-dev libsodium-dev libjansson-dev libinih-dev
     zlib1g-dev libdnnl-dev python3-cffi python3-numpy)
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
