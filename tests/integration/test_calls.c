@@ -340,8 +340,10 @@ static void test_set_and_read(void **state)
     mr_reply_free(reply);
     assert_int_equal(rows_of(x, id), 0);
     for (uint32_t turn = 0; turn < 2; turn++) {
-        for (uint32_t i = 0; i < KEYS * DIM; i++) /* keys come twice, with the same row */
-            rows[i] = (float)(x->keys[i / DIM] * 10 + i % DIM + turn);
+        for (uint32_t i = 0; i < KEYS * DIM; i++) { /* keys come twice, with the same row */
+            uint64_t value = x->keys[i / DIM] * 10 + i % DIM + turn;
+            rows[i] = (float)value;
+        }
         assert_int_equal(mr_push_gradients(x->client, turn == 0 ? NULL : &rate, id, x->keys, KEYS, DIM, rows),
                          MR_OK);
         assert_int_equal(rows_of(x, id), 97);
