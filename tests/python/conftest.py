@@ -15,6 +15,8 @@ for _name in ("MILLRACE_KEY_FILE", "MILLRACE_REPLAY"):  # which change what clie
 from cable import Cable  # noqa: E402
 from programs import Hub, Node  # noqa: E402
 
+import millrace  # noqa: E402
+
 
 @pytest.fixture(scope="session")
 def cable() -> Iterator[Cable]:
@@ -32,6 +34,19 @@ def node(cable: Cable, request: pytest.FixtureRequest) -> Iterator[Node]:
     node = Node(cable, request.param).start()
     yield node
     node.stop()
+
+
+@pytest.fixture(scope="module")
+def client(node: Node) -> Iterator[millrace.Client]:
+    """Of the shared node; for a file's tests, or as they say themselves."""
+    with millrace.Client(node.address, deadline_s=60, connect_s=60) as client:
+        yield client
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """Of a table that no other test has."""
+    return "".join(c if c.isalnum() else "." for c in request.node.name)[-60:]
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """A world for tests of remote calls: the test's own process is rank 0, the others are processes that only serve."""
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+from typing import Iterator
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 _SERVE = """
@@ -80,3 +82,27 @@ class Servers:
             if program.poll() is None:
                 program.kill()
             program.communicate()
+
+
+@contextlib.contextmanager
+def joined(world_size: int, directory, **options) -> Iterator[None]:
+    """This process as w0, with these options, beside servers with Python functions; all leave well at the end. directory: for
+    the key."""
+    from millrace import rpc
+
+    key = key_file(directory)
+    servers = Servers(world_size, key)
+    try:
+        rpc.init_rpc(
+            "w0",
+            rank=0,
+            world_size=world_size,
+            rpc_backend_options=rpc.RpcBackendOptions(
+                init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key, allow_python_functions=True, **options
+            ),
+        )
+        yield
+        rpc.shutdown(timeout=60)
+        servers.finish()
+    finally:
+        servers.kill()

@@ -15,18 +15,6 @@ DIM = 6
 ONE = torch.tensor([[1]])
 
 
-@pytest.fixture(scope="module")
-def client(node):
-    with millrace.Client(node.address, deadline_s=60, connect_s=60) as client:
-        yield client
-
-
-@pytest.fixture
-def name(request):
-    """Of a table that no other test has."""
-    return "".join(c if c.isalnum() else "." for c in request.node.name)[-60:]
-
-
 def bag_of(client, name, optimizer=None):
     """An EmbeddingBag whose rows are zeros at first."""
     return millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=optimizer or millrace.optim.SGD(lr=1),

@@ -9,12 +9,6 @@ STREAM = 9
 
 
 @pytest.fixture(scope="module")
-def client(node):
-    with millrace.Client(node.address, deadline_s=60.0) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def table(client):
     return client.table(
         "batches", 4, optimizer=optim.SGD(lr=1.0), pooling="sum", initializer=init.uniform(0, 1, seed=1)

@@ -85,12 +85,6 @@ def fed(client, table, batch_id, shape=(3, 2)):
     return keys.reshape(-1, 2)
 
 
-@pytest.fixture(scope="module")
-def client(node):
-    with millrace.Client(node.address, deadline_s=60, connect_s=60) as client:
-        yield client
-
-
 def own_bag(client, request, **options):
     name = "".join(c if c.isalnum() else "." for c in request.node.name)[-60:]
     return millrace.EmbeddingBag(client, name, mode="sum", dim=DIM, optimizer=millrace.optim.SGD(lr=LR), **options)

@@ -20,12 +20,6 @@ def until(condition):
     raise AssertionError("it did not come true")
 
 
-@pytest.fixture(scope="module")
-def client(node):
-    with millrace.Client(node.address, deadline_s=60.0) as client:
-        yield client
-
-
 def test_a_result_is_computed_once_and_kept(client):
     table = client.table("kept", 4, initializer=init.uniform(0, 1, seed=1))
     future = table.lookup_async([1, 2, 3])

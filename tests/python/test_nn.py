@@ -17,18 +17,6 @@ STEPS = 4
 PADDING = 7
 
 
-@pytest.fixture(scope="module")
-def client(node):
-    with millrace.Client(node.address, deadline_s=60, connect_s=60) as client:
-        yield client
-
-
-@pytest.fixture
-def name(request):
-    """Of a table that no other test has."""
-    return "".join(c if c.isalnum() else "." for c in request.node.name)[-60:]
-
-
 def bag_and_weights(client, name, mode, optimizer=None, **arguments):
     """An EmbeddingBag, and its rows as torch has them. The last is not asked for by random inputs."""
     bag = millrace.EmbeddingBag(client, name, dim=DIM, mode=mode, optimizer=optimizer or millrace.optim.SGD(lr=LR), **arguments)

@@ -7,12 +7,6 @@ import millrace
 torch = pytest.importorskip("torch")
 
 
-@pytest.fixture(scope="module")
-def client(node):
-    with millrace.Client(node.address, deadline_s=60.0) as client:
-        yield client
-
-
 def test_heartbeat(client, node):
     table = client.table("beats", 4)
     table.lookup(np.arange(100))

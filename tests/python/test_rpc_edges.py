@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import rpc_functions as there  # noqa: E402
-from rpc_world import Servers, finish, key_file, start  # noqa: E402
+from rpc_world import Servers, finish, joined, key_file, start  # noqa: E402
 
 import millrace.autograd as dist_autograd  # noqa: E402
 import millrace.rpc as rpc  # noqa: E402
@@ -17,17 +17,8 @@ WORLD_SIZE = 2
 @pytest.fixture(scope="module", autouse=True)
 def world(tmp_path_factory):
     """w0 is this process."""
-    key = key_file(tmp_path_factory.mktemp("key"))
-    servers = Servers(WORLD_SIZE, key)
-    try:
-        rpc.init_rpc("w0", rank=0, world_size=WORLD_SIZE,
-                     rpc_backend_options=rpc.RpcBackendOptions(init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key,
-                                                               allow_python_functions=True, num_worker_threads=2))
+    with joined(WORLD_SIZE, tmp_path_factory.mktemp("key"), num_worker_threads=2):
         yield
-        rpc.shutdown(timeout=60)
-        servers.finish()
-    finally:
-        servers.kill()
 
 
 def gradient_of(parameter, compute):

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import rpc_functions as there  # noqa: E402
-from rpc_world import Servers, key_file  # noqa: E402
+from rpc_world import joined  # noqa: E402
 
 import millrace  # noqa: E402
 import millrace.autograd as dist_autograd  # noqa: E402
@@ -22,22 +22,8 @@ WORLD_SIZE = 5
 @pytest.fixture(scope="module", autouse=True)
 def world(tmp_path_factory):
     """w0 is this process."""
-    key = key_file(tmp_path_factory.mktemp("key"))
-    servers = Servers(WORLD_SIZE, key)
-    try:
-        rpc.init_rpc(
-            "w0",
-            rank=0,
-            world_size=WORLD_SIZE,
-            rpc_backend_options=rpc.RpcBackendOptions(
-                init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key, allow_python_functions=True
-            ),
-        )
+    with joined(WORLD_SIZE, tmp_path_factory.mktemp("key")):
         yield
-        rpc.shutdown(timeout=60)
-        servers.finish()
-    finally:
-        servers.kill()
 
 
 def apart(a, b) -> float:
