@@ -13,7 +13,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they stand in memory");
 
 #define MR_MAGIC            0x524Du /* "MR" */
-#define MR_PROTOCOL_VERSION 3u
+#define MR_PROTOCOL_VERSION 4u
 
 #define MR_HEADER_BYTES      48u
 #define MR_UDP_BYTES_MAX     8952u /* MTU 9000 less IPv6 and UDP headers, rounded down to 8 */

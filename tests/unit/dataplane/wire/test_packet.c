@@ -60,7 +60,7 @@ static enum mr_drop parse(size_t n)
 static void fields_stand_where_the_protocol_says(void **state)
 {
     static const uint8_t wire[] = {
-        0x4d, 0x52, 3,    4,
+        0x4d, 0x52, 4,    4,
         0x05, 0x00, 0x02, 0x00, /* magic "MR", version, DATA, REPLY | PROBE, payload */
         0x03, 0x77, 0x66, 0x55,
         0x44, 0x33, 0x22, 0x11, /* session */
@@ -79,7 +79,7 @@ static void fields_stand_where_the_protocol_says(void **state)
     assert_int_equal(parse_exact(wire, sizeof(wire), &h, &at), MR_DROP_NONE);
     assert_int_equal(at, MR_HEADER_BYTES);
     assert_int_equal(h.magic, MR_MAGIC);
-    assert_int_equal(h.version, 3);
+    assert_int_equal(h.version, 4);
     assert_int_equal(h.type, MR_PACKET_DATA);
     assert_int_equal(h.flags, MR_FLAG_REPLY | MR_FLAG_PROBE);
     assert_int_equal(h.payload_bytes, 2);
