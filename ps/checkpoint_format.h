@@ -12,7 +12,8 @@
 #include "ps/checkpoint.h"
 #include "ps/checkpoint_store.h"
 
-#define PS_FORMAT_VERSION    3u          /* of what is written */
+#define PS_FORMAT_VERSION    4u          /* of what is written */
+#define PS_FORMAT_VERSION_3  3u          /* is read as well */
 #define PS_FORMAT_VERSION_2  2u          /* without deltas and sightings; is read as well */
 #define PS_FORMAT_VERSION_1  1u          /* without numbered pushes either; is read as well */
 #define PS_BLOCK_MAGIC       0x4B43524Du /* "MRCK" */

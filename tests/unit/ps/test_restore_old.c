@@ -1,5 +1,5 @@
-/* Checkpoints of older format versions, as they were written then: 1, from before pushes were numbered, and 2, from before
- * there were deltas. */
+/* Checkpoints of older format versions, as they were written then: 1, from before pushes were numbered, 2, from before
+ * there were deltas, and 3, from before the node's clock was kept. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #define BLOCK_BYTES (1 << 20)
 
 /* The files are kept without the zeros at their end. */
-static void copy_old(const struct node_fixture *n, const char *old, const char *name, bool is_blocks)
+static void copy_old(const char *old, const char *to_directory, const char *name, bool is_blocks)
 {
     static char bytes[BLOCK_BYTES];
     char path[400];
@@ -22,7 +22,7 @@ static void copy_old(const struct node_fixture *n, const char *old, const char *
     memset(bytes, 0, sizeof(bytes));
     size_t count = fread(bytes, 1, sizeof(bytes), from);
     fclose(from);
-    snprintf(path, sizeof(path), "%s/ckpt-1/%s", n->config.checkpoint_directory, name);
+    snprintf(path, sizeof(path), "%s/%s", to_directory, name);
     FILE *to = fopen(path, "wb");
     assert_non_null(to);
     assert_int_equal(fwrite(bytes, 1, is_blocks ? sizeof(bytes) : count, to),
@@ -31,15 +31,20 @@ static void copy_old(const struct node_fixture *n, const char *old, const char *
 }
 
 /* Two cores wrote it. */
-static void restore_old(struct node_fixture *n, const char *old, uint32_t cores)
+static void put_old(const struct node_fixture *n, const char *old, uint32_t id)
 {
     char path[300];
-    node_stop(n);
-    snprintf(path, sizeof(path), "%s/ckpt-1", n->config.checkpoint_directory);
+    snprintf(path, sizeof(path), "%s/ckpt-%u", n->config.checkpoint_directory, id);
     assert_int_equal(mkdir(path, 0700), 0);
-    copy_old(n, old, "MANIFEST", false);
-    copy_old(n, old, "core-000.mrc", true);
-    copy_old(n, old, "core-001.mrc", true);
+    copy_old(old, path, "MANIFEST", false);
+    copy_old(old, path, "core-000.mrc", true);
+    copy_old(old, path, "core-001.mrc", true);
+}
+
+static void restore_old(struct node_fixture *n, const char *old, uint32_t cores)
+{
+    node_stop(n);
+    put_old(n, old, 1);
     node_start(n, cores);
 }
 
@@ -122,14 +127,49 @@ static void version_2_is_read_on_3_cores(void **state)
     check_version_2(*state, 3);
 }
 
+/* A full and a delta on it. Tables emb and aged (rows go after 1000 s), variable bias, each of two cores; batches 0 and 1 are learnt,
+ * batch 2 by core 0 only, and pushes 1 and 2 (of core 0) were applied. */
+static void check_version_3(struct node_fixture *n, uint32_t cores)
+{
+    node_stop(n);
+    put_old(n, CHECKPOINT_V3 "/ckpt-1", 1);
+    put_old(n, CHECKPOINT_V3 "/ckpt-2", 2);
+    node_start(n, cores);
+    uint32_t table = make_table(n);
+    struct mr_feature aged = node_table("aged", 7);
+    aged.eviction = MR_EVICT_AGE;
+    aged.eviction_arg = 1000;
+    assert_int_equal(node_create(n, &aged), 2);
+    push_all(n, table, 2, 1); /* is known already */
+    for (uint32_t i = 0; i < KEYS; i++) {
+        bool is_of_core_0 = core_of(2, keys[i]) == 0;
+        assert_float_equal(node_value(n, table, keys[i]), is_of_core_0 ? 97 : 98, 0);
+        assert_float_equal(node_value(n, 2, keys[i]), is_of_core_0 ? 5 : 6, 0);
+    }
+    node_feed(n, BATCH(0), table, keys, KEYS);
+    for (uint32_t core = 0; core < cores; core++) {
+        assert_int_equal(node_push_batch(n, core, BATCH(0), table, KEYS, 1), 0);
+    }
+    assert_int_equal(node_save(n), 3);
+}
+
+static void version_3_is_read_on_as_many_cores(void **state)
+{
+    check_version_3(*state, 2);
+}
+
+static void version_3_is_read_on_3_cores(void **state)
+{
+    check_version_3(*state, 3);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(an_older_checkpoint_is_read_on_as_many_cores),
-        TEST(an_older_checkpoint_is_read_on_3_cores),
-        TEST(version_2_is_read_on_as_many_cores),
-        TEST(version_2_is_read_on_3_cores),
+        TEST(an_older_checkpoint_is_read_on_as_many_cores), TEST(an_older_checkpoint_is_read_on_3_cores),
+        TEST(version_2_is_read_on_as_many_cores),           TEST(version_2_is_read_on_3_cores),
+        TEST(version_3_is_read_on_as_many_cores),           TEST(version_3_is_read_on_3_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
