@@ -13,6 +13,8 @@
 #include "dataplane/frame.h"
 #include "dataplane/neighbours.h"
 #include "dataplane/port.h"
+#include "dataplane/port_lock.h"
+#include "dataplane/port_watch.h"
 #include "dataplane/waiter.h"
 
 #define DP_BURST            32u
@@ -83,6 +85,8 @@ struct dp {
     struct dp_net net;
     struct dp_neighbours neighbours;
     struct dp_port port;
+    struct dp_port_lock port_lock;
+    struct dp_port_watch port_watch;
     bool hugepages;
     struct dp_app app;
     struct dp_core *cores;

@@ -126,10 +126,13 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
         return MR_NO_MEMORY;
     }
     dp->net = net;
+    if (!dp_port_lock(&dp->port_lock, config, error))
+        goto no_lock;
     if (!dp_eal_start(&dp->config, &dp->hugepages, error))
         goto no_eal;
     if (!dp_port_open(&dp->port, &dp->config, &dp->net, error))
         goto no_port;
+    dp_port_watch_start(&dp->port_watch, &dp->port, dp->config.device);
     if (!dp_rings_create(dp, error) || !share_queues(dp, error))
         goto no_rings;
     dp_telemetry_serve(dp);
@@ -142,6 +145,8 @@ no_rings:
 no_port:
     dp_eal_stop();
 no_eal:
+    dp_port_unlock(&dp->port_lock);
+no_lock:
     release(dp);
     return MR_IO_ERROR;
 }
@@ -222,7 +227,13 @@ void dp_destroy(struct dp *dp)
     dp_rings_destroy(dp);
     dp_port_close(&dp->port);
     dp_eal_stop();
+    dp_port_unlock(&dp->port_lock);
     release(dp);
+}
+
+enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES])
+{
+    return dp_port_watch_look(&dp->port_watch, why);
 }
 
 const char *dp_driver_name(const struct dp *dp)

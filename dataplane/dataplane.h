@@ -103,13 +103,22 @@ struct dp_app {
 };
 
 /* EAL, port, queues, steering: everything but the threads. The EAL can be started once per process, so one dp at a
- * time and per process. On failure writes one line that says what, where and how to mend it. */
+ * time and per process; and one per device, which it holds a lock on until dp_destroy or the process's end. On failure writes one line that says what, where and how to mend it. */
 enum mr_status dp_create(const struct dp_config *config, struct dp **out, char error[DP_ERROR_BYTES]);
 /* Starts the polling threads; returns once each core's core_start has returned. */
 enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES]);
 /* Stops and joins the threads (core_stop runs on each), closes the port. */
 void dp_stop(struct dp *dp);
 void dp_destroy(struct dp *dp);
+
+enum dp_port_state {
+    DP_PORT_UP,
+    DP_PORT_DOWN, /* no link; it may come back */
+    DP_PORT_LOST, /* gone, or taken by somebody else: nothing arrives any more, and dp_destroy is all that is left */
+};
+/* How the port is. Nothing else says so: to the cores a lost port looks like a quiet one. To be asked a few times a second, by one
+ * thread. Unless it is up, one line that says why is in `why`. */
+enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES]);
 
 /* What was chosen: "af_xdp", "hugepages" / "no-huge", "one core" / "flow rules" / "rss" / "rings" and why (a few words), for
  * logs, doctor and the demo. */

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -243,16 +245,36 @@ bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char err
     return true;
 }
 
-/* The EAL leaves its directory behind, with the telemetry socket in it. Nothing in there is anybody else's: the directory
- * carries our file prefix. */
+/* Another process answers on this telemetry socket. */
+static bool is_others(const char *directory, const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", directory, name);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return false;
+    struct ucred peer = {0};
+    socklen_t bytes = sizeof(peer);
+    bool others = (size_t)length < sizeof(address.sun_path) &&
+                  connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+                  getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid != getpid();
+    close(fd);
+    return others;
+}
+
+/* The EAL leaves its directory behind, with the telemetry socket in it, and so does a process that was killed. Only sockets of
+ * another server of the same name that runs stay. */
 static void remove_runtime_directory(const char *path)
 {
     DIR *dir = opendir(path);
 
     if (dir == NULL)
         return;
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
-        (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        if (!is_others(path, entry->d_name))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    }
     closedir(dir);
     (void)rmdir(path);
 }

@@ -12,6 +12,15 @@ int dp_netdev_set_mtu(const char *name, uint16_t mtu);
 int dp_netdev_get_mac(const char *name, uint8_t mac[6]);
 /* An interface that is down sends and receives nothing. */
 int dp_netdev_set_up(const char *name);
+/* State of a link, by the interface's number. */
+struct dp_netdev_link {
+    uint32_t xdp_program; /* its number, 0: none is attached */
+    bool running;         /* up, and with a carrier */
+};
+/* 0, -ENODEV when this namespace has no such interface, or another -errno. */
+int dp_netdev_get_link(uint32_t index, struct dp_netdev_link *out);
+/* The name that an XDP program's author gave it, up to 15 characters; "" when the kernel does not tell. */
+void dp_netdev_xdp_name(uint32_t program, char name[16]);
 /* Receive queues in use; 1 when the driver does not tell. `*combined`: they transmit as well. */
 uint16_t dp_netdev_queue_count(const char *name, bool *combined);
 

@@ -71,6 +71,26 @@ static bool check_queues(enum dp_driver driver, const struct dp_config *config, 
     return false;
 }
 
+/* libxdp replaces or removes what is attached. What an earlier millraced has left behind, it may. */
+static bool check_xdp(enum dp_driver driver, const struct dp_config *config, char error[DP_ERROR_BYTES])
+{
+    struct dp_netdev_link link;
+    char name[16];
+
+    if (driver != DP_DRIVER_AF_XDP || dp_netdev_get_link(if_nametoindex(config->device), &link) != 0 ||
+        link.xdp_program == 0)
+        return true;
+    dp_netdev_xdp_name(link.xdp_program, name);
+    if (strncmp(name, "xsk_def_", 8) == 0 || strcmp(name, "xdp_dispatcher") == 0)
+        return true;
+    snprintf(
+        error, DP_ERROR_BYTES,
+        "port: another program has an XDP program on %s (number %u, \"%s\"); remove it with \"ip link set "
+        "%s xdp off\" if nobody needs it, or set driver = af_packet",
+        config->device, link.xdp_program, name, config->device);
+    return false;
+}
+
 static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, struct dp_net *net,
                        char error[DP_ERROR_BYTES])
 {
@@ -316,7 +336,8 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
                              .kernel_driven = driver != DP_DRIVER_PCI && driver != DP_DRIVER_MEMIF};
     for (uint16_t queue = 0; queue < DP_QUEUES_MAX; queue++)
         port->fds[queue] = -1;
-    if (!settle_mtu(driver, config, &settled, error) || !check_queues(driver, config, error))
+    if (!check_xdp(driver, config, error) || !settle_mtu(driver, config, &settled, error) ||
+        !check_queues(driver, config, error))
         return false;
     if (!attach(port, config, &settled)) {
         describe_failure(driver, config, step, -rte_errno, error);

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "ps/config.h"
 #include "ps/config_rules.h"
 #include "ps/log.h"
@@ -10,6 +11,8 @@
 
 #define SETS_MAX   64
 #define EXIT_USAGE 2
+
+#define PORT_LOOK_NS 250000000L /* between two looks at the port: a loss is known within a second */
 
 static const char usage[] =
     "usage: millraced --config FILE [--set SECTION.KEY=VALUE]... [--restore latest|ID|none]\n"
@@ -160,13 +163,29 @@ static void reload_keys(struct ps_server *server)
     }
 }
 
-/* Serves until a signal says stop. Signals are blocked before any thread is made, so that only this one takes them. */
+/* The signal that says stop, or 0 when the port is lost. */
+static int wait_for_end(struct ps_server *server, const sigset_t *signals)
+{
+    const struct timespec interval = {.tv_nsec = PORT_LOOK_NS};
+    for (;;) {
+        int number = sigtimedwait(signals, NULL, &interval);
+        if (number == SIGHUP) {
+            reload_keys(server);
+        } else if (number > 0) {
+            return number;
+        }
+        if (!ps_server_watch_port(server)) {
+            return 0;
+        }
+    }
+}
+
+/* Serves until a signal says stop, or the port is lost. Signals are blocked before any thread is made, so that only this one takes them. */
 static int serve(const struct ps_config *config)
 {
     char error[DP_ERROR_BYTES];
     struct ps_server *server;
     sigset_t signals;
-    int number = 0;
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
@@ -180,15 +199,16 @@ static int serve(const struct ps_config *config)
     ps_log("serving");
     ps_server_print_ready(
         server, stdout); /* the last word of a start: who waits for it finds nothing more in the log */
-    while (sigwait(&signals, &number) != 0 || number == SIGHUP) {
-        if (number == SIGHUP) {
-            reload_keys(server);
-        }
-    }
-    ps_log("%s: stopping", strsignal(number));
+    int number = wait_for_end(server, &signals);
+    ps_log("%s: stopping", number != 0 ? strsignal(number) : "the port is lost");
     enum mr_status status = ps_server_stop(server);
     ps_log("stopped");
-    return status == MR_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (number == 0) {
+        fprintf(stderr,
+                "millraced: the port %s is lost, see the log above; start the node again once it is there\n",
+                config->port_device);
+    }
+    return status == MR_OK && number != 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)

@@ -24,6 +24,7 @@ struct ps_server {
     struct ps_node node;
     struct ps_config serving; /* the configuration of a node that serves a checkpoint read only */
     bool started;             /* dp_start succeeded */
+    enum dp_port_state port;  /* as ps_server_watch_port has seen it last */
 };
 
 /* ---- configuration ---- */
@@ -334,6 +335,18 @@ void ps_server_print_ready(const struct ps_server *server, FILE *out)
             is_ipv6 ? "]" : "", config->port_udp_port, dp_steering_name(node->dp), dp_steering_why(node->dp),
             node->incarnation);
     fflush(out);
+}
+
+bool ps_server_watch_port(struct ps_server *server)
+{
+    char why[DP_ERROR_BYTES] = "";
+    const char *device = server->node.config->port_device;
+    enum dp_port_state state = dp_port_state(server->node.dp, why);
+    if (state != server->port) {
+        ps_log(state == DP_PORT_UP ? "port %s: the link is up again%s" : "port %s: %s", device, why);
+    }
+    server->port = state;
+    return state != DP_PORT_LOST;
 }
 
 /* ---- stop ---- */
