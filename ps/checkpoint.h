@@ -139,7 +139,7 @@ struct ps_manifest;
 
 /* Open checkpoint `id` (0 = the newest that verifies) in `directory` with all that it is based on: reads the MANIFESTs and verifies
  * every block of every file before it returns. MR_CHECKPOINT_NOT_FOUND, MR_CHECKPOINT_CORRUPT (also for a parent that is missing or
- * another one), MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes) names checkpoint, file and block. On MR_OK it is empty, or tells
+ * another one), MR_CHECKPOINT_NEWER (of a later format version: passed over for no older one), MR_IO_ERROR, MR_NO_MEMORY; `text` (256 bytes) names checkpoint, file and block. On MR_OK it is empty, or tells
  * which newer checkpoint was passed over and why. Until it is closed no retention removes the chain, where the store has claims. */
 enum mr_status ps_reader_open(const char *directory, uint64_t id, struct ps_reader **out, char *text);
 enum mr_status ps_reader_open_on(const struct ps_store *store, const char *directory, uint64_t id,
@@ -211,7 +211,7 @@ enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local
                                      uint64_t *id, char *text);
 /* Remove chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary directories of dead writers.
  * A chain is a full with all deltas on it, and as new as its newest link. What is broken does not count as one, and goes when it is
- * older than all that stays. What cannot be removed, or is being read, stays until the next time. */
+ * older than all that stays. One of a later format version stays, and with it all that is older: it may be based on any of them. What cannot be removed, or is being read, stays until the next time. */
 void ps_checkpoint_retain(const char *directory, uint32_t keep);
 void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory, uint32_t keep);
 

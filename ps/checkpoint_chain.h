@@ -24,7 +24,7 @@ struct ps_chain {
 };
 
 /* Reads the MANIFESTs; no block is looked at. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint. MR_CHECKPOINT_CORRUPT: its
- * MANIFEST is, or a parent is missing, broken or not the one that it was written on. MR_IO_ERROR, MR_NO_MEMORY. On failure `text`
+ * MANIFEST is, or a parent is missing, broken or not the one that it was written on. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text`
  * (PS_TEXT_BYTES) says what and where, and there is nothing to close. */
 enum mr_status ps_chain_open(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_chain *out, char *text);

@@ -10,9 +10,8 @@ static enum mr_status status_of(int error)
     case ENOENT:
     case ENOTDIR:
     case EISDIR:
-    case EINVAL:
+    case ESPIPE: /* not a file that has blocks at all */
     case ENODATA:
-    case EIO:
         return MR_CHECKPOINT_CORRUPT;
     case ENOMEM:
         return MR_NO_MEMORY;

@@ -6,8 +6,8 @@
 
 /* MR_CHECKPOINT_CORRUPT; "<path>: <why>" in `text` (PS_TEXT_BYTES). */
 enum mr_status ps_checkpoint_corrupt(char *text, const char *path, const char *why);
-/* `error` is a -errno: a missing or cut file and a bad sector condemn the checkpoint (MR_CHECKPOINT_CORRUPT); others are this
- * process's or the machine's (MR_NO_MEMORY, MR_IO_ERROR). */
+/* `error` is a -errno: a missing or cut file condemns the checkpoint (MR_CHECKPOINT_CORRUPT); others are this process's or the
+ * machine's (MR_NO_MEMORY, MR_IO_ERROR): what a disk or a mount does not give now it may give later. */
 enum mr_status ps_checkpoint_fail(char *text, const char *what, const char *path, int error);
 
 #endif

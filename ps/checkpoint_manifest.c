@@ -329,6 +329,17 @@ static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest 
         m->parent_hash = parse_hash(p, root, "parent_hash");
 }
 
+uint32_t ps_manifest_version(const char *json, size_t json_bytes)
+{
+    char ignored[PS_TEXT_BYTES];
+    struct parse p = {.text = ignored};
+    json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, NULL);
+    bool is_manifest = strcmp(parse_string(&p, root, "format"), FORMAT_NAME) == 0;
+    uint32_t version = (uint32_t)parse_integer(&p, root, "version", PS_FORMAT_VERSION_1, UINT32_MAX);
+    json_decref(root);
+    return is_manifest && !p.bad ? version : 0;
+}
+
 /* Two decimals can mean one double, and spaces mean nothing: only the bytes that were written are taken, so that no changed
  * byte goes unnoticed. */
 static void parse_again(struct parse *p, const struct ps_manifest *m, const char *json, size_t json_bytes)

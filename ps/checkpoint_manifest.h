@@ -42,6 +42,8 @@ char *ps_manifest_print(const struct ps_manifest *manifest);
 char *ps_manifest_seal(struct ps_manifest *manifest); /* the same, and fills in its hash */
 /* Fills `*out` (ps_manifest_clear it). False: `*out` untouched and `text` (256 bytes) says what is wrong. */
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
+/* The format version that a text says it is of, as far as it is a manifest at all, which it stays in all versions; 0: it is none. */
+uint32_t ps_manifest_version(const char *json, size_t json_bytes);
 void ps_manifest_clear(struct ps_manifest *manifest);
 /* Payload of all its blocks. */
 uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);

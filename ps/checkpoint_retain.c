@@ -9,6 +9,7 @@
 struct entry {
     uint64_t id, parent;
     struct ps_hash hash, parent_hash;
+    bool is_newer; /* of a later format version: nobody here knows what it is based on */
     uint32_t root; /* index of its chain's first entry */
     /* of a root: */
     bool is_broken; /* nothing of the chain can be restored */
@@ -103,13 +104,15 @@ static bool read_entry(const struct directory *d, struct entry *e)
     char ignored[PS_TEXT_BYTES];
     enum mr_status status = ps_manifest_read(d->store, d->path, e->id, &m, ignored);
     e->is_broken = status != MR_OK;
+    e->is_newer = status == MR_CHECKPOINT_NEWER;
     if (status == MR_OK) {
         e->parent = m.parent;
         e->hash = m.hash;
         e->parent_hash = m.parent_hash;
         ps_manifest_clear(&m);
     }
-    return status == MR_OK || status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
+    return status == MR_OK || status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND ||
+           status == MR_CHECKPOINT_NEWER;
 }
 
 /* The entries before it are in their chains. */
@@ -164,13 +167,22 @@ static uint64_t choose(const struct directory *d, uint32_t keep)
     return lowest;
 }
 
+/* Behind the last one of a later format version: that may be based on all before it. */
+static uint32_t first_to_go(const struct directory *d)
+{
+    uint32_t i = d->count;
+    while (i > 0 && !d->entries[i - 1].is_newer)
+        i--;
+    return i;
+}
+
 void ps_checkpoint_retain_on(const struct ps_store *store, const char *directory, uint32_t keep)
 {
     struct directory d = {.store = store, .path = directory};
     remove_temporaries(store, directory);
     if (read_entries(&d)) {
         const uint64_t lowest = choose(&d, keep > 0 ? keep : 1);
-        for (uint32_t i = 0; i < d.count; i++) {
+        for (uint32_t i = first_to_go(&d); i < d.count; i++) {
             const struct entry *e = &d.entries[i];
             if (e->root == i && !e->stays && (!e->is_broken || e->newest < lowest))
                 remove_chain(&d, i);

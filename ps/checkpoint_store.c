@@ -62,7 +62,7 @@ static int local_open(void *self, const char *path, struct ps_store_file **file,
     struct stat st;
     int bad = fstat(fd, &st) != 0 ? -errno : 0;
     if (bad == 0 && !S_ISREG(st.st_mode))
-        bad = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+        bad = S_ISDIR(st.st_mode) ? -EISDIR : -ESPIPE;
     if (bad != 0) {
         close(fd);
         return bad;
@@ -89,7 +89,8 @@ static int64_t local_read(struct ps_store_file *file, void *data, size_t bytes, 
     do {
         n = pread(file->fd, data, bytes, (off_t)offset);
     } while (n < 0 && errno == EINTR);
-    return n >= 0 ? n : -errno;
+    /* ENODATA is what the kernel makes of a bad sector when it is read past the page cache: it is no early end. */
+    return n >= 0 ? n : errno == ENODATA ? -EIO : -errno;
 }
 
 static int local_sync(struct ps_store_file *file)

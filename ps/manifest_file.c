@@ -1,9 +1,27 @@
 #include "ps/manifest_file.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "ps/checkpoint_error.h"
+
+/* What a text that does not parse is: of a later version, or damaged. */
+static enum mr_status refuse(const char *json, uint64_t bytes, const char *path, const char *why, char *text)
+{
+    const uint32_t version = ps_manifest_version(json, bytes);
+    if (version <= PS_FORMAT_VERSION)
+        return ps_checkpoint_corrupt(text, path, why);
+    char newer[PS_TEXT_BYTES];
+    (void)snprintf(
+        newer, sizeof newer,
+        "it is of format %" PRIu32
+        ", this version reads up to %u: use the version that wrote it, or name an older checkpoint",
+        version, PS_FORMAT_VERSION);
+    ps_text_path(text, path, newer);
+    return MR_CHECKPOINT_NEWER;
+}
 
 static enum mr_status parse(const struct ps_store *store, struct ps_store_file *file, uint64_t bytes,
                             const char *path, uint64_t id, struct ps_manifest *out, char *text)
@@ -17,7 +35,7 @@ static enum mr_status parse(const struct ps_store *store, struct ps_store_file *
     enum mr_status status = error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", path, error);
     char why[PS_TEXT_BYTES];
     if (status == MR_OK && !ps_manifest_parse(json, bytes, &m, why))
-        status = ps_checkpoint_corrupt(text, path, why);
+        status = refuse(json, bytes, path, why, text);
     if (status == MR_OK && m.id != id) {
         status = ps_checkpoint_corrupt(text, path, "it belongs to another checkpoint");
         ps_manifest_clear(&m);

@@ -258,3 +258,17 @@ uint32_t fixture_count(const char *directory, const char *prefix)
 {
     return fixture_count_on(ps_store_local(), directory, prefix);
 }
+
+void fixture_make_newer(const char *directory, uint64_t id)
+{
+    static const char version[] = "\"version\": ";
+    char text[1 << 16];
+    FILE *f = fopen(fixture_path(directory, id, PS_MANIFEST_NAME), "r+b");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    const char *at = strstr(text, version);
+    assert_non_null(at);
+    assert_int_equal(fseek(f, at - text + (long)strlen(version), SEEK_SET), 0);
+    assert_int_equal(fputc('0' + PS_FORMAT_VERSION + 1, f), '0' + PS_FORMAT_VERSION + 1);
+    assert_int_equal(fclose(f), 0);
+}

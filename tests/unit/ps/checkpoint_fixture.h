@@ -34,6 +34,8 @@ struct ps_writer_status fixture_save(const struct ps_store *store, const char *d
 void fixture_check(struct ps_reader *r, uint64_t id, uint32_t rows);
 /* Path of a file in a checkpoint, in a static buffer. */
 const char *fixture_path(const char *directory, uint64_t id, const char *file);
+/* A later format version wrote it, by what its MANIFEST says. */
+void fixture_make_newer(const char *directory, uint64_t id);
 /* Names in the directory that begin with `prefix`. */
 uint32_t fixture_count(const char *directory, const char *prefix);
 uint32_t fixture_count_on(const struct ps_store *store, const char *directory, const char *prefix);

@@ -218,18 +218,32 @@ static void test_nothing_there(void **state)
     assert_null(r);
 }
 
-/* A machine short of descriptors is no reason to take older parameters. */
-static void test_an_error_of_the_machine_is_no_reason_to_fall_back(void **state)
+/* What a later version wrote is not damaged: older parameters are not taken in its place. */
+static void test_a_newer_format_is_no_reason_to_fall_back(void **state)
 {
     const char *directory = *state;
+    struct ps_reader *r = NULL;
+    char text[PS_TEXT_BYTES];
     save_two(directory);
+    fixture_make_newer(directory, 2);
+    assert_int_equal(ps_reader_open(directory, 0, &r, text), MR_CHECKPOINT_NEWER);
+    assert_non_null(strstr(text, "ckpt-2/MANIFEST: it is of format 5, this version reads up to 4: "));
+    assert_int_equal(ps_reader_open(directory, 2, &r, text), MR_CHECKPOINT_NEWER);
+    assert_null(r);
+    assert_int_equal(ps_reader_open(directory, 1, &r, text), MR_OK);
+    ps_reader_close(r);
+}
+
+/* A machine short of descriptors, or a disk that fails to read now, is no reason to take older parameters. */
+static void fail_each_call_and_fall_back_never(const char *directory, int error)
+{
     struct fault_store f;
     uint32_t refused = 0;
     for (uint32_t n = 1;; n++) {
         assert_true(n < 100);
         fault_store_init(&f);
         f.fail_at = n;
-        f.error = EMFILE;
+        f.error = error;
         struct ps_reader *r = NULL;
         char text[PS_TEXT_BYTES];
         enum mr_status status = ps_reader_open_on(&f.store, directory, 0, &r, text);
@@ -241,6 +255,14 @@ static void test_an_error_of_the_machine_is_no_reason_to_fall_back(void **state)
             break;
     }
     assert_true(refused >= 3);
+}
+
+static void test_an_error_of_the_machine_is_no_reason_to_fall_back(void **state)
+{
+    static const int errors[] = {EMFILE, EIO, EINVAL, EACCES};
+    save_two(*state);
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        fail_each_call_and_fall_back_never(*state, errors[i]);
 }
 
 static enum mr_status stop_at_third(void *arg, const struct ps_record *record, const uint8_t *bytes)
@@ -294,6 +316,7 @@ int main(void)
         CASE(test_a_renamed_checkpoint),
         CASE(test_blocks_of_an_earlier_attempt),
         CASE(test_nothing_there),
+        CASE(test_a_newer_format_is_no_reason_to_fall_back),
         CASE(test_an_error_of_the_machine_is_no_reason_to_fall_back),
         CASE(test_the_visitor_can_stop),
         CASE(test_damage_after_opening),
