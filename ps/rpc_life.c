@@ -87,7 +87,7 @@ static uint32_t replace(struct ps_rpc *rpc)
         ps_log("remote calls end here: %s; restart the node", error);
         return 0;
     }
-    mr_agent_destroy(old);
+    mr_agent_destroy(old, NULL);
     return 1;
 }
 

@@ -249,6 +249,6 @@ void ps_rpc_stop(struct ps_rpc *rpc)
         mr_agent_close(rpc->agent);
         mr_agent_join(rpc->agent);
     }
-    mr_agent_destroy(rpc->agent);
+    mr_agent_destroy(rpc->agent, NULL);
     rpc->agent = NULL;
 }

@@ -106,7 +106,7 @@ static enum mr_status create_agent(struct mrc_rpc_driver *driver, struct mr_agen
     }
     mr_agent_close(agent);
     mr_agent_join(agent);
-    mr_agent_destroy(agent);
+    mr_agent_destroy(agent, NULL);
     return status;
 }
 

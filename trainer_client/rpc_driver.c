@@ -351,8 +351,10 @@ void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *
 enum mr_status mrc_rpc_driver_start(struct mrc_rpc_driver *d, struct mr_rpc *agent)
 {
     d->agent = agent;
-    if (pthread_create(&d->thread, NULL, mrc_rpc_thread, d) != 0)
+    if (pthread_create(&d->thread, NULL, mrc_rpc_thread, d) != 0) {
+        d->agent = NULL;
         return MR_NO_MEMORY;
+    }
     d->has_thread = true;
     return MR_OK;
 }
@@ -393,12 +395,11 @@ void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
     close_fd(&d->own_fd);
 }
 
-void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d)
+/* Nothing of the agent is left that lies in the endpoint's memory, or wakes us. */
+static void driver_free(void *self)
 {
-    if (d == NULL)
-        return;
-    mrc_rpc_driver_close(d);
-    mr_agent_destroy(d->agent);
+    struct mrc_rpc_driver *d = self;
+
     mr_endpoint_destroy(d->ep);
     mrc_udp_sender_destroy(d->sender);
     mrc_udp_receiver_destroy(d->receiver);
@@ -406,4 +407,15 @@ void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d)
     pthread_mutex_destroy(&d->role);
     pthread_mutex_destroy(&d->inside);
     free(d);
+}
+
+void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d)
+{
+    if (d == NULL)
+        return;
+    mrc_rpc_driver_close(d);
+    if (d->agent == NULL)
+        driver_free(d);
+    else
+        mr_agent_destroy(d->agent, driver_free);
 }

@@ -31,11 +31,11 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
                                      struct mrc_rpc_driver **out, char *error, size_t error_bytes);
 /* The driver's part of the agent's configuration: driver, endpoint, uuid, incarnation. */
 void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *config);
-/* Starts the thread. The agent is the driver's from now on. MR_NO_MEMORY. */
+/* Starts the thread. The agent is the driver's from now on. MR_NO_MEMORY: then it is not. */
 enum mr_status mrc_rpc_driver_start(struct mrc_rpc_driver *d, struct mr_rpc *agent);
 /* Ends the threads, once what runs on them has ended, and closes the socket. Memory that results lie in stays. Again does nothing. */
 void mrc_rpc_driver_close(struct mrc_rpc_driver *d);
-/* Closes it, and destroys the agent, if there is one. NULL is fine. */
+/* Closes it, and destroys the agent, if there is one. Its memory stays until all that came from the agent has been released. NULL is fine. */
 void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d);
 
 #endif

@@ -11,6 +11,7 @@
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/dist_optimizer.h"
 #include "dataplane/rpc/context.h"
+#include "dataplane/wire/fence.h"
 
 #define POOL_BLOCKS_MAX 1024u
 #define HURRY_US        200u /* brief jobs that have not begun by then were taken for brief by mistake */
@@ -109,6 +110,8 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     atomic_store(&agent->held, config->held);
     mr_functions_init(&agent->functions);
     pthread_mutex_init(&agent->stepping, NULL);
+    pthread_mutex_init(&agent->late, NULL);
+    atomic_store(&agent->holds, 1);
     mr_pool_init(&agent->futures, sizeof(struct mr_rpc_future), POOL_BLOCKS_MAX);
     mr_pool_init(&agent->results, sizeof(struct mr_rpc_result), POOL_BLOCKS_MAX);
     mr_pool_init(&agent->executing, sizeof(struct mr_rpc_call), POOL_BLOCKS_MAX);
@@ -119,7 +122,7 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     if (status != MR_OK) {
         snprintf(error, error_bytes, "worker \"%s\": %s", config->name, mr_status_text(status));
         mr_agent_join(agent);
-        mr_agent_destroy(agent);
+        mr_agent_destroy(agent, NULL);
         return status;
     }
     *out = agent;
@@ -170,16 +173,19 @@ void mr_agent_join(struct mr_rpc *agent)
         mr_executor_stop(agent->executor);
 }
 
-void mr_agent_destroy(struct mr_rpc *agent)
+void mr_agent_hold(struct mr_rpc *agent)
 {
-    if (agent == NULL)
-        return;
-    run_work(agent);
-    mr_serving_drop_all(agent);
-    mr_contexts_destroy(agent->autograd.self);
-    run_work(agent);
-    mr_rrefs_destroy(agent->rrefs);
-    run_work(agent);
+    atomic_fetch_add_explicit(&agent->holds, 1, memory_order_relaxed);
+}
+
+static void agent_free(struct mr_rpc *agent)
+{
+    void (*freed)(void *driver) = agent->freed;
+    void *driver = agent->config.driver.self;
+
+    run_work(agent); /* ends of contexts, told to nobody any more */
+    mr_contexts_free(agent->autograd.self);
+    mr_rrefs_free(agent->rrefs);
     mr_executor_destroy(agent->executor);
     mr_world_fini(agent);
     mr_pool_fini(&agent->executing);
@@ -187,7 +193,45 @@ void mr_agent_destroy(struct mr_rpc *agent)
     mr_pool_fini(&agent->futures);
     mr_functions_fini(&agent->functions);
     pthread_mutex_destroy(&agent->stepping);
+    pthread_mutex_destroy(&agent->late);
     free(agent);
+    if (freed != NULL)
+        freed(driver);
+}
+
+void mr_agent_put(struct mr_rpc *agent)
+{
+    if (atomic_fetch_sub(&agent->holds, 1) == 1)
+        agent_free(agent);
+}
+
+/* After the end: whoever submits pushes first and tries the lock then, so that either he gets it or it is seen here. */
+static void run_late(struct mr_rpc *agent)
+{
+    while (mr_agent_has_work(agent) && pthread_mutex_trylock(&agent->late) == 0) {
+        run_work(agent);
+        pthread_mutex_unlock(&agent->late);
+        mr_fence();
+    }
+}
+
+void mr_agent_destroy(struct mr_rpc *agent, void (*gone)(void *driver))
+{
+    if (agent == NULL)
+        return;
+    pthread_mutex_lock(&agent->late);
+    atomic_store(&agent->over, true);
+    run_work(agent);
+    mr_serving_drop_all(agent);
+    mr_contexts_end(agent->autograd.self);
+    run_work(agent);
+    mr_rrefs_end(agent->rrefs);
+    run_work(agent);
+    agent->freed = gone;
+    pthread_mutex_unlock(&agent->late);
+    mr_fence();
+    run_late(agent);
+    mr_agent_put(agent);
 }
 
 /* ---- inside ---- */
@@ -339,14 +383,19 @@ void mr_agent_submit_quietly(struct mr_rpc *agent, struct mr_work *work)
 
 void mr_agent_wake(struct mr_rpc *agent)
 {
-    if (mr_agent_has_work(agent))
+    if (atomic_load(&agent->over))
+        run_late(agent);
+    else if (mr_agent_has_work(agent))
         agent->config.driver.wake(agent->config.driver.self);
 }
 
+/* Held meanwhile: the work may be what held it last, and another thread may run it as soon as it is there. */
 void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work)
 {
+    mr_agent_hold(agent);
     mr_agent_submit_quietly(agent, work);
     mr_agent_wake(agent);
+    mr_agent_put(agent);
 }
 
 bool mr_agent_has_work(const struct mr_rpc *agent)

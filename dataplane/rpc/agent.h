@@ -100,8 +100,11 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
 void mr_agent_close(struct mr_rpc *agent);
 /* not inside, while it is still driven: waits for the functions that run, and ends the executor's threads; */
 void mr_agent_join(struct mr_rpc *agent);
-/* nobody is inside or waits any more, or will; the endpoint must still be there. */
-void mr_agent_destroy(struct mr_rpc *agent);
+/* nobody is inside or waits any more, or will; the endpoint is still there. Values of ours and what contexts of others kept are freed. Futures,
+ * results, references and contexts that somebody still has stay what they are until they are released, by any thread: gone(driver.self)
+ * is called when the last one has been, perhaps within this call, and nothing is left of the agent then; the endpoint must be there until then.
+ * `gone` may be NULL. */
+void mr_agent_destroy(struct mr_rpc *agent, void (*gone)(void *driver));
 
 /* How it stands with a node's world. Inside. */
 enum mr_agent_end {
@@ -141,7 +144,10 @@ uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us);
 
 /* As of the last mr_agent_count(). */
 const struct mr_agent_counters *mr_agent_counters(const struct mr_rpc *agent);
-/* Runs it inside, in the order of submission. */
+/* Whoever has something of the agent's that it does not know of, or that outlives it, holds it. The last one to let go frees it. */
+void mr_agent_hold(struct mr_rpc *agent);
+void mr_agent_put(struct mr_rpc *agent);
+/* Runs it inside, in the order of submission; after mr_agent_destroy() at once. */
 void mr_agent_submit(struct mr_rpc *agent, struct mr_work *work);
 /* The same without waking anybody: whoever submits many calls mr_agent_wake() behind the last. */
 void mr_agent_submit_quietly(struct mr_rpc *agent, struct mr_work *work);

@@ -33,11 +33,15 @@ struct mr_rpc {
     struct mr_served_op served[MR_OP_COUNT];
 
     /* Any thread. */
+    _Atomic uint32_t holds;       /* mr_agent_destroy()'s, and one for each handle that is out */
     struct mr_work *_Atomic work; /* the newest first */
-    _Atomic uint64_t activity;    /* calls begun and executions begun */
-    _Atomic uint64_t numbers;     /* of calls */
-    _Atomic uint32_t under_way;   /* calls of functions that have not ended */
-    _Atomic uint32_t joined;      /* MR_DONE once joining has ended, with */
+    pthread_mutex_t late;        /* once it is over: of being inside. Only tried, but by mr_agent_destroy() */
+    _Atomic bool over;           /* destroyed, but for what is held */
+    void (*freed)(void *driver); /* mr_agent_destroy()'s */
+    _Atomic uint64_t activity;   /* calls begun and executions begun */
+    _Atomic uint64_t numbers;    /* of calls */
+    _Atomic uint32_t under_way;  /* calls of functions that have not ended */
+    _Atomic uint32_t joined;     /* MR_DONE once joining has ended, with */
     enum mr_status join_status;
     _Atomic uint32_t gone; /* MR_DONE once leaving has ended */
     enum mr_status leave_status;

@@ -33,6 +33,7 @@ static struct mr_autograd *context_new(struct mr_contexts *contexts, uint64_t id
         return NULL;
     c->id.id = id;
     c->contexts = contexts;
+    mr_agent_hold(contexts->agent);
     mr_list_init(&c->own);
     atomic_store_explicit(&c->holds, 1, memory_order_relaxed);
     pthread_mutex_init(&c->lock, NULL);
@@ -59,6 +60,8 @@ static void free_records(struct mr_id_map *map)
 
 static void context_free(struct mr_autograd *c)
 {
+    struct mr_rpc *agent = c->contexts->agent;
+
     for (uint32_t i = 0; i < c->tape.node_count; i++) {
         if (c->tape.nodes[i].kind == MR_RECORDED_RUN)
             mr_recorded_run_free(c->tape.nodes[i].of);
@@ -71,6 +74,7 @@ static void context_free(struct mr_autograd *c)
     free(c->pass.awaited);
     pthread_mutex_destroy(&c->lock);
     free(c);
+    mr_agent_put(agent);
 }
 
 static void free_job(struct mr_job *job)
@@ -214,11 +218,15 @@ void mr_autograd_end(struct mr_autograd *c)
     struct mr_contexts *contexts = c->contexts;
 
     pthread_mutex_lock(&contexts->lock);
-    take_out(contexts, c);
+    bool ended_before = c->over; /* with the worker */
+
+    if (!ended_before)
+        take_out(contexts, c);
     uint64_t over_below = own_over_below(contexts);
 
     pthread_mutex_unlock(&contexts->lock);
-    mr_context_end_tell(c, over_below);
+    if (!ended_before)
+        mr_context_end_tell(c, over_below);
     mr_context_put(c, false);
 }
 
@@ -367,18 +375,31 @@ enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out
     return mr_gradients_register(&agent->functions);
 }
 
-void mr_contexts_destroy(struct mr_contexts *contexts)
+void mr_contexts_end(struct mr_contexts *contexts)
 {
     if (contexts == NULL)
         return;
+    struct mr_job *others = NULL;
     struct mr_id_node *node;
 
+    pthread_mutex_lock(&contexts->lock);
     while ((node = mr_id_map_next(&contexts->map, NULL)) != NULL) {
         struct mr_autograd *c = MR_CONTAINER(node, struct mr_autograd, id);
 
         take_out(contexts, c);
-        mr_context_put(c, false);
+        if (creator_of(c->id.id) == contexts->agent->config.rank) /* the program's to end */
+            continue;
+        c->freeing.next = others;
+        others = &c->freeing;
     }
+    pthread_mutex_unlock(&contexts->lock);
+    put_chain(others, 0, false);
+}
+
+void mr_contexts_free(struct mr_contexts *contexts)
+{
+    if (contexts == NULL)
+        return;
     mr_id_map_destroy(&contexts->map);
     for (uint32_t i = 0; i < contexts->agent->config.world_size; i++)
         free_records(&contexts->creators[i].over);

@@ -107,8 +107,10 @@ struct mr_contexts {
 
 /* At the agent's creation: hooks into calls, functions and ops. MR_NO_MEMORY. */
 enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out);
-/* Nobody is inside, and no function runs. NULL is fine. */
-void mr_contexts_destroy(struct mr_contexts *contexts);
+/* Nobody is inside, and no function runs: all are over. Those that were begun here stay until mr_autograd_end(). NULL is fine. */
+void mr_contexts_end(struct mr_contexts *contexts);
+/* None is left. NULL is fine. */
+void mr_contexts_free(struct mr_contexts *contexts);
 
 /* Contexts that are not over. For tests. */
 uint32_t mr_contexts_count(struct mr_contexts *contexts);

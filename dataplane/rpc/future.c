@@ -16,6 +16,7 @@ struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, 
     f->function[sizeof f->function - 1] = 0;
     f->error[0] = 0;
     f->agent = agent;
+    mr_agent_hold(agent);
     f->call.to = to;
     atomic_store_explicit(&f->holds, 2, memory_order_relaxed);
     return f;
@@ -30,12 +31,15 @@ void mr_future_put(struct mr_rpc_future *f)
 {
     if (atomic_fetch_sub(&f->holds, 1) != 1)
         return;
+    struct mr_rpc *agent = f->agent;
+
     mr_rpc_result_free(f->result);
     if (f->rref != NULL)
         mr_rref_unpin(f->rref);
     free(f->passed);
     free(f->block);
-    mr_pool_give(&f->agent->futures, f);
+    mr_pool_give(&agent->futures, f);
+    mr_agent_put(agent);
 }
 
 /* ---- time ---- */

@@ -177,8 +177,10 @@ MR_API uint32_t mr_rpc_staying(struct mr_rpc *rpc);
  * MR_SHUTTING_DOWN. Results that are held stay as they are until they are freed. Only mr_rpc_destroy() and what frees or releases are
  * left to be called. Again does nothing. */
 MR_API void mr_rpc_close(struct mr_rpc *rpc);
-/* Frees it; without a shutdown before, the others see a worker that died. All results, futures, contexts and references must have
- * been freed. NULL is fine. */
+/* Frees it; without a shutdown before, the others see a worker that died. Nobody else calls anything of it meanwhile or afterwards, but for
+ * what frees or releases: futures, results, references, contexts, versions and optimizers that are still out may be let go before, meanwhile and
+ * after, in any order, by any thread. Results and versions stay as they are until then; references can only be released
+ * (MR_SHUTTING_DOWN), and the values of this worker's own are gone with it. The worker's memory is given back with the last of them. NULL is fine. */
 MR_API void mr_rpc_destroy(struct mr_rpc *rpc);
 /* One line about this thread's last failed call, "" if none. */
 MR_API const char *mr_rpc_last_error(void);
@@ -357,8 +359,8 @@ typedef enum mr_status (*mr_module_init)(struct mr_rpc *rpc, const char *argumen
 #define MR_MODULE_INIT_SYMBOL "millrace_module_init"
 /* And this, if there is something to end: called when the node stops, and when all others have left or died, unless the init failed. No
  * function runs then and none begins, but the node still is a worker and can call. When it returns, threads that the module made have
- * ended their last call, and what it holds of the worker (results, futures, contexts, references) has been given back: there is no such
- * worker any more afterwards. After the end of a world init is called again, with the worker of the next. */
+ * ended their last call, and it gives back what it holds of the worker (results, futures, contexts, references) before or after: there is no
+ * such worker any more afterwards, and what is kept for longer keeps the memory of messages until the node stops. After the end of a world init is called again, with the worker of the next. */
 typedef void (*mr_module_exit)(struct mr_rpc *rpc);
 #define MR_MODULE_EXIT_SYMBOL "millrace_module_exit"
 

@@ -42,6 +42,8 @@ enum mr_status mr_parameter_read(struct mr_rref *parameter, struct mr_parameter_
 
     if (versions != NULL)
         *version = mr_versions_hold(versions);
+    else if (mr_rref_is_over(parameter, "mr_parameter_read"))
+        status = MR_SHUTTING_DOWN;
     else
         status =
             mr_rpc_error(MR_INVALID_ARGUMENT,

@@ -16,12 +16,14 @@ static struct mr_rpc_result *result_new(struct mr_rpc *agent, uint32_t count, si
     r->agent = agent;
     r->count = count;
     r->values = r->values_inline;
+    mr_agent_hold(agent);
     if (values_fit && bytes_fit)
         return r;
     /* The bytes behind the values: see bytes_of(). */
     r->block = aligned_alloc(64, values_bytes + (bytes_fit ? 0 : (bytes + 63) / 64 * 64));
     if (r->block == NULL) {
         mr_pool_give(&agent->results, r);
+        mr_agent_put(agent);
         return NULL;
     }
     if (!values_fit)
@@ -118,10 +120,12 @@ static void result_free(struct mr_rpc *agent, struct mr_work *work)
     struct mr_rpc_result *r =
         (struct mr_rpc_result *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_result, freeing));
 
-    if (r->kept != NULL)
+    /* A node's endpoint goes on, on a core of its own: what was to be given back before stays there. */
+    if (r->kept != NULL && !(agent->config.is_node && atomic_load(&agent->over)))
         mr_agent_free(agent, r->kept);
     free(r->block);
     mr_pool_give(&agent->results, r);
+    mr_agent_put(agent);
 }
 
 void mr_rpc_result_free(struct mr_rpc_result *r)

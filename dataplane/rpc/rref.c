@@ -19,6 +19,7 @@ static void set_up(struct mr_rref *r, struct mr_rrefs *all, uint32_t owner, uint
     r->fork = fork;
     atomic_store(&r->holders, 1);
     atomic_fetch_add(&all->alive, 1);
+    mr_agent_hold(all->agent);
 }
 
 struct mr_rref *mr_rref_new(struct mr_rrefs *all, uint32_t owner, uint64_t id, uint64_t fork)
@@ -73,14 +74,14 @@ static void let_go(struct mr_rpc *agent, struct mr_work *work)
     struct mr_rref *r = MR_CONTAINER(work, struct mr_rref, releasing);
     struct mr_kept *kept = atomic_exchange(&r->kept, NULL);
 
-    (void)agent;
-    if (r->handle != NULL)
+    if (r->handle != NULL && r->all->refs != NULL) /* the state machine's end was the handle's */
         mr_references_release(r->all->refs, r->handle);
-    else if (r->has_kept)
+    else if (r->handle == NULL && r->has_kept)
         mr_kept_free(kept);
     r->handle = NULL;
     r->has_kept = false;
     keep_released(r->all, r);
+    mr_agent_put(agent);
 }
 
 static void last_is_gone(struct mr_rref *r)
@@ -89,10 +90,7 @@ static void last_is_gone(struct mr_rref *r)
 
     atomic_fetch_sub(&all->alive, 1);
     r->releasing.run = let_go;
-    if (atomic_load(&all->ending))
-        let_go(all->agent, &r->releasing);
-    else
-        mr_agent_submit(all->agent, &r->releasing);
+    mr_agent_submit(all->agent, &r->releasing);
 }
 
 void mr_rref_unpin(struct mr_rref *r)
@@ -130,6 +128,14 @@ uint32_t mr_rref_owner(const struct mr_rref *r)
 bool mr_rref_is_owner(const struct mr_rref *r)
 {
     return r->owner == r->all->agent->config.rank;
+}
+
+bool mr_rref_is_over(const struct mr_rref *r, const char *caller)
+{
+    if (!atomic_load(&r->all->ending))
+        return false;
+    mr_rpc_error_line("%s: the reference's worker has been destroyed: it can only be released", caller);
+    return true;
 }
 
 uint64_t mr_rref_id(const struct mr_rref *r)
@@ -414,15 +420,23 @@ void mr_rrefs_close(struct mr_rrefs *all)
         mr_references_stop(all->refs);
 }
 
-void mr_rrefs_destroy(struct mr_rrefs *all)
+void mr_rrefs_end(struct mr_rrefs *all)
 {
     if (all == NULL)
         return;
+    struct mr_references *refs = all->refs;
+
     atomic_store(&all->ending, true);
     mr_fetch_drop_all(all);
     mr_kept_end_doomed(all);
-    mr_references_destroy(all->refs);
+    mr_references_destroy(refs);
     all->refs = NULL;
+}
+
+void mr_rrefs_free(struct mr_rrefs *all)
+{
+    if (all == NULL)
+        return;
     for (uint32_t i = 0; i < MR_RREF_RELEASED_KEPT; i++)
         free(all->released[i]);
     while (all->spares != NULL) {

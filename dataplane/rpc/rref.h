@@ -35,8 +35,11 @@ struct mr_rrefs; /* an agent's */
 enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out);
 /* Inside, of mr_agent_close(): whoever waits for values or confirmations gets MR_SHUTTING_DOWN. NULL is fine. */
 void mr_rrefs_close(struct mr_rrefs *all);
-/* Nobody is inside or waits any more, or will; the endpoint and the rest of the agent are still there. NULL is fine. */
-void mr_rrefs_destroy(struct mr_rrefs *all);
+/* Nobody is inside or waits any more, or will; the endpoint and the rest of the agent are still there. Values are freed; handles stay until they are
+ * released. NULL is fine. */
+void mr_rrefs_end(struct mr_rrefs *all);
+/* All handles have been released. NULL is fine. */
+void mr_rrefs_free(struct mr_rrefs *all);
 /* Handles that somebody holds. For tests. Any thread. */
 uint32_t mr_rrefs_alive(const struct mr_rrefs *all);
 

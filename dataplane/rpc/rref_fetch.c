@@ -13,6 +13,9 @@
 static enum mr_status send_fetch(struct mr_rpc *agent, struct mr_rpc_future *f)
 {
     struct mr_rref *r = f->rref;
+
+    if (agent->closing)
+        return mr_rpc_error(MR_SHUTTING_DOWN, "this worker is being destroyed");
     enum mr_status status = mr_rref_make(r);
 
     if (status != MR_OK)
@@ -45,6 +48,9 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 static enum mr_status fetch(struct mr_rref *r, uint32_t timeout_ms, struct mr_rpc_result **result)
 {
     struct mr_rpc *agent = r->all->agent;
+
+    if (mr_rref_is_over(r, TO_HERE))
+        return MR_SHUTTING_DOWN;
     struct mr_rpc_future *f = mr_call_future(agent, TO_HERE, r->owner, timeout_ms);
 
     if (f == NULL)

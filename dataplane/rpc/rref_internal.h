@@ -74,6 +74,8 @@ struct mr_rref *mr_rref_new(struct mr_rrefs *all, uint32_t owner, uint64_t id, u
 /* Any thread: stays until unpinned, for the library's own use. False, with the line: it was released before, or is NULL. */
 bool mr_rref_pin(struct mr_rref *rref, const char *caller);
 void mr_rref_unpin(struct mr_rref *rref);
+/* Whether its worker has been destroyed, with the line. */
+bool mr_rref_is_over(const struct mr_rref *rref, const char *caller);
 /* The state machine knows it from now on. The status is why not, with the line. */
 enum mr_status mr_rref_make(struct mr_rref *rref);
 

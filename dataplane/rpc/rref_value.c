@@ -287,6 +287,8 @@ enum mr_status mr_rref_wait_kept(struct mr_rref *r, const char *caller, uint32_t
     struct mr_kept *kept = atomic_load(&r->kept);
     struct wait w;
 
+    if (mr_rref_is_over(r, caller))
+        return MR_SHUTTING_DOWN;
     if (kept == NULL) {
         (void)wait_for(r, true, timeout_ms, &w);
         enum mr_status status = say(r, &w, caller);
@@ -308,16 +310,22 @@ static const struct mr_value *value_of(const struct mr_kept *kept)
     return kept->result->count == 0 ? &none : &kept->result->values[0];
 }
 
+/* The value, as far as this handle has seen it; values end with their worker. */
+static const struct mr_kept *seen(struct mr_rref *r)
+{
+    return atomic_load(&r->all->ending) ? NULL : atomic_load(&r->kept);
+}
+
 const struct mr_value *mr_rref_value_now(struct mr_rref *r)
 {
-    const struct mr_kept *kept = atomic_load(&r->kept);
+    const struct mr_kept *kept = seen(r);
 
     return kept == NULL || kept->status != MR_OK ? NULL : value_of(kept);
 }
 
 void *mr_rref_object(struct mr_rref *r, void (*destroy)(void *object))
 {
-    const struct mr_kept *kept = atomic_load(&r->kept);
+    const struct mr_kept *kept = seen(r);
 
     if (kept == NULL || !holds_object(kept) || kept->destroy != destroy)
         return NULL;
@@ -354,7 +362,9 @@ enum mr_status mr_rref_confirm(struct mr_rref *r, uint32_t timeout_ms)
 
     if (!mr_rref_pin(r, "mr_rref_confirm"))
         return MR_INVALID_ARGUMENT;
-    if (!mr_rref_is_owner(r)) {
+    if (mr_rref_is_over(r, "mr_rref_confirm")) {
+        status = MR_SHUTTING_DOWN;
+    } else if (!mr_rref_is_owner(r)) {
         (void)wait_for(r, false, timeout_ms, &w);
         status = say(r, &w, "mr_rref_confirm");
     }

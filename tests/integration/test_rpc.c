@@ -189,6 +189,112 @@ static void a_killed_worker_is_named(void **state)
     rpc_run_world(watch_one_die, 3, 2);
 }
 
+/* ---- ends in any order ---- */
+
+struct handles {
+    struct mr_rpc_future *future;
+    struct mr_rpc_result *small, *large;
+    struct mr_rref *own, *remote;
+    struct mr_autograd *context;
+};
+
+static bool make_handles(struct mr_rpc *rpc, const float *floats, struct handles *h)
+{
+    struct mr_value small = mr_value_i64(7), large = mr_value_tensor(mr_tensor_1d(MR_F32, LARGE, floats));
+    struct mr_value leaf;
+    struct mr_rpc_call_options in_context = {.timeout_ms = 0};
+
+    return mr_rpc_async(rpc, 0, "mirror", &small, 1, NULL, &h->future) == MR_OK &&
+           mr_rpc_sync(rpc, 0, "mirror", &small, 1, NULL, &h->small) == MR_OK &&
+           mr_rpc_sync(rpc, 0, "mirror", &large, 1, NULL, &h->large) == MR_OK &&
+           mr_rref_create(rpc, large, NULL, &h->own) == MR_OK &&
+           mr_remote(rpc, 0, "mirror", &large, 1, NULL, &h->remote) == MR_OK &&
+           mr_rref_confirm(h->remote, 0) == MR_OK && mr_autograd_begin(rpc, &h->context) == MR_OK &&
+           mr_autograd_leaf(h->context, large.tensor, &leaf) == MR_OK &&
+           (in_context.context = h->context, mr_rpc_sync(rpc, 0, "mirror", &leaf, 1, &in_context, NULL)) ==
+               MR_OK;
+}
+
+enum { HANDLES = 7 }; /* and the worker itself */
+
+static bool end_one(uint32_t which, struct mr_rpc *rpc, const float *floats, struct handles *h)
+{
+    switch (which) {
+    case 0:
+        mr_rpc_future_destroy(h->future);
+        return true;
+    case 1: {
+        bool right = mr_rpc_result_value(h->small, 0)->i64 == 7;
+
+        mr_rpc_result_free(h->small);
+        return right;
+    }
+    case 2: { /* it lies in a message that was received */
+        bool right =
+            memcmp(mr_rpc_result_value(h->large, 0)->tensor.data, floats, LARGE * sizeof *floats) == 0;
+
+        mr_rpc_result_free(h->large);
+        return right;
+    }
+    case 3:
+        mr_rref_release(h->own);
+        return true;
+    case 4:
+        mr_rref_release(h->remote);
+        return true;
+    case 5:
+        mr_autograd_end(h->context);
+        return true;
+    default:
+        mr_rpc_destroy(rpc);
+        return true;
+    }
+}
+
+/* The world's second worker begins with the `turn`th of its handles, or with itself, and goes on round. */
+static int end_from(uint32_t turn, const char *address)
+{
+    float *floats = calloc(LARGE, sizeof *floats);
+    struct mr_rpc *rpc = join(1, 2, address, 1000);
+    struct handles h;
+    bool right = floats != NULL && rpc != NULL;
+
+    if (right)
+        floats[LARGE - 1] = 3;
+    if (right && !make_handles(rpc, floats, &h)) {
+        fprintf(stderr, "%s\n", mr_rpc_last_error());
+        right = false;
+    }
+    for (uint32_t i = 0; right && i < HANDLES; i++)
+        right = end_one((HANDLES - 1 + turn + i) % HANDLES, rpc, floats, &h);
+    free(floats);
+    return !right;
+}
+
+static int serve_who_ends(uint32_t turn, const char *address)
+{
+    struct mr_rpc *rpc = join(0, 2, address, 1000);
+    int failed = rpc == NULL || mr_rpc_shutdown(rpc, 0) != MR_OK;
+
+    mr_rpc_destroy(rpc);
+    return failed;
+}
+
+static void handles_may_outlive_their_worker(void **state)
+{
+    pid_t pids[2 * HANDLES];
+
+    for (uint32_t turn = 0; turn < HANDLES; turn++) {
+        char address[32];
+
+        rpc_free_address(address);
+        pids[2 * turn] = rpc_in_process(serve_who_ends, turn, address);
+        pids[2 * turn + 1] = rpc_in_process(end_from, turn, address);
+    }
+    for (uint32_t i = 0; i < 2 * HANDLES; i++)
+        rpc_expect_end(pids[i], 0);
+}
+
 static void errors_at_the_start_are_lines(void **state)
 {
     struct mr_rpc_options options = {.rendezvous = "127.0.0.1:9", .init_timeout_ms = 300};
@@ -219,6 +325,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(remote_add_adds),
         cmocka_unit_test(threads_of_all_workers_call_each_other),
         cmocka_unit_test(a_killed_worker_is_named),
+        cmocka_unit_test(handles_may_outlive_their_worker),
         cmocka_unit_test(errors_at_the_start_are_lines),
     };
 

@@ -138,6 +138,39 @@ for port in os.environ["PORTS"].split(","):  # who is first must not come to the
     run(script.format(0, 1), script.format(1, 0), PORTS=",".join(str(free_port()) for _ in range(3)))
 
 
+_ENDS = """
+import gc
+from millrace._library import ffi
+from millrace.rpc import _world
+
+join({0})
+world = _world.current()
+big = rpc.rpc_sync({1}, there.same, (torch.arange(100000.0),))[0]
+small = rpc.rpc_sync({1}, there.same, (torch.arange(3.0),))[0]
+waited, dropped = [rpc.rpc_async({1}, there.add, (1, 2)) for _ in range(2)]
+waited.wait()
+references = [rpc.remote({1}, there.add, (1, 2)), rpc.RRef(torch.ones(3))]
+context = dist_autograd.context()
+with context as context_id:
+    weight = torch.ones(5000, requires_grad=True)
+    loss = rpc.rpc_sync({1}, there.same, (weight,))[0].sum()
+    dist_autograd.backward(context_id, [loss])
+ring = [world, big, small, waited, dropped, references, context, loss, weight]
+ring.append(ring)  # collected together, in whatever order
+rpc.shutdown()
+"""
+
+
+@pytest.mark.parametrize("end", [
+    "ffi.release(world.rpc); assert big[99999] == 99999 and small[2] == 2; ring = None; del big, references, world; gc.collect()",
+    "big = big[10:]; del world, ring, references, small, waited, dropped, context, loss, weight; gc.collect(); assert big[0] == 10",
+    "gc.disable()",  # left to the interpreter's end
+], ids=["world_first", "world_in_a_ring", "exit"])
+def test_ends_in_any_order(run, end):
+    script = _ENDS + end + "\n"
+    run(script.format(0, 1), script.format(1, 0))
+
+
 def test_references_in_globals_do_not_hold_the_world(run):
     script = """
 join({0})

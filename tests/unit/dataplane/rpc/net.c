@@ -326,6 +326,25 @@ static void close_worker(struct net *net, struct net_worker *w)
     mr_agent_join(w->rpc);
 }
 
+static void gone(void *self)
+{
+    struct net_worker *w = self;
+    mr_endpoint_destroy(w->leaving);
+    w->leaving = NULL;
+}
+
+static void end_worker(struct net_worker *w)
+{
+    struct mr_rpc *rpc = w->rpc;
+    w->rpc = NULL;
+    w->leaving = w->ep;
+    w->ep = NULL;
+    if (rpc != NULL)
+        mr_agent_destroy(rpc, gone);
+    else
+        gone(w);
+}
+
 static void destroy_worker(struct net_worker *w)
 {
     struct mr_rpc *rpc = w->rpc;
@@ -339,10 +358,25 @@ static void destroy_worker(struct net_worker *w)
         if (!w->silent && (rpc->autograd.self == NULL || mr_contexts_count(rpc->autograd.self) == 0))
             assert_int_equal(mr_pool_taken(&rpc->results), 0);
     }
+    end_worker(w);
+}
+
+void net_end(struct net *net, uint32_t worker)
+{
+    struct net_worker *w = &net->workers[worker];
+    close_worker(net, w);
+    pthread_mutex_lock(&net->lock); /* the others' packets go on, and none comes here */
+    struct mr_rpc *rpc = w->rpc;
     w->rpc = NULL;
-    mr_agent_destroy(rpc);
-    mr_endpoint_destroy(w->ep);
+    w->leaving = w->ep;
     w->ep = NULL;
+    pthread_mutex_unlock(&net->lock);
+    mr_agent_destroy(rpc, gone);
+}
+
+bool net_is_gone(const struct net *net, uint32_t worker)
+{
+    return net->workers[worker].ep == NULL && net->workers[worker].leaving == NULL;
 }
 
 void net_replace(struct net *net, uint32_t worker)

@@ -22,6 +22,7 @@ struct net;
 struct net_worker {
     struct net *net;
     struct mr_endpoint *ep;
+    struct mr_endpoint *leaving; /* of an agent that was destroyed, until nothing of it is held */
     struct mr_rpc *rpc;
     struct mr_address address;
     uint32_t incarnation;
@@ -67,6 +68,10 @@ void net_loss(struct net *net, uint32_t lose_per_1000, uint32_t repeat_per_1000,
 void net_silence(struct net *net, uint32_t worker, bool silent);
 /* Nothing goes from one to the other, either way. */
 void net_mute(struct net *net, uint32_t worker, uint32_t other, bool muted);
+/* Closes and destroys a worker, whatever is still held of it; not more than once. */
+void net_end(struct net *net, uint32_t worker);
+/* Nothing of it is left. */
+bool net_is_gone(const struct net *net, uint32_t worker);
 /* Another process at the same address that knows nothing. */
 void net_replace(struct net *net, uint32_t worker);
 /* Registers it on that worker. */

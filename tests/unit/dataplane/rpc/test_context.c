@@ -230,13 +230,18 @@ static void only_the_creator_ends_it(void **state)
     wait_for_none(state, 1);
 }
 
-/* One that was not ended is freed with its worker. */
+/* One that is ended after its worker; what others have of it goes with them. */
 static void a_forgotten_one(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
+    struct mr_autograd *forgotten = g->context;
     call_far(g);
     g->context = NULL;
     graph_end(g);
+    net_end(*state, 0);
+    assert_false(net_is_gone(*state, 0));
+    mr_autograd_end(forgotten);
+    assert_true(net_is_gone(*state, 0));
 }
 
 int main(void)
