@@ -204,7 +204,7 @@ static enum mr_status open_file(struct ps_stream *s, const char *path, uint32_t 
     if (!f->hash || XXH3_128bits_reset(f->hash) != XXH_OK)
         return ps_checkpoint_fail(text, "read", f->path, -ENOMEM);
     if (file_bytes != (uint64_t)told->blocks * PS_BLOCK_BYTES)
-        return ps_checkpoint_corrupt(text, f->path, "its length is not that which the MANIFEST tells");
+        return ps_checkpoint_corrupt(text, f->path, PS_WRONG_LENGTH);
     s->total += told->blocks;
     if (told->blocks == 0)
         check_file(s, core);

@@ -99,7 +99,8 @@ struct ps_writer_options {
 
 /* Opens the temporary directory and files, starts the writer thread. `store` (NULL: the local files) must outlive the writer.
  * On failure `text` (256 bytes) says what and where, and nothing is left behind. MR_CHECKPOINT_NOT_FOUND and
- * MR_CHECKPOINT_CORRUPT: the parent is missing, has no MANIFEST that verifies, or another one than parent_hash;
+ * MR_CHECKPOINT_CORRUPT: of what a delta is based on, from its parent to the full, something is missing, has no MANIFEST that
+ * verifies or files of other lengths than that says, or the parent is another one than parent_hash; MR_IO_ERROR: nobody can tell;
  * MR_INVALID_ARGUMENT: it has a feature that is missing or another one now, so only a full can be written. Control thread. */
 enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_writer_options *options,
                                struct ps_writer **out, char *text);

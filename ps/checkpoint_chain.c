@@ -94,6 +94,33 @@ enum mr_status ps_chain_open(const struct ps_store *store, const char *directory
     return MR_OK;
 }
 
+static enum mr_status check_file(const struct ps_store *store, const struct ps_chain_link *link,
+                                 uint32_t core, char *text)
+{
+    char name[PS_FILE_NAME_BYTES], path[PS_PATH_BYTES];
+    struct ps_store_file *file;
+    uint64_t bytes;
+    ps_file_name(core, name);
+    int error = ps_path_join(link->path, name, path) ? 0 : -ENAMETOOLONG;
+    if (error == 0)
+        error = store->open(store->self, path, &file, &bytes);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "open", path, error);
+    (void)store->close(file);
+    if (bytes != (uint64_t)link->manifest.files[core].blocks * PS_BLOCK_BYTES)
+        return ps_checkpoint_corrupt(text, path, PS_WRONG_LENGTH);
+    return MR_OK;
+}
+
+enum mr_status ps_chain_check_files(const struct ps_chain *c, char *text)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < c->count; i++)
+        for (uint32_t core = 0; core < c->links[i]->manifest.file_count && status == MR_OK; core++)
+            status = check_file(c->store, c->links[i], core, text);
+    return status;
+}
+
 void ps_chain_close(struct ps_chain *c)
 {
     if (c->claimed)

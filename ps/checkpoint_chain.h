@@ -28,6 +28,8 @@ struct ps_chain {
  * (PS_TEXT_BYTES) says what and where, and there is nothing to close. */
 enum mr_status ps_chain_open(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_chain *out, char *text);
+/* Whether each link's files are there, as long as its MANIFEST says; no block is read. Errors as those of ps_chain_open(). */
+enum mr_status ps_chain_check_files(const struct ps_chain *chain, char *text);
 void ps_chain_close(struct ps_chain *chain); /* zeros are fine */
 
 #endif

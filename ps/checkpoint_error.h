@@ -4,6 +4,8 @@
 
 #include "dataplane/wire/mr_status.h"
 
+#define PS_WRONG_LENGTH "its length is not that which the MANIFEST tells"
+
 /* MR_CHECKPOINT_CORRUPT; "<path>: <why>" in `text` (PS_TEXT_BYTES). */
 enum mr_status ps_checkpoint_corrupt(char *text, const char *path, const char *why);
 /* `error` is a -errno: a missing or cut file condemns the checkpoint (MR_CHECKPOINT_CORRUPT); others are this process's or the

@@ -12,6 +12,7 @@
 #include "ps/byte_rate.h"
 #include "ps/checkpoint.h"
 #include "ps/checkpoint_attempt.h"
+#include "ps/checkpoint_chain.h"
 #include "ps/uring_writer.h"
 
 static_assert(PS_WRITER_BUFFERS_MAX == PS_BUFFER_RING_CAPACITY, "a ring holds every buffer of its core");
@@ -30,6 +31,7 @@ struct writer_core {
 
 struct ps_writer {
     struct ps_attempt attempt;
+    struct ps_chain parents; /* of a delta: held, so that no retention takes them away under it */
     struct ps_uring_writer *disk;
     uint8_t *buffers;
     size_t buffers_bytes;
@@ -48,6 +50,10 @@ struct ps_writer {
 
 /* Monotonic. */
 uint64_t ps_writer_now_us(void);
+/* All that a delta is based on: whole, as far as that shows without reading blocks, and up to the very parent that its manifest
+ * names, or any if no hash is named. Errors as those of ps_chain_open(); ps_chain_close(out). */
+enum mr_status ps_writer_open_parents(const struct ps_writer *w, const char *directory,
+                                      const struct ps_hash *expected, struct ps_chain *out, char *text);
 /* The thread; arg is the writer: it writes what the cores hand over, then publishes or removes. */
 void *ps_writer_thread(void *arg);
 

@@ -11,7 +11,6 @@
 #include "ps/checkpoint_writer_internal.h"
 #include "ps/keep_off.h"
 #include "ps/log.h"
-#include "ps/manifest_file.h"
 
 static void writer_free(struct ps_writer *w)
 {
@@ -21,6 +20,7 @@ static void writer_free(struct ps_writer *w)
         XXH3_freeState(w->cores[core].hash);
     if (w->buffers)
         (void)munmap(w->buffers, w->buffers_bytes);
+    ps_chain_close(&w->parents);
     ps_manifest_clear(&w->attempt.manifest);
     free(w->feature_kind);
     free(w);
@@ -111,8 +111,8 @@ static int start_thread(struct ps_writer *w, const struct ps_writer_options *opt
 }
 
 /* The MANIFEST has what makes the parent the very one. */
-static enum mr_status take_parent(struct ps_writer *w, const struct ps_manifest *parent,
-                                  const struct ps_hash *expected, char *why)
+static enum mr_status check_parent(const struct ps_writer *w, const struct ps_manifest *parent,
+                                   const struct ps_hash *expected, char *why)
 {
     char wrong[PS_TEXT_BYTES];
     if (expected && (expected->low != parent->hash.low || expected->high != parent->hash.high)) {
@@ -124,24 +124,37 @@ static enum mr_status take_parent(struct ps_writer *w, const struct ps_manifest 
         (void)snprintf(why, PS_TEXT_BYTES, "%.190s: save a full", wrong);
         return MR_INVALID_ARGUMENT;
     }
-    w->attempt.manifest.parent_hash = parent->hash;
     return MR_OK;
 }
 
-static enum mr_status read_parent(struct ps_writer *w, const struct ps_writer_options *options, char *text)
+enum mr_status ps_writer_open_parents(const struct ps_writer *w, const char *directory,
+                                      const struct ps_hash *expected, struct ps_chain *out, char *text)
 {
-    struct ps_manifest parent = {0};
+    struct ps_chain parents = {0};
     char why[PS_TEXT_BYTES];
+    const uint64_t id = w->attempt.manifest.parent;
+    enum mr_status status = ps_chain_open(w->attempt.store, directory, id, &parents, why);
+    if (status == MR_OK)
+        status = check_parent(w, &parents.links[parents.count - 1]->manifest, expected, why);
+    if (status == MR_OK)
+        status = ps_chain_check_files(&parents, why);
+    if (status == MR_OK) {
+        *out = parents;
+        return MR_OK;
+    }
+    ps_chain_close(&parents);
+    (void)snprintf(text, PS_TEXT_BYTES, "a delta on checkpoint %" PRIu64 ": %.190s", id, why);
+    return status;
+}
+
+static enum mr_status read_parents(struct ps_writer *w, const struct ps_writer_options *options, char *text)
+{
     if (options->parent_id == 0)
         return MR_OK;
     enum mr_status status =
-        ps_manifest_read(w->attempt.store, options->directory, options->parent_id, &parent, why);
+        ps_writer_open_parents(w, options->directory, options->parent_hash, &w->parents, text);
     if (status == MR_OK)
-        status = take_parent(w, &parent, options->parent_hash, why);
-    if (status != MR_OK)
-        (void)snprintf(text, PS_TEXT_BYTES, "a delta on checkpoint %" PRIu64 ": %.190s", options->parent_id,
-                       why);
-    ps_manifest_clear(&parent);
+        w->attempt.manifest.parent_hash = w->parents.links[w->parents.count - 1]->manifest.hash;
     return status;
 }
 
@@ -153,7 +166,7 @@ static enum mr_status begin(struct ps_writer *w, const struct ps_writer_options 
         ps_text_path(text, options->directory, "a feature's name or numbers cannot be written in a manifest");
         return MR_INVALID_ARGUMENT;
     }
-    enum mr_status status = read_parent(w, options, text);
+    enum mr_status status = read_parents(w, options, text);
     if (status != MR_OK)
         return status;
     if (ps_attempt_begin(&w->attempt, options->directory, text) != 0)

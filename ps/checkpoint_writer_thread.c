@@ -113,8 +113,27 @@ static void write_blocks(struct ps_writer *w)
         (void)give_back(w, NAP_US);
 }
 
+/* What it is based on may have gone while it was written: then it is worth nothing. */
+static bool has_parents(struct ps_writer *w)
+{
+    const struct ps_manifest *m = &w->attempt.manifest;
+    struct ps_chain parents = {0};
+    if (m->parent == 0)
+        return true;
+    enum mr_status status =
+        ps_writer_open_parents(w, w->attempt.directory, &m->parent_hash, &parents, w->outcome.text);
+    ps_chain_close(&parents);
+    if (status == MR_OK)
+        return true;
+    fail(w, -ESTALE);
+    w->outcome.status = status;
+    return false;
+}
+
 static void publish(struct ps_writer *w)
 {
+    if (!has_parents(w))
+        return;
     for (uint32_t core = 0; core < w->core_count; core++) {
         XXH128_hash_t hash = XXH3_128bits_digest(w->cores[core].hash);
         w->attempt.manifest.files[core].hash = (struct ps_hash){.low = hash.low64, .high = hash.high64};

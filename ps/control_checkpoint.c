@@ -211,11 +211,12 @@ static enum mr_status try_cut(struct ps_control *c, const char *directory, const
     return MR_OK;
 }
 
-/* It is the parent that a delta failed for: a full one does not need it. */
+/* It may be for what it is based on that a delta failed: a full one does not need that. */
 static bool is_for_parent(enum mr_status status)
 {
     return status == MR_CHECKPOINT_NOT_FOUND || status == MR_CHECKPOINT_CORRUPT ||
-           status == MR_INVALID_ARGUMENT || status == MR_NOT_READY;
+           status == MR_CHECKPOINT_NEWER || status == MR_IO_ERROR || status == MR_INVALID_ARGUMENT ||
+           status == MR_NOT_READY;
 }
 
 enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,

@@ -247,6 +247,73 @@ static void test_a_delta_of_other_features_is_not_begun(void **state)
     assert_int_equal(fixture_count(*state, ""), 1);
 }
 
+static void check_not_begun(const char *directory, const char *expected)
+{
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    char text[PS_TEXT_BYTES];
+    struct ps_writer *w = NULL;
+    fixture_features(features, ids);
+    const struct ps_writer_options options = {.directory = directory,
+                                              .id = 4,
+                                              .parent_id = 3,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = 1,
+                                              .buffers_per_core = 2};
+    assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_CHECKPOINT_CORRUPT);
+    if (!strstr(text, expected))
+        fail_msg("\"%s\" does not say: %s", text, expected);
+    assert_null(w);
+    assert_int_equal(fixture_count(directory, ".tmp-"), 0);
+}
+
+/* A delta is worth nothing without all that it is based on, not its parent alone. */
+static void test_a_delta_on_a_broken_chain_is_not_begun(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory);
+    assert_int_equal(truncate(fixture_path(directory, 1, "core-001.mrc"), PS_BLOCK_BYTES / 2), 0);
+    check_not_begun(directory, "core-001.mrc: its length is not that which the MANIFEST tells");
+    assert_int_equal(unlink(fixture_path(directory, 1, "core-001.mrc")), 0);
+    check_not_begun(directory, "core-001.mrc: it is missing");
+    rename_checkpoint(directory, 1, "away");
+    check_not_begun(directory, "checkpoint 2 is a delta on 1, which is missing");
+}
+
+static void test_a_base_that_goes_while_its_delta_is_written(void **state)
+{
+    const char *directory = *state;
+    struct mr_feature features[2];
+    uint32_t ids[2];
+    char text[PS_TEXT_BYTES];
+    struct ps_writer *w = NULL;
+    save_chain(directory);
+    fixture_features(features, ids);
+    const struct ps_writer_options options = {.directory = directory,
+                                              .id = 4,
+                                              .parent_id = 3,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = 1,
+                                              .buffers_per_core = 2};
+    assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
+    ps_checkpoint_retain(directory, 1);
+    chain_save_key(directory, 5, 0, 1, 1);
+    ps_checkpoint_retain(directory, 1); /* who writes the delta holds the chain */
+    assert_int_equal(fixture_count(directory, "ckpt-"), 4);
+    rename_checkpoint(directory, 1, "away");
+    ps_writer_core_done(w, 0);
+    const struct ps_writer_status ended = fixture_finish(w);
+    assert_int_equal(ended.status, MR_CHECKPOINT_CORRUPT);
+    assert_non_null(strstr(ended.text, "a delta on checkpoint 3: "));
+    assert_non_null(strstr(ended.text, "checkpoint 2 is a delta on 1, which is missing"));
+    assert_int_equal(fixture_count(directory, "ckpt-"), 3);
+    assert_int_equal(fixture_count(directory, ".tmp-"), 0);
+}
+
 static void copy_file(const char *from, const char *to, size_t bytes_min)
 {
     static uint8_t bytes[PS_BLOCK_BYTES];
@@ -310,6 +377,8 @@ int main(void)
         CASE(test_damage_shows_while_an_unread_chain_is_read),
         cmocka_unit_test(test_features_of_a_parent_stay),
         CASE(test_a_delta_of_other_features_is_not_begun),
+        CASE(test_a_delta_on_a_broken_chain_is_not_begun),
+        CASE(test_a_base_that_goes_while_its_delta_is_written),
         CASE(test_a_delta_on_a_full_of_version_2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,24 @@ static void remove_checkpoint(const struct node_fixture *n, uint64_t id)
     assert_int_equal(system(command), 0);
 }
 
+/* What a delta would be based on is looked at to its full: what is reported as saved comes back. */
+static void a_full_one_follows_when_the_base_has_gone(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = start_with(n, 100, 1000);
+    expect(n, AS_CONFIGURED, 1, FULL, 0);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 2, DELTA, 1);
+    push(n, table, 1);
+    expect(n, AS_CONFIGURED, 3, DELTA, 2);
+    push(n, table, 1);
+    remove_checkpoint(n, 1);
+    node_check(ask(n, "", DELTA), MR_CHECKPOINT_CORRUPT, "checkpoint 2 is a delta on 1, which is missing");
+    expect(n, AS_CONFIGURED, 4, FULL, 0);
+    node_restart(n, n->core_count);
+    assert_float_equal(node_value(n, table, 1), -3, 0);
+}
+
 static void a_parent_that_is_gone_or_broken_has_no_delta(void **state)
 {
     struct node_fixture *n = *state;
@@ -286,6 +304,7 @@ int main(void)
         TEST(so_many_deltas_follow_a_full_one),
         TEST(deltas_that_have_grown_end_a_chain),
         TEST(so_it_does_after_a_restart),
+        TEST(a_full_one_follows_when_the_base_has_gone),
         TEST_3(the_real_reason_is_told),
         TEST_3(a_restore_tells_its_step_and_features),
         TEST(a_delta_may_be_asked_for),
