@@ -163,6 +163,10 @@ enum mr_status ps_control_save_last(struct ps_control *c, char *text)
     /* A broken gate stays, and with it the refusal to save half a checkpoint. */
     if (c->gate != PS_GATE_BROKEN) {
         ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+        if (ps_control_changes(c) == c->saves.changes_saved) {
+            ps_log("nothing was pushed since the last save: none more");
+            return MR_OK;
+        }
     }
     enum mr_status status = ps_control_save(c, &request, &id, text);
     return status == MR_OK ? ps_control_save_wait(c, text) : status;

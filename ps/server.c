@@ -229,6 +229,28 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     return MR_OK;
 }
 
+/* So that nobody finds out by a restart. */
+static void log_what_is_kept(const struct ps_config *config)
+{
+    char by_time[48] = "", by_steps[48] = "";
+    const char *on_stop = config->checkpoint_save_on_stop ? ", when it stops" : "";
+    if (config->checkpoint_serve[0] != '\0') {
+        return;
+    }
+    if (config->checkpoint_directory[0] == '\0') {
+        ps_log("this node keeps nothing: what it learns ends with it (set checkpoint.directory)");
+        return;
+    }
+    if (config->checkpoint_every_s != 0) {
+        snprintf(by_time, sizeof(by_time), ", every %" PRIu64 " s", config->checkpoint_every_s);
+    }
+    if (config->checkpoint_every_steps != 0) {
+        snprintf(by_steps, sizeof(by_steps), ", every %" PRIu64 " steps", config->checkpoint_every_steps);
+    }
+    ps_log("checkpoints are kept in %s: when asked for%s%s%s", config->checkpoint_directory, by_time,
+           by_steps, on_stop);
+}
+
 static void take_apart(struct ps_server *server)
 {
     struct ps_node *node = &server->node;
@@ -313,6 +335,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         status = MR_NO_MEMORY;
         goto fail;
     }
+    log_what_is_kept(config);
     *out = server;
     return MR_OK;
 fail:
@@ -356,9 +379,10 @@ enum mr_status ps_server_stop(struct ps_server *server)
     struct ps_node *node = &server->node;
     enum mr_status status = MR_OK;
     char text[PS_CONTROL_TEXT_BYTES] = "";
-    ps_control_stop(node->control, node->config->checkpoint_save_on_stop);
+    bool saves = node->config->checkpoint_save_on_stop;
+    ps_control_stop(node->control, saves);
     atomic_store(&node->state, MR_NODE_STOPPING);
-    if (node->config->checkpoint_save_on_stop) {
+    if (saves && node->config->checkpoint_directory[0] != '\0') {
         status = ps_control_save_last(node->control, text);
         if (status != MR_OK) {
             ps_log("the save on stop failed: %s", text);

@@ -74,7 +74,7 @@ class Checkpoints:
     def node(self, **more):
         tools = self.tools
         settings = {"checkpoint.directory": os.path.join(self.root, "saved"), "checkpoint.keep": 1,
-                    "checkpoint.restore": "none",
+                    "checkpoint.restore": "none", "checkpoint.every_s": 0, "checkpoint.save_on_stop": "no",
                     "memory.limit_mib": (self.rows * MEMORY_PER_ROW_BYTES + MEMORY_SPARE_BYTES) >> 20}
         command = self.bench.node_arguments(self.root, self.bench.driver, "server0", **settings, **more)
         return tools.serving(self.cable.server, command, "ready", NODE_CPUS, ())

@@ -1,5 +1,5 @@
-/* A node and its port: a second node on the device is refused and does the first no harm, and a node that loses its port
- * says so, saves, and ends. */
+/* A node, its port, and what it keeps: a second node on the device is refused and does the first no harm; a node that loses its
+ * port says so, saves, and ends; and one that is stopped in order has kept what it was given. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/integration/program.h"
+#include "trainer_client/millrace.h"
 
 #define LINE_MS 60000
 
@@ -54,13 +55,18 @@ static int tear_down(void **state)
 }
 
 /* Its log comes with its output. */
-static void start_node(struct fixture *x, const char *options)
+static void launch_node(struct fixture *x, const char *options)
 {
     char command[512];
     char *argv[] = {"/bin/sh", "-c", command, NULL};
 
     snprintf(command, sizeof command, "exec %s --config %s %s 2>&1", millraced, x->config, options);
     netns_spawn(&x->net, NETNS_SERVER, argv, &x->node);
+}
+
+static void start_node(struct fixture *x, const char *options)
+{
+    launch_node(x, options);
     assert_true(netns_wait_line(&x->node, "millraced: ready", LINE_MS));
 }
 
@@ -150,6 +156,95 @@ static void a_lost_port_ends_the_node(void **state)
                    NETNS_SERVER_IF ": the interface is gone");
 }
 
+static struct mr_client *connect_to(const struct fixture *x)
+{
+    struct mr_client_options options = {
+        .server = NETNS_SERVER_IPV4 ":7700", .connect_ms = LINE_MS, .deadline_ms = LINE_MS};
+    struct mr_client *client = NULL;
+    char error[512] = "";
+
+    netns_enter(&x->net, NETNS_CLIENT);
+    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    netns_leave(&x->net);
+    return client;
+}
+
+static void has_variable(const struct fixture *x, uint32_t id, float expected)
+{
+    struct mr_client *client = connect_to(x);
+    struct mr_reply *reply;
+    float value;
+
+    assert_int_equal(mr_variable_pull(client, NULL, id, 0, 0, &reply), MR_OK);
+    memcpy(&value, mr_reply_tensor(reply, 0)->data, sizeof value);
+    mr_reply_free(reply);
+    mr_client_destroy(client);
+    assert_true(value == expected);
+}
+
+static uint32_t set_variable(const struct fixture *x, float value)
+{
+    struct mr_client *client = connect_to(x);
+    struct mr_feature v = mr_feature_variable("v", 0, NULL);
+    uint32_t id;
+
+    assert_int_equal(mr_create(client, NULL, &v, 1, &id), MR_OK);
+    assert_int_equal(mr_variable_push(client, NULL, id, 0, 1, &value), MR_OK);
+    mr_client_destroy(client);
+    return id;
+}
+
+/* With nothing but a directory a node keeps what it was given, however it ends in order, and saves nothing twice. */
+static void what_was_pushed_is_kept(void **state)
+{
+    struct fixture *x = *state;
+    char settings[160];
+
+    snprintf(settings, sizeof settings, "--set checkpoint.directory=%s/ckpt", x->net.directory);
+    start_node(x, settings);
+    uint32_t id = set_variable(x, 1.5f);
+    assert_int_equal(netns_end(&x->node, SIGTERM), 0);
+    start_node(x, settings);
+    has_variable(x, id, 1.5f);
+    assert_int_equal(netns_end(&x->node, SIGTERM), 0);
+    assert_int_equal(netns_run(&x->net, NETNS_SERVER, "test ! -e %s/ckpt/ckpt-2", x->net.directory), 0);
+    start_node(x, settings);
+    assert_int_equal(set_variable(x, 2.5f), id);
+    assert_int_equal(netns_run(&x->net, NETNS_SERVER, "ip link set " NETNS_SERVER_IF " xdp off"), 0);
+    assert_int_equal(netns_end(&x->node, 0), 1);
+    start_node(x, settings);
+    has_variable(x, id, 2.5f);
+    assert_int_equal(netns_end(&x->node, SIGTERM), 0);
+}
+
+/* Once it has been serving for checkpoint.every_s. */
+static void a_directory_is_enough_to_save_by_time(void **state)
+{
+    struct fixture *x = *state;
+    char settings[192];
+
+    snprintf(settings, sizeof settings, "--set checkpoint.directory=%s/ckpt --set checkpoint.every_s=1",
+             x->net.directory);
+    start_node(x, settings);
+    uint32_t id = set_variable(x, 3.5f);
+    assert_true(netns_wait_line(&x->node, "saved checkpoint 1", LINE_MS));
+    assert_int_equal(netns_end(&x->node, SIGKILL), 128 + SIGKILL);
+    start_node(x, settings);
+    has_variable(x, id, 3.5f);
+    assert_int_equal(netns_end(&x->node, SIGTERM), 0);
+}
+
+static void one_that_keeps_nothing_says_so(void **state)
+{
+    struct fixture *x = *state;
+
+    launch_node(x, "");
+    assert_true(netns_wait_line(&x->node, "this node keeps nothing", LINE_MS));
+    assert_true(netns_wait_line(&x->node, "millraced: ready", LINE_MS));
+    assert_int_equal(netns_end(&x->node, SIGTERM), 0);
+}
+
 static void a_link_that_is_down_comes_back(void **state)
 {
     struct fixture *x = *state;
@@ -170,6 +265,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_node_follows_one_that_was_killed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nodes_of_one_name_do_not_disturb_each_other, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_lost_port_ends_the_node, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_pushed_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_directory_is_enough_to_save_by_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_keeps_nothing_says_so, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_link_that_is_down_comes_back, set_up, tear_down),
     };
 

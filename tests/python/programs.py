@@ -36,6 +36,8 @@ memory_mib = 64
 count_max = 8
 [checkpoint]
 directory = {directory}/ckpt
+every_s = 0
+save_on_stop = no
 """
 
 

@@ -151,6 +151,8 @@ static void draw_config(struct ps_config *c)
     c->batches_count_max = 8;
     c->transport_message_mib_max = 4;
     c->transport_sessions_max = 16;
+    c->checkpoint_every_s = 0; /* of a clock that the seed does not draw */
+    c->checkpoint_save_on_stop = false;
     c->checkpoint_keep = 1000;
     c->checkpoint_deltas = ONE_OF(0, 1, 3, 8);
     c->checkpoint_delta_share_percent = 1000;
