@@ -25,15 +25,30 @@ static uint32_t served_index(const struct mr_endpoint *ep, const struct mr_serve
     return (uint32_t)(served - ep->served);
 }
 
-static struct mr_served *served_find_handshake(const struct mr_endpoint *ep, const struct mr_hello *hello)
+/* What a HELLO that proves its sender is about. */
+struct claim {
+    struct mr_served *held;  /* the session that it holds */
+    struct mr_served *asked; /* the one that an earlier HELLO of this handshake was given */
+    uint64_t
+        newest; /* the highest number of a HELLO of its process, as far as sessions are there to know it */
+};
+
+static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello *hello)
 {
+    struct claim claim = {0};
     for (uint32_t i = *uuid_bucket(ep, hello->client_uuid); i != 0; i = ep->served[i - 1].next) {
         struct mr_served *s = &ep->served[i - 1];
-        if (memcmp(s->client_uuid, hello->client_uuid, MR_UUID_BYTES) == 0 &&
-            s->boot_nonce == hello->boot_nonce && s->client_nonce == hello->client_nonce)
-            return s;
+        if (memcmp(s->client_uuid, hello->client_uuid, MR_UUID_BYTES) != 0 ||
+            s->boot_nonce != hello->boot_nonce)
+            continue;
+        if (s->hello_number > claim.newest)
+            claim.newest = s->hello_number;
+        if (s->peer.session_id == hello->session_id)
+            claim.held = s;
+        else if (s->client_nonce == hello->client_nonce)
+            claim.asked = s;
     }
-    return NULL;
+    return claim;
 }
 
 static void slots_drop(struct mr_endpoint *ep, struct mr_served *served)
@@ -101,7 +116,6 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
     s->used = true;
     s->timer.kind = MR_TIMER_SERVED;
     s->boot_nonce = hello->boot_nonce;
-    s->client_nonce = hello->client_nonce;
     s->auth_index = (uint8_t)auth_index;
     memcpy(s->client_uuid, hello->client_uuid, MR_UUID_BYTES);
     s->udp_bytes_max = (uint16_t)(mr_min_u32(hello->udp_bytes_max, ep->config.udp_bytes_max) & ~7u);
@@ -151,6 +165,7 @@ struct mr_packet_header mr_answer_header(const struct mr_endpoint *ep, const str
         .call_id = packet->header.call_id,
         .incarnation = ep->config.incarnation,
         .clock_us = packet->header.clock_us,
+        .number = packet->header.number,
     };
 }
 
@@ -236,6 +251,11 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_cookie++;
         return;
     }
+    struct claim claim = claim_of(ep, &hello);
+    if (packet->header.number <= claim.newest) { /* overtaken, or played again */
+        ep->counters.drop_stale++;
+        return;
+    }
     if (!mr_address_hello(ep->limits, packet->from->ip, ep->now_us)) {
         ep->counters.drop_rate++;
         return;
@@ -244,7 +264,7 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_proof++;
         return;
     }
-    struct mr_served *s = served_find_handshake(ep, &hello);
+    struct mr_served *s = claim.held != NULL ? claim.held : claim.asked;
     if (s == NULL) {
         s = served_create(ep, &hello, packet->from, (uint32_t)(auth - ep->auth));
         if (s == NULL)
@@ -254,6 +274,8 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
     } else if (!served_move(ep, s, packet->from)) {
         return;
     }
+    s->hello_number = packet->header.number;
+    s->client_nonce = hello.client_nonce;
     send_accept(ep, packet, auth, s);
 }
 
@@ -290,14 +312,20 @@ struct mr_served *mr_served_find(struct mr_endpoint *ep, const struct mr_packet 
         ep->counters.drop_session++;
         return NULL;
     }
+    if (!mr_numbers_is_new(&s->peer.numbers, header->number)) {
+        ep->counters.drop_repeated++;
+        return NULL;
+    }
     if (!mr_keys_served_verify(ep, s, packet)) {
         ep->counters.drop_tag++;
         return NULL;
     }
-    s->peer.address = *packet->from; /* the way back may have changed */
     s->peer.heard_us = ep->now_us;
-    s->peer.clock_us = header->clock_us;
-    s->peer.clock_heard_us = (uint32_t)ep->now_us;
+    if (mr_numbers_take(&s->peer.numbers, header->number)) {
+        s->peer.address = *packet->from; /* the way back may have changed */
+        s->peer.clock_us = header->clock_us;
+        s->peer.clock_heard_us = (uint32_t)ep->now_us;
+    }
     if (!s->confirmed)
         confirm(ep, s);
     return s;

@@ -10,7 +10,7 @@
  *                 a packet of it was real
  * The cookie alone hangs on a secret of the server, not on the PSK.
  *
- * A tag is SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the 40 header bytes before it and the XXH3-64 of the
+ * A tag is SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) of the 48 header bytes before it and the XXH3-64 of the
  * payload: damage to any byte is noticed, and nobody who does not see the traffic can forge one. XXH3 is no keyed hash:
  * docs/security.md says what that leaves open. Without a PSK the protocol is the same under the all-zero key.
  *

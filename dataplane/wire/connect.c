@@ -1,8 +1,9 @@
 /* Calling side: from HELLO to ACCEPT, and what follows when the server is lost, restarted, or has forgotten us.
  *
- * A session looks for its server with HELLOs under one and the same client nonce. A server that still has the session
- * answers with the same ACCEPT, and nothing has happened; one that does not makes a new session, and the calls under way
- * are dealt with (mr_session_restart_calls). So a RESET or a silence is only ever a reason to ask. */
+ * A session looks for its server with HELLOs that name it, under a nonce that is new in each handshake. A server that still has
+ * the session answers with an ACCEPT of the same, and nothing has happened; one that does not makes a new session, and the calls
+ * in flight are dealt with (mr_session_restart_calls). So a RESET or a silence is only ever a reason to ask, and an old answer,
+ * late or played again, answers nothing: the nonce is another's. */
 #include <assert.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ static void send_hello(struct mr_endpoint *ep, struct mr_session *s)
     struct mr_hello hello = {
         .boot_nonce = ep->boot_nonce,
         .client_nonce = s->client_nonce,
+        .session_id = s->established ? s->peer.session_id : 0,
         .key_id = auth->key_id,
         .receive_buffer_bytes = ep->config.receive_window_bytes,
         .udp_bytes_max = (uint16_t)ep->config.udp_bytes_max,
@@ -34,6 +36,7 @@ static void send_hello(struct mr_endpoint *ep, struct mr_session *s)
         .payload_bytes = sizeof(hello),
         .call_id = s->client_nonce,
         .clock_us = (uint32_t)ep->now_us,
+        .number = ++ep->hello_number,
     };
     (void)mr_transmit(ep, &s->peer.address, &auth->hello_key, &header, &hello);
 }
@@ -51,11 +54,19 @@ static void hello_next(struct mr_endpoint *ep, struct mr_session *s)
     mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, ep->now_us + wait_us);
 }
 
+/* Ask for a cookie. One that was sent for an earlier HELLO may be stale. */
+static void without_cookie(struct mr_endpoint *ep, struct mr_session *s)
+{
+    s->handshake = MR_HANDSHAKE_HELLO;
+    s->retry_from = ep->hello_number + 1;
+}
+
 void mr_connect_begin(struct mr_endpoint *ep, struct mr_session *s)
 {
     if (s->handshake != MR_HANDSHAKE_NONE)
         return;
-    s->handshake = MR_HANDSHAKE_HELLO;
+    without_cookie(ep, s);
+    s->client_nonce = mr_endpoint_random(ep);
     s->hello_tries = 0;
     hello_next(ep, s);
 }
@@ -71,7 +82,7 @@ void mr_connect_end(struct mr_endpoint *ep, struct mr_session *s)
 void mr_connect_retry(struct mr_endpoint *ep, struct mr_session *s)
 {
     if (s->handshake == MR_HANDSHAKE_COOKIE && s->hello_tries % MR_HELLO_COOKIE_TRIES == 0)
-        s->handshake = MR_HANDSHAKE_HELLO; /* the cookie may be stale */
+        without_cookie(ep, s);
     hello_next(ep, s);
 }
 
@@ -103,7 +114,7 @@ static void on_retry(struct mr_endpoint *ep, const struct mr_packet *packet)
         return;
     }
     struct mr_session *s = find_handshake(ep, packet, packet->header.call_id);
-    if (s == NULL || s->handshake != MR_HANDSHAKE_HELLO) {
+    if (s == NULL || s->handshake != MR_HANDSHAKE_HELLO || packet->header.number < s->retry_from) {
         ep->counters.drop_stale++;
         return;
     }
@@ -112,14 +123,6 @@ static void on_retry(struct mr_endpoint *ep, const struct mr_packet *packet)
     s->handshake = MR_HANDSHAKE_COOKIE;
     s->hello_tries = 0;
     hello_next(ep, s);
-}
-
-static bool is_dead(const struct mr_session *s, uint64_t session_id)
-{
-    for (uint32_t i = 0; i < MR_DEAD_SESSIONS && i < s->dead_count; i++)
-        if (s->dead_ids[i] == session_id)
-            return true;
-    return false;
 }
 
 static bool accept_in_range(const struct mr_endpoint *ep, const struct mr_session *s,
@@ -132,11 +135,12 @@ static bool accept_in_range(const struct mr_endpoint *ep, const struct mr_sessio
 
 static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_accept *accept)
 {
-    if (s->established) {
-        s->dead_ids[s->dead_count++ % MR_DEAD_SESSIONS] = s->peer.session_id;
+    if (s->established)
         mr_session_leave(ep, s);
-    }
     s->established = true;
+    s->peer.sent_number = 0;
+    memset(&s->peer.numbers, 0, sizeof(s->peer.numbers));
+    s->reset_number = 0;
     s->peer.session_id = accept->session_id;
     s->peer.incarnation = accept->incarnation;
     s->peer.segment_bytes = accept->udp_bytes_max - MR_HEADER_BYTES;
@@ -163,7 +167,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
         return;
     }
     struct mr_session *s = find_handshake(ep, packet, accept.client_nonce);
-    if (s == NULL || is_dead(s, accept.session_id)) {
+    if (s == NULL) {
         ep->counters.drop_stale++;
         return;
     }
@@ -210,10 +214,15 @@ static void on_reset(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_session++;
         return;
     }
+    if (packet->header.number <= s->reset_number || packet->header.number > s->peer.sent_number) {
+        ep->counters.drop_repeated++;
+        return;
+    }
     if (!mr_keys_session_verify(s, packet)) {
         ep->counters.drop_tag++;
         return;
     }
+    s->reset_number = packet->header.number;
     ep->counters.resets_received++;
     mr_connect_begin(ep, s);
 }

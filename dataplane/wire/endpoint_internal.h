@@ -62,11 +62,11 @@ void mr_each_fragment(struct mr_endpoint *ep, void *arg, const struct mr_packet 
 bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const struct mr_tag_key *key,
                  const struct mr_packet_header *header, const void *payload);
 /* Within a session. */
-bool mr_transmit_control(struct mr_endpoint *ep, const struct mr_peer *peer, enum mr_packet_type type,
+bool mr_transmit_control(struct mr_endpoint *ep, struct mr_peer *peer, enum mr_packet_type type,
                          uint16_t flags, uint64_t call_id, const void *payload, uint16_t payload_bytes);
-bool mr_transmit_segment(struct mr_endpoint *ep, const struct mr_peer *peer, uint16_t flags, uint64_t call_id,
+bool mr_transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
                          const uint8_t *message, uint32_t message_bytes, const struct mr_segment *segment);
-bool mr_transmit_ack(struct mr_endpoint *ep, const struct mr_peer *peer, uint16_t flags, uint64_t call_id,
+bool mr_transmit_ack(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
                      uint32_t received_bytes);
 void mr_peer_init(struct mr_peer *peer, bool serving);
 void mr_peer_mark(struct mr_endpoint *ep, struct mr_peer *peer);
@@ -121,7 +121,7 @@ void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_served *served, const stru
 void mr_slot_free(struct mr_endpoint *ep, struct mr_served *served, void *block);
 /* Give back what the slot holds, whatever its state. */
 void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot);
-void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint64_t call_id);
+void mr_served_busy(struct mr_endpoint *ep, struct mr_served *served, uint64_t call_id);
 
 /* ---- reply.c ---- */
 

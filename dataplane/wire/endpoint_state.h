@@ -8,6 +8,7 @@
 #include "dataplane/wire/buddy.h"
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/list.h"
+#include "dataplane/wire/numbers.h"
 #include "dataplane/wire/rtt.h"
 #include "dataplane/wire/segment.h"
 #include "dataplane/wire/timer_wheel.h"
@@ -31,7 +32,6 @@
 #define MR_VERIFIES_PER_INTERVAL 128u /* of packets under no known key: about 2 us each */
 #define MR_REKEYS_PER_INTERVAL   128u /* likewise, of known sessions: strangers cannot use these up */
 #define MR_BUSY_BACKOFF_MAX      6u   /* doublings of busy_retry_us */
-#define MR_DEAD_SESSIONS         4u   /* ids of ended sessions, whose late ACCEPTs are not believed */
 #define MR_LOSS_PROBES           2u /* probes in a row after which a peer that has less than it said is believed */
 
 enum mr_timer_kind { MR_TIMER_SERVED, MR_TIMER_SESSION, MR_TIMER_CALL };
@@ -41,6 +41,8 @@ struct mr_peer {
     struct mr_address address;
     struct mr_tag_key key;
     uint64_t session_id;
+    uint64_t sent_number;      /* of the last packet to it */
+    struct mr_numbers numbers; /* of those that came from it */
     uint64_t heard_us;
     uint64_t ready;         /* slots whose message of one segment waits for the flush */
     struct mr_link dirty;   /* in endpoint.dirty: something for the flush to do */
@@ -110,6 +112,8 @@ struct mr_served {
     struct mr_peer peer;
     struct mr_timer timer;
     uint64_t boot_nonce, client_nonce;
+    uint64_t hello_number;     /* of the last HELLO that counted */
+    uint64_t flight_number;    /* of the packet that last set flight_limit_bytes */
     uint32_t grant_bytes;      /* of a reply that may be sent before the first ACK */
     uint32_t flight_max_bytes; /* of all replies: what the client's buffer takes */
     uint32_t receiving;        /* slots in that state */
@@ -150,10 +154,10 @@ struct mr_session {
     uint64_t unacked_at_us; /* when that is due; 0 = nothing to acknowledge */
     uint64_t keepalive_at_us;
     uint64_t next_call_id;
-    uint64_t client_nonce;
+    uint64_t client_nonce; /* of the handshake */
+    uint64_t retry_from;   /* number of the first HELLO that may be answered with a RETRY */
+    uint64_t reset_number; /* of the newest packet that was answered with a RESET */
     uint64_t last_push_step;
-    uint64_t dead_ids[MR_DEAD_SESSIONS];
-    uint32_t dead_count;
     uint32_t generation; /* rises when it is freed, so that one notices if a callback did that */
     uint32_t next;       /* in the chain of its id's bucket, or of free ones; index + 1, 0 = end */
     uint32_t grant_bytes;
@@ -218,6 +222,7 @@ struct mr_endpoint {
     uint64_t polled_us; /* what comes in now has come since; within a poll, of the one before */
     uint64_t random_state;
     uint64_t boot_nonce;
+    uint64_t hello_number;               /* of the last HELLO sent */
     struct mr_link dirty;                /* peers */
     struct mr_link turns[MR_PRIORITIES]; /* peers with senders, by the priority of their first one */
     uint32_t turn;                       /* number of the current one */

@@ -63,10 +63,14 @@ bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, con
         return true;
     if (ep->auth_count < 2 || !take(ep, &ep->rekeys_in_interval, MR_REKEYS_PER_INTERVAL))
         return false;
-    uint32_t index = find_key(ep, packet, served->auth_index, &served->peer.key);
+    struct mr_tag_key key;
+    uint32_t index = find_key(ep, packet, served->auth_index, &key);
     if (index == MR_PSK_MAX)
         return false;
-    served->auth_index = (uint8_t)index; /* its client has gone over to that key */
+    if (packet->header.number > served->peer.numbers.newest) { /* its client has gone over to that key */
+        served->auth_index = (uint8_t)index;
+        served->peer.key = key;
+    }
     return true;
 }
 

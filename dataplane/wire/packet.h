@@ -15,7 +15,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they
 #define MR_MAGIC            0x524Du /* "MR" */
 #define MR_PROTOCOL_VERSION 4u
 
-#define MR_HEADER_BYTES      48u
+#define MR_HEADER_BYTES      56u
 #define MR_UDP_BYTES_MAX     8952u /* MTU 9000 less IPv6 and UDP headers, rounded down to 8 */
 #define MR_UDP_BYTES_MIN     1232u /* MTU 1280 less IPv6 and UDP headers: always fits */
 #define MR_MESSAGE_BYTES_MAX (64u << 20)
@@ -65,7 +65,10 @@ struct mr_packet_header {
     uint32_t message_offset; /* DATA: place of this segment, a multiple of the session's segment size */
     uint32_t incarnation;    /* the server's; in a client's packet the one it knows, 0 in HELLO */
     uint32_t clock_us; /* client: its clock, low 32 bits. Server: the last client clock it saw, echoed */
-    uint64_t tag;      /* of the 40 bytes before and the payload, under the session's key (see auth.h) */
+    uint64_t
+        number; /* of this packet among its sender's in the session, rising from 1: each is taken in once. HELLO: of
+                          this HELLO among its process's; RETRY, ACCEPT and RESET echo that of what they answer */
+    uint64_t tag; /* of the 48 bytes before and the payload, under the session's key (see auth.h) */
 };
 static_assert(sizeof(struct mr_packet_header) == MR_HEADER_BYTES, "header size");
 static_assert(offsetof(struct mr_packet_header, session_id) == 8, "session_id");
@@ -74,7 +77,8 @@ static_assert(offsetof(struct mr_packet_header, message_bytes) == 24, "message_b
 static_assert(offsetof(struct mr_packet_header, message_offset) == 28, "message_offset");
 static_assert(offsetof(struct mr_packet_header, incarnation) == 32, "incarnation");
 static_assert(offsetof(struct mr_packet_header, clock_us) == 36, "clock_us");
-static_assert(offsetof(struct mr_packet_header, tag) == 40, "tag");
+static_assert(offsetof(struct mr_packet_header, number) == 40, "number");
+static_assert(offsetof(struct mr_packet_header, tag) == 48, "tag");
 
 /* One message inside a bundle; the message follows, padded with zeros to a multiple of 8 bytes. */
 struct mr_frame {
@@ -107,7 +111,8 @@ static_assert(sizeof(struct mr_ack) == 40, "ack size");
 struct mr_hello {
     uint8_t client_uuid[MR_UUID_BYTES]; /* names the client across restarts of its process */
     uint64_t boot_nonce;                /* random per process start: a new one ends the old sessions */
-    uint64_t client_nonce;              /* random per session */
+    uint64_t client_nonce;              /* random per handshake: an answer to another one is not believed */
+    uint64_t session_id;                /* which the client holds, and would keep; 0 = none */
     uint32_t key_id;                    /* which pre-shared key; the first 4 bytes of BLAKE2b(key) */
     uint32_t receive_buffer_bytes;      /* what may be in flight to this client */
     uint16_t udp_bytes_max;             /* largest UDP payload the client takes */
@@ -116,7 +121,7 @@ struct mr_hello {
     uint16_t reserved;                  /* zero */
     uint8_t cookie[MR_COOKIE_BYTES];    /* zero in the first HELLO */
     uint8_t proof[MR_PROOF_BYTES];      /* zero in the first HELLO; keyed hash, see auth.h */
-    uint8_t padding[32];                /* zero */
+    uint8_t padding[24];                /* zero */
 };
 static_assert(sizeof(struct mr_hello) == 128, "hello size");
 
@@ -149,6 +154,7 @@ static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is a
     X(drop_version, "packets of another protocol version")                                                   \
     X(drop_type, "packets of an unknown type or with flags that do not belong to it")                        \
     X(drop_session, "packets for a session this core does not have")                                         \
+    X(drop_repeated, "packets of sessions that have come before, or are too old to know")                    \
     X(drop_tag, "packets whose tag does not verify")                                                         \
     X(drop_range, "packets with a length, offset or id out of range")                                        \
     X(drop_cookie, "HELLOs with a wrong or stale cookie")                                                    \

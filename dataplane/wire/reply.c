@@ -314,10 +314,15 @@ static void set_flight_limit(struct mr_endpoint *ep, struct mr_served *served, u
         mr_peer_unpark(ep, peer);
 }
 
-/* The calls below `before_id` in these slots are over for the client. */
-static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_ack *ack)
+/* The calls below `before_id` in these slots are over for the client. What it says of the window counts unless it said
+ * something newer. */
+static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_ack *ack,
+                        uint64_t number)
 {
-    set_flight_limit(ep, served, ack->sack[1]);
+    if (number > served->flight_number) {
+        served->flight_number = number;
+        set_flight_limit(ep, served, ack->sack[1]);
+    }
     uint64_t before_id = ack->received_bytes | (uint64_t)ack->grant_bytes << 32;
     for (uint32_t i = 0; i < served->peer.window; i++) {
         struct mr_slot *slot = &served->slots[i];
@@ -363,7 +368,7 @@ void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const stru
     struct mr_ack ack;
     memcpy(&ack, packet->payload, sizeof(ack));
     if (call_id == 0) {
-        slots_acked(ep, served, &ack);
+        slots_acked(ep, served, &ack, packet->header.number);
         return;
     }
     struct mr_slot *slot = &served->slots[call_id % served->peer.window];

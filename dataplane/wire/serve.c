@@ -58,7 +58,7 @@ void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_s
     slot->state = MR_SLOT_EMPTY;
 }
 
-void mr_served_busy(struct mr_endpoint *ep, const struct mr_served *served, uint64_t call_id)
+void mr_served_busy(struct mr_endpoint *ep, struct mr_served *served, uint64_t call_id)
 {
     ep->counters.busy_sent++;
     (void)mr_transmit_control(ep, &served->peer, MR_PACKET_BUSY, 0, call_id, NULL, 0);
@@ -170,7 +170,7 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_served *served,
         (void)mr_transmit_ack(ep, &served->peer, 0, slot->call_id, message_bytes);
 }
 
-static void send_report(struct mr_endpoint *ep, const struct mr_served *served, const struct mr_slot *slot)
+static void send_report(struct mr_endpoint *ep, struct mr_served *served, const struct mr_slot *slot)
 {
     struct mr_ack ack;
     mr_incoming_report(&((struct mr_receiving *)slot->transfer)->in, &ack);

@@ -131,10 +131,15 @@ struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packe
         ep->counters.drop_session++;
         return NULL;
     }
+    if (!mr_numbers_is_new(&s->peer.numbers, packet->header.number)) {
+        ep->counters.drop_repeated++;
+        return NULL;
+    }
     if (!mr_keys_session_verify(s, packet)) {
         ep->counters.drop_tag++;
         return NULL;
     }
+    (void)mr_numbers_take(&s->peer.numbers, packet->header.number);
     mr_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
     s->confirmed |= !s->has_previous_key; /* one under the key that was left says nothing of the new one */

@@ -32,7 +32,7 @@ bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const stru
 
 /* The serving side echoes the client's clock and adds the time since it came, so that what the client measures is the
  * network and not the handler. */
-static struct mr_packet_header peer_header(const struct mr_endpoint *ep, const struct mr_peer *peer,
+static struct mr_packet_header peer_header(const struct mr_endpoint *ep, struct mr_peer *peer,
                                            enum mr_packet_type type, uint16_t flags, uint64_t call_id)
 {
     uint32_t now_us = (uint32_t)ep->now_us;
@@ -45,10 +45,11 @@ static struct mr_packet_header peer_header(const struct mr_endpoint *ep, const s
         .call_id = call_id,
         .incarnation = peer->incarnation,
         .clock_us = peer->serving ? peer->clock_us + (now_us - peer->clock_heard_us) : now_us,
+        .number = ++peer->sent_number,
     };
 }
 
-bool mr_transmit_control(struct mr_endpoint *ep, const struct mr_peer *peer, enum mr_packet_type type,
+bool mr_transmit_control(struct mr_endpoint *ep, struct mr_peer *peer, enum mr_packet_type type,
                          uint16_t flags, uint64_t call_id, const void *payload, uint16_t payload_bytes)
 {
     struct mr_packet_header header = peer_header(ep, peer, type, flags, call_id);
@@ -56,7 +57,7 @@ bool mr_transmit_control(struct mr_endpoint *ep, const struct mr_peer *peer, enu
     return mr_transmit(ep, &peer->address, &peer->key, &header, payload);
 }
 
-bool mr_transmit_segment(struct mr_endpoint *ep, const struct mr_peer *peer, uint16_t flags, uint64_t call_id,
+bool mr_transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
                          const uint8_t *message, uint32_t message_bytes, const struct mr_segment *segment)
 {
     struct mr_packet_header header = peer_header(ep, peer, MR_PACKET_DATA, flags, call_id);
@@ -66,7 +67,7 @@ bool mr_transmit_segment(struct mr_endpoint *ep, const struct mr_peer *peer, uin
     return mr_transmit(ep, &peer->address, &peer->key, &header, message + segment->offset);
 }
 
-bool mr_transmit_ack(struct mr_endpoint *ep, const struct mr_peer *peer, uint16_t flags, uint64_t call_id,
+bool mr_transmit_ack(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
                      uint32_t received_bytes)
 {
     struct mr_ack ack = {.received_bytes = received_bytes, .grant_bytes = received_bytes};

@@ -74,8 +74,11 @@ static void deliver_changed(struct sp *sp, struct script *s, bool from_stranger)
     }
     if (from_stranger)
         packet.from = SP_STRANGER;
-    if ((changes & 0x80) == 0)
+    if ((changes & 0x80) == 0) {
+        if (packet.bytes >= MR_HEADER_BYTES && (changes & 0x20) == 0)
+            sp_renumber(sp, &packet);
         sp_authenticate(sp, &packet);
+    }
     sp_deliver(sp, &packet);
 }
 
@@ -106,6 +109,7 @@ static void deliver_forged(struct sp *sp, struct script *s)
     given = given < 48 ? given : 48;
     memcpy(packet.data + MR_HEADER_BYTES, s->at, given);
     s->at += given;
+    sp_renumber(sp, &packet);
     sp_authenticate(sp, &packet);
     sp_deliver(sp, &packet);
 }

@@ -1,7 +1,7 @@
 #include "session_pair.h"
 
 #include <string.h>
-#include "dataplane/wire/auth.h"
+#include "dataplane/wire/endpoint_internal.h"
 #include "fuzz_assert.h"
 
 #define MEMORY_BYTES_MAX (2u << 20)
@@ -96,6 +96,22 @@ void sp_poll(struct sp *sp)
         mr_endpoint_flush(sp->ep[side], sp->now_us);
         (void)mr_endpoint_poll(sp->ep[side], sp->now_us, 16);
     }
+}
+
+void sp_renumber(const struct sp *sp, struct sp_packet *packet)
+{
+    struct mr_packet_header header;
+    struct mr_peer *peer = NULL;
+    memcpy(&header, packet->data, sizeof(header));
+    uint32_t index = (uint32_t)(header.session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
+    if (packet->to == SP_CLIENT && index < sp->config[SP_SERVER].sessions_max)
+        peer = &sp->ep[SP_SERVER]->served[index].peer;
+    else if (packet->to == SP_SERVER && sp->session != NULL)
+        peer = &sp->session->peer;
+    if (peer == NULL || peer->session_id != header.session_id)
+        return;
+    header.number = ++peer->sent_number;
+    memcpy(packet->data, &header, sizeof(header));
 }
 
 void sp_authenticate(const struct sp *sp, struct sp_packet *packet)

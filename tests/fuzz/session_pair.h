@@ -66,6 +66,8 @@ void sp_deliver(struct sp *sp, const struct sp_packet *packet);
 /* The packet stays as it was until the next is sent. */
 void sp_remove(struct sp *sp, uint32_t index);
 void sp_poll(struct sp *sp);
+/* Give a packet of a session that is there the next number of its sender, so that it is not dropped as one that has come. */
+void sp_renumber(const struct sp *sp, struct sp_packet *packet);
 /* Write proof and tag as somebody with the key would. */
 void sp_authenticate(const struct sp *sp, struct sp_packet *packet);
 void sp_call(struct sp *sp, uint8_t op, uint8_t priority, uint32_t bytes, uint64_t sequence,

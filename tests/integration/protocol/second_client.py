@@ -20,7 +20,8 @@ NODE_INFO, HEARTBEAT, NO_SUCH_OP = 1, 16, 99
 OK, UNKNOWN_OP = 0, 8
 U8, U16, U32 = 1, 3, 6
 VERSION = 4
-HEADER = "<HBBHHQQIIII"
+HEADER = "<HBBHHQQIIIIQ"
+HEADER_BYTES = 56
 ANSWER_S = 10
 SILENCE_S = 0.5
 BIND_TRIES = 20
@@ -72,10 +73,10 @@ def tag(key, header, payload):
 class Packet:
     def __init__(self, datagram, key):
         (magic, version, self.type, self.flags, payload_bytes, self.session, self.call, self.message_bytes, self.offset,
-         self.incarnation, self.clock) = struct.unpack(HEADER, datagram[:40])
-        assert magic == 0x524D and version == VERSION and len(datagram) == 48 + payload_bytes
-        assert struct.unpack("<Q", datagram[40:48])[0] == tag(key, datagram[:40], datagram[48:]), "tag"
-        self.payload = datagram[48:]
+         self.incarnation, self.clock, self.number) = struct.unpack(HEADER, datagram[:48])
+        assert magic == 0x524D and version == VERSION and len(datagram) == HEADER_BYTES + payload_bytes
+        assert struct.unpack("<Q", datagram[48:56])[0] == tag(key, datagram[:48], datagram[56:]), "tag"
+        self.payload = datagram[56:]
 
 
 class Client:
@@ -85,6 +86,8 @@ class Client:
         self.uuid = os.urandom(16)
         self.boot_nonce, self.nonce = struct.unpack("<QQ", os.urandom(16))
         self.session = self.incarnation = 0
+        self.sent = self.hellos = 0
+        self.numbers = set()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.connect(("127.0.0.1", port))
         self.socket.settimeout(ANSWER_S)
@@ -92,21 +95,37 @@ class Client:
     def session_key(self, session):
         return keyed_hash("mr2 session key", self.psk, struct.pack("<QI", session, self.incarnation), 16)
 
+    def number(self, kind):
+        if kind == HELLO:
+            self.hellos += 1
+            return self.hellos
+        self.sent += 1
+        return self.sent
+
     def send(self, kind, flags=0, payload=b"", call=0, message_bytes=0, offset=0, key=None, session=None):
         header = struct.pack(HEADER, 0x524D, VERSION, kind, flags, len(payload), self.session if session is None else session,
-                             call, message_bytes, offset, self.incarnation, int(time.monotonic() * 1e6) & 0xFFFFFFFF)
-        self.socket.send(header + struct.pack("<Q", tag(key or self.key, header, payload)) + payload)
+                             call, message_bytes, offset, self.incarnation, int(time.monotonic() * 1e6) & 0xFFFFFFFF,
+                             self.number(kind))
+        self.last = header + struct.pack("<Q", tag(key or self.key, header, payload)) + payload
+        self.socket.send(self.last)
 
     def receive(self, key=None):
-        return Packet(self.socket.recv(9000), key or self.key)
+        packet = Packet(self.socket.recv(9000), key or self.key)
+        if packet.type in (RETRY, ACCEPT, RESET):
+            assert packet.number == (self.sent if packet.type == RESET else self.hellos), "it echoes what it answers"
+        else:
+            assert packet.number not in self.numbers, "a packet's number came again"
+            self.numbers.add(packet.number)
+        return packet
 
     def hello(self, cookie=bytes(16)):
         key_id = hashlib.blake2b(self.psk, digest_size=32).digest()[:4]
-        front = self.uuid + struct.pack("<QQ4sIHHHH", self.boot_nonce, self.nonce, key_id, 1 << 18, 1232, 4, 0, 0) + cookie
+        front = self.uuid + struct.pack("<QQQ4sIHHHH", self.boot_nonce, self.nonce, self.session, key_id, 1 << 18, 1232, 4, 0, 0)
+        front += cookie
         proof = bytes(32)
         if any(cookie):
-            proof = keyed_hash("mr2 hello proof", self.psk, front + bytes(64), 32)
-        self.send(HELLO, payload=front + proof + bytes(32), call=self.nonce, key=self.hello_key, session=0)
+            proof = keyed_hash("mr2 hello proof", self.psk, front + bytes(56), 32)
+        self.send(HELLO, payload=front + proof + bytes(24), call=self.nonce, key=self.hello_key, session=0)
 
     def open(self):
         self.hello()
@@ -126,7 +145,7 @@ class Client:
                                        body[:48] + bytes(32) + self.uuid + struct.pack("<Q", self.boot_nonce), 32)
         assert nonce == self.nonce and (udp_bytes, window, core, cores, arrived, zero) == (1232, 4, 0, 1, 0, 0)
         assert incarnation in (0, self.incarnation) and session & 255 == core
-        self.session, self.segment = session, udp_bytes - 48
+        self.session, self.segment = session, udp_bytes - HEADER_BYTES
         self.key = self.session_key(session)
         return cookie
 
@@ -217,6 +236,20 @@ def ping(client):
     assert answer.type == ACK and answer.call == 0 and len(answer.payload) == 40
 
 
+def ping_again(client):
+    """Section 3: a packet that came before is dropped."""
+    client.send(PING, PROBE)
+    client.receive()
+    client.socket.send(client.last)
+    client.socket.settimeout(SILENCE_S)
+    try:
+        client.receive()
+    except TimeoutError:
+        client.socket.settimeout(ANSWER_S)
+        return
+    raise AssertionError("a packet was taken in twice")
+
+
 def expect_reset(client, session):
     """Section 3: for a packet that was made with the key, and under that session's key."""
     client.send(DATA, payload=empty_request(HEARTBEAT), call=9, message_bytes=32, session=session, key=bytes(16))
@@ -244,10 +277,11 @@ def run(port, psk):
     ask_in_a_bundle(client, 3, 4)  # 2 left out: ids may be
     ask_again(client, 3)
     ping(client)
+    ping_again(client)
     expect_reset(client, client.session ^ 1 << 32)
     session = client.session
     client.open_with(cookie)
-    assert client.session == session, "the same HELLO got another session"
+    assert client.session == session, "a HELLO that names its session got another one"
     client.send(BYE)
     expect_reset(client, session)
 

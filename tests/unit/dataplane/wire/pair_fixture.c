@@ -1,5 +1,7 @@
 #include "pair_fixture.h"
 
+#include "dataplane/wire/endpoint_internal.h"
+
 struct pair p;
 
 struct mr_endpoint *client(void)
@@ -22,6 +24,14 @@ bool up(void)
     struct mr_session_info info;
     mr_session_info(p.session, &info);
     return info.up;
+}
+
+uint64_t next_number(enum pair_side from)
+{
+    if (from == PAIR_CLIENT)
+        return ++p.session->peer.sent_number;
+    uint32_t index = (uint32_t)(p.session->peer.session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
+    return ++server()->served[index].peer.sent_number;
 }
 
 int pair_configured(void **state)

@@ -12,6 +12,8 @@ struct mr_endpoint *server(void);
 const struct mr_wire_counters *served(void);
 /* The session is. */
 bool up(void);
+/* Of the next packet that `from` sends in the session, or that the test makes in its name. */
+uint64_t next_number(enum pair_side from);
 
 /* cmocka's set-up: the pair is configured, and the test starts it; it is started; and its session is up. */
 int pair_configured(void **state);

@@ -268,7 +268,8 @@ static void nonsense_from_the_server_is_dropped(void **state)
                                      .message_bytes = bad[i].message_bytes,
                                      .message_offset = bad[i].offset,
                                      .incarnation = p.session->peer.incarnation,
-                                     .clock_us = (uint32_t)p.now_us};
+                                     .clock_us = (uint32_t)p.now_us,
+                                     .number = next_number(PAIR_SERVER)};
         memcpy(packet, &h, sizeof(h));
         mr_tag_write(&p.session->peer.key, packet, MR_HEADER_BYTES + bad[i].bytes);
         const struct mr_wire_counters *k = mr_endpoint_counters(client());
@@ -308,7 +309,8 @@ static void a_malformed_reply_ends_the_call(void **state)
                                          .message_bytes = lengths[i],
                                          .message_offset = offset,
                                          .incarnation = p.session->peer.incarnation,
-                                         .clock_us = (uint32_t)p.now_us};
+                                         .clock_us = (uint32_t)p.now_us,
+                                         .number = next_number(PAIR_SERVER)};
             memcpy(packet, &h, sizeof(h));
             memcpy(packet + sizeof(h), reply + offset, bytes);
             mr_tag_write(&p.session->peer.key, packet, sizeof(h) + bytes);

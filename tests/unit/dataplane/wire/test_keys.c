@@ -43,7 +43,8 @@ static void make_packet(uint8_t type, uint64_t session_id, uint32_t incarnation,
                                  .session_id = session_id,
                                  .call_id = 1,
                                  .message_bytes = type == MR_PACKET_DATA ? 100 : 0,
-                                 .incarnation = incarnation};
+                                 .incarnation = incarnation,
+                                 .number = p.session->peer.sent_number + (type != MR_PACKET_RESET)};
     struct mr_auth auth;
     struct mr_tag_key key;
     mr_auth_init(&auth, psk);
@@ -105,6 +106,9 @@ static void a_client_believes_a_reset_under_its_sessions_key_only(void **state)
     make_packet(MR_PACKET_RESET, id, 7, keys[OLD]);
     pair_inject(&p, PAIR_CLIENT, packet, MR_HEADER_BYTES);
     assert_int_equal(mr_endpoint_counters(client())->resets_received, 1);
+    pair_inject(&p, PAIR_CLIENT, packet, MR_HEADER_BYTES); /* the same one again says nothing new */
+    assert_int_equal(mr_endpoint_counters(client())->resets_received, 1);
+    assert_int_equal(mr_endpoint_counters(client())->drop_repeated, 1);
 }
 
 /* ---- rotation ---- */

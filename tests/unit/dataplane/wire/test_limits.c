@@ -86,13 +86,21 @@ static enum pair_verdict keep_hello(struct pair *pair, enum pair_side from, uint
 
 static void hellos_of_one_address_are_limited(void **state)
 {
+    struct mr_auth auth;
+    mr_auth_init(&auth, p.config[PAIR_SERVER].psk[0]);
     p.config[PAIR_SERVER].hellos_per_address = 50;
     p.filter = keep_hello;
     pair_start(&p);
     pair_open(&p);
     uint32_t sent = p.ends[PAIR_SERVER].sent;
-    for (int i = 0; i < 1000; i++)
+    for (int i = 0; i < 1000; i++) /* played again, they are not even counted */
         pair_inject(&p, PAIR_SERVER, hello, hello_bytes);
+    assert_int_equal(served()->drop_stale, 1000);
+    for (uint64_t number = 100; number < 1100; number++) {
+        memcpy(hello + offsetof(struct mr_packet_header, number), &number, sizeof(number));
+        mr_tag_write(&auth.hello_key, hello, hello_bytes);
+        pair_inject(&p, PAIR_SERVER, hello, hello_bytes);
+    }
     assert_int_equal(p.ends[PAIR_SERVER].sent - sent, 49); /* and the one that opened the session */
     assert_int_equal(served()->drop_rate, 951);
     assert_true(is_up(p.session));

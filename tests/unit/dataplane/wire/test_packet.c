@@ -42,6 +42,7 @@ static size_t make(uint8_t type, uint16_t flags, size_t payload_bytes)
         .message_offset = segment ? 200 : 0,
         .incarnation = 9,
         .clock_us = 123456,
+        .number = UINT64_C(0x0102030405060708),
         .tag = UINT64_C(0xa1a2a3a4a5a6a7a8),
     };
     memset(packet, 0xee, sizeof(packet));
@@ -70,6 +71,8 @@ static void fields_stand_where_the_protocol_says(void **state)
         0xc8, 0,    0,    0, /* message bytes, offset */
         0x09, 0,    0,    0,
         0x40, 0xe2, 0x01, 0, /* incarnation, clock */
+        0x08, 0x07, 0x06, 0x05,
+        0x04, 0x03, 0x02, 0x01, /* number */
         0xa8, 0xa7, 0xa6, 0xa5,
         0xa4, 0xa3, 0xa2, 0xa1, /* tag */
         0x55, 0x66,             /* payload */
@@ -89,6 +92,7 @@ static void fields_stand_where_the_protocol_says(void **state)
     assert_int_equal(h.message_offset, 200);
     assert_int_equal(h.incarnation, 9);
     assert_int_equal(h.clock_us, 123456);
+    assert_true(h.number == UINT64_C(0x0102030405060708));
     assert_true(h.tag == UINT64_C(0xa1a2a3a4a5a6a7a8));
 }
 
@@ -98,7 +102,7 @@ static const struct rule {
     size_t payload_min, payload_max;
     const char *name;
 } rules[] = {
-    {1, 0, 128, 128, "HELLO"}, {2, 0, 16, 16, "RETRY"},  {3, 0, 80, 80, "ACCEPT"}, {4, 7, 1, 8904, "DATA"},
+    {1, 0, 128, 128, "HELLO"}, {2, 0, 16, 16, "RETRY"},  {3, 0, 80, 80, "ACCEPT"}, {4, 7, 1, 8896, "DATA"},
     {5, 1, 40, 40, "ACK"},     {6, 1, 40, 40, "RESEND"}, {7, 0, 0, 0, "BUSY"},     {8, 0, 0, 0, "RESET"},
     {9, 0, 0, 0, "BYE"},       {10, 4, 0, 0, "PING"},
 };

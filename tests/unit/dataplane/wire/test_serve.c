@@ -24,6 +24,7 @@ static struct mr_packet_header header(uint8_t type, uint16_t flags, uint64_t cal
         .message_offset = offset,
         .incarnation = p.session->peer.incarnation,
         .clock_us = (uint32_t)p.now_us,
+        .number = next_number(PAIR_CLIENT),
     };
     return h;
 }

@@ -1,0 +1,50 @@
+/* Which packets of one sender have come, by the numbers in their headers, so that each is taken in once: what is played again, or
+ * was repeated on its way, is dropped before it is looked at. A ring of bits whose words are cleared as the newest number moves
+ * on (RFC 6479), as IPsec's window is (RFC 4303, section 3.4.3).
+ *
+ * Pure: no clock, no memory of its own. */
+#ifndef MR_NUMBERS_H
+#define MR_NUMBERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MR_NUMBERS_WORDS 8u
+#define MR_NUMBERS_REACH                                                                                     \
+    ((MR_NUMBERS_WORDS - 1) * 64u) /* so far below the newest one, it can be told whether it has come */
+
+struct mr_numbers {
+    uint64_t newest; /* 0: none has come */
+    uint64_t seen[MR_NUMBERS_WORDS];
+};
+
+static inline uint64_t *mr_numbers_word(struct mr_numbers *numbers, uint64_t number)
+{
+    return &numbers->seen[number / 64 % MR_NUMBERS_WORDS];
+}
+
+/* It has not come yet, and is not too old to know. Changes nothing: whether it is genuine is found out next. */
+static inline bool mr_numbers_is_new(const struct mr_numbers *numbers, uint64_t number)
+{
+    if (number > numbers->newest)
+        return true;
+    if (number == 0 || numbers->newest - number >= MR_NUMBERS_REACH)
+        return false;
+    return (numbers->seen[number / 64 % MR_NUMBERS_WORDS] >> (number % 64) & 1) == 0;
+}
+
+/* It has come: it is genuine, and was new. Returns whether it is the newest one. */
+static inline bool mr_numbers_take(struct mr_numbers *numbers, uint64_t number)
+{
+    bool newest = number > numbers->newest;
+    if (newest) {
+        uint64_t words = number / 64 - numbers->newest / 64;
+        for (uint64_t i = 0; i < words && i < MR_NUMBERS_WORDS; i++)
+            *mr_numbers_word(numbers, number - 64 * i) = 0;
+        numbers->newest = number;
+    }
+    *mr_numbers_word(numbers, number) |= UINT64_C(1) << (number % 64);
+    return newest;
+}
+
+#endif
