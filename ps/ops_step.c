@@ -20,6 +20,9 @@ bool ps_check_step(const struct ps_op *op, bool changes)
         hold(op);
         return false;
     }
+    if (core->step_gate != NULL && core->step_gate->count > 0) {
+        ps_step_clock_hold(&core->step_clock, core->step_gate->step);
+    }
     ps_step_clock_see(&core->step_clock, step, op->request->ref.session_id, op->request->ref.call_id);
     if (core->step_clock.step != atomic_load_explicit(&core->step, memory_order_relaxed)) {
         atomic_store_explicit(&core->step, core->step_clock.step, memory_order_relaxed);

@@ -24,14 +24,25 @@ static void count_far(struct ps_step_clock *clock, uint64_t step, bool is_ahead)
     }
 }
 
+static bool is_near(const struct ps_step_clock *clock, uint64_t step)
+{
+    return (step > clock->step ? step - clock->step : clock->step - step) <= PS_STEP_NEAR;
+}
+
+void ps_step_clock_hold(struct ps_step_clock *clock, uint64_t step)
+{
+    if (is_near(clock, step)) {
+        clock->far_count = 0;
+    }
+}
+
 void ps_step_clock_see(struct ps_step_clock *clock, uint64_t step, uint64_t session_id, uint64_t call_id)
 {
     if (step == 0) {
         return;
     }
     bool is_ahead = step > clock->step;
-    uint64_t off = is_ahead ? step - clock->step : clock->step - step;
-    if (off <= PS_STEP_NEAR) {
+    if (is_near(clock, step)) {
         clock->far_count = 0;
         clock->step = is_ahead ? step : clock->step;
         return;

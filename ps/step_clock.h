@@ -26,6 +26,8 @@ struct ps_step_clock {
 
 /* A call of that step came. */
 void ps_step_clock_see(struct ps_step_clock *clock, uint64_t step, uint64_t session_id, uint64_t call_id);
+/* Somebody waits at that step for a checkpoint: where it is near, the calls far off that were counted count no more. */
+void ps_step_clock_hold(struct ps_step_clock *clock, uint64_t step);
 /* It is known to be this one. */
 void ps_step_clock_set(struct ps_step_clock *clock, uint64_t step);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "node_fixture.h"
+#include "ps/step_clock.h"
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
 enum { NUMBER, STATE, ID, KIND, PARENT, STEP, AT_STEP, BYTES, DURATION, STATUS, ERRNO, AUTOMATIC, WORDS };
@@ -444,6 +445,34 @@ static void by_itself_at_the_step_with_trainers(void **state)
     assert_float_equal(restored_value(n, 3, table, 1), -30, 0);
 }
 
+/* A trainer waits at the step for another that is far behind: calls of that one do not take the step back, or the checkpoint
+ * would hold later pushes of the first than its step says. */
+static void stragglers_do_not_take_the_step_back(void **state)
+{
+    struct node_fixture *n = *state;
+    struct node_call held = {0};
+    uint64_t entry[WORDS];
+    start_with(n, 10, 2);
+    uint32_t table = make_table(n);
+    for (uint32_t i = 0; i < PS_STEPS_AHEAD; i++) {
+        push(n, table, 1, 5000);
+    }
+    while (node_counter(n, 0, "checkpoint.waiting_step") != 5010) {
+    }
+    post_push(n, &held, table, 1, 5011);
+    while (node_counter(n, 0, "checkpoint.trainers_held") == 0) {
+    }
+    for (uint64_t i = 0; i < 2 * PS_STEPS_BEHIND; i++) {
+        push(n, table, 1, 1 + i % 100);
+    }
+    assert_int_equal(node_counter(n, 0, "ps.step"), 5000);
+    assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 5010);
+    assert_false(held.is_answered);
+    wait_for_end(n, save(n, 0, 0, 0).number, entry); /* another save ends the wait */
+    node_check(node_wait(n, &held), MR_OK, NULL);
+    node_call_end(&held);
+}
+
 /* One that is asked for at the very step of the next automatic one comes in its place. */
 static void one_asked_for_at_a_step_of_its_own(void **state)
 {
@@ -499,6 +528,7 @@ int main(void)
         TEST(every_so_many_steps_by_itself),
         TEST(by_itself_at_the_step_with_trainers),
         TEST_3(one_asked_for_at_a_step_of_its_own),
+        TEST(stragglers_do_not_take_the_step_back),
         TEST(a_client_of_wild_steps_saves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

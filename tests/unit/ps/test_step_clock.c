@@ -106,6 +106,27 @@ static void stragglers_do_not(void **state)
     }
 }
 
+/* A trainer that waits at a step for the others, which are far behind. */
+static void one_that_waits_keeps_it(void **state)
+{
+    struct ps_step_clock c = {0};
+    (void)state;
+    ps_step_clock_set(&c, 1000000);
+    for (uint32_t i = 1; i < 10 * PS_STEPS_BEHIND; i++) {
+        see(&c, i);
+        if (i % 100 == 0) {
+            ps_step_clock_hold(&c, 1000001);
+        }
+        assert_int_equal(c.step, 1000000);
+    }
+    ps_step_clock_set(&c, 1000000);
+    for (uint32_t i = 0; i < PS_STEPS_BEHIND; i++) { /* one that waits far off keeps nothing */
+        ps_step_clock_hold(&c, 1000001 + 2 * PS_STEP_NEAR);
+        see(&c, 1 + i);
+    }
+    assert_int_equal(c.step, PS_STEPS_BEHIND);
+}
+
 static void both_ways_do_not_add_up(void **state)
 {
     struct ps_step_clock c = {0};
@@ -128,6 +149,7 @@ int main(void)
         cmocka_unit_test(it_follows_wide_strides),
         cmocka_unit_test(a_training_begun_anew_takes_it_back),
         cmocka_unit_test(stragglers_do_not),
+        cmocka_unit_test(one_that_waits_keeps_it),
         cmocka_unit_test(both_ways_do_not_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
