@@ -40,9 +40,9 @@ property: build ## Random calls on tables beside a plain model: OPERATIONS (defa
 kills: build ## Kill the server KILLS times (default 200) under training, to the same bits, and with the demo's load; full saves and deltas
 	@MILLRACE_KILLS=$(or $(KILLS),200) meson test -C build --no-rebuild --timeout-multiplier 20 --verbose integration/kills_full integration/kills_deltas
 
-mutants: ## Break transport, references, tables and saves on purpose in many ways; tests must notice each
-	@scripts/setup.sh build
-	@scripts/mutants.sh
+mutants: ## Break the code on purpose in many ways; tests must notice each. SAMPLE=n SEED=s: at n places drawn at random
+	@scripts/setup.sh $(if $(SAMPLE),test,build)
+	@scripts/mutants.sh $(if $(SAMPLE),--sample $(SAMPLE) $(if $(SEED),--seed $(SEED)))
 
 docs: ## Check that the documentation's links and names are right
 	@scripts/docs.sh

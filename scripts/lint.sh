@@ -46,7 +46,7 @@ printf '%s\n' "${tidied[@]}" |
     xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build --warnings-as-errors='*' 2>/dev/null || status=1
 
 echo "== pyflakes, mypy"
-pyflakes3 trainer_client/python tests/python tests/bench | grep -v "unable to detect undefined names\|'.errors.\*' imported" && status=1
+pyflakes3 trainer_client/python tests/python tests/bench scripts | grep -v "unable to detect undefined names\|'.errors.\*' imported" && status=1
 (cd trainer_client/python && mypy --config-file mypy.ini --cache-dir ../../build/mypy -p millrace) || status=1
 
 [ $status -eq 0 ] && echo "lint: ok"

@@ -3,10 +3,13 @@
 # patch of tests/sim/mutants/ (the transport), tests/sim/cuts/mutants/ (cuts), tests/sim_references/mutants/ (remote
 # references), tests/property/mutants/ (tables) or tests/unit/ps/mutants/ (saves) at a time, and runs seeds until one fails. First the
 # code as it is must pass them all. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
-# usage: scripts/mutants.sh [--seeds N] [--operations N] [--jobs N] [sim | cuts | sim_references | property | power | PATCH...]
+# With --sample N it breaks the source at N random places of its own choosing instead (scripts/mutation/run.py --help).
+# usage: scripts/mutants.sh --sample N [--seed S] | [--seeds N] [--operations N] [--jobs N] [sim | cuts | sim_references | property | power | PATCH...]
 #   defaults: 4000 seeds of the simulator (of cuts a tenth, of references ten times as many), 1000000 operations on tables, all processors, all patches
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+[ "${1:-}" != --sample ] || exec python3 scripts/mutation/run.py "$@"
 
 seeds=4000 operations=1000000 jobs=$(nproc) patches=()
 while [ $# -gt 0 ]; do
@@ -16,7 +19,7 @@ while [ $# -gt 0 ]; do
         case $1 in --seeds) seeds=$2 ;; --operations) operations=$2 ;; *) jobs=$2 ;; esac
         shift 2
         ;;
-    -h | --help) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
     -*) echo "mutants: unknown option '$1'; see --help" >&2; exit 2 ;;
     sim | sim_references | property) patches+=(tests/"$1"/mutants/*.patch); shift ;;
     cuts) patches+=(tests/sim/cuts/mutants/*.patch); shift ;;
