@@ -1,6 +1,7 @@
 #include "ps/batch_cache.h"
 
 #include <string.h>
+#include "dataplane/wire/op.h"
 #include "ps/block_pool.h"
 
 #define NONE       UINT32_MAX
@@ -361,6 +362,15 @@ void ps_batch_cache_clear(struct ps_batch_cache *c)
 uint32_t ps_batch_cache_count(const struct ps_batch_cache *c)
 {
     return c->count;
+}
+
+uint32_t ps_batch_cache_of_stream(const struct ps_batch_cache *c, uint32_t stream)
+{
+    uint32_t count = 0;
+    for (uint32_t i = c->oldest; i != NONE; i = c->entries[i].newer) {
+        count += mr_batch_stream(c->entries[i].id) == stream;
+    }
+    return count;
 }
 
 size_t ps_batch_cache_bytes(const struct ps_batch_cache *c)

@@ -81,6 +81,8 @@ bool ps_batch_expired(const struct ps_batch_cache *c, uint64_t id);
 void ps_batch_cache_clear(struct ps_batch_cache *c); /* none may be pinned or prepared */
 
 uint32_t ps_batch_cache_count(const struct ps_batch_cache *c);
+/* Those of a stream. */
+uint32_t ps_batch_cache_of_stream(const struct ps_batch_cache *c, uint32_t stream);
 size_t ps_batch_cache_bytes(const struct ps_batch_cache *c);
 
 #endif

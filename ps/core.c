@@ -155,6 +155,8 @@ void ps_core_refresh_gauges(struct ps_core *core)
     core->table_counters = sum;
     core->counters.batches_cached = ps_batch_cache_count(core->batches);
     core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
+    core->counters.streams = ps_learnt_streams(core->learnt);
+    core->counters.streams_dropped = ps_learnt_dropped(core->learnt);
     core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
     core->counters.memory_bytes = ps_core_memory_bytes(core);
     if (core->rpc != NULL) {

@@ -58,6 +58,9 @@
     X(slices, "slices done of them")                                                                         \
     X(calls_between_slices, "small data calls done between two slices of a long one")                        \
     X(batches_learnt, "batches learnt by the state this core holds, those of its checkpoint counted")        \
+    X(streams, "streams of batches that this core has a record of")                                          \
+    X(streams_dropped,                                                                                       \
+      "records of streams dropped to make room: their plans would be trained from the start")                \
     X(batches_cached, "batches kept now")                                                                    \
     X(batch_bytes, "bytes of them")                                                                          \
     X(memory_bytes, "bytes of memory held for tables, variables and batches")                                \

@@ -5,13 +5,13 @@
 #include <string.h>
 #include "ps/restore.h"
 
-/* A stream's record of one writing core, or one of its partly learnt batches. */
+/* A stream's record of one writing core, its plan, or one of its partly learnt batches. */
 struct saved {
     uint32_t core;
-    bool is_partial;
+    uint32_t kind; /* enum ps_stream_record */
     uint64_t added;
     uint32_t word_count;
-    uint64_t *words; /* stream, watermark, bitmap; or batch id, partitions */
+    uint64_t *words; /* as of that kind */
 };
 
 struct saved_client {
@@ -109,6 +109,9 @@ static bool is_well_formed(const struct ps_learnt_merge *m, const struct ps_reco
     if (record->row_bytes == PS_STREAM_PARTIAL) {
         return record->bytes == sizeof(struct ps_partial);
     }
+    if (record->row_bytes == PS_STREAM_PLAN) {
+        return record->bytes == PS_STREAM_PLAN_WORDS * sizeof(uint64_t) && stream < PS_STREAMS_MAX;
+    }
     return record->row_bytes == PS_STREAM_LEARNT && stream < PS_STREAMS_MAX &&
            record->bytes <= (2 + PS_LEARNT_WINDOW / 64) * sizeof(uint64_t);
 }
@@ -130,7 +133,7 @@ enum mr_status ps_learnt_merge_add(struct ps_learnt_merge *m, const struct ps_re
     }
     memcpy(words, bytes, record->bytes);
     m->saved[m->saved_count++] = (struct saved){.core = record->feature,
-                                                .is_partial = record->row_bytes == PS_STREAM_PARTIAL,
+                                                .kind = record->row_bytes,
                                                 .added = record->offset,
                                                 .word_count = (uint32_t)(record->bytes / sizeof(uint64_t)),
                                                 .words = words};
@@ -220,10 +223,10 @@ static bool merge_streams(struct ps_learnt_merge *m)
     m->merged = calloc(m->saved_count + 1, sizeof(*m->merged));
     for (uint32_t i = 0; i < m->saved_count && m->merged != NULL; i++) {
         const struct saved *of_core[DP_CORES_MAX] = {NULL};
-        bool is_first = !m->saved[i].is_partial;
+        bool is_first = m->saved[i].kind == PS_STREAM_LEARNT;
         for (uint32_t j = 0; j < m->saved_count && is_first; j++) {
             const struct saved *s = &m->saved[j];
-            if (!s->is_partial && s->words[0] == m->saved[i].words[0]) {
+            if (s->kind == PS_STREAM_LEARNT && s->words[0] == m->saved[i].words[0]) {
                 is_first = j >= i;
                 of_core[s->core] = s;
             }
@@ -251,7 +254,7 @@ enum mr_status ps_learnt_merge_finish(struct ps_learnt_merge *m, char *text)
     bool is_merged = merge_streams(m);
     for (uint32_t i = 0; i < m->saved_count && is_merged; i++) {
         const struct saved *s = &m->saved[i];
-        is_merged = !s->is_partial || add_partial(m, s->words[0], s->core, s->words + 1);
+        is_merged = s->kind != PS_STREAM_PARTIAL || add_partial(m, s->words[0], s->core, s->words + 1);
     }
     if (!is_merged) {
         snprintf(text, PS_RESTORE_TEXT_BYTES,
@@ -280,6 +283,19 @@ static enum mr_status load_stream(struct ps_core *core, const struct saved *s, c
     return MR_OK;
 }
 
+/* The plans of streams that are loaded; of writing core `of`, or UINT32_MAX: of all, which have the same. */
+static void load_plans(const struct ps_learnt_merge *m, struct ps_core *core, uint32_t of)
+{
+    for (uint32_t i = 0; i < m->saved_count; i++) {
+        const struct saved *s = &m->saved[i];
+        if (s->kind == PS_STREAM_PLAN && (s->core == of || of == UINT32_MAX)) {
+            struct mr_plan plan;
+            memcpy(&plan, &s->words[1], sizeof plan);
+            ps_learnt_load_plan(core->learnt, (uint32_t)s->words[0], &plan, s->words[1 + MR_PLAN_WORDS]);
+        }
+    }
+}
+
 static enum mr_status load_own(const struct ps_learnt_merge *m, struct ps_core *core, char *text)
 {
     enum mr_status status = MR_OK;
@@ -293,12 +309,13 @@ static enum mr_status load_own(const struct ps_learnt_merge *m, struct ps_core *
         if (s->core != core->index) {
             continue;
         }
-        if (s->is_partial) {
+        if (s->kind == PS_STREAM_PARTIAL) {
             memcpy(&own.entries[own.count++], s->words, sizeof(*own.entries));
-        } else {
+        } else if (s->kind == PS_STREAM_LEARNT) {
             status = load_stream(core, s, text);
         }
     }
+    load_plans(m, core, core->index);
     for (uint32_t i = 0; i < m->client_count; i++) {
         if (m->clients[i].core == core->index) {
             ps_clients_note(core->clients, m->clients[i].uuid, m->clients[i].last_step);
@@ -319,6 +336,7 @@ static enum mr_status load_merged(const struct ps_learnt_merge *m, struct ps_cor
             return status;
         }
     }
+    load_plans(m, core, UINT32_MAX);
     for (uint32_t i = 0; i < m->client_count; i++) {
         bool is_lowest = i == 0 || memcmp(m->clients[i - 1].uuid, m->clients[i].uuid, MR_UUID_BYTES) != 0;
         if (is_lowest) {

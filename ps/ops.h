@@ -25,6 +25,8 @@ void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_r
 void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_forget_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
@@ -74,6 +76,10 @@ bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
                      const char *name);
 /* There are no more tensors than these: what no flag tells of has no meaning. */
 bool ps_check_tensor_count(const struct ps_op *op, uint32_t count);
+/* Tensor 0 is u64[1], or u64[4] and ends with a plan; *plan is all zero without one. */
+bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *plan);
+/* The stream is this plan's, and stays so. */
+bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan);
 struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id);
 /* A variable that lives on this core. */
 struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id);

@@ -12,6 +12,7 @@
 
 struct feed {
     uint64_t batch_id;
+    struct mr_plan plan;
     uint32_t table_count;
     bool read_only;
     bool insert;
@@ -94,7 +95,7 @@ static bool check_feed_table(const struct ps_op *op, struct feed *feed, uint32_t
 
 static bool check_feed(const struct ps_op *op, struct feed *feed)
 {
-    if (!ps_check_vector(op, 0, MR_U64, 1, "batch id")) {
+    if (!ps_check_plan(op, "batch id", &feed->plan)) {
         return false;
     }
     feed->batch_id = ps_tensor_u64(&op->tensors[0], 0);
@@ -252,6 +253,7 @@ void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_r
     struct feed feed;
     memset(&feed, 0, offsetof(struct feed, tables));
     if (ps_check_open(&op) && check_feed(&op, &feed) && ps_check_step(&op, !feed.read_only) &&
+        ps_claim_stream(&op, mr_batch_stream(feed.batch_id), &feed.plan) &&
         !ps_defer(&op, feed_cost_bytes(&op, &feed))) {
         ps_run(&op, &feed_job, &feed);
     }
@@ -363,35 +365,7 @@ void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_
     ps_run(&op, &lookup_job, &call);
 }
 
-/* ---- the record ---- */
-
-void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
-{
-    struct ps_op op = ps_op_of(core_app, ep, request);
-    const struct ps_learnt *learnt = op.core->learnt;
-    struct ps_node *node = op.core->node;
-    if (!ps_check_open(&op) || !ps_check_vector(&op, 0, MR_U64, 1, "stream")) {
-        return;
-    }
-    uint64_t stream = ps_tensor_u64(&op.tensors[0], 0);
-    if (stream >= PS_STREAMS_MAX) {
-        ps_refuse(&op, MR_INVALID_ARGUMENT, "stream %" PRIu64 ": a stream's number has 16 bits", stream);
-        return;
-    }
-    /* A restore by call takes learnt batches back as a restart does; the upper half tells such times apart. */
-    uint64_t incarnation =
-        (uint64_t)atomic_load_explicit(&node->restores, memory_order_relaxed) << 32 | node->incarnation;
-    uint64_t state[2] = {ps_learnt_watermark(learnt, (uint32_t)stream), incarnation};
-    struct mr_tensor tensors[2] = {
-        mr_tensor_1d(MR_U64, 2, state),
-        mr_tensor_1d(MR_U64, ps_learnt_bitmap_words(learnt, (uint32_t)stream), NULL)};
-    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
-        mr_reply_busy(ep, request->ref);
-        return;
-    }
-    ps_learnt_bitmap(learnt, (uint32_t)stream, tensors[1].data);
-    mr_reply_end(ep, request->ref);
-}
+/* ---- forgetting ---- */
 
 void ps_op_forget_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {

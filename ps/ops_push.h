@@ -49,6 +49,8 @@ bool ps_push_check_room(const struct ps_op *op, struct ps_push *push);
 void ps_push_start(const struct ps_op *op, struct ps_push *push);
 /* Applies part after part; true when all are, and the push is marked. Between ps_push_begin() and then nothing refuses it. */
 bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes);
+/* The push under way learns a batch of this stream. */
+bool ps_push_learns_stream(const struct ps_core *core, uint32_t stream);
 /* ps_job.drop: what was begun is brought to its end, whether somebody waits for the answer or not. */
 bool ps_push_drop(const struct ps_op *op, void *state);
 

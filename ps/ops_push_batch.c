@@ -136,6 +136,13 @@ static bool is_being_learnt(const struct ps_core *core, uint64_t batch_id)
            ps_tensor_u64(l->running->message->tensors, 0) == batch_id;
 }
 
+bool ps_push_learns_stream(const struct ps_core *core, uint32_t stream)
+{
+    const struct ps_long_calls *l = &core->long_calls;
+    return l->running != NULL && l->job == &batch_job &&
+           mr_batch_stream(ps_tensor_u64(l->running->message->tensors, 0)) == stream;
+}
+
 static void answer_learnt(const struct ps_op *op, uint64_t batch_id)
 {
     if (!begin_answer(op, 0)) {

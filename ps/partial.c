@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/op.h"
 
 bool ps_partials_set(struct ps_partials *p, const struct ps_partial *entries, uint32_t count)
 {
@@ -44,5 +45,14 @@ void ps_partials_remove(struct ps_partials *p, uint64_t batch_id)
     uint32_t i = place_of(p, batch_id);
     if (i < p->count) {
         p->entries[i] = p->entries[--p->count];
+    }
+}
+
+void ps_partials_forget(struct ps_partials *p, uint32_t stream)
+{
+    for (uint32_t i = p->count; i-- > 0;) {
+        if (mr_batch_stream(p->entries[i].batch_id) == stream) {
+            p->entries[i] = p->entries[--p->count];
+        }
     }
 }

@@ -35,5 +35,7 @@ void ps_partials_clear(struct ps_partials *p);
 /* NULL when the batch is not partly learnt. */
 const struct ps_partial *ps_partials_find(const struct ps_partials *p, uint64_t batch_id);
 void ps_partials_remove(struct ps_partials *p, uint64_t batch_id);
+/* Removes all of a stream. */
+void ps_partials_forget(struct ps_partials *p, uint32_t stream);
 
 #endif

@@ -33,9 +33,12 @@
 #define PS_SAVE_VARIABLES_BYTES (2u << 20) /* copies of variables that change under the cursor */
 #define PS_SAVE_HOLD_CURSOR_US  20000      /* how long the cursor leaves room for a push that was held back */
 
+#define PS_STREAM_PLAN_WORDS (2u + MR_PLAN_WORDS)
+
 enum ps_stream_record {
     PS_STREAM_LEARNT = 0,  /* u64 stream, watermark, bitmap words */
     PS_STREAM_PARTIAL = 1, /* struct ps_partial */
+    PS_STREAM_PLAN = 2,    /* u64 stream, u64[3] struct mr_plan, u64 use */
 };
 
 struct ps_core;

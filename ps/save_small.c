@@ -40,6 +40,22 @@ static void copy_stream(const struct ps_core *core, uint32_t stream, uint8_t *ou
     }
 }
 
+static void copy_plan(const struct ps_core *core, uint32_t stream, uint8_t *out, size_t *at)
+{
+    const struct mr_plan *plan = ps_learnt_plan(core->learnt, stream);
+    struct ps_record record = {.kind = PS_RECORD_STREAM,
+                               .feature = core->index,
+                               .count = core->node->core_count,
+                               .row_bytes = PS_STREAM_PLAN,
+                               .bytes = PS_STREAM_PLAN_WORDS * sizeof(uint64_t)};
+    uint64_t *to = (uint64_t *)(void *)add_record(out, at, &record);
+    if (to != NULL) {
+        to[0] = stream;
+        memcpy(&to[1], plan, sizeof *plan);
+        to[1 + MR_PLAN_WORDS] = ps_learnt_used(core->learnt, stream);
+    }
+}
+
 static void copy_partial(const struct ps_core *core, const struct ps_partial *partial, uint8_t *out,
                          size_t *at)
 {
@@ -111,6 +127,7 @@ static size_t copy_small(const struct ps_core *core, uint8_t *out)
     for (uint32_t s = ps_learnt_next_stream(core->learnt, 0); s < PS_STREAMS_MAX;
          s = ps_learnt_next_stream(core->learnt, s + 1)) {
         copy_stream(core, s, out, &at);
+        copy_plan(core, s, out, &at);
     }
     for (uint32_t i = 0; i < core->partials.count; i++) {
         copy_partial(core, &core->partials.entries[i], out, &at);

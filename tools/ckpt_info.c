@@ -10,10 +10,10 @@
 #include "tools/feature_text.h"
 #include "tools/options.h"
 
-#define COMMAND        "ckpt info"
-#define NAMES_BYTES    (UINT64_C(64) << 20) /* for counting clients and streams: a server has far fewer */
-#define STREAM_IN_PART 1u                   /* row_bytes of a record of a batch learnt in part */
-#define UUID_BYTES     16u
+#define COMMAND       "ckpt info"
+#define NAMES_BYTES   (UINT64_C(64) << 20) /* for counting clients and streams: a server has far fewer */
+#define STREAM_LEARNT 0u                   /* row_bytes of a record of what a stream has learnt */
+#define UUID_BYTES    16u
 enum { STREAMS, CLIENTS, LANES, COUNTED };
 
 struct info {
@@ -62,7 +62,7 @@ static enum mr_status count_small(void *arg, const struct ps_record *record, con
     switch (record->kind) {
     case PS_RECORD_STREAM:
         memcpy(&stream, bytes, sizeof stream);
-        return record->row_bytes == STREAM_IN_PART ? MR_OK : count_name(x, STREAMS, stream);
+        return record->row_bytes != STREAM_LEARNT ? MR_OK : count_name(x, STREAMS, stream);
     case PS_RECORD_CLIENT:
         return count_name(x, CLIENTS, uuid_name(bytes));
     case PS_RECORD_PUSHES:

@@ -24,6 +24,8 @@ static const struct {
     {"memory", tool_ctl_memory, "where every byte of each core is"},
     {"rpc", tool_ctl_rpc, "remote calls: the workers of the world, and what the node's functions do"},
     {"stats", tool_ctl_stats, "every counter of every core"},
+    {"streams", tool_ctl_streams, "the plans whose batches the server knows to be learnt"},
+    {"forget-stream", tool_ctl_forget_stream, "drop the record of plans that will not go on"},
 };
 
 int tool_print_json(const char *command, json_t *value)
@@ -41,7 +43,7 @@ static void print_help(void)
 {
     (void)printf("usage: millrace ctl COMMAND [arguments]\n\nControls one server.\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        (void)printf("  %-13s%s\n", commands[i].name, commands[i].help);
+        (void)printf("  %-15s%s\n", commands[i].name, commands[i].help);
     (void)printf("\nmillrace ctl COMMAND --help tells more.\n");
 }
 

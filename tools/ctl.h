@@ -11,6 +11,8 @@ int tool_ctl_restore(int argc, char **argv);
 int tool_ctl_checkpoints(int argc, char **argv);
 int tool_ctl_status(int argc, char **argv);
 int tool_ctl_heartbeat(int argc, char **argv);
+int tool_ctl_streams(int argc, char **argv);
+int tool_ctl_forget_stream(int argc, char **argv);
 int tool_ctl_memory(int argc, char **argv);
 int tool_ctl_rpc(int argc, char **argv);
 int tool_ctl_list(int argc, char **argv);

@@ -2,6 +2,8 @@
 #ifndef MRC_CALLS_H
 #define MRC_CALLS_H
 
+#include <string.h>
+#include "dataplane/wire/op.h"
 #include "trainer_client/client.h"
 #include "trainer_client/future.h"
 #include "trainer_client/last_error.h"
@@ -37,6 +39,16 @@ enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options
 static inline uint32_t mrc_reply_dtype_flags(enum mr_dtype dtype)
 {
     return dtype == MR_F32 ? 0 : (uint32_t)dtype << MR_LOOKUP_DTYPE_SHIFT;
+}
+
+/* Puts the options' plan, if there is one, after the number in words[0]. Returns how many words there are. */
+static inline uint32_t mrc_add_plan(const struct mr_options *options, uint64_t words[1 + MR_PLAN_WORDS])
+{
+    if (options == NULL || options->plan == NULL) {
+        return 1;
+    }
+    memcpy(&words[1], options->plan, MR_PLAN_WORDS * sizeof *words);
+    return 1 + MR_PLAN_WORDS;
 }
 
 /* The head of a feature's part in a push with these options. */

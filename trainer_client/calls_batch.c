@@ -22,7 +22,8 @@ struct feed_table {
 };
 
 struct feed_context {
-    uint64_t batch_id;
+    uint64_t batch_id[1 + MR_PLAN_WORDS]; /* and its stream's plan */
+    uint32_t batch_id_words;
     uint32_t heads[BATCH_TABLES_MAX][4]; /* {table, samples, slots, flags} */
 };
 
@@ -111,7 +112,7 @@ static void describe_feed(struct mr_future *f, struct feed_table *tables, uint32
         memcpy(context->heads[t], head, sizeof head);
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
-        mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->batch_id));
+        mrc_part_add(f, i, mr_tensor_1d(MR_U64, context->batch_id_words, context->batch_id));
         for (uint32_t t = 0; t < table_count; t++)
             describe_table(f, i, &tables[t], context->heads[t]);
     }
@@ -176,7 +177,10 @@ enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options 
         status = mrc_future_new(client, options, MR_OP_FEED_SAMPLE, 0, core_count,
                                 1 + FEED_TENSORS_MAX * table_count, sizeof(struct feed_context), &f);
     if (status == MR_OK) {
-        ((struct feed_context *)f->context)->batch_id = batch_id;
+        struct feed_context *context = f->context;
+
+        context->batch_id[0] = batch_id;
+        context->batch_id_words = mrc_add_plan(options, context->batch_id);
         describe_feed(f, feeds, table_count, read_only);
         status = mrc_future_begin(f);
     }

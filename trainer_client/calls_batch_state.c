@@ -4,7 +4,7 @@
 #include "trainer_client/learnt.h"
 
 struct state_context {
-    uint64_t stream;
+    uint64_t stream[1 + MR_PLAN_WORDS]; /* and its plan */
     uint64_t *watermark;
     uint64_t **bitmap;
     uint32_t *bitmap_words;
@@ -49,12 +49,14 @@ enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options 
         return status;
     struct state_context *context = f->context;
 
-    context->stream = stream;
+    context->stream[0] = stream;
     context->watermark = watermark;
     context->bitmap = bitmap;
     context->bitmap_words = bitmap_words;
+    uint32_t words = mrc_add_plan(options, context->stream);
+
     for (uint32_t i = 0; i < f->part_count; i++)
-        mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->stream));
+        mrc_part_add(f, i, mr_tensor_1d(MR_U64, words, context->stream));
     f->finish = finish_state;
     return mrc_future_run(f, options, NULL);
 }

@@ -122,6 +122,9 @@ struct mr_options {
     bool more; /* asynchronous: another call follows at once; this one may wait for it, to share its packet */
     bool
         read_only; /* lookups of rows by key: make no rows and leave no trace, for evaluation. Also on a frozen node */
+    /* [3], hubs: the plan whose batches the stream has, in mr_feed_sample() and mr_batch_state(). Each core compares it: another
+     * plan's is MR_ALREADY_STARTED, so that its batches do not count as learnt. NULL, and feeds: streams of no plan */
+    const uint64_t *plan;
 };
 
 /* ---- futures and replies ---- */
@@ -237,6 +240,23 @@ MR_API enum mr_status mr_forget_batches(struct mr_client *client, const struct m
 MR_API enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options,
                                      uint32_t stream, uint64_t *watermark, uint64_t **bitmap,
                                      uint32_t *bitmap_words);
+
+/* What the node knows of a stream. */
+struct mr_stream {
+    uint32_t stream;
+    bool differs;     /* cores have it for different plans */
+    uint64_t plan[3]; /* all 0: of none; all UINT64_MAX: from a checkpoint that does not tell */
+    uint64_t learnt;  /* batches, of the core that has fewest */
+    uint64_t twice;   /* times that a core learnt a batch that it had learnt: 0, unless something is wrong */
+    uint64_t used;    /* of two streams the higher was used later */
+};
+/* Streams of batches that some core has a record of, by number. `*streams` is freed by the caller with free(). */
+MR_API enum mr_status mr_streams(struct mr_client *client, const struct mr_options *options,
+                                 struct mr_stream **streams, uint32_t *count);
+/* Drops all that the node knows of these streams: a plan whose stream is forgotten would be learnt from its start. MR_ALREADY_STARTED:
+ * one is in use, and nothing is dropped on that core. Streams that are not there are fine. */
+MR_API enum mr_status mr_forget_streams(struct mr_client *client, const struct mr_options *options,
+                                        const uint32_t *streams, uint32_t count);
 
 /* ---- variables ---- */
 
@@ -466,8 +486,8 @@ struct mr_sample_plan {
     double held_out_share; /* 0..0.9; chosen at random by sample, by the seed */
     uint32_t part;         /* enum mr_sample_part */
     bool strict;           /* stop at the first broken line instead of counting it */
-    uint32_t run; /* another number starts afresh; the same plan and run goes on behind what the server has
-                                learnt, also after a restart of hub or server */
+    uint32_t run; /* another number starts afresh; the same plan and run goes on after what the server has
+                                learnt, also after a restart of hub or server. Samples that changed since need another */
     const char *table; /* table (by name) that the keys belong to, on the server the hub feeds */
 };
 struct mr_sample_info {

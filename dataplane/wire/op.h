@@ -20,7 +20,8 @@
  * FREEZE              u32[1] enum mr_freeze               -> -                  To core 0
  * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 2] {rows, bytes}
  *                                                             summed over cores   To core 0
- * FEED_SAMPLE         u64[1] batch id, then per table:    -> -                  To every core, keys it owns only
+ * FEED_SAMPLE         u64[1] batch id, or u64[4] and the  -> -                  To every core, keys it owns only
+ *                       plan of its stream; then per table:
  *                       u32[4] {table, samples, slots, flags}, u64[k] keys,
  *                       u32[samples*slots+1] offsets (CSR; bag = sample*slots+slot), what the flags say
  * LOOKUP_BATCH        u64[1] batch id        (table set)  -> rows [samples, slots, dim], this core's share of each bag
@@ -54,10 +55,13 @@
  *                                                             variables, working memory, checkpoint buffers, 0} in bytes,
  *                                                             u64[n, 8] per table {id, rows, index, values, state, slack,
  *                                                             filter, limit} in bytes: of this core. See struct mr_core_memory
- * BATCH_STATE         u64[1] stream                       -> u64[2] {watermark, incarnation}, u64[w] bitmap: batches learnt on
+ * BATCH_STATE         u64[1] stream, or u64[4] and a plan -> u64[2] {watermark, incarnation}, u64[w] bitmap: batches learnt on
  *                                                             this core: all sequence numbers below watermark, and watermark
  *                                                             + i where bit i is set. See batch_id in docs/protocol.md
  * FORGET_BATCH        u64[n] batch ids                    -> -   the server drops what it cached for them
+ * STREAMS             -                                   -> u64[n, 8] {stream, watermark, batches learnt, times a batch was
+ *                                                             learnt, plan (3), when it was used last} of this core
+ * FORGET_STREAM       u64[n] streams                      -> -   the server drops what it knows of them
  * START_SAMPLE        u8[n] path, u8[m] format, u64[8] {batch size, epochs, shuffle seed, split ppm held out, part (0 train,
  *                       1 held out), strict, run, 0}, u8[t] table name -> u64[8] {samples, slots, dense, stream, batches, keys, broken lines, 0}   To the hub
  * READ_SAMPLE         u64[n] batch ids this trainer is done with
@@ -102,7 +106,9 @@
     X(RPC_FETCH, 30, "rpc_fetch", true)                                                                      \
     X(RPC_ALIVE, 31, "rpc_alive", true)                                                                      \
     X(RPC_CANCEL, 32, "rpc_cancel", true)                                                                    \
-    X(RPC_STATUS, 33, "rpc_status", true)
+    X(RPC_STATUS, 33, "rpc_status", true)                                                                    \
+    X(STREAMS, 34, "streams", true)                                                                          \
+    X(FORGET_STREAM, 35, "forget_stream", true)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable) MR_OP_##name = (value),
@@ -168,6 +174,23 @@ static inline uint64_t mr_batch_sequence(uint64_t batch_id)
 static inline uint32_t mr_batch_stream(uint64_t batch_id)
 {
     return (uint32_t)(batch_id >> MR_BATCH_SEQUENCE_BITS);
+}
+
+#define MR_STREAMS_MAX  65536u
+#define MR_STREAM_WORDS 8u /* of each stream in the answer to STREAMS */
+
+/* Whose batches a stream has. Sixteen bits do not tell plans apart; these do, and a core compares them before it feeds or tells
+ * what it has learnt. All zero: of no plan, the caller chose the number. MR_PLAN_UNKNOWN: from a checkpoint of a version that kept no
+ * plans, and the first plan that claims it has it. */
+struct mr_plan {
+    uint64_t request[2]; /* of what the trainer asked for */
+    uint64_t data;       /* of the samples */
+};
+#define MR_PLAN_WORDS   3u
+#define MR_PLAN_UNKNOWN ((struct mr_plan){{UINT64_MAX, UINT64_MAX}, UINT64_MAX})
+static inline bool mr_plan_same(const struct mr_plan *a, const struct mr_plan *b)
+{
+    return a->request[0] == b->request[0] && a->request[1] == b->request[1] && a->data == b->data;
 }
 
 const char *mr_op_name(uint32_t op); /* "?" when unknown */

@@ -354,6 +354,25 @@ static void test_stats(void **state)
     assert_true(number(memory, "mapped_bytes") <= number(memory, "limit_bytes"));
     json_decref(memory);
     expect_text(x, "ctl memory --core 1", "of tables and variables");
+
+    const uint64_t plan[3] = {1, 2, 3};
+    const struct mr_options planned = {.plan = plan};
+    uint64_t watermark, *bitmap;
+    uint32_t words;
+
+    assert_int_equal(mr_batch_state(x->client, &planned, 77, &watermark, &bitmap, &words), MR_OK);
+    free(bitmap);
+    json_t *streams = run_json(x, "ctl streams");
+
+    assert_int_equal(json_array_size(streams), 1);
+    assert_int_equal(number(json_array_get(streams, 0), "stream"), 77);
+    assert_string_equal(text(json_array_get(streams, 0), "plan"),
+                        "000000000000000100000000000000020000000000000003");
+    json_decref(streams);
+    expect_text(x, "ctl forget-stream 77 78", "forgotten: 2");
+    streams = run_json(x, "ctl streams");
+    assert_int_equal(json_array_size(streams), 0);
+    json_decref(streams);
     cores = run_json(x, "ctl stats --core 1");
     assert_int_equal(json_array_size(cores), 1);
     assert_int_equal(number(json_array_get(cores, 0), "core"), 1);

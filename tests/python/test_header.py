@@ -38,7 +38,7 @@ def test_every_option_of_calls_and_clients_can_be_given():
     from millrace._library import ffi
 
     ours = {name.replace("_s", "_ms") if name.endswith("_s") else name for name in CallOptions.__annotations__}
-    assert {name for name, _ in ffi.typeof("struct mr_options").fields} == ours | {"future"}
+    assert {name for name, _ in ffi.typeof("struct mr_options").fields} == ours | {"future", "plan"}  # what hubs give
     slot = Slot()
     slot.set(
         {"deadline_s": 1.5, "priority": 7, "step": 2**64 - 1, "learning_rate": 0.5, "wire_dtype": "i8", "more": True}
@@ -53,7 +53,7 @@ def test_every_option_of_calls_and_clients_can_be_given():
         True,
     )
     slot.clear()
-    assert not any(getattr(given, name) for name, _ in ffi.typeof("struct mr_options").fields if name != "future")
+    assert not any(getattr(given, name) for name, _ in ffi.typeof("struct mr_options").fields if name not in ("future", "plan"))
     # Of a client: every field of the struct is named where Connection fills it in.
     source = (PACKAGE / "_connection.py").read_text(encoding="utf-8")
     for name, _ in ffi.typeof("struct mr_client_options").fields:

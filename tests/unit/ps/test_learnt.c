@@ -162,6 +162,73 @@ static void want_of_memory_changes_nothing(void **state)
     ps_arena_destroy(small);
 }
 
+static void a_stream_is_of_one_plan(void **state)
+{
+    struct ps_learnt *l = *state;
+    const struct mr_plan mine = {{1, 2}, 3}, none = {{0, 0}, 0};
+    const struct mr_plan others[] = {{{9, 2}, 3}, {{1, 9}, 3}, {{1, 2}, 9}, none};
+    assert_null(ps_learnt_plan(l, 4));
+    assert_int_equal(ps_learnt_claim(l, 4, &mine), MR_OK);
+    learn(l, 4, 0);
+    assert_int_equal(ps_learnt_claim(l, 4, &mine), MR_OK);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        assert_int_equal(ps_learnt_claim(l, 4, &others[i]), MR_ALREADY_STARTED);
+    }
+    assert_true(mr_plan_same(ps_learnt_plan(l, 4), &mine));
+    assert_true(ps_learnt_has(l, id(4, 0)));
+    /* One that nobody claimed is of no plan: a number that a caller chose. */
+    learn(l, 5, 0);
+    assert_int_equal(ps_learnt_claim(l, 5, &none), MR_OK);
+    assert_int_equal(ps_learnt_claim(l, 5, &mine), MR_ALREADY_STARTED);
+    ps_learnt_forget(l, 4);
+    assert_null(ps_learnt_plan(l, 4));
+    assert_false(ps_learnt_has(l, id(4, 0)));
+    assert_int_equal(ps_learnt_claim(l, 4, &others[0]), MR_OK);
+    assert_int_equal(ps_learnt_count(l, 4), 0);
+    assert_int_equal(ps_learnt_streams(l), 2);
+}
+
+/* Versions before plans wrote records without one: the first plan that asks for such a stream goes on with it. */
+static void a_stored_stream_without_a_plan_is_adopted_once(void **state)
+{
+    struct ps_learnt *l = *state;
+    const struct mr_plan mine = {{1, 2}, 3}, other = {{4, 5}, 6};
+    assert_int_equal(ps_learnt_load(l, 7, 10, NULL, 0, 10), MR_OK);
+    assert_true(mr_plan_same(ps_learnt_plan(l, 7), &MR_PLAN_UNKNOWN));
+    assert_int_equal(ps_learnt_claim(l, 7, &mine), MR_OK);
+    assert_int_equal(ps_learnt_watermark(l, 7), 10);
+    assert_int_equal(ps_learnt_claim(l, 7, &other), MR_ALREADY_STARTED);
+    ps_learnt_load_plan(l, 7, &other, 50);
+    assert_int_equal(ps_learnt_used(l, 7), 50);
+    assert_int_equal(ps_learnt_claim(l, 7, &mine), MR_ALREADY_STARTED);
+    assert_int_equal(ps_learnt_claim(l, 7, &other), MR_OK);
+    assert_int_equal(ps_learnt_used(l, 7), 51); /* later than whatever was loaded */
+    ps_learnt_load_plan(l, 8, &other, 60);      /* there is no such stream */
+    assert_null(ps_learnt_plan(l, 8));
+}
+
+static void the_stream_not_used_for_longest_makes_room(void **state)
+{
+    struct ps_learnt *l = *state;
+    const struct mr_plan plan = {{1, 2}, 3};
+    for (uint32_t s = 0; s < PS_STREAMS_KEPT; s++) {
+        learn(l, s, 0);
+    }
+    assert_int_equal(ps_learnt_streams(l), PS_STREAMS_KEPT);
+    learn(l, 0, 1); /* the second oldest is 1 now, and the oldest, but a push may be about to add to it */
+    assert_int_equal(ps_learnt_reserve(l, id(1, 1)), MR_OK);
+    assert_int_equal(ps_learnt_claim(l, PS_STREAMS_KEPT, &plan), MR_OK);
+    assert_int_equal(ps_learnt_streams(l), PS_STREAMS_KEPT);
+    assert_int_equal(ps_learnt_dropped(l), 1);
+    assert_non_null(ps_learnt_plan(l, 0));
+    assert_non_null(ps_learnt_plan(l, 1));
+    assert_null(ps_learnt_plan(l, 2));
+    ps_learnt_add(l, id(1, 1));
+    assert_int_equal(ps_learnt_count(l, 1), 2);
+    ps_learnt_clear(l);
+    assert_int_equal(ps_learnt_streams(l), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
@@ -173,6 +240,9 @@ int main(void)
         TEST(a_full_bitmap_moves_the_watermark),
         TEST(refuses_what_is_too_far_ahead),
         TEST(want_of_memory_changes_nothing),
+        TEST(a_stream_is_of_one_plan),
+        TEST(a_stored_stream_without_a_plan_is_adopted_once),
+        TEST(the_stream_not_used_for_longest_makes_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,43 @@ static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
     ps_learnt_merge_destroy(m);
 }
 
+static void add_plan(struct ps_learnt_merge *m, uint32_t core, uint64_t stream, uint64_t name, uint64_t use)
+{
+    uint64_t words[PS_STREAM_PLAN_WORDS] = {stream, name, name + 1, name + 2, use};
+    struct ps_record record = {.kind = PS_RECORD_STREAM,
+                               .feature = core,
+                               .count = 2,
+                               .row_bytes = PS_STREAM_PLAN,
+                               .bytes = sizeof(words)};
+    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_OK);
+}
+
+/* Records come in no order, and from version 3 without plans. */
+static void streams_keep_their_plans(void **state)
+{
+    const struct mr_plan five = {{50, 51}, 52}, other = {{1, 1}, 1};
+    (void)state;
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        struct ps_learnt_merge *m = ps_learnt_merge_create(2, cores);
+        struct ps_core *core = make_core(cores - 1, cores);
+        for (uint32_t c = 0; c < 2; c++) {
+            add_plan(m, c, 5, 50, 9);
+            assert_int_equal(add_stream(m, c, 2, 5, 10, 0), MR_OK);
+            assert_int_equal(add_stream(m, c, 2, 6, 3, 0), MR_OK);
+        }
+        assert_int_equal(ps_learnt_merge_finish(m, text), MR_OK);
+        assert_int_equal(ps_learnt_merge_load(m, core, text), MR_OK);
+        assert_int_equal(ps_learnt_claim(core->learnt, 5, &other), MR_ALREADY_STARTED);
+        assert_int_equal(ps_learnt_used(core->learnt, 5), 9);
+        assert_int_equal(ps_learnt_claim(core->learnt, 5, &five), MR_OK);
+        assert_true(mr_plan_same(ps_learnt_plan(core->learnt, 6), &MR_PLAN_UNKNOWN));
+        assert_int_equal(ps_learnt_watermark(core->learnt, 6), 3);
+        assert_int_equal(core->partials.count, 0);
+        ps_core_destroy(core);
+        ps_learnt_merge_destroy(m);
+    }
+}
+
 static void records_out_of_range_are_refused(void **state)
 {
     struct ps_learnt_merge *m = ps_learnt_merge_create(2, 1);
@@ -124,7 +161,14 @@ static void records_out_of_range_are_refused(void **state)
     record.row_bytes = PS_STREAM_PARTIAL;
     record.bytes = sizeof(struct ps_partial) - 8;
     assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
-    record.row_bytes = 2;
+    record.row_bytes = PS_STREAM_PLAN;
+    record.bytes = 16;
+    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    words[0] = PS_STREAMS_MAX;
+    record.bytes = PS_STREAM_PLAN_WORDS * 8;
+    assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
+    words[0] = 0;
+    record.row_bytes = 3;
     record.bytes = 16;
     assert_int_equal(ps_learnt_merge_add(m, &record, (const uint8_t *)words, text), MR_CHECKPOINT_CORRUPT);
     ps_learnt_merge_destroy(m);
@@ -146,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_number_of_cores_takes_its_own),
         cmocka_unit_test(another_number_holds_what_all_had_and_the_rest_in_part),
+        cmocka_unit_test(streams_keep_their_plans),
         cmocka_unit_test(records_out_of_range_are_refused),
         cmocka_unit_test(cores_that_differ_without_bound_are_refused),
     };

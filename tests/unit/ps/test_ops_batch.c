@@ -253,6 +253,91 @@ static void states_what_is_learnt(void **state)
     node_check(node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1), MR_INVALID_ARGUMENT, "65536");
 }
 
+/* What a hub's batch says of its plan, and asks with. */
+static const struct node_reply *ask_state(struct node_fixture *n, uint64_t stream, uint64_t plan)
+{
+    uint64_t words[4] = {stream, plan, plan, plan};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, plan == 0 ? 1 : 4, words);
+    return node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1);
+}
+
+static const struct node_reply *feed_for(struct node_fixture *n, uint32_t table, uint64_t batch_id,
+                                         uint64_t plan, uint32_t flags)
+{
+    struct feed *f = feed_of(table, batch_id, flags);
+    uint64_t words[4] = {batch_id, plan, plan, plan};
+    f->tensors[0] = mr_tensor_1d(MR_U64, 4, words);
+    return send_feed(n, f);
+}
+
+/* Zeros, for a batch of feed_of(). */
+static void push(struct node_fixture *n, uint64_t batch_id, uint32_t table)
+{
+    const uint32_t head[MR_PUSH_HEAD_WORDS] = {table};
+    const float zeros[2 * 2 * NODE_DIM] = {0};
+    struct mr_tensor t[3] = {mr_tensor_1d(MR_U64, 1, &batch_id),
+                             mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, head),
+                             mr_tensor_3d(MR_F32, 2, 2, NODE_DIM, zeros)};
+    const struct node_reply *reply = node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, t, 3);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(*(const uint32_t *)reply->tensors[0].data, 1);
+}
+
+static void plans_of_one_stream_do_not_meet(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3);
+    const uint64_t first = UINT64_C(5) << MR_BATCH_SEQUENCE_BITS;
+    node_check(feed_for(n, table, first, 77, 0), MR_OK, NULL);
+    node_check(ask_state(n, 5, 77), MR_OK, NULL);
+    node_check(ask_state(n, 5, 78), MR_ALREADY_STARTED, "another plan");
+    node_check(ask_state(n, 5, 0), MR_OK, NULL); /* whoever only looks */
+    node_check(feed_for(n, table, first, 78, 0), MR_ALREADY_STARTED, "another plan");
+    node_check(feed_for(n, table, first, 78, MR_FEED_READ_ONLY), MR_ALREADY_STARTED, NULL);
+    node_check(send_feed(n, feed_of(table, first + 1, MR_FEED_READ_ONLY)), MR_ALREADY_STARTED, NULL);
+    push(n, first, table);
+    const struct node_reply *reply = ask_state(n, 5, 77);
+    assert_int_equal(((const uint64_t *)reply->tensors[0].data)[0], 1);
+    uint64_t words[2] = {5, 6};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, words);
+    node_check(node_call(n, 0, MR_OP_BATCH_STATE, 0, &t, 1), MR_WRONG_SHAPE, NULL);
+}
+
+static void streams_are_listed_and_forgotten(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, "emb", 3);
+    const uint64_t first = UINT64_C(9) << MR_BATCH_SEQUENCE_BITS;
+    for (uint64_t i = 0; i < 2; i++) {
+        node_check(feed_for(n, table, first + i, 77, 0), MR_OK, NULL);
+        push(n, first + i, table);
+    }
+    node_check(ask_state(n, 3, 66), MR_OK, NULL);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_STREAMS, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[0].dims[0], 2);
+    assert_int_equal(reply->tensors[0].dims[1], MR_STREAM_WORDS);
+    const uint64_t *w = reply->tensors[0].data;
+    assert_int_equal(w[0], 3);
+    assert_int_equal(w[2], 0);
+    assert_int_equal(w[4], 66);
+    w += MR_STREAM_WORDS;
+    const uint64_t nine[7] = {9, 2, 2, 2, 77, 77, 77};
+    assert_memory_equal(w, nine, sizeof nine);
+    assert_true(w[7] > 0 && w[7] < w[7 - (int)MR_STREAM_WORDS]); /* 3 was asked for later */
+    assert_int_equal(node_counter(n, 0, "ps.streams"), 2);
+    node_check(feed_for(n, table, first + 2, 77, 0), MR_OK, NULL);
+    uint64_t numbers[2] = {3, 9};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, numbers);
+    node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_ALREADY_STARTED, "in use: 1 batches");
+    node_check(ask_state(n, 9, 78), MR_ALREADY_STARTED, NULL);
+    push(n, first + 2, table);
+    node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_OK, NULL);
+    node_check(ask_state(n, 9, 78), MR_OK, NULL);
+    numbers[1] = 65536;
+    node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_INVALID_ARGUMENT, "65536");
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -268,6 +353,8 @@ int main(void)
         TEST(full_tables_do_not_stop_training),
         TEST(tells_when_a_batch_expired),
         TEST(states_what_is_learnt),
+        TEST(plans_of_one_stream_do_not_meet),
+        TEST(streams_are_listed_and_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

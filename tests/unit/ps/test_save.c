@@ -122,7 +122,7 @@ struct seen {
 static enum mr_status see(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     struct seen *seen = arg;
-    seen->streams += record->kind == PS_RECORD_STREAM;
+    seen->streams += record->kind == PS_RECORD_STREAM && record->row_bytes == PS_STREAM_LEARNT;
     seen->clients += record->kind == PS_RECORD_CLIENT;
     for (uint32_t i = 0; record->kind == PS_RECORD_ROWS && i < record->count; i++) {
         uint64_t key;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/op.h"
 
 #define FAKE_CORES_MAX    4u
 #define FAKE_FEATURES_MAX 8u
@@ -17,6 +18,7 @@
 #define FAKE_ELEMENTS_MAX 16u
 #define FAKE_BATCHES_MAX  8u
 #define FAKE_STREAM_WORDS 4u
+#define FAKE_STREAMS_MAX  64u
 #define FAKE_LANES_MAX    16u
 #define FAKE_NUMBERS_MAX  4096u
 
@@ -41,6 +43,13 @@ struct fake_batch {
     float *weights, *divisors; /* NULL: none were fed */
 };
 
+struct fake_stream {
+    bool used;
+    uint32_t number;
+    struct mr_plan plan;
+    uint64_t learnt[FAKE_STREAM_WORDS];
+};
+
 /* Which of one client's numbered pushes of a lane a core has applied. */
 struct fake_lane {
     bool used;
@@ -55,8 +64,8 @@ struct fake_core {
     struct fake_node *node;
     struct mrc_socket_server *server;
     struct fake_batch batches[FAKE_BATCHES_MAX];
-    uint64_t learnt_watermark;
-    uint64_t learnt[FAKE_STREAM_WORDS];
+    uint64_t learnt_watermark; /* of the first stream */
+    struct fake_stream streams[FAKE_STREAMS_MAX];
     uint16_t wrong_ports[2];     /* of a node that spreads: the ports that lead elsewhere */
     atomic_uint packets;         /* datagrams that came */
     atomic_uint direct, detours; /* datagrams from ports that lead here, and from those */

@@ -375,6 +375,75 @@ static void *copy_of(const struct mr_tensor *t)
     return copy;
 }
 
+/* The stream, made when missing. */
+static struct fake_stream *stream_of(struct fake_core *core, uint32_t number)
+{
+    struct fake_stream *s = core->streams;
+
+    while (s->used && s->number != number)
+        if (++s == core->streams + FAKE_STREAMS_MAX)
+            abort();
+    s->used = true;
+    s->number = number;
+    return s;
+}
+
+/* The tensor is a stream's number, or a batch's, and perhaps a plan, which is the stream's then, or has to be. */
+static bool claim(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r, uint32_t number,
+                  const struct mr_tensor *t)
+{
+    struct fake_stream *s = stream_of(core, number);
+    struct mr_plan plan;
+
+    if (t->dims[0] == 1)
+        return true;
+    memcpy(&plan, (const uint64_t *)t->data + 1, sizeof plan);
+    if (s->plan.request[0] != 0 && !mr_plan_same(&s->plan, &plan) &&
+        !mr_plan_same(&s->plan, &MR_PLAN_UNKNOWN)) {
+        mr_reply_error(ep, r->ref, MR_ALREADY_STARTED, "stream %u is another plan's", number);
+        return false;
+    }
+    s->plan = plan;
+    return true;
+}
+
+static void streams(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    uint64_t words[FAKE_STREAMS_MAX][MR_STREAM_WORDS];
+    uint32_t count = 0;
+
+    for (; count < FAKE_STREAMS_MAX && core->streams[count].used; count++) {
+        const struct fake_stream *s = &core->streams[count];
+        uint64_t learnt = 0;
+
+        for (uint32_t w = 0; w < FAKE_STREAM_WORDS; w++)
+            learnt += (uint64_t)__builtin_popcountll(s->learnt[w]);
+        const uint64_t entry[MR_STREAM_WORDS] = {
+            s->number,    0,    learnt, learnt + core->index, s->plan.request[0], s->plan.request[1],
+            s->plan.data, count};
+
+        memcpy(words[count], entry, sizeof entry);
+    }
+    struct mr_tensor t = mr_tensor_2d(MR_U64, count, MR_STREAM_WORDS, words);
+
+    reply(ep, r, &t, 1);
+}
+
+static void forget_stream(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const struct mr_tensor *t = &r->message->tensors[0];
+
+    for (uint32_t i = 0; i < t->dims[0]; i++) {
+        struct fake_stream *s = stream_of(core, (uint32_t)((const uint64_t *)t->data)[i]), *last = s;
+
+        while (last + 1 < core->streams + FAKE_STREAMS_MAX && last[1].used)
+            last++;
+        *s = *last;
+        *last = (struct fake_stream){.used = false};
+    }
+    mr_reply_status(ep, r->ref, MR_OK);
+}
+
 static void feed(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     const struct mr_tensor *t = r->message->tensors;
@@ -386,7 +455,8 @@ static void feed(struct fake_core *core, struct mr_endpoint *ep, const struct mr
         mr_reply_status(ep, r->ref, b == NULL ? MR_BATCH_CACHE_FULL : MR_UNKNOWN_TABLE);
         return;
     }
-    if (!own_all(ep, r, core, f, t[2].data, t[2].dims[0]))
+    if (!own_all(ep, r, core, f, t[2].data, t[2].dims[0]) ||
+        !claim(core, ep, r, mr_batch_stream(*(const uint64_t *)t[0].data), &t[0]))
         return;
     if (b->used)
         drop_batch(b);
@@ -437,11 +507,12 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
     const struct mr_tensor *t = r->message->tensors;
     uint64_t id = *(const uint64_t *)t[0].data, sequence = mr_batch_sequence(id);
     struct fake_batch *b = find_batch(core, id, false);
+    uint64_t *learnt = stream_of(core, mr_batch_stream(id))->learnt;
     uint32_t applied = 0;
     struct mr_tensor out = mr_tensor_1d(MR_U32, 1, &applied);
 
     fake_record_tell(core, ep, r);
-    if (fake_record_has(core, r) || (core->learnt[sequence / 64] >> (sequence % 64) & 1) != 0) {
+    if (fake_record_has(core, r) || (learnt[sequence / 64] >> (sequence % 64) & 1) != 0) {
         reply(ep, r, &out, 1);
         return;
     }
@@ -465,7 +536,7 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
             return;
         }
     }
-    core->learnt[sequence / 64] |= UINT64_C(1) << (sequence % 64);
+    learnt[sequence / 64] |= UINT64_C(1) << (sequence % 64);
     fake_record_add(core, r);
     applied = 1;
     reply(ep, r, &out, 1);
@@ -473,10 +544,14 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
 
 static void batch_state(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
+    const struct mr_tensor *asked = &r->message->tensors[0];
+    uint32_t number = (uint32_t) * (const uint64_t *)asked->data;
     uint64_t head[2] = {core->learnt_watermark, core->node->incarnation};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 2, head),
-                             mr_tensor_1d(MR_U64, FAKE_STREAM_WORDS, core->learnt)};
+                             mr_tensor_1d(MR_U64, FAKE_STREAM_WORDS, stream_of(core, number)->learnt)};
 
+    if (!claim(core, ep, r, number, asked))
+        return;
     reply(ep, r, t, 2);
 }
 
@@ -654,6 +729,8 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_MEMORY] = memory,
         [MR_OP_BATCH_STATE] = batch_state,
         [MR_OP_FORGET_BATCH] = forget,
+        [MR_OP_STREAMS] = streams,
+        [MR_OP_FORGET_STREAM] = forget_stream,
         [MR_OP_START_SAMPLE] = sample,
         [MR_OP_READ_SAMPLE] = sample,
         [MR_OP_HUB_STATUS] = hub_status,
@@ -678,5 +755,5 @@ void fake_core_forget(struct fake_core *core)
 {
     for (uint32_t i = 0; i < FAKE_BATCHES_MAX; i++)
         drop_batch(&core->batches[i]);
-    memset(core->learnt, 0, sizeof core->learnt);
+    memset(core->streams, 0, sizeof core->streams);
 }

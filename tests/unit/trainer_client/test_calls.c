@@ -255,6 +255,28 @@ static void check_batches(uint32_t core_count)
     assert_int_equal(words, 1);
     assert_int_equal(bitmap[0], 4);
     free(bitmap);
+    const uint64_t plan[3] = {1, 2, 3}, other[3] = {1, 2, 4};
+    const struct mr_options mine = {.plan = plan}, theirs = {.plan = other};
+    struct mr_stream *streams = NULL;
+    uint32_t stream_count = 0, forgotten = 3;
+
+    assert_int_equal(mr_batch_state(x.client, &mine, 8, &watermark, &bitmap, &words), MR_OK);
+    free(bitmap);
+    assert_int_equal(mr_batch_state(x.client, &theirs, 8, &watermark, &bitmap, &words), MR_ALREADY_STARTED);
+    assert_non_null(strstr(mr_last_error(), "another plan"));
+    assert_int_equal(mr_streams(x.client, NULL, &streams, &stream_count), MR_OK);
+    assert_int_equal(stream_count, 2);
+    assert_int_equal(streams[0].stream, 3);
+    assert_int_equal(streams[0].learnt, 1);
+    assert_int_equal(streams[0].twice, core_count - 1); /* as the fake's last core says */
+    assert_int_equal(streams[1].stream, 8);
+    assert_memory_equal(streams[1].plan, plan, sizeof plan);
+    assert_false(streams[1].differs);
+    free(streams);
+    assert_int_equal(mr_forget_streams(x.client, NULL, &forgotten, 1), MR_OK);
+    assert_int_equal(mr_streams(x.client, NULL, &streams, &stream_count), MR_OK);
+    assert_int_equal(stream_count, 1);
+    free(streams);
     assert_int_equal(mr_forget_batches(x.client, NULL, &batch, 1), MR_OK);
     assert_int_equal(mr_lookup_batch(x.client, NULL, batch, x.tables[0], &reply), MR_UNKNOWN_BATCH);
     tear_down(&x);

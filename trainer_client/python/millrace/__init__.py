@@ -4,7 +4,7 @@ import importlib as _importlib
 from . import admission, eviction, init, optim
 from ._options import CallOptions
 from ._version import __version__
-from .batch import BatchState
+from .batch import BatchState, Stream
 from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
 from .client import Client
 from .errors import *  # noqa: F401,F403

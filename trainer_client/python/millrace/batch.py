@@ -11,6 +11,7 @@ from ._arrays import Like, f32_pointer, rows_of, u32_pointer, u64_pointer
 from ._connection import Call, Connection
 from ._library import ffi, free, lib
 from ._options import whole
+from ._structs import of_struct
 from .future import Future
 from .table import Table
 from .variable import Variable
@@ -34,6 +35,24 @@ class BatchState:
     def __contains__(self, number: int) -> bool:
         word, bit = divmod(number - self.watermark, 64)
         return word < 0 or (word < len(self.bitmap) and bool(int(self.bitmap[word]) >> bit & 1))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a node knows of a stream of batches."""
+
+    stream: int
+    plan: str  #: 48 hexadecimal digits; "": of no hub's plan; "unknown": from a checkpoint that does not tell
+    differs: bool  #: cores have it for different plans
+    learnt: int  #: batches, of the core that has fewest
+    twice: int  #: times that a core learnt a batch that it had learnt: 0, unless something is wrong
+    used: int  #: of two streams the higher was used later
+
+
+def _plan_text(words: Sequence[int]) -> str:
+    if all(word == _U64_MAX for word in words):
+        return "unknown"
+    return "".join(f"{word:016x}" for word in words) if any(words) else ""
 
 
 class BatchCalls(Connection):
@@ -158,3 +177,37 @@ class BatchCalls(Connection):
     def batch_state_async(self, stream: int, **options: Unpack[CallOptions]) -> Future:
         """batch_state() as a Future."""
         return self._start(self._batch_state(stream), options)
+
+    def _streams(self) -> Call:
+        structs, count = ffi.new("struct mr_stream **"), ffi.new("uint32_t *")
+
+        def made(_: Any) -> list[Stream]:
+            try:
+                return [
+                    of_struct(Stream, structs[0][i], plan=_plan_text(structs[0][i].plan)) for i in range(count[0])
+                ]
+            finally:
+                free(structs[0])
+
+        return Call(lib.mr_streams, (structs, count), made)
+
+    def streams(self, **options: Unpack[CallOptions]) -> list[Stream]:
+        """The streams of batches that the node has a record of, by number."""
+        return self._run(self._streams(), options)
+
+    def streams_async(self, **options: Unpack[CallOptions]) -> Future:
+        """streams() as a Future."""
+        return self._start(self._streams(), options)
+
+    def _forget_streams(self, streams: Sequence[int]) -> Call:
+        numbers = ffi.new("uint32_t[]", [whole("stream", stream, 65535) for stream in streams])
+        return Call(lib.mr_forget_streams, (numbers, len(numbers)), held=[numbers])
+
+    def forget_streams(self, streams: Sequence[int], **options: Unpack[CallOptions]) -> None:
+        """Drops all that the node knows of these streams: their plans would be learnt from the start. AlreadyStarted: one is
+        in use."""
+        self._run(self._forget_streams(streams), options)
+
+    def forget_streams_async(self, streams: Sequence[int], **options: Unpack[CallOptions]) -> Future:
+        """forget_streams() as a Future."""
+        return self._start(self._forget_streams(streams), options)
