@@ -2,8 +2,7 @@
  * says it has learnt, against the plan.
  *
  * Lost are batches that the server's record of the stream lacks. Applied twice are counted in two ways, of which the
- * larger counts: the server's own number of batches learnt above the number of different ones (on a server that has
- * learnt no other plan), and what the ledger holds too much: a variable in which each batch's push counts itself in the
+ * larger counts: how often a core learnt a batch of the stream that it had learnt, and what the ledger holds too much: a variable in which each batch's push counts itself in the
  * same call that carries its gradients, so that it shows what was applied to the state, not what was recorded.
  */
 #include <inttypes.h>
@@ -31,35 +30,20 @@ static bool count_learnt(struct fm_client *c, uint64_t *learnt)
     return true;
 }
 
-struct counter {
-    uint64_t value;
-    bool found;
-};
-
-static void visit(void *arg, const char *name, uint64_t value)
+/* How often a core learnt a batch of this stream once more. */
+static bool count_added(struct fm_client *c, uint64_t *twice)
 {
-    struct counter *counter = arg;
-    const char *dot = strrchr(name, '.'); /* "set.name" */
-    if (strcmp(dot != NULL ? dot + 1 : name, "batches_learnt") == 0) {
-        counter->value = value;
-        counter->found = true;
-    }
-}
-
-/* Batches learnt more often than once by some core: what its counter has above the batches it can have. */
-static bool count_added(struct fm_client *c, uint64_t learnt, uint64_t *twice)
-{
+    struct mr_stream *streams;
+    uint32_t count;
     *twice = 0;
-    for (uint32_t core = 0; core < mr_client_core_count(c->server); core++) {
-        struct counter counter = {0, false};
-        enum mr_status status = mr_stats(c->server, NULL, core, visit, &counter);
-        if (status != MR_OK || !counter.found) {
-            fprintf(stderr, "fm: %s\n", status != MR_OK ? mr_last_error() : "no counter 'batches_learnt'");
-            return false;
-        }
-        uint64_t more = counter.value > learnt ? counter.value - learnt : 0;
-        *twice = more > *twice ? more : *twice;
+    if (mr_streams(c->server, NULL, &streams, &count) != MR_OK) {
+        fprintf(stderr, "fm: %s\n", mr_last_error());
+        return false;
     }
+    for (uint32_t i = 0; i < count; i++) {
+        *twice = streams[i].stream == c->info.stream ? streams[i].twice : *twice;
+    }
+    free(streams);
     return true;
 }
 
@@ -118,7 +102,7 @@ int fm_record(const struct fm_options *options)
         return 1;
     }
     bool ok = fm_find(&c) && fm_start(&c, MR_PART_TRAIN) && count_learnt(&c, &learnt) &&
-              count_added(&c, learnt, &added_twice) && read_ledger(&c, &ledger);
+              count_added(&c, &added_twice) && read_ledger(&c, &ledger);
     if (ok) {
         uint64_t lost = c.info.batches > learnt ? c.info.batches - learnt : 0;
         lost = lost > ledger.missing ? lost : ledger.missing;
