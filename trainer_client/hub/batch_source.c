@@ -93,6 +93,11 @@ const struct hub_sample_file_info *hub_batch_source_info(const struct hub_batch_
     return hub_sample_file_info(s->file);
 }
 
+enum mr_status hub_batch_source_check(const struct hub_batch_source *s, char *error)
+{
+    return hub_sample_file_check(s->file, error);
+}
+
 uint64_t hub_batch_source_batches(const struct hub_batch_source *s)
 {
     return s->batches;
@@ -176,5 +181,5 @@ enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t seque
         }
         append(b, i, s->sample);
     }
-    return MR_OK;
+    return hub_sample_file_check(s->file, error); /* what was read is of the file that was opened */
 }

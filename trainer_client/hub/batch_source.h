@@ -33,6 +33,8 @@ enum mr_status hub_batch_source_open(const struct hub_request *request, const at
                                      void *arg, struct hub_batch_source **out, char *error);
 void hub_batch_source_close(struct hub_batch_source *s); /* NULL is fine */
 const struct hub_sample_file_info *hub_batch_source_info(const struct hub_batch_source *s);
+/* As hub_sample_file_check(). */
+enum mr_status hub_batch_source_check(const struct hub_batch_source *s, char *error);
 /* Of all epochs. An epoch's last batch may be smaller than the others. */
 uint64_t hub_batch_source_batches(const struct hub_batch_source *s);
 /* sequence < batches. MR_NO_MEMORY, MR_IO_ERROR (the file has changed). */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,56 +42,101 @@ static void drop_feeds(struct feeder *f)
     }
 }
 
+void hub_feeder_wait_for(struct feeder *f, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    pthread_mutex_lock(&f->hub->lock);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is two lines above */
+    vsnprintf(f->hub->waits_for, sizeof f->hub->waits_for, format, args);
+    pthread_mutex_unlock(&f->hub->lock);
+    va_end(args);
+}
+
+/* The plan has its stream. Under the lock. */
 static void start_plan(struct feeder *f)
 {
     struct hub *hub = f->hub;
-    /* Held-out batches are read anew each time, and the server may still keep some of an earlier reading. */
-    uint64_t salt = f->request.held_out ? hub->started_us + f->plan_number : 0;
-    f->stream = hub->stream = hub_request_stream(&f->request, salt);
+    f->next_record_us = 0;
+    hub->stage = HUB_RUNNING;
+    if (f->is_again && hub->stream == f->stream) {
+        return; /* with its counters */
+    }
+    hub->stream = f->stream;
     hub->info = *hub_batch_source_info(f->source);
     hub->batches = hub_batch_source_batches(f->source);
     hub_plan_init(&hub->plan, hub->batches, hub->config.prefetch, hub->config.trainer_timeout_us,
                   f->request.held_out);
     f->table = 0;
-    f->next_record_us = 0;
     f->said_no_table = false;
-    hub->stage = HUB_RUNNING;
 }
 
-static void open_plan(struct feeder *f)
+static void log_plan(const struct feeder *f)
 {
-    struct hub *hub = f->hub;
-    struct hub_batch_source *source = NULL;
-    char error[HUB_ERROR_BYTES] = "";
-    pthread_mutex_lock(&hub->lock);
-    f->request = hub->request;
-    f->plan_number = hub->plan_number;
-    drop_feeds(f);
-    pthread_mutex_unlock(&hub->lock);
-
-    hub_batch_source_close(f->source);
-    f->source = NULL;
-    enum mr_status status =
-        hub_batch_source_open(&f->request, &hub->stop, report_broken_line, NULL, &source, error);
-
-    pthread_mutex_lock(&hub->lock);
-    f->source = source;
-    hub->status = status;
-    memcpy(hub->error, error, sizeof hub->error);
-    if (status == MR_OK) {
-        start_plan(f);
-    } else {
-        hub->stage = HUB_FAILED;
-    }
-    struct hub_sample_file_info info = hub->info;
-    pthread_mutex_unlock(&hub->lock);
-    if (status != MR_OK) {
-        hub_log("%s", error);
-        return;
-    }
+    const struct hub_sample_file_info info = *hub_batch_source_info(f->source);
     hub_log("%s: %" PRIu64 " samples to %s, %u slots, %s%" PRIu64 " keys, %" PRIu64 " broken lines",
             f->request.path, info.samples, f->request.held_out ? "evaluate" : "train on", info.format->slots,
             info.keys_exact ? "" : "about ", info.keys, info.broken_lines);
+}
+
+/* The open samples are the plan's as well: it was taken up again, and they have not changed. */
+static bool has_samples(const struct feeder *f, const struct hub_request *request)
+{
+    char ignored[HUB_ERROR_BYTES];
+    return f->source != NULL && hub_request_equal(&f->request, request) &&
+           hub_batch_source_check(f->source, ignored) == MR_OK;
+}
+
+static enum mr_status open_source(struct feeder *f, char *error)
+{
+    hub_batch_source_close(f->source);
+    f->source = NULL;
+    enum mr_status status =
+        hub_batch_source_open(&f->request, &f->hub->stop, report_broken_line, NULL, &f->source, error);
+    if (status == MR_OK) {
+        log_plan(f);
+    }
+    return status;
+}
+
+/* A plan that was just taken up: its samples are opened, and it has an identity. */
+static void open_plan(struct feeder *f)
+{
+    struct hub *hub = f->hub;
+    char error[HUB_ERROR_BYTES] = "";
+    bool was_started = f->has_stream;
+    hub_feeder_leave_stream(f);
+    pthread_mutex_lock(&hub->lock);
+    const struct hub_request request = hub->request;
+    f->plan_number = hub->plan_number;
+    drop_feeds(f);
+    bool at_end = was_started && hub_plan_at_end(&hub->plan);
+    pthread_mutex_unlock(&hub->lock);
+    bool is_open = has_samples(f, &request);
+    f->is_again = is_open && at_end && !request.held_out;
+    f->request = request;
+    enum mr_status status = is_open ? MR_OK : open_source(f, error);
+    if (status != MR_OK) {
+        hub_feeder_fail_plan(f, status, error);
+        return;
+    }
+    /* Held-out batches are read from the start each time, and the server may still keep some of an earlier reading. */
+    uint64_t salt = request.held_out ? hub->started_us + f->plan_number : 0;
+    f->plan = hub_request_plan(&request, hub_batch_source_info(f->source)->digest, salt);
+    f->retry_us = 0;
+}
+
+/* The plan's samples are open: it can start once it has its stream. */
+static void find_stream(struct feeder *f)
+{
+    if (mrc_now_us() < f->retry_us || !hub_feeder_connect(f) || !hub_feeder_find_stream(f)) {
+        return;
+    }
+    pthread_mutex_lock(&f->hub->lock);
+    if (f->hub->plan_number == f->plan_number) {
+        start_plan(f);
+    }
+    pthread_mutex_unlock(&f->hub->lock);
 }
 
 /* ---- feeding ---- */
@@ -100,7 +146,9 @@ static bool feed_one(struct feeder *f, struct hub_feed *feed)
     const struct hub_batch *b = &feed->batch;
     const struct mr_batch_keys keys = {
         .table = f->table, .samples = b->samples, .slots = b->slots, .keys = b->keys, .offsets = b->offsets};
-    const struct mr_options options = {.future = &feed->future};
+    uint64_t words[MR_PLAN_WORDS];
+    struct mr_options options = hub_feeder_options(f, words);
+    options.future = &feed->future;
     uint64_t id = (uint64_t)f->stream << MR_BATCH_SEQUENCE_BITS | b->sequence;
     return mr_feed_sample(f->client, &options, id, &keys, 1, f->request.held_out) == MR_OK;
 }
@@ -115,7 +163,7 @@ static struct hub_feed *free_feed(struct hub *hub)
     return NULL;
 }
 
-static void fail_plan(struct feeder *f, enum mr_status status, const char *error)
+void hub_feeder_fail_plan(struct feeder *f, enum mr_status status, const char *error)
 {
     hub_log("%s", error);
     pthread_mutex_lock(&f->hub->lock);
@@ -146,7 +194,7 @@ static bool feed_next(struct feeder *f)
     char error[HUB_ERROR_BYTES];
     enum mr_status status = hub_batch_source_build(f->source, sequence, &feed->batch, error);
     if (status != MR_OK) {
-        fail_plan(f, status, error);
+        hub_feeder_fail_plan(f, status, error);
         return false;
     }
     bool begun = feed_one(f, feed);
@@ -169,6 +217,7 @@ static void end_feed(struct feeder *f, struct hub_feed *feed)
     feed->future = NULL;
     hub_feeder_server_answered(f, status);
     hub_feeder_notice_restart(f);
+    hub_feeder_check_stream(f, status);
     /* Learnt by some cores before: what those answer to its push changes nothing, the others need it. */
     bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
     if (!ok) {
@@ -210,6 +259,9 @@ static bool run_plan(struct feeder *f)
     hub_plan_expire(&hub->plan, now_us);
     bool record_due = hub_feeder_record_due(f, now_us);
     pthread_mutex_unlock(&hub->lock);
+    if (f->hub->batches == 0) {
+        return false; /* at its end from the start */
+    }
     if (!hub_feeder_find_table(f)) {
         f->retry_us = now_us + HUB_SERVER_RETRY_US;
         return false;
@@ -230,19 +282,25 @@ void *hub_feeder_run(void *arg)
     hub_feeder_connect(&f); /* a wrong address is best found at the start */
     while (!atomic_load(&hub->stop)) {
         pthread_mutex_lock(&hub->lock);
-        if (!busy && hub->stage != HUB_OPENING && !atomic_load(&hub->stop)) {
+        bool is_new = hub->stage == HUB_OPENING && hub->plan_number != f.plan_number;
+        if (!busy && !is_new && !atomic_load(&hub->stop)) {
             wait_for_change(&f, IDLE_WAIT_US);
         }
         enum hub_stage stage = hub->stage;
+        is_new = stage == HUB_OPENING && hub->plan_number != f.plan_number;
         pthread_mutex_unlock(&hub->lock);
         busy = false;
-        if (stage == HUB_OPENING) {
+        if (is_new) {
             open_plan(&f);
+            busy = true;
+        } else if (stage == HUB_OPENING) {
+            find_stream(&f);
         } else if (stage == HUB_RUNNING) {
             busy = run_plan(&f);
         }
     }
     drop_feeds(&f);
+    hub_feeder_leave_stream(&f);
     hub_batch_source_close(f.source);
     mr_client_destroy(f.client);
     return NULL;

@@ -1,5 +1,5 @@
-/* The feeding thread's own state, and its two halves: what goes to the server (feeder.c), and what comes of talking to it
- * at all (feeder_server.c): connection, restarts, the table's number, the record. */
+/* The feeding thread's own state, and its parts: what goes to the server (feeder.c), what comes of talking to it at all
+ * (feeder_server.c): connection, restarts, the table's number, the record; and the plan's stream (feeder_stream.c). */
 #ifndef HUB_FEEDER_INTERNAL_H
 #define HUB_FEEDER_INTERNAL_H
 
@@ -13,7 +13,11 @@ struct feeder {
     struct hub *hub;
     uint64_t plan_number; /* of the plan that `source` belongs to */
     struct hub_request request;
+    struct mr_plan plan;
     uint32_t stream;
+    bool has_stream;
+    bool
+        is_again; /* the plan that has come to its end is taken up again, and nothing has changed: it goes on as it is */
     struct hub_batch_source *source;
     struct mr_client *client; /* NULL: the server was never reached */
     uint32_t incarnation;     /* of the server, as last seen */
@@ -32,6 +36,18 @@ void hub_feeder_server_answered(struct feeder *f, enum mr_status status);
 bool hub_feeder_find_table(struct feeder *f);
 /* Asks the server what it has learnt, and has the plan follow. */
 void hub_feeder_ask_record(struct feeder *f);
+/* Finds the stream of f->plan, whose cores then know that it is this plan's. False: not now, or the plan failed. */
+bool hub_feeder_find_stream(struct feeder *f);
+/* Gives the stream of held-out samples back: nobody reads them again under its number. */
+void hub_feeder_leave_stream(struct feeder *f);
+/* After a call that named the stream: it may be another plan's since. */
+void hub_feeder_check_stream(struct feeder *f, enum mr_status status);
+/* The options of calls that name the stream, with its plan's words in `words`. */
+struct mr_options hub_feeder_options(const struct feeder *f, uint64_t words[MR_PLAN_WORDS]);
+/* The plan cannot go on: trainers get this. */
+void hub_feeder_fail_plan(struct feeder *f, enum mr_status status, const char *error);
+/* What trainers are told as long as there is nothing to hand out; "" for nothing in particular. */
+void hub_feeder_wait_for(struct feeder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Whether it is time to. Under the lock. */
 bool hub_feeder_record_due(const struct feeder *f, uint64_t now_us);
 

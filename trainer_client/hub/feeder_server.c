@@ -38,10 +38,12 @@ bool hub_feeder_connect(struct feeder *f)
         if (!f->said_away) {
             hub_log("waiting for the parameter server: %s", error);
         }
+        hub_feeder_wait_for(f, "the hub waits for its parameter server: %s", error);
         f->said_away = true;
         f->retry_us = mrc_now_us() + HUB_SERVER_RETRY_US;
         return false;
     }
+    hub_feeder_wait_for(f, "%s", "");
     f->said_away = false;
     f->incarnation = mr_client_incarnation(f->client);
     return true;
@@ -69,8 +71,10 @@ void hub_feeder_server_answered(struct feeder *f, enum mr_status status)
     bool away = status == MR_UNREACHABLE || status == MR_DEADLINE_EXCEEDED;
     if (away && !f->said_away) {
         hub_log("waiting for the parameter server: %s", mr_last_error());
+        hub_feeder_wait_for(f, "the hub waits for its parameter server: %s", mr_last_error());
     } else if (!away && f->said_away) {
         hub_log("the parameter server is back");
+        hub_feeder_wait_for(f, "%s", "");
     }
     f->said_away = away;
     pthread_mutex_lock(&f->hub->lock);
@@ -96,10 +100,18 @@ bool hub_feeder_find_table(struct feeder *f)
         }
         free(infos);
     }
+    if (status == MR_OK && f->table == 0) {
+        hub_feeder_wait_for(f,
+                            "the parameter server %s has no table '%s': the hub waits for it to be created; "
+                            "if its name is wrong, give the plan the right one",
+                            f->hub->config.server, f->request.table);
+    } else if (status == MR_OK) {
+        hub_feeder_wait_for(f, "%s", "");
+    }
     if (status == MR_OK && f->table == 0 && !f->said_no_table) {
         hub_log("waiting for table '%s' to be created on the parameter server", f->request.table);
-        f->said_no_table = true;
     }
+    f->said_no_table = status == MR_OK ? f->table == 0 : f->said_no_table;
     return f->table != 0;
 }
 
@@ -112,8 +124,11 @@ void hub_feeder_ask_record(struct feeder *f)
     hub_plan_record_asked(&hub->plan);
     uint32_t generation = hub->plan.generation;
     pthread_mutex_unlock(&hub->lock);
-    enum mr_status status = mr_batch_state(f->client, NULL, f->stream, &watermark, &bitmap, &words);
+    uint64_t plan[MR_PLAN_WORDS];
+    const struct mr_options options = hub_feeder_options(f, plan);
+    enum mr_status status = mr_batch_state(f->client, &options, f->stream, &watermark, &bitmap, &words);
     hub_feeder_server_answered(f, status);
+    hub_feeder_check_stream(f, status);
     uint64_t now_us = mrc_now_us();
     if (status != MR_OK) {
         f->retry_us = now_us + HUB_SERVER_RETRY_US;

@@ -21,7 +21,7 @@
 
 enum hub_stage {
     HUB_IDLE,    /* no plan yet */
-    HUB_OPENING, /* the feeding thread reads the file through */
+    HUB_OPENING, /* the feeding thread reads the file through, and finds the plan's stream on the server */
     HUB_RUNNING,
     HUB_FAILED, /* `status` and `error` say why */
 };
@@ -64,6 +64,7 @@ struct hub {
     struct hub_feed feeds[HUB_PREFETCH_MAX];
     uint64_t samples_read;
     bool server_away;
+    char waits_for[HUB_ERROR_BYTES]; /* why there is nothing to hand out; "": nothing in particular */
     struct hub_trainers trainers;
 };
 

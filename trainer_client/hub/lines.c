@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 #include "trainer_client/hub/sample.h"
 
 bool hub_lines_init(struct hub_lines *l, int fd, size_t read_bytes)
@@ -55,6 +56,9 @@ static bool fill(struct hub_lines *l)
         l->error_number = n < 0 ? errno : 0;
         l->at_end = true;
         return false;
+    }
+    if (l->digest != NULL) {
+        XXH3_64bits_update(l->digest, l->buffer + l->end, (size_t)n);
     }
     l->end += (size_t)n;
     return true;

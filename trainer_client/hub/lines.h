@@ -13,8 +13,9 @@ struct hub_lines {
     char *buffer;
     size_t capacity, begin, end; /* bytes [begin, end) are read and not handed out */
     size_t read_bytes;
-    uint64_t offset;      /* in the file, of `begin` */
-    uint64_t line_number; /* of the line at `begin`; from 1 */
+    uint64_t offset;             /* in the file, of `begin` */
+    uint64_t line_number;        /* of the line at `begin`; from 1 */
+    struct XXH3_state_s *digest; /* gets every byte that is read; NULL: none is made */
     bool at_end;
     int error_number; /* errno of a failed read, 0 = none */
 };

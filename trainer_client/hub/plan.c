@@ -234,5 +234,5 @@ void hub_plan_expire(struct hub_plan *p, uint64_t now_us)
 
 bool hub_plan_at_end(const struct hub_plan *p)
 {
-    return p->record_known && p->oldest == p->batches;
+    return p->batches == 0 || (p->record_known && p->oldest == p->batches);
 }

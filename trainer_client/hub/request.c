@@ -79,11 +79,38 @@ bool hub_request_equal(const struct hub_request *a, const struct hub_request *b)
            a->run == b->run;
 }
 
+/* What makes a plan what it is; strictness changes nothing of what is learnt. */
+struct numbers {
+    uint64_t of[7];
+};
+
+static struct numbers numbers_of(const struct hub_request *r, uint64_t salt)
+{
+    return (struct numbers){
+        {r->batch_samples, r->epochs, r->shuffle_seed, r->held_out_ppm, r->held_out, r->run, salt}};
+}
+
+struct mr_plan hub_request_plan(const struct hub_request *r, uint64_t data, uint64_t salt)
+{
+    const struct numbers numbers = numbers_of(r, salt);
+    const char *const texts[] = {r->path, r->format, r->table};
+    XXH128_hash_t hash = XXH3_128bits(&numbers, sizeof numbers);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        /* With the hash before it and its NUL: where a text ends counts. */
+        uint8_t bytes[sizeof hash + HUB_PATH_BYTES];
+        size_t text_bytes = strlen(texts[i]) + 1;
+        memcpy(bytes, &hash, sizeof hash);
+        memcpy(bytes + sizeof hash, texts[i], text_bytes);
+        hash = XXH3_128bits(bytes, sizeof hash + text_bytes);
+    }
+    return (struct mr_plan){{hash.low64, hash.high64}, data};
+}
+
+/* As versions before this one named a plan, so that theirs are found. */
 uint32_t hub_request_stream(const struct hub_request *r, uint64_t salt)
 {
-    const uint64_t numbers[] = {r->batch_samples, r->epochs, r->shuffle_seed, r->held_out_ppm, r->held_out,
-                                r->run,           salt};
-    uint64_t hash = XXH3_64bits(numbers, sizeof numbers);
+    const struct numbers numbers = numbers_of(r, salt);
+    uint64_t hash = XXH3_64bits(&numbers, sizeof numbers);
     hash = XXH3_64bits_withSeed(r->path, strlen(r->path), hash);
     hash = XXH3_64bits_withSeed(r->format, strlen(r->format), hash);
     hash = XXH3_64bits_withSeed(r->table, strlen(r->table), hash);

@@ -1,4 +1,4 @@
-/* What a trainer asked for with START_SAMPLE: checked, comparable, and named by a stream number. Pure, any thread. */
+/* What a trainer asked for with START_SAMPLE: checked, comparable, and with a fingerprint of its own. Pure, any thread. */
 #ifndef HUB_REQUEST_H
 #define HUB_REQUEST_H
 
@@ -7,6 +7,7 @@
 #include "dataplane/wire/message.h"
 #include "dataplane/wire/mr_feature.h"
 #include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/op.h"
 
 #define HUB_PATH_BYTES        1024u
 #define HUB_FORMAT_BYTES      16u
@@ -28,8 +29,10 @@ struct hub_request {
 /* MR_INVALID_ARGUMENT, MR_BAD_MESSAGE: `why` is one line. `out` is untouched then. */
 enum mr_status hub_request_parse(const struct mr_message *message, struct hub_request *out, const char **why);
 bool hub_request_equal(const struct hub_request *a, const struct hub_request *b);
-/* 16 bits that name the plan and the run: the same after a restart of the hub, so that the server's record still fits.
- * `salt` is 0, or makes it another one. */
+/* What tells the plan and the run apart from all others: the same after a restart of the hub, so that the server's record still
+ * fits. `data` is a digest of the samples; `salt` is 0, or makes it another plan. */
+struct mr_plan hub_request_plan(const struct hub_request *r, uint64_t data, uint64_t salt);
+/* The stream that the plan's batches go by unless another plan has it. */
 uint32_t hub_request_stream(const struct hub_request *r, uint64_t salt);
 
 #endif

@@ -15,6 +15,11 @@ const struct hub_format *hub_format_find(const char *name)
     return NULL;
 }
 
+const struct hub_format *hub_format_at(uint32_t i)
+{
+    return i < sizeof formats / sizeof formats[0] ? formats[i] : NULL;
+}
+
 const char *hub_format_names(void)
 {
     return "libsvm, criteo, flights";

@@ -40,6 +40,8 @@ struct hub_format {
 
 /* NULL when there is no format of that name. */
 const struct hub_format *hub_format_find(const char *name);
+/* Format i; NULL: there are no more. */
+const struct hub_format *hub_format_at(uint32_t i);
 /* "libsvm, criteo, flights": for error messages. */
 const char *hub_format_names(void);
 

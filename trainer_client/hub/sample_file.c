@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 #include "trainer_client/hub/distinct.h"
 #include "trainer_client/hub/lines.h"
 #include "trainer_client/hub/permutation.h"
@@ -26,6 +27,11 @@ struct hub_sample_file {
     struct hub_sample_file_info info;
     char *path;
     int fd;
+    struct stat opened;    /* the file as it was then */
+    uint64_t good_lines;   /* of all parts */
+    uint64_t first_broken; /* line */
+    char first_reason[HUB_REASON_BYTES],
+        first_format[HUB_REASON_BYTES]; /* and the format that it is of, if any */
     uint64_t seed;
     double held_out_share;
     bool held_out;
@@ -85,17 +91,35 @@ static bool add_to_index(struct hub_sample_file *f, const struct hub_line *line)
     return true;
 }
 
-static enum mr_status broken(struct hub_sample_file *f, const struct hub_sample_file_options *options,
-                             uint64_t line_number, const char *reason, char *error)
+/* Which other format the line is of. */
+static void name_format(struct hub_sample_file *f, const struct hub_line *line, struct hub_sample *sample)
 {
-    f->info.broken_lines++;
+    const struct hub_format *format;
+    char ignored[HUB_REASON_BYTES];
+    for (uint32_t i = 0; !line->too_long && (format = hub_format_at(i)) != NULL; i++) {
+        if (format != f->info.format && parse_line(format, line, sample, ignored) == HUB_PARSED) {
+            snprintf(f->first_format, sizeof f->first_format, "; it is a line of %s", format->name);
+            return;
+        }
+    }
+}
+
+static enum mr_status broken(struct hub_sample_file *f, const struct hub_sample_file_options *options,
+                             const struct hub_line *line, struct hub_sample *sample, const char *reason,
+                             char *error)
+{
+    if (f->info.broken_lines++ == 0) {
+        f->first_broken = line->number;
+        snprintf(f->first_reason, sizeof f->first_reason, "%s", reason);
+        name_format(f, line, sample);
+    }
     if (options->on_broken_line != NULL && f->info.broken_lines <= HUB_BROKEN_SHOWN_MAX) {
-        options->on_broken_line(options->arg, f->path, line_number, reason);
+        options->on_broken_line(options->arg, f->path, line->number, reason);
     }
     if (!options->strict) {
         return MR_OK;
     }
-    snprintf(error, HUB_ERROR_BYTES, "%s:%" PRIu64 ": broken line: %s", f->path, line_number, reason);
+    snprintf(error, HUB_ERROR_BYTES, "%s:%" PRIu64 ": broken line: %s", f->path, line->number, reason);
     return MR_BAD_MESSAGE;
 }
 
@@ -107,13 +131,14 @@ static enum mr_status scan_line(struct hub_sample_file *f, const struct hub_samp
     case HUB_NO_SAMPLE:
         return MR_OK;
     case HUB_BROKEN:
-        return broken(f, options, line->number, reason, error);
+        return broken(f, options, line, sample, reason, error);
     case HUB_PARSED:
         break;
     }
     for (uint32_t i = 0; i < sample->key_count; i++) {
         hub_distinct_add(f->distinct, sample->keys[i]);
     }
+    f->good_lines++;
     if (sample->key_count > f->info.sample_keys_max) {
         f->info.sample_keys_max = sample->key_count;
     }
@@ -130,10 +155,14 @@ static enum mr_status scan(struct hub_sample_file *f, const struct hub_sample_fi
     struct hub_lines lines;
     struct hub_line line;
     enum mr_status status = MR_OK;
-    if (!hub_lines_init(&lines, f->fd, SCAN_READ_BYTES)) {
+    XXH3_state_t *digest = XXH3_createState();
+    if (digest == NULL || !hub_lines_init(&lines, f->fd, SCAN_READ_BYTES)) {
+        XXH3_freeState(digest);
         snprintf(error, HUB_ERROR_BYTES, "no memory to read %s", f->path);
         return MR_NO_MEMORY;
     }
+    XXH3_64bits_reset(digest);
+    lines.digest = digest;
     while (status == MR_OK && hub_lines_next(&lines, &line)) {
         status = scan_line(f, options, &line, sample, error);
         if (options->stop != NULL && line.number % STOP_CHECK_LINES == 0 && atomic_load(options->stop)) {
@@ -145,20 +174,35 @@ static enum mr_status scan(struct hub_sample_file *f, const struct hub_sample_fi
         snprintf(error, HUB_ERROR_BYTES, "cannot read %s: %s", f->path, strerror(lines.error_number));
         status = MR_IO_ERROR;
     }
+    f->info.digest = XXH3_64bits_digest(digest);
+    XXH3_freeState(digest);
     hub_lines_free(&lines);
     return status;
 }
 
+/* A file of another format is no file of broken lines. */
+static enum mr_status check_format(const struct hub_sample_file *f, char *error)
+{
+    if (f->info.broken_lines <= f->good_lines) {
+        return MR_OK;
+    }
+    snprintf(error, HUB_ERROR_BYTES,
+             "%.200s is no %s: %" PRIu64 " of %" PRIu64 " lines are broken, line %" PRIu64
+             " for one: %.60s%.40s",
+             f->path, f->info.format->name, f->info.broken_lines, f->info.broken_lines + f->good_lines,
+             f->first_broken, f->first_reason, f->first_format);
+    return MR_BAD_MESSAGE;
+}
+
 static enum mr_status open_file(struct hub_sample_file *f, char *error)
 {
-    struct stat st;
     f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0 || fstat(f->fd, &st) != 0) {
+    if (f->fd < 0 || fstat(f->fd, &f->opened) != 0) {
         snprintf(error, HUB_ERROR_BYTES, "cannot open %s: %s; the path is one on the hub's machine", f->path,
                  strerror(errno));
         return MR_INVALID_ARGUMENT;
     }
-    if (!S_ISREG(st.st_mode)) {
+    if (!S_ISREG(f->opened.st_mode)) {
         snprintf(error, HUB_ERROR_BYTES, "%s is not a regular file; unpack or copy the samples into one",
                  f->path);
         return MR_INVALID_ARGUMENT;
@@ -209,6 +253,12 @@ enum mr_status hub_sample_file_open(const struct hub_sample_file_options *option
     if (status == MR_OK) {
         status = scan(f, options, sample, error);
     }
+    if (status == MR_OK) {
+        status = check_format(f, error);
+    }
+    if (status == MR_OK) {
+        status = hub_sample_file_check(f, error);
+    }
     if (status == MR_OK && !hub_lines_init(&f->lines, f->fd, RANDOM_READ_BYTES)) {
         snprintf(error, HUB_ERROR_BYTES, "no memory to read %s", f->path);
         status = MR_NO_MEMORY;
@@ -245,6 +295,40 @@ void hub_sample_file_close(struct hub_sample_file *f)
 const struct hub_sample_file_info *hub_sample_file_info(const struct hub_sample_file *f)
 {
     return &f->info;
+}
+
+static const char *what_changed(const struct stat *before, const struct stat *now)
+{
+    if (before->st_dev != now->st_dev || before->st_ino != now->st_ino) {
+        return "another file has its name";
+    }
+    if (before->st_size != now->st_size) {
+        return now->st_size > before->st_size ? "it has grown" : "it has shrunk";
+    }
+    if (before->st_mtim.tv_sec != now->st_mtim.tv_sec || before->st_mtim.tv_nsec != now->st_mtim.tv_nsec) {
+        return "it was written to";
+    }
+    return NULL;
+}
+
+enum mr_status hub_sample_file_check(const struct hub_sample_file *f, char *error)
+{
+    struct stat now;
+    const char *what = NULL;
+    if (fstat(f->fd, &now) == 0) {
+        what = what_changed(&f->opened, &now);
+    }
+    if (what == NULL && stat(f->path, &now) == 0) { /* one that was deleted can be read all the same */
+        what = what_changed(&f->opened, &now);
+    }
+    if (what == NULL) {
+        return MR_OK;
+    }
+    snprintf(error, HUB_ERROR_BYTES,
+             "%.200s has changed since its plan began: %s; bring the samples back, or start a plan with "
+             "another `run`",
+             f->path, what);
+    return MR_IO_ERROR;
 }
 
 enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, struct hub_sample *sample,

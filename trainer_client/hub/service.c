@@ -50,7 +50,8 @@ static bool is_over(const struct hub *hub, uint64_t now_us)
 static bool can_join(const struct hub *hub, const struct hub_request *request)
 {
     bool taken_up = hub->stage == HUB_OPENING || hub->stage == HUB_RUNNING;
-    bool read_through = hub->stage == HUB_RUNNING && request->held_out && hub_plan_at_end(&hub->plan);
+    /* At its end it is taken up again: held-out samples are read again, and others may have changed since. */
+    bool read_through = hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan);
     return taken_up && !read_through && hub_request_equal(&hub->request, request);
 }
 
@@ -85,6 +86,9 @@ static void start_sample(struct hub_service *service, struct mr_endpoint *ep,
                            hub->request.path, hub->request.table, hub->request.run,
                            hub->request.held_out ? "held-out" : "training", hub->plan.learnt, hub->batches);
             return;
+        }
+        if (hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan)) {
+            hub->ended_plan = hub->plan_number;
         }
         hub->request = wanted;
         hub->stage = HUB_OPENING;
@@ -149,11 +153,20 @@ static struct hub_feed *feed_of(struct hub *hub, uint64_t sequence)
     return NULL;
 }
 
+static void reply_not_ready(const struct hub *hub, struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    if (hub->waits_for[0] != '\0') {
+        mr_reply_error(ep, ref, MR_NOT_READY, "%s", hub->waits_for);
+    } else {
+        mr_reply_status(ep, ref, MR_NOT_READY);
+    }
+}
+
 static void hand_out(struct hub *hub, struct mr_endpoint *ep, const struct mr_request *request)
 {
     uint64_t sequence;
     if (!hub_plan_hand_out(&hub->plan, request->now_us, &sequence)) {
-        mr_reply_status(ep, request->ref, MR_NOT_READY);
+        reply_not_ready(hub, ep, request->ref);
         return;
     }
     struct hub_feed *feed = feed_of(hub, sequence);
@@ -192,7 +205,7 @@ static void read_sample(struct hub_service *service, struct mr_endpoint *ep, con
     } else if (hub->stage == HUB_FAILED) {
         mr_reply_error(ep, request->ref, hub->status, "%s", hub->error);
     } else if (hub->stage == HUB_OPENING) {
-        mr_reply_status(ep, request->ref, MR_NOT_READY);
+        reply_not_ready(hub, ep, request->ref);
     } else {
         note_done(hub, &m->tensors[0]);
         if (hub_plan_at_end(&hub->plan)) {

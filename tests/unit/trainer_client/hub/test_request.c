@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "trainer_client/hub/request.h"
+#include "trainer_client/hub/stream.h"
 
 static uint64_t fields[8];
 static char path[2000];
@@ -116,32 +117,92 @@ static void the_shape_is_checked(void **state)
 static void every_field_tells_plans_apart(void **state)
 {
     struct hub_request a, b;
-    uint32_t other_streams = 0;
     prepare();
     assert_int_equal(parse(&a), MR_OK);
     assert_int_equal(parse(&b), MR_OK);
     assert_true(hub_request_equal(&a, &b));
-    assert_int_equal(hub_request_stream(&a, 0), hub_request_stream(&b, 0));
+    const struct mr_plan plan = hub_request_plan(&a, 5, 0);
+    struct mr_plan other = hub_request_plan(&b, 5, 0);
+    assert_true(mr_plan_same(&plan, &other));
     for (uint32_t field = 0; field < 7; field++) {
         prepare();
         fields[field] = field == 4 || field == 5 ? 0 : fields[field] + 1;
         assert_int_equal(parse(&b), MR_OK);
         assert_false(hub_request_equal(&a, &b));
-        /* Strictness changes nothing of what is learnt. */
-        other_streams += hub_request_stream(&a, 0) != hub_request_stream(&b, 0);
+        other = hub_request_plan(&b, 5, 0);
+        assert_int_equal(mr_plan_same(&plan, &other),
+                         field == 5); /* strictness changes nothing of what is learnt */
     }
-    assert_int_equal(other_streams, 6);
     for (uint32_t t = 0; t < 4; t++) {
         prepare();
         if (t != 2) {
             message.tensors[t] = text("other");
             assert_int_equal(parse(&b), MR_OK);
             assert_false(hub_request_equal(&a, &b));
-            assert_int_not_equal(hub_request_stream(&a, 0), hub_request_stream(&b, 0));
+            other = hub_request_plan(&b, 5, 0);
+            assert_false(mr_plan_same(&plan, &other));
         }
     }
-    assert_int_not_equal(hub_request_stream(&a, 1), hub_request_stream(&a, 2));
+    other = hub_request_plan(&a, 5, 1);
+    assert_false(mr_plan_same(&plan, &other));
+    other = hub_request_plan(&a, 6, 0);
+    assert_false(mr_plan_same(&plan, &other));
+    assert_memory_equal(plan.request, other.request,
+                        sizeof plan.request); /* the same plan, of other samples */
     assert_true(hub_request_stream(&a, 3) <= 0xffff);
+}
+
+/* Where a text ends counts as well. */
+static void texts_do_not_run_together(void **state)
+{
+    struct hub_request a, b;
+    prepare();
+    message.tensors[0] = text("/a");
+    message.tensors[1] = text("bc");
+    assert_int_equal(parse(&a), MR_OK);
+    message.tensors[0] = text("/ab");
+    message.tensors[1] = text("c");
+    assert_int_equal(parse(&b), MR_OK);
+    const struct mr_plan x = hub_request_plan(&a, 0, 0), y = hub_request_plan(&b, 0, 0);
+    assert_false(mr_plan_same(&x, &y));
+}
+
+static struct mr_stream stream(uint32_t number, uint64_t plan, uint64_t data, uint64_t learnt)
+{
+    return (struct mr_stream){.stream = number, .plan = {plan, plan, data}, .learnt = learnt};
+}
+
+static void a_plan_finds_its_stream(void **state)
+{
+    const struct mr_plan plan = {{7, 7}, 1};
+    struct mr_stream streams[] = {stream(65534, 3, 1, 9), stream(65535, 7, 1, 9), stream(0, 4, 1, 0)};
+    uint32_t number;
+    /* Its own, wherever it is. */
+    assert_int_equal(hub_stream_choose(streams, 3, &plan, 65534, &number), HUB_STREAM_OWN);
+    assert_int_equal(number, 65535);
+    /* Else the preferred one, or the next that is free. */
+    streams[1] = stream(65535, 5, 1, 9);
+    assert_int_equal(hub_stream_choose(streams, 3, &plan, 40, &number), HUB_STREAM_FREE);
+    assert_int_equal(number, 40);
+    assert_int_equal(hub_stream_choose(streams, 3, &plan, 65534, &number), HUB_STREAM_FREE);
+    assert_int_equal(number, 1);
+    /* With other samples it is another plan, but for one that has learnt of those. */
+    streams[1] = stream(65535, 7, 2, 9);
+    assert_int_equal(hub_stream_choose(streams, 3, &plan, 40, &number), HUB_STREAM_CHANGED);
+    assert_int_equal(number, 65535);
+    streams[1].learnt = 0;
+    assert_int_equal(hub_stream_choose(streams, 3, &plan, 40, &number), HUB_STREAM_FREE);
+    /* Cores that disagree: nobody goes on with it. */
+    streams[1] = stream(65535, 7, 1, 9);
+    streams[1].differs = true;
+    assert_int_equal(hub_stream_choose(streams, 3, &plan, 65535, &number), HUB_STREAM_FREE);
+    assert_int_equal(number, 1);
+    /* Of a version that kept no plans: only under the number that the plan had then. */
+    streams[1] = stream(65535, UINT64_MAX, UINT64_MAX, 9);
+    assert_int_equal(hub_stream_choose(streams, 3, &plan, 65535, &number), HUB_STREAM_ADOPTED);
+    assert_int_equal(number, 65535);
+    assert_int_equal(hub_stream_choose(streams, 3, &plan, 65534, &number), HUB_STREAM_FREE);
+    assert_int_equal(number, 1);
 }
 
 int main(void)
@@ -152,6 +213,8 @@ int main(void)
         cmocka_unit_test(texts_fit_and_are_not_empty),
         cmocka_unit_test(the_shape_is_checked),
         cmocka_unit_test(every_field_tells_plans_apart),
+        cmocka_unit_test(texts_do_not_run_together),
+        cmocka_unit_test(a_plan_finds_its_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -434,14 +434,187 @@ static void mistakes_are_told(void **state)
     plan.strict = true;
     assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_BAD_MESSAGE);
     assert_non_null(strstr(mr_last_error(), ":1: broken line"));
-    plan.strict = false;
-    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
-    assert_int_equal(info.broken_lines, SAMPLES);
-    assert_int_equal(info.batches, 0);
-    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_END_OF_DATA);
+    plan.strict = false; /* a few broken lines are counted; a file of another format is none */
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_BAD_MESSAGE);
+    assert_non_null(strstr(mr_last_error(), "400 of 400 lines are broken, line 1 for one"));
+    assert_non_null(strstr(mr_last_error(), "it is a line of criteo"));
     uint64_t id;
     assert_int_equal(mr_save(trainer, NULL, NULL, &id), MR_UNKNOWN_OP);
     mr_client_destroy(trainer);
+}
+
+/* The first sample gets another category, or its own back. */
+static void change_samples(const struct bench *b)
+{
+    char line[256];
+    assert_int_equal(pread(b->file.fd, line, sizeof line, 0), sizeof line);
+    const char *end = memchr(line, '\n', sizeof line);
+    assert_non_null(end);
+    const char category = end[-1] == '0' ? '8' : '0';
+    assert_int_equal(pwrite(b->file.fd, &category, 1, end - 1 - line), 1);
+}
+
+static uint32_t streams_of(struct bench *b)
+{
+    struct mr_stream *streams;
+    uint32_t count;
+    assert_int_equal(mr_streams(b->server, NULL, &streams, &count), MR_OK);
+    free(streams);
+    return count;
+}
+
+/* The number that the hub would take for this plan, if nobody had it. */
+static uint32_t number_of(const struct bench *b, uint32_t run)
+{
+    struct hub_request r = {.batch_samples = BATCH_SAMPLES, .epochs = 1, .shuffle_seed = 1, .run = run};
+    snprintf(r.path, sizeof r.path, "%s", b->file.path);
+    snprintf(r.format, sizeof r.format, "criteo");
+    snprintf(r.table, sizeof r.table, TABLE);
+    return hub_request_stream(&r, 0);
+}
+
+/* As hourly plans do, which differ by their run: 16 bits of a hash bring two together within some hundred. */
+static void plans_that_want_one_stream_are_both_learnt(void **state)
+{
+    struct bench *b = *state;
+    static uint32_t run_of[65536];
+    struct mr_sample_plan plan = plan_of(b);
+    uint32_t run = 1, number;
+    memset(run_of, 0, sizeof run_of);
+    for (; run_of[number = number_of(b, run)] == 0; run++) {
+        run_of[number] = run;
+    }
+    const uint32_t runs[3] = {run_of[number], run, run_of[number]};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct mr_client *trainer = connect_to(hub_address);
+        plan.run = runs[i];
+        start_plan(trainer, &plan);
+        assert_int_equal(train(b, trainer, UINT32_MAX), i < 2 ? SAMPLES / BATCH_SAMPLES : 0);
+        mr_client_destroy(trainer);
+    }
+    assert_learnt(b, 2);
+    assert_int_equal(streams_of(b), 2);
+}
+
+static void samples_that_change_end_their_plan(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    struct mr_sample_info info;
+    struct mr_batch batch;
+    enum mr_status status = MR_OK;
+    start_plan(trainer, &plan);
+    train(b, trainer, 5);
+    change_samples(b);
+    while ((status = read_batch(trainer, NULL, 0, &batch)) == MR_OK) { /* those fed before */
+        mr_reply_free(batch.reply);
+    }
+    assert_int_equal(status, MR_IO_ERROR);
+    assert_non_null(strstr(mr_last_error(), "has changed since its plan began: it was written to"));
+    /* Not as this plan, of which batches of the other samples were learnt; also after a restart of the hub. */
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_ALREADY_STARTED);
+    assert_non_null(strstr(mr_last_error(), "other samples than when this plan began"));
+    mr_client_destroy(trainer);
+    stop_hub(b);
+    start_hub(b);
+    trainer = connect_to(hub_address);
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_ALREADY_STARTED);
+    assert_non_null(strstr(mr_last_error(), "another `run`"));
+    change_samples(b); /* they are back */
+    start_plan(trainer, &plan);
+    assert_int_equal(train(b, trainer, 3), 3);
+    mr_client_destroy(trainer);
+}
+
+/* A job that writes its samples to the same place each time, and forgot to count its runs. */
+static void other_samples_are_no_plan_that_is_at_its_end(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address), *late = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    struct mr_sample_info info;
+    struct mr_batch batch;
+    start_plan(trainer, &plan);
+    train(b, trainer, UINT32_MAX);
+    start_plan(late, &plan); /* unchanged: at its end */
+    assert_int_equal(read_batch(late, NULL, 0, &batch), MR_END_OF_DATA);
+    change_samples(b);
+    assert_int_equal(mr_start_sample(late, NULL, &plan, &info), MR_ALREADY_STARTED);
+    assert_non_null(strstr(mr_last_error(), "40 batches are learnt"));
+    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_END_OF_DATA);
+    plan.run = 1;
+    start_plan(late, &plan);
+    assert_int_equal(train(b, late, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
+    mr_client_destroy(trainer);
+    mr_client_destroy(late);
+}
+
+static void held_out_samples_leave_no_stream(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    start_plan(trainer, &plan);
+    train(b, trainer, UINT32_MAX);
+    for (uint32_t reading = 0; reading < 3; reading++) {
+        plan.part = MR_PART_HELD_OUT;
+        plan.held_out_share = 0.1;
+        start_plan(trainer, &plan);
+        assert_int_equal(streams_of(b), 2); /* the training's, and this reading's */
+        uint64_t done = 0;
+        uint32_t done_count = 0;
+        struct mr_batch batch;
+        while (read_batch(trainer, &done, done_count, &batch) == MR_OK) {
+            done = batch.id;
+            done_count = 1;
+            mr_reply_free(batch.reply);
+            assert_int_equal(mr_forget_batches(b->server, NULL, &done, 1), MR_OK);
+        }
+    }
+    mr_client_destroy(trainer);
+}
+
+static void a_table_that_is_not_there_is_named(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address), *other = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    struct mr_batch batch;
+    plan.table = "fn";
+    start_plan(trainer, &plan);
+    bool is_named = false;
+    for (uint32_t i = 0; i < TRIES_MAX && !is_named; i++) {
+        assert_int_equal(mr_read_sample(trainer, NULL, NULL, 0, &batch), MR_NOT_READY);
+        is_named = strstr(mr_last_error(), "has no table 'fn'") != NULL;
+        pause_briefly();
+    }
+    assert_true(is_named);
+    const struct mr_feature table = mr_feature_table("fn", 4);
+    assert_int_equal(mr_create(b->server, NULL, &table, 1, &b->table), MR_OK);
+    assert_int_equal(train(b, trainer, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
+    mr_client_destroy(trainer);
+    mr_client_destroy(other);
+}
+
+/* A plan of no samples is at its end at once, whether the server has its table or not: it keeps nobody out. */
+static void a_plan_of_no_batches_is_over(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address), *other = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    struct mr_batch batch;
+    struct temp_file empty = temp_file_text("\n");
+    plan.path = empty.path;
+    plan.table = "nothing";
+    start_plan(trainer, &plan);
+    assert_int_equal(mr_read_sample(trainer, NULL, NULL, 0, &batch), MR_END_OF_DATA);
+    plan = plan_of(b);
+    start_plan(other, &plan);
+    assert_int_equal(train(b, other, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
+    mr_client_destroy(trainer);
+    mr_client_destroy(other);
+    close(empty.fd);
 }
 
 static void it_is_a_node_of_one_core(void **state)
@@ -488,6 +661,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_hub_that_restarts_goes_on, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_silent_trainer_loses_its_batches, set_up, take_down),
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up, take_down),
+        cmocka_unit_test_setup_teardown(plans_that_want_one_stream_are_both_learnt, set_up, take_down),
+        cmocka_unit_test_setup_teardown(samples_that_change_end_their_plan, set_up, take_down),
+        cmocka_unit_test_setup_teardown(other_samples_are_no_plan_that_is_at_its_end, set_up, take_down),
+        cmocka_unit_test_setup_teardown(held_out_samples_leave_no_stream, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_table_that_is_not_there_is_named, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_plan_of_no_batches_is_over, set_up, take_down),
         cmocka_unit_test_setup_teardown(it_is_a_node_of_one_core, set_up, take_down),
         cmocka_unit_test(a_wrong_address_ends_it),
     };

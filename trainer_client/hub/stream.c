@@ -1,0 +1,42 @@
+#include "trainer_client/hub/stream.h"
+
+#include <string.h>
+
+static struct mr_plan plan_of(const struct mr_stream *s)
+{
+    return (struct mr_plan){{s->plan[0], s->plan[1]}, s->plan[2]};
+}
+
+static const struct mr_stream *find(const struct mr_stream *streams, uint32_t count, uint32_t number)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (streams[i].stream == number) {
+            return &streams[i];
+        }
+    }
+    return NULL;
+}
+
+enum hub_stream_found hub_stream_choose(const struct mr_stream *streams, uint32_t count,
+                                        const struct mr_plan *plan, uint32_t preferred, uint32_t *number)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct mr_plan other = plan_of(&streams[i]);
+        bool same_request = memcmp(other.request, plan->request, sizeof other.request) == 0;
+        if (same_request && !streams[i].differs && (other.data == plan->data || streams[i].learnt > 0)) {
+            *number = streams[i].stream;
+            return other.data == plan->data ? HUB_STREAM_OWN : HUB_STREAM_CHANGED;
+        }
+    }
+    const struct mr_stream *s = find(streams, count, preferred);
+    struct mr_plan unknown = MR_PLAN_UNKNOWN, other = s != NULL ? plan_of(s) : unknown;
+    *number = preferred;
+    if (s != NULL && !s->differs && mr_plan_same(&other, &unknown)) {
+        return HUB_STREAM_ADOPTED;
+    }
+    for (uint32_t tries = 0; s != NULL && tries < MR_STREAMS_MAX; tries++) {
+        *number = (*number + 1) % MR_STREAMS_MAX;
+        s = find(streams, count, *number);
+    }
+    return HUB_STREAM_FREE;
+}
