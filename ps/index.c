@@ -22,6 +22,7 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
     ix->rows = ix->places = ix->marks = 0;
     ix->bytes = 0;
     ix->bytes_max = SIZE_MAX;
+    ix->is_tight = false;
     ix->grow_count = 2;
     ix->grow_next = ix->first_next = ix->partitions_used = 0;
     ix->move = (struct ps_index_move){.partition = PS_PARTITION_NONE};
@@ -74,9 +75,9 @@ bool ps_index_insert(struct ps_index *ix, uint64_t hash, uint32_t row, bool mark
         ps_move_step(ix, MOVE_BUCKETS_PER_INSERT);
     uint64_t rewrites = ix->rewrites;
     /* When another one is on its way, a partition that should grow fills up meanwhile. */
+    bool fills_up = ix->is_tight || (ix->move.partition != PS_PARTITION_NONE && ix->move.partition != number);
     bool is_full =
-        ix->partition_rows[number] >= ps_partition_rows_max(p) &&
-        (ps_partition_is_empty(p) || ix->move.partition == PS_PARTITION_NONE || ix->move.partition == number);
+        ix->partition_rows[number] >= ps_partition_rows_max(p) && (ps_partition_is_empty(p) || !fills_up);
     if (__builtin_expect(is_full, 0) && !ps_partition_grow(ix, number, row))
         return false;
     for (uint32_t i = 0; __builtin_expect(!put_in(ix, hash, row, state), 0); i++)
@@ -88,7 +89,7 @@ bool ps_index_insert(struct ps_index *ix, uint64_t hash, uint32_t row, bool mark
     if (__builtin_expect(ix->first_next < MR_PARTITION_COUNT, 0) && ps_index_keeps_first(ix))
         ps_index_first_in_turn(ix);
     if (__builtin_expect(ix->rows * PS_INDEX_LOAD_DEN > ix->places * PS_INDEX_LOAD_NUM, 0) &&
-        ix->move.partition == PS_PARTITION_NONE)
+        ix->move.partition == PS_PARTITION_NONE && !ix->is_tight)
         ps_index_grow_in_turn(ix);
     if (__builtin_expect(ix->rewrites != rewrites, 0))
         ps_index_gather(ix);

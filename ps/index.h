@@ -82,6 +82,7 @@ struct ps_index {
     size_t bytes;    /* of all buckets */
     size_t
         bytes_max; /* partitions grow in their turn only as long as `bytes` stays below: the owner's to set */
+    bool is_tight; /* partitions grow only when they have no place for a key: the owner's to set */
     uint32_t grow_next;       /* partition whose turn it is to grow, */
     uint32_t grow_count;      /* to this many buckets; */
     uint32_t first_next;      /* and to get its first bucket, before a key needs it */

@@ -254,7 +254,8 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
 /* The same for many rows of different keys, in an order of its own: a cut gives out rows in the order of their partitions and
  * hashes, which would crowd each partition's first buckets. `makes_room`, for keys of which the table has none: their partitions
  * are made as large as they will be, not little by little, which is several times as fast, and may take some percent more memory; a table with
- * a limit of its own makes no more room once a quarter of it is in use. Some rows are there when it fails. */
+ * a limit of its own makes no more room once a quarter of it is in use. Without it partitions grow only when they are full to the last place, so
+ * that what filled the node's memory fits into as much again. Some rows are there when it fails. */
 struct ps_stored_row {
     uint64_t key;
     const uint8_t *bytes;

@@ -76,13 +76,10 @@ static uint32_t fetch(const struct ps_table *t, struct order *order, const struc
     return n;
 }
 
-enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
-                                  bool makes_room)
+static enum mr_status load_all(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count)
 {
     struct order order = {.rows = rows, .count = count, .stride = count == 0 ? 0 : stride_of(count)};
     const struct ps_stored_row *taken[2][PS_GROUP_KEYS];
-    if (makes_room)
-        reserve_all(t, rows, count);
     uint32_t n = fetch(t, &order, taken[0]);
     for (uint32_t turn = 0; n > 0; turn++) {
         uint32_t next = fetch(t, &order, taken[(turn + 1) % 2]);
@@ -95,4 +92,17 @@ enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row
         n = next;
     }
     return MR_OK;
+}
+
+/* Without room made ahead the index takes no more than it had when the table filled the same memory: then partitions grew, early and
+ * late, as long as there was some, and were filled to the last place when there was none. */
+enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
+                                  bool makes_room)
+{
+    if (makes_room)
+        reserve_all(t, rows, count);
+    t->index.is_tight = !makes_room;
+    enum mr_status status = load_all(t, rows, count);
+    t->index.is_tight = false;
+    return status;
 }
