@@ -201,16 +201,27 @@ static bool slot_assign(struct mr_session *s, struct mr_call *call)
     return true;
 }
 
+/* The queue whose first call gets the next slot: the highest priority's, but now and then the lowest one's, so that its calls
+ * do not wait for ever. */
+static uint32_t next_queue(const struct mr_session *s, uint32_t waiting)
+{
+    uint32_t highest = 31u - (uint32_t)__builtin_clz(waiting), lowest = (uint32_t)__builtin_ctz(waiting);
+    if (highest == MR_QUEUE_AHEAD || highest == lowest)
+        return highest;
+    return (s->slots_given + 1) % MR_TURNS_PER_BULK == 0 ? lowest : highest;
+}
+
 void mr_session_start_calls(struct mr_endpoint *ep, struct mr_session *s)
 {
     if (!s->established)
         return;
     uint32_t may_go = s->held ? 1u << MR_QUEUE_AHEAD : ~0u;
     while ((s->queued & may_go) != 0) {
-        uint32_t queue = 31u - (uint32_t)__builtin_clz(s->queued & may_go);
+        uint32_t queue = next_queue(s, s->queued & may_go);
         struct mr_call *call = MR_CONTAINER(s->queue[queue].next, struct mr_call, link);
         if (!slot_assign(s, call))
             return;
+        s->slots_given += (s->queued & (s->queued - 1)) != 0;
         mr_list_remove(&call->link);
         if (mr_list_empty(&s->queue[queue]))
             s->queued &= ~(1u << queue);

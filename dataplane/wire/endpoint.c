@@ -122,8 +122,10 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
     ep->arrived_core = config->core;
     ep->bucket_mask = table_size(config->sessions_max) - 1;
     mr_list_init(&ep->dirty);
-    for (uint32_t i = 0; i < MR_PRIORITIES; i++)
+    for (uint32_t i = 0; i < MR_PRIORITIES; i++) {
         mr_list_init(&ep->turns[i]);
+        mr_list_init(&ep->low_turns[i]);
+    }
     mr_list_init(&ep->orphans);
     mr_list_init(&ep->calls_free);
     mr_timer_wheel_init(&ep->wheel);

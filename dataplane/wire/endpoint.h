@@ -272,8 +272,8 @@ enum mr_status mr_call_begin(struct mr_endpoint *ep, struct mr_session *session,
                              uint32_t tensor_count, struct mr_call **out);
 /* Other flags than it was begun with: before it is sent, and while its session is held after a restart. */
 void mr_call_set_flags(struct mr_call *call, uint16_t flags);
-/* Hand it over; it is sent in the order of ahead, priority, then of sending, as slots of the session's window come free;
- * first in the next flush or poll. on_reply is called exactly once for it, never from within this function. A call keeps its slot
+/* Hand it over; it is sent in the order of ahead, priority, then of sending, as slots of the session's window come free
+ * (one slot in 8 is the lowest priority's that waits); first in the next flush or poll. on_reply is called exactly once for it, never from within this function. A call keeps its slot
  * until the server has answered it, also when it ended earlier by deadline or cancellation. */
 void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us);
 /* End it now with MR_CANCELLED (through on_reply) if it has not ended. */

@@ -44,11 +44,12 @@ struct mr_peer {
     uint64_t sent_number;      /* of the last packet to it */
     struct mr_numbers numbers; /* of those that came from it */
     uint64_t heard_us;
-    uint64_t ready;         /* slots whose message of one segment waits for the flush */
-    struct mr_link dirty;   /* in endpoint.dirty: something for the flush to do */
-    struct mr_link turn;    /* in endpoint.turns[priority of its first sender], if it has senders */
-    struct mr_link senders; /* large messages that may send, the highest priority first */
-    struct mr_link parked;  /* large messages that wait for room in flight, the longest wait first */
+    uint64_t ready;          /* slots whose message of one segment waits for the flush */
+    struct mr_link dirty;    /* in endpoint.dirty: something for the flush to do */
+    struct mr_link turn;     /* in endpoint.turns[priority of its first sender], if it has senders */
+    struct mr_link low_turn; /* in endpoint.low_turns[priority of its last sender], likewise */
+    struct mr_link senders;  /* large messages that may send, the highest priority first */
+    struct mr_link parked;   /* large messages that wait for room in flight, the longest wait first */
     uint32_t incarnation;
     uint32_t clock_us, clock_heard_us; /* serving: the client's clock, and ours (low bits) when it came */
     uint32_t segment_bytes;
@@ -56,7 +57,7 @@ struct mr_peer {
     uint32_t flight_bytes, flight_limit_bytes; /* of large messages towards the peer */
     uint32_t
         ask_bytes; /* calling: it is asked what it has each so many bytes; 0 = it tells often enough by itself */
-    uint8_t turn_priority;
+    uint8_t turn_priority, low_turn_priority;
     bool serving;
 };
 
@@ -147,6 +148,7 @@ struct mr_session {
     struct mr_link built;            /* calls begun and not sent */
     struct mr_link doomed;           /* calls about to end, while their callbacks are made one by one */
     uint32_t queued;                 /* bit q: queue[q] is not empty */
+    uint32_t slots_given;            /* while more than one priority waited */
     uint32_t calls_pending;
     uint32_t receiving; /* replies of several segments on their way in */
     uint64_t busy_slots;
@@ -222,11 +224,12 @@ struct mr_endpoint {
     uint64_t polled_us; /* what comes in now has come since; within a poll, of the one before */
     uint64_t random_state;
     uint64_t boot_nonce;
-    uint64_t hello_number;               /* of the last HELLO sent */
-    struct mr_link dirty;                /* peers */
-    struct mr_link turns[MR_PRIORITIES]; /* peers with senders, by the priority of their first one */
-    uint32_t turn;                       /* number of the current one */
-    uint64_t budget_interval;            /* of the three that follow */
+    uint64_t hello_number;                   /* of the last HELLO sent */
+    struct mr_link dirty;                    /* peers */
+    struct mr_link turns[MR_PRIORITIES];     /* peers with senders, by the priority of their first one */
+    struct mr_link low_turns[MR_PRIORITIES]; /* and by that of their last one */
+    uint32_t turn;                           /* segments sent in turns so far */
+    uint64_t budget_interval;                /* of the three that follow */
     uint32_t resets_in_interval;
     uint32_t verifies_in_interval;
     uint32_t rekeys_in_interval;

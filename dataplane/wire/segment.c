@@ -115,8 +115,11 @@ static uint32_t grant_target(const struct mr_incoming *in)
 bool mr_incoming_report_due(const struct mr_incoming *in, uint32_t sharing)
 {
     uint32_t step = in->window_bytes / (MR_GRANT_STEPS * (sharing > 0 ? sharing : 1));
-    return (uint64_t)in->unreported_segments * in->segment_bytes >=
-           (step > in->segment_bytes ? step : in->segment_bytes);
+    if (step < in->segment_bytes)
+        step = in->segment_bytes;
+    uint32_t target = grant_target(in); /* may have grown by more than what arrived, with the window */
+    return (uint64_t)in->unreported_segments * in->segment_bytes >= step ||
+           (target > in->grant_bytes && target - in->grant_bytes >= step);
 }
 
 uint32_t mr_incoming_missing(const struct mr_incoming *in)

@@ -80,6 +80,7 @@ void mr_peer_init(struct mr_peer *peer, bool serving)
     peer->serving = serving;
     mr_list_init(&peer->dirty);
     mr_list_init(&peer->turn);
+    mr_list_init(&peer->low_turn);
     mr_list_init(&peer->senders);
     mr_list_init(&peer->parked);
 }
@@ -236,19 +237,27 @@ static struct mr_sending *sending_of(struct mr_link *link)
     return MR_CONTAINER(link, struct mr_sending, link);
 }
 
-/* The peer's senders have changed: see to it that it waits where its first one belongs. It keeps its place if it can. */
+/* Waits in the list of that priority. It keeps its place if it can. */
+static void wait_as(struct mr_link *turn, uint8_t *priority, struct mr_link *turns, uint8_t now_priority)
+{
+    if (!mr_list_empty(turn) && *priority == now_priority)
+        return;
+    mr_list_remove(turn);
+    *priority = now_priority;
+    mr_list_append(&turns[now_priority], turn);
+}
+
+/* The peer's senders have changed: see to it that it waits where its first and its last one belong. */
 static void peer_queue(struct mr_endpoint *ep, struct mr_peer *peer)
 {
     if (mr_list_empty(&peer->senders)) {
         mr_list_remove(&peer->turn);
+        mr_list_remove(&peer->low_turn);
         return;
     }
-    uint8_t priority = sending_of(peer->senders.next)->priority;
-    if (!mr_list_empty(&peer->turn) && priority == peer->turn_priority)
-        return;
-    mr_list_remove(&peer->turn);
-    peer->turn_priority = priority;
-    mr_list_append(&ep->turns[priority], &peer->turn);
+    wait_as(&peer->turn, &peer->turn_priority, ep->turns, sending_of(peer->senders.next)->priority);
+    wait_as(&peer->low_turn, &peer->low_turn_priority, ep->low_turns,
+            sending_of(peer->senders.prev)->priority);
 }
 
 static void sending_unlink(struct mr_endpoint *ep, struct mr_sending *sending)
@@ -364,33 +373,44 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, bool *
     return true;
 }
 
-/* The peer whose turn it is; NULL: nobody waits. The highest priority's, but now and then the lowest one's, so that no class
- * can shut out another. */
-static struct mr_peer *next_peer(struct mr_endpoint *ep)
+static struct mr_sending *highest(struct mr_endpoint *ep)
 {
-    bool lowest = ep->turn % MR_TURNS_PER_BULK == 0;
-    for (uint32_t i = 0; i < MR_PRIORITIES; i++) {
-        struct mr_link *waiting = &ep->turns[lowest ? i : MR_PRIORITIES - 1 - i];
-        if (!mr_list_empty(waiting))
-            return MR_CONTAINER(waiting->next, struct mr_peer, turn);
+    for (uint32_t i = MR_PRIORITIES; i-- > 0;) {
+        if (mr_list_empty(&ep->turns[i]))
+            continue;
+        return sending_of(MR_CONTAINER(ep->turns[i].next, struct mr_peer, turn)->senders.next);
     }
     return NULL;
 }
 
+static struct mr_sending *lowest(struct mr_endpoint *ep)
+{
+    for (uint32_t i = 0; i < MR_PRIORITIES; i++) {
+        if (mr_list_empty(&ep->low_turns[i]))
+            continue;
+        struct mr_peer *peer = MR_CONTAINER(ep->low_turns[i].next, struct mr_peer, low_turn);
+        struct mr_link *at = peer->senders.prev; /* back to the first of its priority */
+        while (at->prev != &peer->senders && sending_of(at->prev)->priority == i)
+            at = at->prev;
+        return sending_of(at);
+    }
+    return NULL;
+}
+
+/* Turns are those of messages of the highest priority, but now and then of the lowest, so that no class can shut out another,
+ * in whatever session. */
 void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
 {
-    struct mr_peer *peer;
-    while (segment_budget > 0 && (peer = next_peer(ep)) != NULL) {
-        struct mr_sending *sending = sending_of(peer->senders.next);
-        bool sent;
-        if (!send_turn(ep, sending, &sent))
+    while (segment_budget > 0) {
+        bool low = ep->turn % MR_TURNS_PER_BULK == 0, sent;
+        struct mr_sending *sending = low ? lowest(ep) : highest(ep);
+        if (sending == NULL || !send_turn(ep, sending, &sent))
             return;
-        ep->turn++;
-        if (sent) { /* else it found no room, and waits on from when it last sent */
-            sending->turn = ep->turn;
+        if (sent) { /* else it found no room, and waits on from when it last sent: the turn is another's */
+            sending->turn = ++ep->turn;
             segment_budget--;
         }
-        mr_list_remove(&peer->turn);
+        mr_list_remove(low ? &sending->peer->low_turn : &sending->peer->turn);
         mr_sending_activate(ep, sending);
     }
 }

@@ -19,7 +19,7 @@ uint32_t mr_base_delay_sample(struct mr_base_delay *base, uint64_t now_us, uint3
     base->interval = interval;
     if (*least == 0 || rtt_us < *least)
         *least = rtt_us;
-    if (passed > 0 || rtt_us < base->base_us) {
+    if (passed > 0 || base->base_us == 0 || rtt_us < base->base_us) {
         base->base_us = *least;
         for (uint32_t i = 0; i < MR_BASE_INTERVALS; i++)
             if (base->least_us[i] != 0 && base->least_us[i] < base->base_us)
@@ -59,14 +59,21 @@ static void grow(struct mr_window *w)
     w->bytes += step_bytes < room_bytes ? (uint32_t)step_bytes : room_bytes;
 }
 
+uint32_t mr_window_target_us(const struct mr_window *w)
+{
+    uint32_t segments = w->bytes / w->segment_bytes;
+    return MR_QUEUE_TARGET_US / 2 + 2 * MR_QUEUE_TARGET_US * MR_SMALL_WINDOW_SEGMENTS /
+                                        (MR_SMALL_WINDOW_SEGMENTS - MR_WINDOW_SEGMENTS_LEAST + segments);
+}
+
 static bool judge(struct mr_window *w, uint64_t now_us, uint32_t round_us)
 {
-    uint32_t queue_us = w->queue_us;
-    if (queue_us <= MR_QUEUE_TARGET_US) {
+    uint32_t queue_us = w->queue_us, target_us = mr_window_target_us(w);
+    if (queue_us <= target_us) {
         grow(w);
         return false;
     }
-    uint64_t by_bytes = (uint64_t)w->bytes * DECREASE_NUMERATOR * (queue_us - MR_QUEUE_TARGET_US) /
+    uint64_t by_bytes = (uint64_t)w->bytes * DECREASE_NUMERATOR * (queue_us - target_us) /
                         ((uint64_t)DECREASE_DENOMINATOR * queue_us);
     uint64_t most_bytes = w->bytes / DECREASE_MOST;
     return shrink(w, now_us, round_us, by_bytes < most_bytes ? by_bytes : most_bytes);
@@ -78,18 +85,53 @@ static uint32_t round_us_of(uint32_t rtt_us)
     return rtt_us + MR_QUEUE_TARGET_US;
 }
 
+/* A time not too soon, in steps of about `every_us`, of which the longer ones are multiples of the shorter: so all sessions that go
+ * by one clock slow down at once, and find no queue but strangers'. */
+static uint64_t next_step_us(uint64_t now_us, uint64_t every_us)
+{
+    uint32_t bits = 64 - (uint32_t)__builtin_clzll(every_us | 1);
+    return (((now_us + every_us / 2) >> bits) + 1) << bits;
+}
+
+/* Begins a slowdown, or ends it, when it is time to. True while it lasts: the queue says nothing of the window then. */
+static bool slows_down(struct mr_window *w, uint64_t now_us, uint32_t rtt_us)
+{
+    uint32_t least_bytes = MR_WINDOW_SEGMENTS_LEAST * w->segment_bytes;
+    uint64_t lasts_us = MR_SLOWDOWN_ROUND_TRIPS * (uint64_t)rtt_us;
+    bool paused = now_us - w->used_us > lasts_us + MR_QUEUE_TARGET_US;
+    if (w->kept_bytes == 0 && (paused || w->bytes == least_bytes)) /* that is as good as a slowdown */
+        w->slowdown_us = next_step_us(now_us, MR_SLOWDOWN_FIRST * (lasts_us + MR_QUEUE_TARGET_US));
+    if (now_us < w->slowdown_us)
+        return w->kept_bytes != 0;
+    if (w->kept_bytes == 0) {
+        w->kept_bytes = w->bytes;
+        w->bytes = least_bytes;
+        w->slowdown_us = now_us + lasts_us;
+        return true;
+    }
+    w->bytes = w->kept_bytes;
+    w->kept_bytes = 0;
+    w->round_ends_us = 0;
+    w->slowdown_us = next_step_us(now_us, MR_SLOWDOWN_SHARE * lasts_us);
+    return false;
+}
+
 bool mr_window_delay(struct mr_window *w, uint64_t now_us, uint32_t rtt_us, uint32_t queue_us)
 {
     uint32_t round_us = round_us_of(rtt_us);
     bool shrank = false;
     if (now_us - w->used_us >= MR_WINDOW_FORGET_US)
         mr_window_init(w, w->max_bytes, w->segment_bytes);
-    else if (w->round_ends_us > now_us)
+    if (slows_down(w, now_us, rtt_us)) {
+        w->used_us = now_us;
+        return false;
+    }
+    if (w->round_ends_us > now_us) {
         queue_us = queue_us < w->queue_us ? queue_us : w->queue_us;
-    else
-        shrank = judge(w, now_us, round_us);
-    if (w->round_ends_us <= now_us)
+    } else {
+        shrank = w->round_ends_us != 0 && judge(w, now_us, round_us);
         w->round_ends_us = now_us + round_us;
+    }
     w->queue_us = queue_us;
     w->used_us = now_us;
     return shrank;
@@ -111,5 +153,7 @@ bool mr_window_segments(struct mr_window *w, uint64_t now_us, uint32_t rtt_us, u
 
 bool mr_window_collapse(struct mr_window *w)
 {
-    return shrink(w, w->no_decrease_before_us, 0, w->bytes);
+    bool shrank = shrink(w, w->no_decrease_before_us, 0, w->bytes);
+    w->kept_bytes = 0;
+    return shrank;
 }

@@ -12,6 +12,9 @@
  * CoDel (RFC 8289, section 3.2); base delay after LEDBAT (RFC 6817, section 3.4.2), kept at the receiver as in rLEDBAT
  * (RFC 9840); persistent loss after RFC 9002, section 7.6. ADR 0009 says why these numbers.
  *
+ * Fairness: windows scale their target by their size, and slow down together now and then to see the path without their own
+ * queue (LEDBAT++, draft-irtf-iccrg-ledbat-plus-plus); ADR 0036.
+ *
  * Pure: no clock, no memory of its own. All times are microseconds of one monotonic clock. */
 #ifndef MR_WINDOW_H
 #define MR_WINDOW_H
@@ -24,8 +27,19 @@
  * so that a queue at the target makes none fire; and a switch port with 1 MB to itself holds about as much at 10 to 25 Gb/s. */
 #define MR_QUEUE_TARGET_US 500u
 
-#define MR_BASE_INTERVALS        10u       /* the base delay is the least of so many ... */
-#define MR_BASE_INTERVAL_US      60000000u /* ... intervals of this length */
+/* A window aims at a queue of half of that and, the smaller it is, more: at the least two and a half times of it, at so many
+ * segments once and a half (see mr_window_target_us). Of two that share a link the smaller one still grows when the larger one has
+ * to shrink, until they are about equal (Swift, section 3.1, scaling with the number of flows). */
+#define MR_SMALL_WINDOW_SEGMENTS 32u
+
+#define MR_BASE_INTERVALS   10u       /* the base delay is the least of so many ... */
+#define MR_BASE_INTERVAL_US 60000000u /* ... intervals of this length */
+/* A transfer that goes on and on slows down to the least for so many round trips, and does so again after so many times that: its
+ * queue drains, and whoever shares the link sees the path's own round trip (LEDBAT++, draft-irtf-iccrg-ledbat-plus-plus,
+ * section 4.4). The first comes early, as who came late has taken the others' queue for the path. */
+#define MR_SLOWDOWN_ROUND_TRIPS  2u
+#define MR_SLOWDOWN_SHARE        50u
+#define MR_SLOWDOWN_FIRST        20u
 #define MR_WINDOW_SEGMENTS_LEAST 4u
 #define MR_LOSS_SEGMENTS         4u /* so many lost are bad luck, */
 #define MR_LOSS_SHARE                                                                                        \
@@ -53,8 +67,12 @@ struct mr_window {
     uint64_t round_ends_us; /* 0: none has begun */
     uint64_t used_us;
     uint64_t no_decrease_before_us;
+    uint64_t slowdown_us; /* when the next slowdown is due, or the one it is in ends; 0: not in use yet */
+    uint32_t kept_bytes;  /* in a slowdown: what it goes back to; else 0 */
 };
 
+/* The queue that it aims at. */
+uint32_t mr_window_target_us(const struct mr_window *w);
 /* Starts with all of `max_bytes`, which never grows. */
 void mr_window_init(struct mr_window *w, uint32_t max_bytes, uint32_t segment_bytes);
 /* A packet came while this direction was in use, and found a queue of `queue_us`; the smoothed round trip is `rtt_us`.

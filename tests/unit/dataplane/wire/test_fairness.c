@@ -132,16 +132,68 @@ static void within_a_session_too(void **state)
     call(2, sessions[0], MR_OP_LOOKUP, 2, 0);
     call(3, sessions[1], MR_OP_LOOKUP, 2, 0);
     deliver_requests();
-    mr_endpoint_poll(server(), p.now_us, 64); /* the session takes its turns as of priority 2 */
-    assert_int_equal(sent_to[0], 32);
-    assert_int_equal(sent_to[1], 32);
+    mr_endpoint_poll(server(), p.now_us, 64); /* of priority 2 the sessions share seven turns of eight, */
+    assert_int_equal(sent_to[1], 28);
+    assert_in_range(sent_of_call[calls[1].call->call_id], 13, 15); /* and the calls of one what it has, */
+    assert_in_range(sent_of_call[calls[2].call->call_id], 13, 15);
+    assert_int_equal(sent_of_call[calls[0].call->call_id],
+                     64 / MR_TURNS_PER_BULK); /* and the low call has the eighth */
     memset(sent_to, 0, sizeof(sent_to));
     mr_endpoint_poll(server(), p.now_us, 32);
-    assert_int_equal(sent_to[0], 16);
+    assert_int_equal(sent_to[1], 14);
     mr_served_drop(server(), &server()->served[0]);
     assert_int_equal(mr_endpoint_poll(server(), p.now_us, 16), p.now_us);
     mr_served_drop(server(), &server()->served[1]);
     assert_true(mr_endpoint_poll(server(), p.now_us, 16) > p.now_us); /* nobody is left in line */
+}
+
+/* The high ones want all of the window, all the time. */
+static void a_low_call_is_not_shut_out_by_a_short_window(void **state)
+{
+    start(0);
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_SERVER].receive_window_bytes = 20000;
+    pair_start(&p);
+    pair_open(&p);
+    sessions[0] = p.session;
+    p.filter = count;
+    for (uint32_t i = 0; i < 4; i++)
+        call(i, sessions[0], MR_OP_PUSH_GRAD, i == 0 ? 0 : 7, 200000);
+    pair_run(&p, 1);
+    uint64_t low = calls[0].call->call_id;
+    while (calls[1].ended + calls[2].ended + calls[3].ended == 0) {
+        pair_run(&p, 20);
+        uint32_t all = sent_of_call[1] + sent_of_call[2] + sent_of_call[3] + sent_of_call[4];
+        assert_in_range(sent_of_call[low] * MR_TURNS_PER_BULK, all * 3 / 4 - 8, all * 5 / 4 + 8);
+    }
+    pair_run(&p, 10000);
+}
+
+static void go_on(struct pair *pair, struct pair_call *c)
+{
+    if (p.executed < 1000 && calls[0].ended == 0)
+        call((uint32_t)(c - calls), sessions[0], MR_OP_PUSH_GRAD, 7, 0);
+}
+
+/* Nor by a lack of slots: there is one, and a high call waits for it at all times. */
+static void nor_by_calls_that_wait_for_a_slot(void **state)
+{
+    start(0);
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_CLIENT].window = 1;
+    p.on_ended = go_on;
+    pair_start(&p);
+    pair_open(&p);
+    sessions[0] = p.session;
+    for (uint32_t i = 1; i <= 4; i++)
+        call(i, sessions[0], MR_OP_PUSH_GRAD, 7, 0);
+    call(0, sessions[0], MR_OP_PUSH_GRAD, 0, 0);
+    while (calls[0].ended == 0)
+        pair_run(&p, 1000);
+    assert_in_range(p.executed, 1, 999);
+    pair_run(&p, 10000);
 }
 
 static void a_small_reply_passes_all_large_ones(void **state)
@@ -260,6 +312,8 @@ int main(void)
         cmocka_unit_test_teardown(a_greedy_session_gets_no_more_than_the_others, pair_ended),
         cmocka_unit_test_teardown(higher_priorities_go_first_and_leave_a_little, pair_ended),
         cmocka_unit_test_teardown(within_a_session_too, pair_ended),
+        cmocka_unit_test_teardown(a_low_call_is_not_shut_out_by_a_short_window, pair_ended),
+        cmocka_unit_test_teardown(nor_by_calls_that_wait_for_a_slot, pair_ended),
         cmocka_unit_test_teardown(a_small_reply_passes_all_large_ones, pair_ended),
         cmocka_unit_test_teardown(requests_share_a_short_window, pair_ended),
         cmocka_unit_test_teardown(one_session_cannot_hold_all_memory, pair_ended),

@@ -75,6 +75,13 @@ static void push(struct pair_call *c, uint32_t bytes)
     pair_call(&p, c, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
 }
 
+/* What so many bytes take on the link, with their headers. */
+static uint64_t wire_us(uint64_t bytes)
+{
+    uint32_t segment_bytes = p.session->peer.segment_bytes;
+    return bytes * (segment_bytes + MR_HEADER_BYTES) / segment_bytes * 8 / link.bits_per_us;
+}
+
 static uint64_t until_ended(const struct pair_call *c)
 {
     uint64_t start_us = p.now_us;
@@ -117,7 +124,7 @@ static void a_slow_link_is_filled_and_its_queue_kept_short(void **state)
         link.queue_max_us = 0;
         uint64_t us = until_ended(&c) + 40000;
         assert_true(link.queue_max_us < 3 * MR_QUEUE_TARGET_US);
-        assert_true(us < (16u << 20) * UINT64_C(8) / 1000 * 105 / 100);
+        assert_true(us < wire_us(16u << 20) * 104 / 100);
         assert_int_equal(counters()->segments_resent, 0);
     }
 }
@@ -282,6 +289,78 @@ static void requests_that_have_arrived_are_not_in_flight(void **state)
     assert_int_equal(c.ended, 1);
 }
 
+/* ---- between sessions ---- */
+
+#define SHARERS    4u
+#define LATE_US    100000u /* each begins so long after the one before */
+#define SHARING_US 1000000u
+
+static struct sharer {
+    struct pair_call call;
+    struct mr_session *session;
+    uint64_t ended_bytes;
+} sharers[SHARERS];
+static bool sharers_push;
+
+static void go_on(struct sharer *sharer)
+{
+    sharer->call = (struct pair_call){0};
+    p.session = sharer->session;
+    sharers_push ? push(&sharer->call, 4u << 20) : pull(&sharer->call, 4u << 20);
+}
+
+static void sharer_ended(struct pair *pair, struct pair_call *c)
+{
+    struct sharer *sharer = MR_CONTAINER(c, struct sharer, call);
+    sharer->ended_bytes += 4u << 20;
+}
+
+static void share_for(uint64_t us, uint32_t begun)
+{
+    for (uint64_t end_us = p.now_us + us; p.now_us < end_us;) {
+        pair_run(&p, 20);
+        for (uint32_t i = 0; i < begun; i++)
+            if (sharers[i].call.ended > 0)
+                go_on(&sharers[i]);
+    }
+}
+
+/* Who comes late finds the queue of those before him, and must not take it for the path: his share would be theirs. */
+static void latecomers_share_the_link(void **state)
+{
+    link.bits_per_us = 2500;
+    p.on_ended = sharer_ended;
+    memset(sharers, 0, sizeof(sharers));
+    for (uint32_t i = 0; i < SHARERS; i++) {
+        pair_open(&p);
+        sharers[i].session = p.session;
+        go_on(&sharers[i]);
+        share_for(LATE_US, i + 1);
+    }
+    share_for(SHARING_US, SHARERS);
+    for (uint32_t i = 0; i < SHARERS; i++)
+        sharers[i].ended_bytes = 0;
+    link.queue_max_us = 0;
+    share_for(SHARING_US, SHARERS);
+    uint64_t all = 0, least = UINT64_MAX;
+    for (uint32_t i = 0; i < SHARERS; i++) {
+        all += sharers[i].ended_bytes;
+        least = sharers[i].ended_bytes < least ? sharers[i].ended_bytes : least;
+    }
+    assert_true(least * SHARERS > all * 8 / 10);
+    assert_true(all > (uint64_t)SHARING_US / 8 * link.bits_per_us * 85 / 100);
+    assert_true(link.queue_max_us < 3 * MR_QUEUE_TARGET_US);
+    for (uint32_t i = 0; i < SHARERS; i++)
+        mr_session_close(p.ends[PAIR_CLIENT].ep, sharers[i].session, p.now_us);
+}
+
+static void latecomers_that_push_share_it_too(void **state)
+{
+    sharers_push = true;
+    latecomers_share_the_link(state);
+    sharers_push = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +375,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_server_keeps_to_what_the_client_says, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_word_about_the_window_may_be_lost, setup, pair_ended),
         cmocka_unit_test_setup_teardown(requests_that_have_arrived_are_not_in_flight, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(latecomers_share_the_link, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(latecomers_that_push_share_it_too, setup, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

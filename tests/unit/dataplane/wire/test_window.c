@@ -45,16 +45,17 @@ static void starts_with_all(void **state)
 
 static void a_queue_at_the_target_is_well(void **state)
 {
-    for (uint32_t i = 0; i < 100; i++)
-        assert_int_equal(round_trip(MR_QUEUE_TARGET_US), 0);
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(round_trip(mr_window_target_us(&w)), 0);
     assert_int_equal(w.bytes, MOST);
 }
 
 static void shrinks_by_how_far_the_delay_is_over(void **state)
 {
-    round_trip(MR_QUEUE_TARGET_US * 5 / 4); /* the excess is a fifth of the delay: 4/5 of that go */
+    uint32_t target_us = mr_window_target_us(&w), queue_us = 450;
+    round_trip(queue_us);
     assert_int_equal(round_trip(0), 1);
-    assert_int_equal(w.bytes, MOST - MOST * 4 / 25);
+    assert_int_equal(w.bytes, MOST - (uint64_t)MOST * 4 * (queue_us - target_us) / (5 * queue_us));
 }
 
 static void never_by_more_than_half_nor_more_often_than_once_a_round(void **state)
@@ -100,10 +101,10 @@ static void grows_faster_the_longer_it_is_calm(void **state)
 {
     (void)mr_window_collapse(&w);
     assert_int_equal(w.bytes, LEAST);
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 4; i++) /* each is judged with the next one's first packet */
         round_trip(10);
     assert_int_equal(w.bytes, LEAST + (1 + 2 + 3) * SEGMENT);
-    uint32_t rounds = 3;
+    uint32_t rounds = 4;
     for (; w.bytes < MOST; rounds++)
         round_trip(10);
     assert_in_range(rounds, 20, 24);
@@ -132,6 +133,77 @@ static void a_tenth_lost_is_a_full_buffer(void **state)
     assert_int_equal(shrank, 2);
 }
 
+/* ---- shares of a link ---- */
+
+static void a_small_window_puts_up_with_more(void **state)
+{
+    uint32_t before_us = mr_window_target_us(&w);
+    assert_in_range(before_us, MR_QUEUE_TARGET_US / 2, MR_QUEUE_TARGET_US);
+    for (w.bytes = MOST - SEGMENT; w.bytes >= LEAST; w.bytes -= SEGMENT) {
+        assert_true(mr_window_target_us(&w) >= before_us);
+        before_us = mr_window_target_us(&w);
+    }
+    assert_int_equal(before_us, MR_QUEUE_TARGET_US * 5 / 2);
+}
+
+/* The same queue for both, as on one link. */
+static void a_large_and_a_small_one_become_equal(void **state)
+{
+    struct mr_window other;
+    mr_window_init(&other, MOST, SEGMENT);
+    (void)mr_window_collapse(&other);
+    for (uint32_t i = 0; i < 4000; i++) {
+        uint32_t queue_us = (w.bytes + other.bytes) / 300; /* through 2.4 Gb/s */
+        mr_window_delay(&w, now_us, RTT_US, queue_us);
+        mr_window_delay(&other, now_us, RTT_US, queue_us);
+        now_us += ROUND_US / 4;
+    }
+    assert_in_range(other.bytes * 10, w.bytes * 8, w.bytes * 12);
+}
+
+/* Its queue drains, and then it is what it was. What it hears meanwhile says nothing of its window. */
+static void a_long_transfer_slows_down_now_and_then(void **state)
+{
+    uint64_t slow_us = 0, begun_us = now_us, first_us = 0;
+    while (now_us < begun_us + 1000000) {
+        mr_window_delay(&w, now_us, RTT_US, 10);
+        if (w.bytes == LEAST) {
+            first_us = first_us == 0 ? now_us - begun_us : first_us;
+            slow_us += 10;
+        } else {
+            assert_int_equal(w.bytes, MOST);
+        }
+        now_us += 10;
+    }
+    assert_in_range(first_us, 1, 4 * MR_SLOWDOWN_FIRST * ROUND_US);
+    assert_in_range(slow_us, 1000000 / MR_SLOWDOWN_SHARE / 4, 1000000 / MR_SLOWDOWN_SHARE);
+}
+
+static void two_of_one_clock_slow_down_together(void **state)
+{
+    struct mr_window other;
+    uint32_t together = 0;
+    mr_window_init(&other, MOST / 2, SEGMENT);
+    for (uint32_t i = 0; i < 50000; i++) {
+        mr_window_delay(&w, now_us, RTT_US, 10);
+        if (i > 1234) /* it comes late, and is farther away */
+            mr_window_delay(&other, now_us, 3 * RTT_US, 10);
+        if (w.kept_bytes != 0 && other.kept_bytes != 0)
+            together++;
+        now_us += 10;
+    }
+    assert_true(together > 50);
+}
+
+static void what_pauses_by_itself_does_not_slow_down(void **state)
+{
+    for (uint32_t i = 0; i < 5000; i++) {
+        mr_window_delay(&w, now_us, RTT_US, 10);
+        assert_int_equal(w.bytes, MOST);
+        now_us += i % 10 == 0 ? 1000 : 100;
+    }
+}
+
 static void what_is_long_past_is_forgotten(void **state)
 {
     round_trip(10);
@@ -139,6 +211,16 @@ static void what_is_long_past_is_forgotten(void **state)
     now_us += MR_WINDOW_FORGET_US;
     mr_window_delay(&w, now_us, RTT_US, 10000);
     assert_int_equal(w.bytes, MOST);
+}
+
+/* The clock starts with the machine. */
+static void the_base_is_known_in_the_first_minute_too(void **state)
+{
+    struct mr_base_delay base = {0};
+    assert_int_equal(mr_base_delay_sample(&base, 1, 50), 0);
+    assert_int_equal(mr_base_delay_sample(&base, 2000, 70), 20);
+    assert_int_equal(mr_base_delay_sample(&base, MR_BASE_INTERVAL_US - 1, 60), 10);
+    assert_int_equal(mr_base_delay_sample(&base, MR_BASE_INTERVAL_US, 60), 10);
 }
 
 static void the_base_is_the_least_of_ten_minutes(void **state)
@@ -168,7 +250,13 @@ int main(void)
         cmocka_unit_test_setup(grows_faster_the_longer_it_is_calm, setup),
         cmocka_unit_test_setup(a_hundredth_lost_is_bad_luck, setup),
         cmocka_unit_test_setup(a_tenth_lost_is_a_full_buffer, setup),
+        cmocka_unit_test_setup(a_small_window_puts_up_with_more, setup),
+        cmocka_unit_test_setup(a_large_and_a_small_one_become_equal, setup),
+        cmocka_unit_test_setup(a_long_transfer_slows_down_now_and_then, setup),
+        cmocka_unit_test_setup(two_of_one_clock_slow_down_together, setup),
+        cmocka_unit_test_setup(what_pauses_by_itself_does_not_slow_down, setup),
         cmocka_unit_test_setup(what_is_long_past_is_forgotten, setup),
+        cmocka_unit_test(the_base_is_known_in_the_first_minute_too),
         cmocka_unit_test(the_base_is_the_least_of_ten_minutes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
