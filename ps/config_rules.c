@@ -136,6 +136,24 @@ const char *ps_rule_restore(const char *text)
     return good ? NULL : "latest, none, or the number of a checkpoint";
 }
 
+const char *ps_role_file_parse(const char *text, enum mr_role *role)
+{
+    char name[16];
+    size_t length = strcspn(text, ":");
+    if (text[length] != ':' || text[length + 1] == '\0' || length >= sizeof(name)) {
+        return NULL;
+    }
+    memcpy(name, text, length);
+    name[length] = '\0';
+    return mr_role_parse(name, role) ? text + length + 1 : NULL;
+}
+
+const char *ps_rule_role_file(const char *text)
+{
+    enum mr_role role;
+    return ps_role_file_parse(text, &role) != NULL ? NULL : "operator:FILE, trainer:FILE or read_only:FILE";
+}
+
 bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port)
 {
     char address[16];

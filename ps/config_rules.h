@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/op.h"
 
 typedef const char *(*ps_rule)(const char *text);
 
@@ -16,9 +17,13 @@ const char *ps_rule_ipv6(const char *text);
 const char *ps_rule_ipv4_port(const char *text);
 const char *ps_rule_cpus(const char *text);
 const char *ps_rule_restore(const char *text);
+const char *ps_rule_role_file(const char *text);
 
 /* "2,3" or "2-5" into `cpus`; how many there are, or -1 when `text` is not such a list or names more than `cpus_max`. */
 int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max);
+
+/* "trainer:/etc/millrace/trainer.key": the path in it, or NULL when `text` is not such. */
+const char *ps_role_file_parse(const char *text, enum mr_role *role);
 
 /* "10.0.0.2:7700". */
 bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port);

@@ -11,6 +11,12 @@ struct lookup {
     float sum[MR_DIM_MAX]; /* last: used for bags of other types than f32 only */
 };
 
+/* By its flag, or because the caller may change nothing. */
+static bool is_read_only(const struct mr_request *request)
+{
+    return (request->message->preamble.flags & MR_FEED_READ_ONLY) != 0 || request->role == MR_ROLE_READ_ONLY;
+}
+
 static uint32_t reply_of(const struct lookup *call, struct mr_tensor out[MR_ROWS_TENSORS_MAX])
 {
     const struct ps_key_list *list = &call->list;
@@ -30,18 +36,18 @@ static enum ps_check begin(const struct ps_op *op, struct lookup *call, uint64_t
         mr_reply_busy(op->ep, op->request->ref);
         return PS_CHECK_REFUSED;
     }
-    bool read_only = (op->request->message->preamble.flags & MR_FEED_READ_ONLY) != 0;
-    call->rows = (struct ps_table_lookup){.keys = list->keys,
-                                          .key_count = list->key_count,
-                                          .offsets = list->offsets,
-                                          .bag_count = list->bag_count,
-                                          .weights = list->weights,
-                                          .divisors = list->divisors,
-                                          .insert = op->core->freeze == MR_FREEZE_OFF && !read_only,
-                                          .out_dtype = call->dtype,
-                                          .out = reply[0].data,
-                                          .scales = call->dtype == MR_I8 ? reply[1].data : NULL,
-                                          .sum = call->sum};
+    call->rows =
+        (struct ps_table_lookup){.keys = list->keys,
+                                 .key_count = list->key_count,
+                                 .offsets = list->offsets,
+                                 .bag_count = list->bag_count,
+                                 .weights = list->weights,
+                                 .divisors = list->divisors,
+                                 .insert = op->core->freeze == MR_FREEZE_OFF && !is_read_only(op->request),
+                                 .out_dtype = call->dtype,
+                                 .out = reply[0].data,
+                                 .scales = call->dtype == MR_I8 ? reply[1].data : NULL,
+                                 .sum = call->sum};
     ps_tell_now(op, list->table->table);
     call->is_begun = true;
     return check;
@@ -89,9 +95,8 @@ void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_reques
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct lookup call;
     struct mr_tensor reply[MR_ROWS_TENSORS_MAX];
-    bool read_only = (request->message->preamble.flags & MR_FEED_READ_ONLY) != 0;
     memset(&call, 0, offsetof(struct lookup, sum));
-    if (!ps_check_open(&op) || !ps_check_step(&op, !read_only) || !check_lookup(&op, &call) ||
+    if (!ps_check_open(&op) || !ps_check_step(&op, !is_read_only(request)) || !check_lookup(&op, &call) ||
         !ps_check_reply_bytes(&op, reply, reply_of(&call, reply)) ||
         ps_defer(&op, ps_table_lookup_cost_bytes(call.list.table->table, call.list.key_count,
                                                  call.list.bag_count))) {

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "dataplane/wire/key_file.h"
 #include "ps/checkpoint.h"
 #include "ps/config_rules.h"
 #include "ps/control.h"
 #include "ps/core.h"
 #include "ps/incarnation.h"
+#include "ps/keys.h"
 #include "ps/log.h"
 #include "ps/ops.h"
 #include "ps/prefault.h"
@@ -88,41 +88,23 @@ void ps_server_dp_config(const struct ps_config *config, struct dp_config *out)
 
 /* ---- keys ---- */
 
-struct keys {
-    uint8_t psks[MR_PSK_MAX][MR_PSK_BYTES];
-    uint32_t count;
-};
-
-/* The second file comes and goes as keys are changed, so it may be missing. */
-static enum mr_status read_keys(const struct ps_config *config, struct keys *out, char error[DP_ERROR_BYTES])
-{
-    const char *const paths[] = {config->node_key_file, config->node_key_file_next};
-    memset(out, 0, sizeof(*out));
-    for (uint32_t i = 0; i < MR_PSK_MAX && paths[i][0] != '\0'; i++) {
-        if (i > 0 && access(paths[i], F_OK) != 0 && errno == ENOENT) {
-            break;
-        }
-        enum mr_status status = mr_key_file_read(paths[i], out->psks[i], error, DP_ERROR_BYTES);
-        if (status != MR_OK) {
-            return status;
-        }
-        out->count++;
-    }
-    return MR_OK;
-}
-
 static enum mr_status configure_keys(const struct ps_config *config, struct mr_endpoint_config *endpoint,
                                      char error[DP_ERROR_BYTES])
 {
-    struct keys keys;
-    enum mr_status status = read_keys(config, &keys, error);
+    struct ps_keys keys;
+    char text[96];
+    enum mr_status status = ps_keys_read(config, &keys, error);
     if (status == MR_OK) {
         static_assert(sizeof(endpoint->psk) == sizeof(keys.psks), "the same keys");
         memcpy(endpoint->psk, keys.psks, sizeof(keys.psks));
+        memcpy(endpoint->psk_roles, keys.roles, sizeof(keys.roles));
         endpoint->psk_count = keys.count;
     }
     if (status == MR_OK && keys.count == 0) {
-        ps_log("no key: everybody who can reach the port may read and write (set node.key_file)");
+        ps_log("no key: everybody who can reach the port may do everything (set node.key_file)");
+    } else if (status == MR_OK) {
+        ps_keys_describe(&keys, text, sizeof(text));
+        ps_log("%s", text);
     }
     explicit_bzero(&keys, sizeof(keys));
     return status;
@@ -130,18 +112,21 @@ static enum mr_status configure_keys(const struct ps_config *config, struct mr_e
 
 static void set_core_keys(struct ps_core *core, void *arg)
 {
-    const struct keys *keys = arg;
-    mr_endpoint_set_keys(dp_core_endpoint(core->dp_core), keys->psks, keys->count, dp_now_us());
+    const struct ps_keys *keys = arg;
+    mr_endpoint_set_role_keys(dp_core_endpoint(core->dp_core), keys->psks, keys->roles, keys->count,
+                              dp_now_us());
 }
 
 enum mr_status ps_server_reload_keys(struct ps_server *server, uint32_t *count, char error[DP_ERROR_BYTES])
 {
-    struct keys keys;
-    if (server->node.config->node_key_file[0] == '\0') {
-        snprintf(error, DP_ERROR_BYTES, "there is no key file to read: node.key_file is not set");
+    const struct ps_config *config = server->node.config;
+    struct ps_keys keys;
+    if (config->node_key_file[0] == '\0' && config->node_key.count == 0) {
+        snprintf(error, DP_ERROR_BYTES,
+                 "there is no key file to read: neither node.key_file nor node.key is set");
         return MR_INVALID_ARGUMENT;
     }
-    enum mr_status status = read_keys(server->node.config, &keys, error);
+    enum mr_status status = ps_keys_read(config, &keys, error);
     if (status == MR_OK) {
         ps_node_each_core(&server->node, set_core_keys, &keys);
         *count = keys.count;

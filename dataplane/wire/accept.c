@@ -33,7 +33,8 @@ struct claim {
         newest; /* the highest number of a HELLO of its process, as far as sessions are there to know it */
 };
 
-static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello *hello)
+/* Under a key of another role it is another session, so that no HELLO gives a session other rights. */
+static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello *hello, uint8_t role)
 {
     struct claim claim = {0};
     for (uint32_t i = *uuid_bucket(ep, hello->client_uuid); i != 0; i = ep->served[i - 1].next) {
@@ -43,6 +44,8 @@ static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello
             continue;
         if (s->hello_number > claim.newest)
             claim.newest = s->hello_number;
+        if (s->role != role)
+            continue;
         if (s->peer.session_id == hello->session_id)
             claim.held = s;
         else if (s->client_nonce == hello->client_nonce)
@@ -117,6 +120,7 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
     s->timer.kind = MR_TIMER_SERVED;
     s->boot_nonce = hello->boot_nonce;
     s->auth_index = (uint8_t)auth_index;
+    s->role = ep->auth[auth_index].role;
     memcpy(s->client_uuid, hello->client_uuid, MR_UUID_BYTES);
     s->udp_bytes_max = (uint16_t)(mr_min_u32(hello->udp_bytes_max, ep->config.udp_bytes_max) & ~7u);
     s->peer.address = *from;
@@ -251,7 +255,7 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
         ep->counters.drop_cookie++;
         return;
     }
-    struct claim claim = claim_of(ep, &hello);
+    struct claim claim = claim_of(ep, &hello, auth->role);
     if (packet->header.number <= claim.newest) { /* overtaken, or played again */
         ep->counters.drop_stale++;
         return;

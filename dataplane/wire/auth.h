@@ -36,6 +36,7 @@ struct mr_tag_key {
 struct mr_auth {
     uint8_t psk[MR_PSK_BYTES];
     uint32_t key_id; /* goes into the HELLO */
+    uint8_t role;    /* enum mr_role: what its holder may do, by the serving side's own configuration */
     struct mr_tag_key hello_key;
 };
 

@@ -60,6 +60,7 @@ struct mr_request {
     struct mr_call_ref ref;
     const struct mr_message *message; /* tensors point into the receive buffer */
     const uint8_t *client_uuid;       /* MR_UUID_BYTES */
+    enum mr_role role;                /* of the session's key */
     uint64_t now_us;
     uint64_t deadline_us; /* UINT64_MAX = none */
 };
@@ -95,7 +96,7 @@ typedef void (*mr_on_session)(void *app, struct mr_session *session, enum mr_ses
 typedef void (*mr_on_reply)(void *app, struct mr_call *call, void *user, enum mr_status status,
                             const struct mr_message *reply);
 
-#define MR_PSK_MAX 2u /* keys accepted at once, for rotation */
+#define MR_PSK_MAX 16u /* keys accepted at once: one for each kind of client, and those that follow them */
 
 struct mr_endpoint_config {
     struct mr_endpoint_io io;
@@ -106,6 +107,7 @@ struct mr_endpoint_config {
     mr_on_upcoming on_upcoming; /* serving side; NULL: not told */
 
     uint8_t psk[MR_PSK_MAX][MR_PSK_BYTES]; /* [0] is used for new sessions of the calling side */
+    uint8_t psk_roles[MR_PSK_MAX];         /* serving side: enum mr_role; 0: MR_ROLE_OPERATOR */
     uint32_t psk_count; /* 0: no key; sessions are open to anybody who can receive at their address */
 
     uint8_t client_uuid[MR_UUID_BYTES]; /* calling side */
@@ -171,9 +173,13 @@ void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
 /* Use these keys from now on, at most MR_PSK_MAX; 0: none, as in the configuration. Sessions and calls go on. The serving
  * side accepts each of them, and answers a session under the one that its client uses. The calling side goes over to the
  * first at once: if the server does not have it yet, the session is away until it does. Whoever has none of the server's
- * keys gets no answer any more, and his sessions are forgotten like silent ones. */
+ * keys gets no answer any more, and his sessions are forgotten like silent ones. A session keeps the role that it was made with, and
+ * goes over to keys of that role only. */
 void mr_endpoint_set_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES], uint32_t count,
                           uint64_t now_us);
+/* The same with a role for each key. */
+void mr_endpoint_set_role_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES],
+                               const uint8_t roles[], uint32_t count, uint64_t now_us);
 
 /* ---- serving side: answers ---- */
 

@@ -122,6 +122,7 @@ struct mr_served {
     uint32_t next;             /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
     uint16_t udp_bytes_max;
     uint8_t auth_index;
+    uint8_t role; /* enum mr_role, of the key that it was made with */
     bool used;
     bool confirmed; /* a packet under the session's key has come: it is no replay of a HELLO */
     uint8_t client_uuid[MR_UUID_BYTES];

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define KEY_DIGITS     (2 * MR_PSK_BYTES)
 #define FILE_BYTES_MAX 4096
@@ -46,14 +47,27 @@ enum mr_status mr_key_parse(const char *text, size_t text_bytes, uint8_t key[MR_
     return reason == NULL ? MR_OK : MR_INVALID_ARGUMENT;
 }
 
+/* Only where there is no file yet may a command that writes one be advised: it would take a key that others use away. */
+static void describe_missing(const char *path, int error_number, char *error, size_t error_bytes)
+{
+    const char *why = strerror(error_number);
+    if (error_number == ENOENT)
+        snprintf(error, error_bytes, "key file %s: %s; make one with: (umask 077; openssl rand -hex 32 > %s)",
+                 path, why, path);
+    else if (error_number == EACCES)
+        snprintf(error, error_bytes, "key file %s: %s; the user of this process (%u) must be able to read it",
+                 path, why, (unsigned)geteuid());
+    else
+        snprintf(error, error_bytes, "key file %s: %s", path, why);
+}
+
 enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], char *error, size_t error_bytes)
 {
     char text[FILE_BYTES_MAX];
     const char *why = NULL;
     FILE *file = fopen(path, "re");
     if (file == NULL) {
-        snprintf(error, error_bytes, "key file %s: %s; make one with: openssl rand -hex 32 > %s", path,
-                 strerror(errno), path);
+        describe_missing(path, errno, error, error_bytes);
         return MR_INVALID_ARGUMENT;
     }
     errno = 0;

@@ -8,24 +8,27 @@
 
 #include "dataplane/wire/endpoint_internal.h"
 
-static void install(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES], uint32_t count)
+static void install(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES], const uint8_t *roles,
+                    uint32_t count)
 {
     assert(count <= MR_PSK_MAX);
     ep->auth_count = count > 0 ? count : 1;
-    for (uint32_t i = 0; i < ep->auth_count; i++)
+    for (uint32_t i = 0; i < ep->auth_count; i++) {
         mr_auth_init(&ep->auth[i], count > 0 ? psks[i] : NULL);
+        ep->auth[i].role = roles != NULL && count > 0 ? roles[i] : MR_ROLE_OPERATOR;
+    }
 }
 
 void mr_keys_init(struct mr_endpoint *ep)
 {
-    install(ep, ep->config.psk, ep->config.psk_count);
+    install(ep, ep->config.psk, ep->config.psk_roles, ep->config.psk_count);
     explicit_bzero(ep->config.psk, sizeof(ep->config.psk));
 }
 
 /* ---- packets under another key ---- */
 
 /* What follows is costly, and anybody can cause it: only so much per interval. */
-static bool take(struct mr_endpoint *ep, uint32_t *spent, uint32_t limit)
+static bool take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint32_t limit)
 {
     uint64_t interval = ep->now_us / MR_BUDGET_INTERVAL_US;
     if (interval != ep->budget_interval) {
@@ -36,17 +39,25 @@ static bool take(struct mr_endpoint *ep, uint32_t *spent, uint32_t limit)
     }
     if (*spent >= limit)
         return false;
-    ++*spent;
+    *spent += cost;
     return true;
 }
 
-/* The key of the packet's session under any of ours but `except`; MR_PSK_MAX: under none, nothing is written. */
-static uint32_t find_key(const struct mr_endpoint *ep, const struct mr_packet *packet, uint32_t except,
-                         struct mr_tag_key *out)
+/* Trying a packet under all keys, in tries under two. */
+static uint32_t tries(const struct mr_endpoint *ep)
+{
+    return (ep->auth_count + 1) / 2;
+}
+
+#define ANY_ROLE MR_ROLE_COUNT
+
+/* The key of the packet's session under any of ours of that role but `except`; MR_PSK_MAX: under none, nothing is written. */
+static uint32_t find_key(const struct mr_endpoint *ep, const struct mr_packet *packet, uint32_t role,
+                         uint32_t except, struct mr_tag_key *out)
 {
     struct mr_tag_key key;
     for (uint32_t i = 0; i < ep->auth_count; i++) {
-        if (i == except)
+        if (i == except || (role != ANY_ROLE && ep->auth[i].role != role))
             continue;
         mr_session_key(&ep->auth[i], packet->header.session_id, packet->header.incarnation, &key);
         if (mr_packet_verify(packet, &key)) {
@@ -61,10 +72,10 @@ bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, con
 {
     if (mr_packet_verify(packet, &served->peer.key))
         return true;
-    if (ep->auth_count < 2 || !take(ep, &ep->rekeys_in_interval, MR_REKEYS_PER_INTERVAL))
+    if (ep->auth_count < 2 || !take(ep, &ep->rekeys_in_interval, tries(ep), MR_REKEYS_PER_INTERVAL))
         return false;
     struct mr_tag_key key;
-    uint32_t index = find_key(ep, packet, served->auth_index, &key);
+    uint32_t index = find_key(ep, packet, served->role, served->auth_index, &key);
     if (index == MR_PSK_MAX)
         return false;
     if (packet->header.number > served->peer.numbers.newest) { /* its client has gone over to that key */
@@ -79,15 +90,15 @@ void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *pac
     struct mr_tag_key key;
     if ((packet->header.session_id & ((1u << MR_CORE_BITS) - 1)) != ep->config.core)
         return;
-    if (!take(ep, &ep->verifies_in_interval, MR_VERIFIES_PER_INTERVAL)) {
+    if (!take(ep, &ep->verifies_in_interval, tries(ep), MR_VERIFIES_PER_INTERVAL)) {
         ep->counters.resets_skipped++;
         return;
     }
-    if (find_key(ep, packet, MR_PSK_MAX, &key) == MR_PSK_MAX) {
+    if (find_key(ep, packet, ANY_ROLE, MR_PSK_MAX, &key) == MR_PSK_MAX) {
         ep->counters.resets_unproven++;
         return;
     }
-    if (!take(ep, &ep->resets_in_interval, MR_RESETS_PER_INTERVAL)) {
+    if (!take(ep, &ep->resets_in_interval, 1, MR_RESETS_PER_INTERVAL)) {
         ep->counters.resets_skipped++;
         return;
     }
@@ -116,13 +127,27 @@ static uint32_t index_of(const struct mr_endpoint *ep, const struct mr_auth *aut
     return MR_PSK_MAX;
 }
 
-/* One whose key is gone waits under the first: if its client goes over, nothing is lost; if not, it is heard no more. */
+static uint32_t first_of_role(const struct mr_endpoint *ep, uint32_t role)
+{
+    for (uint32_t i = 0; i < ep->auth_count; i++)
+        if (ep->auth[i].role == role)
+            return i;
+    return MR_PSK_MAX;
+}
+
+/* One whose key is gone waits under the first of its role: if its client goes over, nothing is lost; if not, it is heard no more. It
+ * never comes under a key of another role: what was begun with fewer rights must not end with more. */
 static void rekey_served(struct mr_endpoint *ep, struct mr_served *served, const struct mr_auth *old)
 {
     uint32_t index = index_of(ep, old);
-    served->auth_index = (uint8_t)(index < MR_PSK_MAX ? index : 0);
-    mr_session_key(&ep->auth[served->auth_index], served->peer.session_id, served->peer.incarnation,
-                   &served->peer.key);
+    if (index == MR_PSK_MAX || ep->auth[index].role != served->role)
+        index = first_of_role(ep, served->role);
+    if (index == MR_PSK_MAX) {
+        mr_served_drop(ep, served);
+        return;
+    }
+    served->auth_index = (uint8_t)index;
+    mr_session_key(&ep->auth[index], served->peer.session_id, served->peer.incarnation, &served->peer.key);
 }
 
 static void rekey_session(struct mr_endpoint *ep, struct mr_session *s, const struct mr_auth *old)
@@ -137,10 +162,16 @@ static void rekey_session(struct mr_endpoint *ep, struct mr_session *s, const st
 void mr_endpoint_set_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES], uint32_t count,
                           uint64_t now_us)
 {
+    mr_endpoint_set_role_keys(ep, psks, NULL, count, now_us);
+}
+
+void mr_endpoint_set_role_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES],
+                               const uint8_t roles[], uint32_t count, uint64_t now_us)
+{
     struct mr_auth old[MR_PSK_MAX];
     memcpy(old, ep->auth, sizeof(old));
     mr_endpoint_set_now(ep, now_us);
-    install(ep, psks, count);
+    install(ep, psks, roles, count);
     for (uint32_t i = 0; ep->served != NULL && i < ep->config.sessions_max; i++)
         if (ep->served[i].used)
             rekey_served(ep, &ep->served[i], &old[ep->served[i].auth_index]);

@@ -10,8 +10,17 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 
-/* X(name, value, text, repeatable)
+/* What the holder of a key may do. Each role may do all that those behind it may. */
+enum mr_role {
+    MR_ROLE_OPERATOR,  /* everything; of a key without a role, and of everybody where there is no key */
+    MR_ROLE_TRAINER,   /* train: make features, feed, look up, push, save */
+    MR_ROLE_READ_ONLY, /* look: rows that are there, variables, state; its lookups make no rows */
+    MR_ROLE_COUNT
+};
+
+/* X(name, value, text, repeatable, role)
  * repeatable: applying it twice is the same as once, so the client may send it again in a new session by itself.
+ * role: the lowest enum mr_role that may call it.
  *
  * NODE_INFO           -                                   -> u32[4] {core count, map version, base port, message bytes max},
  *                                                             u16[4096] partition -> core
@@ -74,44 +83,44 @@
  *                                                             expired, broken lines, trainers, fed, waiting, epoch, state, 0}
  */
 #define MR_OP_LIST(X)                                                                                        \
-    X(NODE_INFO, 1, "node_info", true)                                                                       \
-    X(ECHO, 2, "echo", true)                                                                                 \
-    X(CREATE, 3, "create", true)                                                                             \
-    X(FREEZE, 4, "freeze", true)                                                                             \
-    X(LIST, 5, "list", true)                                                                                 \
-    X(FEED_SAMPLE, 6, "feed_sample", true)                                                                   \
-    X(LOOKUP_BATCH, 7, "lookup_batch", true)                                                                 \
-    X(LOOKUP, 8, "lookup", true)                                                                             \
-    X(PUSH_GRAD_BATCH, 9, "push_grad_batch", true)                                                           \
-    X(PUSH_GRAD, 10, "push_grad", false)                                                                     \
-    X(VARIABLE_PUSH, 11, "variable_push", true)                                                              \
-    X(VARIABLE_PULL, 12, "variable_pull", true)                                                              \
-    X(SAVE, 13, "save", false)                                                                               \
-    X(RESTORE, 14, "restore", false)                                                                         \
-    X(CHECKPOINT_STATUS, 15, "checkpoint_status", true)                                                      \
-    X(HEARTBEAT, 16, "heartbeat", true)                                                                      \
-    X(STATS, 17, "stats", true)                                                                              \
-    X(BATCH_STATE, 18, "batch_state", true)                                                                  \
-    X(FORGET_BATCH, 19, "forget_batch", true)                                                                \
-    X(START_SAMPLE, 20, "start_sample", true)                                                                \
-    X(READ_SAMPLE, 21, "read_sample", true)                                                                  \
-    X(HUB_STATUS, 22, "hub_status", true)                                                                    \
-    X(MEMORY, 23, "memory", true)                                                                            \
-    X(RPC_JOIN, 24, "rpc_join", true)                                                                        \
-    X(RPC_CALL, 25, "rpc_call", false)                                                                       \
-    X(RPC_REFERENCE, 26, "rpc_reference", true)                                                              \
-    X(RPC_BACKWARD, 27, "rpc_backward", false)                                                               \
-    X(RPC_CONTEXT_END, 28, "rpc_context_end", true)                                                          \
-    X(RPC_LEAVE, 29, "rpc_leave", true)                                                                      \
-    X(RPC_FETCH, 30, "rpc_fetch", true)                                                                      \
-    X(RPC_ALIVE, 31, "rpc_alive", true)                                                                      \
-    X(RPC_CANCEL, 32, "rpc_cancel", true)                                                                    \
-    X(RPC_STATUS, 33, "rpc_status", true)                                                                    \
-    X(STREAMS, 34, "streams", true)                                                                          \
-    X(FORGET_STREAM, 35, "forget_stream", true)
+    X(NODE_INFO, 1, "node_info", true, READ_ONLY)                                                            \
+    X(ECHO, 2, "echo", true, READ_ONLY)                                                                      \
+    X(CREATE, 3, "create", true, TRAINER)                                                                    \
+    X(FREEZE, 4, "freeze", true, OPERATOR)                                                                   \
+    X(LIST, 5, "list", true, READ_ONLY)                                                                      \
+    X(FEED_SAMPLE, 6, "feed_sample", true, TRAINER)                                                          \
+    X(LOOKUP_BATCH, 7, "lookup_batch", true, TRAINER)                                                        \
+    X(LOOKUP, 8, "lookup", true, READ_ONLY)                                                                  \
+    X(PUSH_GRAD_BATCH, 9, "push_grad_batch", true, TRAINER)                                                  \
+    X(PUSH_GRAD, 10, "push_grad", false, TRAINER)                                                            \
+    X(VARIABLE_PUSH, 11, "variable_push", true, TRAINER)                                                     \
+    X(VARIABLE_PULL, 12, "variable_pull", true, READ_ONLY)                                                   \
+    X(SAVE, 13, "save", false, TRAINER)                                                                      \
+    X(RESTORE, 14, "restore", false, OPERATOR)                                                               \
+    X(CHECKPOINT_STATUS, 15, "checkpoint_status", true, READ_ONLY)                                           \
+    X(HEARTBEAT, 16, "heartbeat", true, READ_ONLY)                                                           \
+    X(STATS, 17, "stats", true, READ_ONLY)                                                                   \
+    X(BATCH_STATE, 18, "batch_state", true, READ_ONLY)                                                       \
+    X(FORGET_BATCH, 19, "forget_batch", true, TRAINER)                                                       \
+    X(START_SAMPLE, 20, "start_sample", true, TRAINER)                                                       \
+    X(READ_SAMPLE, 21, "read_sample", true, TRAINER)                                                         \
+    X(HUB_STATUS, 22, "hub_status", true, READ_ONLY)                                                         \
+    X(MEMORY, 23, "memory", true, READ_ONLY)                                                                 \
+    X(RPC_JOIN, 24, "rpc_join", true, TRAINER)                                                               \
+    X(RPC_CALL, 25, "rpc_call", false, TRAINER)                                                              \
+    X(RPC_REFERENCE, 26, "rpc_reference", true, TRAINER)                                                     \
+    X(RPC_BACKWARD, 27, "rpc_backward", false, TRAINER)                                                      \
+    X(RPC_CONTEXT_END, 28, "rpc_context_end", true, TRAINER)                                                 \
+    X(RPC_LEAVE, 29, "rpc_leave", true, TRAINER)                                                             \
+    X(RPC_FETCH, 30, "rpc_fetch", true, TRAINER)                                                             \
+    X(RPC_ALIVE, 31, "rpc_alive", true, TRAINER)                                                             \
+    X(RPC_CANCEL, 32, "rpc_cancel", true, TRAINER)                                                           \
+    X(RPC_STATUS, 33, "rpc_status", true, READ_ONLY)                                                         \
+    X(STREAMS, 34, "streams", true, READ_ONLY)                                                               \
+    X(FORGET_STREAM, 35, "forget_stream", true, OPERATOR)
 
 enum mr_op {
-#define MR_OP_ENUM(name, value, text, repeatable) MR_OP_##name = (value),
+#define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),
     MR_OP_LIST(MR_OP_ENUM)
 #undef MR_OP_ENUM
         MR_OP_COUNT
@@ -195,5 +204,10 @@ static inline bool mr_plan_same(const struct mr_plan *a, const struct mr_plan *b
 
 const char *mr_op_name(uint32_t op); /* "?" when unknown */
 bool mr_op_repeatable(uint32_t op);
+/* The lowest role that may call it. Of an unknown one MR_ROLE_READ_ONLY: it is refused as unknown. */
+enum mr_role mr_op_role(uint32_t op);
+const char *mr_role_name(enum mr_role role); /* "operator", "trainer", "read_only" */
+/* False when there is no role of that name. */
+bool mr_role_parse(const char *name, enum mr_role *role);
 
 #endif

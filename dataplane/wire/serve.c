@@ -64,6 +64,12 @@ void mr_served_busy(struct mr_endpoint *ep, struct mr_served *served, uint64_t c
     (void)mr_transmit_control(ep, &served->peer, MR_PACKET_BUSY, 0, call_id, NULL, 0);
 }
 
+/* Roles go from the one that may do everything to the one that may do least. */
+static bool is_allowed(const struct mr_served *served, uint32_t op)
+{
+    return served->role <= (uint32_t)mr_op_role(op);
+}
+
 /* Hand a whole request to its handler; a malformed one is refused once and for all, as it would be no better the next time.
  * `message` is aligned, `received` the same bytes where they came in. Returns whether the request's memory is the caller's still: mr_reply_later() takes it over, and an
  * answer given in the same handler has freed it by now. */
@@ -82,12 +88,21 @@ static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_
                 slot->call_id},
         .message = &ep->message,
         .client_uuid = served->client_uuid,
+        .role = (enum mr_role)served->role,
         .now_us = ep->now_us,
         .deadline_us = UINT64_MAX,
     };
     if (!valid) {
         ep->counters.drop_message++;
         mr_reply_status(ep, request.ref, MR_BAD_MESSAGE);
+        return true;
+    }
+    if (!is_allowed(served, preamble->op)) {
+        ep->counters.calls_not_allowed++;
+        mr_reply_error(ep, request.ref, MR_UNAUTHORIZED,
+                       "%s needs a key of the role %s, and the caller's has the role %s",
+                       mr_op_name(preamble->op), mr_role_name(mr_op_role(preamble->op)),
+                       mr_role_name((enum mr_role)served->role));
         return true;
     }
     if (preamble->deadline_ms != 0)

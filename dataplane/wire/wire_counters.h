@@ -20,6 +20,7 @@
     X(probes, "probe time-outs")                                                                             \
     X(calls_served, "requests handed to a handler")                                                          \
     X(calls_replayed, "repeated requests answered with the kept answer")                                     \
+    X(calls_not_allowed, "requests refused because the key's role does not allow them")                      \
     X(calls_expired, "requests dropped because their deadline had passed")                                   \
     X(calls_made, "calls sent")                                                                              \
     X(calls_ended, "calls ended, with whatever status")                                                      \

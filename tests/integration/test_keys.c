@@ -29,6 +29,7 @@ struct fixture {
     char directory[32];
     char key_file[48], next_file[48];
     char settings[2][80];
+    char role_settings[2][96];
     uint8_t keys[KEYS][MR_PSK_BYTES];
     struct wire_client *clients[CORES];
 };
@@ -164,11 +165,123 @@ static void test_a_bad_file(void **state)
     is_taken(x, OLD);
 }
 
+/* ---- roles ---- */
+
+static struct mr_client *client_with(const struct fixture *x, const char *name)
+{
+    char path[64], error[512] = "";
+    struct mr_client *client = NULL;
+
+    snprintf(path, sizeof path, "%s/%s", x->directory, name);
+    struct mr_client_options options = {.server = x->node.address,
+                                        .key_file = path,
+                                        .connect_ms = NODE_READY_MS,
+                                        .deadline_ms = NODE_READY_MS};
+    if (mr_client_create(&options, &client, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    return client;
+}
+
+static int set_up_roles(void **state)
+{
+    static const char *const names[] = {"trainer", "read_only"};
+    static struct fixture x;
+    const char *settings[5] = {x.settings[0], x.settings[1], x.role_settings[0], x.role_settings[1], NULL};
+    char path[64];
+
+    *state = &x;
+    memcpy(x.directory, "/tmp/millrace-keys-XXXXXX", sizeof "/tmp/millrace-keys-XXXXXX");
+    assert_non_null(mkdtemp(x.directory));
+    snprintf(x.key_file, sizeof x.key_file, "%s/key", x.directory);
+    snprintf(x.settings[0], sizeof x.settings[0], "node.key_file=%s", x.key_file);
+    snprintf(x.settings[1], sizeof x.settings[1], "cores.adaptive_idle_us=50");
+    for (int key = 0; key < KEYS; key++)
+        memset(x.keys[key], 0x41 + key, MR_PSK_BYTES);
+    write_key(&x, x.key_file, OLD);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", x.directory, names[i]);
+        snprintf(x.role_settings[i], sizeof x.role_settings[i], "node.key=%s:%s", names[i], path);
+        memset(x.keys[NEW], 0x51 + i, MR_PSK_BYTES);
+        write_key(&x, path, NEW);
+    }
+    node_fixture_start(&x.node, CORES, settings);
+    return 0;
+}
+
+static int tear_down_roles(void **state)
+{
+    struct fixture *x = *state;
+    char command[64];
+
+    node_fixture_stop(&x->node);
+    snprintf(command, sizeof command, "rm -r %s", x->directory);
+    return system(command);
+}
+
+/* The last line that a call left says which operation, which role, and what it needs. */
+static void not_allowed(enum mr_status status, const char *op, const char *needs, const char *has)
+{
+    char says[128];
+
+    snprintf(says, sizeof says, "%s needs a key of the role %s, and the caller's has the role %s", op, needs,
+             has);
+    node_fixture_refused(status, MR_UNAUTHORIZED, says);
+}
+
+static uint64_t rows_of(struct mr_client *client)
+{
+    struct mr_feature_info *infos;
+    uint32_t count;
+
+    assert_int_equal(mr_list(client, NULL, &infos, &count), MR_OK);
+    assert_int_equal(count, 1);
+    uint64_t rows = infos[0].rows;
+    free(infos);
+    return rows;
+}
+
+static void test_roles(void **state)
+{
+    static const uint64_t key = 7, other_key = 8;
+    static const float gradient[4] = {1, 1, 1, 1};
+    struct fixture *x = *state;
+    struct mr_feature feature = mr_feature_table("rows", 4), other = mr_feature_table("more", 4);
+    struct mr_client *trainer = client_with(x, "trainer"), *reader = client_with(x, "read_only"),
+                     *operator_ = client_with(x, "key");
+    struct mr_reply *reply;
+    uint32_t table;
+
+    assert_int_equal(mr_create(trainer, NULL, &feature, 1, &table), MR_OK);
+    assert_int_equal(mr_lookup(trainer, NULL, table, &key, 1, &reply), MR_OK);
+    mr_reply_free(reply);
+    assert_int_equal(mr_push_gradients(trainer, NULL, table, &key, 1, 4, gradient), MR_OK);
+    assert_int_equal(mr_save(trainer, NULL, NULL, NULL), MR_OK);
+    not_allowed(mr_restore(trainer, NULL, NULL, 0, NULL), "restore", "operator", "trainer");
+    not_allowed(mr_freeze(trainer, NULL, MR_FREEZE_ALL), "freeze", "operator", "trainer");
+
+    assert_int_equal(mr_lookup(reader, NULL, table, &key, 1, &reply), MR_OK);
+    mr_reply_free(reply);
+    assert_int_equal(mr_lookup(reader, NULL, table, &other_key, 1, &reply), MR_OK);
+    mr_reply_free(reply);
+    assert_int_equal(rows_of(reader), 1); /* what a reader looks up makes no row */
+    not_allowed(mr_push_gradients(reader, NULL, table, &key, 1, 4, gradient), "push_grad", "trainer",
+                "read_only");
+    not_allowed(mr_create(reader, NULL, &other, 1, &table), "create", "trainer", "read_only");
+    not_allowed(mr_save(reader, NULL, NULL, NULL), "save", "trainer", "read_only");
+    assert_true(node_fixture_sum(reader, "wire.calls_not_allowed") >= 5);
+
+    assert_int_equal(mr_freeze(operator_, NULL, MR_FREEZE_ALL), MR_OK);
+    mr_client_destroy(operator_);
+    mr_client_destroy(reader);
+    mr_client_destroy(trainer);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_rotation_under_load, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_bad_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_roles, set_up_roles, tear_down_roles),
     };
 
     if (argc != 2)

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -281,6 +282,111 @@ static void no_keys_at_all_is_no_key(void **state)
     nothing_was_lost(id);
 }
 
+/* ---- roles ---- */
+
+static void set_roles(enum mr_role first, enum mr_role second)
+{
+    uint8_t psks[2][MR_PSK_BYTES], roles[2] = {(uint8_t)first, (uint8_t)second};
+    memcpy(psks[0], keys[OLD], MR_PSK_BYTES);
+    memcpy(psks[1], keys[NEW], MR_PSK_BYTES);
+    mr_endpoint_set_role_keys(server(), psks, roles, 2, p.now_us);
+}
+
+static int setup_roles(void **state)
+{
+    pair_init(&p);
+    for (int i = 0; i < 3; i++)
+        memset(keys[i], 0x5a + i, MR_PSK_BYTES);
+    struct mr_endpoint_config *c = &p.config[PAIR_SERVER];
+    c->psk_count = 2;
+    memcpy(c->psk[1], keys[NEW], MR_PSK_BYTES);
+    c->psk_roles[0] = MR_ROLE_READ_ONLY;
+    c->psk_roles[1] = MR_ROLE_OPERATOR;
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+static enum mr_status answer_to(uint8_t op)
+{
+    struct pair_call c = {0};
+    pair_call(&p, &c, op, NULL, 0, UINT64_MAX);
+    pair_run(&p, 500000);
+    assert_int_equal(c.ended, 1);
+    return c.status;
+}
+
+static char refusal[256];
+
+static void keep_text(struct pair *pair, struct pair_call *call)
+{
+    snprintf(refusal, sizeof(refusal), "%.*s", (int)call->tensors[0].dims[0],
+             (const char *)call->tensors[0].data);
+}
+
+static void a_role_may_call_some_operations(void **state)
+{
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
+    assert_int_equal(answer_to(99), MR_UNKNOWN_OP);
+    p.on_ended = keep_text;
+    assert_int_equal(answer_to(MR_OP_PUSH_GRAD), MR_UNAUTHORIZED);
+    assert_string_equal(refusal,
+                        "push_grad needs a key of the role trainer, and the caller's has the role read_only");
+    assert_int_equal(answer_to(MR_OP_RESTORE), MR_UNAUTHORIZED);
+    assert_string_equal(refusal,
+                        "restore needs a key of the role operator, and the caller's has the role read_only");
+    p.on_ended = NULL;
+    assert_int_equal(p.executed, 2);
+    assert_int_equal(served()->calls_not_allowed, 2);
+    assert_int_equal(served()->drop_message, 0);
+    set_keys(PAIR_CLIENT, NEW, -1); /* the operator's: a session of its own */
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
+    assert_int_equal(answer_to(MR_OP_PUSH_GRAD), MR_OK);
+    assert_int_equal(served()->sessions_accepted, 2);
+}
+
+/* A request that came in under fewer rights must not be carried out with more, whoever sends the rest of it. */
+static void a_session_goes_over_to_keys_of_its_role_only(void **state)
+{
+    uint64_t id = p.session->peer.session_id;
+    make_packet(MR_PACKET_DATA, id, 7, keys[NEW]);
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    assert_int_equal(served()->drop_tag, 1);
+    assert_int_equal(answer_to(MR_OP_PUSH_GRAD), MR_UNAUTHORIZED);
+    set_roles(MR_ROLE_READ_ONLY, MR_ROLE_READ_ONLY);
+    set_keys(PAIR_CLIENT, NEW, OLD);
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
+    nothing_was_lost(id);
+    assert_int_equal(answer_to(MR_OP_PUSH_GRAD), MR_UNAUTHORIZED);
+}
+
+/* The same key with more rights counts for sessions that are made from then on; without one of its role a session is over. */
+static void a_session_keeps_its_role(void **state)
+{
+    set_roles(MR_ROLE_OPERATOR, MR_ROLE_READ_ONLY);
+    assert_int_equal(mr_endpoint_session_count(server()), 1);
+    set_roles(MR_ROLE_OPERATOR, MR_ROLE_TRAINER);
+    assert_int_equal(mr_endpoint_session_count(server()), 0);
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);      /* it is made again, */
+    assert_int_equal(answer_to(MR_OP_PUSH_GRAD), MR_OK); /* under what the key may now */
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
+}
+
+static void forged_packets_under_many_keys_cost_no_more(void **state)
+{
+    uint8_t psks[MR_PSK_MAX][MR_PSK_BYTES];
+    for (uint32_t i = 0; i < MR_PSK_MAX; i++)
+        memset(psks[i], 0x5a + (int)i, MR_PSK_BYTES);
+    mr_endpoint_set_keys(server(), psks, MR_PSK_MAX, p.now_us);
+    for (uint32_t i = 0; i < 1000; i++) {
+        make_packet(MR_PACKET_DATA, 0x1234500 + ((uint64_t)i << 32), 7, keys[OTHER]);
+        packet[MR_HEADER_BYTES] ^= 1;
+        pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+    }
+    assert_int_equal(served()->resets_unproven, MR_VERIFIES_PER_INTERVAL / (MR_PSK_MAX / 2));
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +403,11 @@ int main(void)
                                         pair_ended),
         cmocka_unit_test_setup_teardown(a_key_that_is_gone_opens_nothing, setup, pair_ended),
         cmocka_unit_test_setup_teardown(no_keys_at_all_is_no_key, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_role_may_call_some_operations, setup_roles, pair_ended),
+        cmocka_unit_test_setup_teardown(a_session_goes_over_to_keys_of_its_role_only, setup_roles,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_session_keeps_its_role, setup_roles, pair_ended),
+        cmocka_unit_test_setup_teardown(forged_packets_under_many_keys_cost_no_more, setup, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,39 @@ static void values_are_part_of_the_protocol(void **state)
     assert_true(MR_OP_COUNT <= 256); /* the preamble has one byte for it */
 }
 
+/* What changes the model by training is the trainers'; what takes it back or holds it up is the operators'. */
+static void who_may_call_what(void **state)
+{
+    static const uint8_t look[] = {
+        MR_OP_NODE_INFO, MR_OP_ECHO,          MR_OP_LIST,       MR_OP_LOOKUP,
+        MR_OP_STATS,     MR_OP_VARIABLE_PULL, MR_OP_HEARTBEAT,  MR_OP_CHECKPOINT_STATUS,
+        MR_OP_MEMORY,    MR_OP_BATCH_STATE,   MR_OP_HUB_STATUS, MR_OP_RPC_STATUS,
+        MR_OP_STREAMS};
+    for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
+        bool looks = memchr(look, (int)op, sizeof(look)) != NULL;
+        bool operates = op == MR_OP_RESTORE || op == MR_OP_FREEZE || op == MR_OP_FORGET_STREAM;
+        assert_int_equal(mr_op_role(op), looks      ? MR_ROLE_READ_ONLY
+                                         : operates ? MR_ROLE_OPERATOR
+                                                    : MR_ROLE_TRAINER);
+    }
+    assert_int_equal(mr_op_role(0), MR_ROLE_READ_ONLY); /* it is refused as unknown */
+    assert_int_equal(mr_op_role(UINT32_MAX), MR_ROLE_READ_ONLY);
+}
+
+static void roles_have_names(void **state)
+{
+    enum mr_role role = MR_ROLE_OPERATOR;
+    assert_true(mr_role_parse("trainer", &role));
+    assert_int_equal(role, MR_ROLE_TRAINER);
+    assert_true(mr_role_parse("read_only", &role));
+    assert_int_equal(role, MR_ROLE_READ_ONLY);
+    assert_true(mr_role_parse(mr_role_name(MR_ROLE_OPERATOR), &role));
+    assert_int_equal(role, MR_ROLE_OPERATOR);
+    assert_false(mr_role_parse("", &role));
+    assert_false(mr_role_parse("Trainer", &role));
+    assert_string_equal(mr_role_name(MR_ROLE_COUNT), "?");
+}
+
 static void batch_ids_split_into_stream_and_sequence(void **state)
 {
     assert_int_equal(mr_batch_stream(UINT64_C(0xffff000000000000)), 0xffff);
@@ -60,6 +93,8 @@ int main(void)
         cmocka_unit_test(unknown_ops_are_said_to_be_and_never_repeated),
         cmocka_unit_test(only_calls_that_do_no_harm_twice_are_repeatable),
         cmocka_unit_test(values_are_part_of_the_protocol),
+        cmocka_unit_test(who_may_call_what),
+        cmocka_unit_test(roles_have_names),
         cmocka_unit_test(batch_ids_split_into_stream_and_sequence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
