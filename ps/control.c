@@ -209,6 +209,7 @@ struct ps_control *ps_control_create(struct ps_node *node)
     }
     c->node = node;
     c->gate = PS_GATE_BUSY;
+    c->directory_lock = c->save_lock = PS_NO_LOCK;
     sem_init(&c->wake, 0, 0);
     pthread_mutex_init(&c->view_lock, NULL);
     return c;
@@ -225,6 +226,7 @@ void ps_control_destroy(struct ps_control *c)
         ps_command_free(command);
     }
     free(c->saves.cut.gates);
+    ps_checkpoint_unlock(c->directory_lock);
     pthread_mutex_destroy(&c->view_lock);
     sem_destroy(&c->wake);
     free(c);

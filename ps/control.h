@@ -92,6 +92,8 @@ bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoi
 
 /* The thread's work, also for main while the thread is not running. `text` has PS_CONTROL_TEXT_BYTES. */
 
+/* The configured directory is this node's until it is destroyed. MR_IO_ERROR: another process has it, and `text` says who. */
+enum mr_status ps_control_claim_directory(struct ps_control *c, char *text);
 /* Let data calls in (PS_GATE_OPEN), tell clients to try again (PS_GATE_BUSY), or refuse with status and text. */
 void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text);
 struct ps_restore_request {

@@ -40,6 +40,38 @@ enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
     return MR_CHECKPOINT_RUNNING;
 }
 
+/* ---- who writes to a directory ---- */
+
+enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
+{
+    char who[64];
+    if (c->node->config->checkpoint_directory[0] == '\0') {
+        return MR_OK;
+    }
+    ps_checkpoint_unlock(c->directory_lock);
+    snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
+    return ps_checkpoint_lock(c->node->config->checkpoint_directory, who, &c->directory_lock, text);
+}
+
+enum mr_status ps_control_lock(struct ps_control *c, const char *directory, char *text)
+{
+    char who[64];
+    if (ps_checkpoint_lock_is_on(c->directory_lock, directory)) {
+        return MR_OK;
+    }
+    if (strcmp(directory, c->node->config->checkpoint_directory) == 0) {
+        return ps_control_claim_directory(c, text); /* it was removed, or another one has come in its place */
+    }
+    snprintf(who, sizeof(who), "millraced %s", c->node->config->node_name);
+    return ps_checkpoint_lock(directory, who, &c->save_lock, text);
+}
+
+void ps_control_unlock(struct ps_control *c)
+{
+    ps_checkpoint_unlock(c->save_lock);
+    c->save_lock = PS_NO_LOCK;
+}
+
 /* ---- counters ---- */
 
 // NOLINTNEXTLINE(readability-non-const-parameter): the store is not seen
@@ -219,8 +251,8 @@ static bool is_for_parent(enum mr_status status)
            status == MR_NOT_READY;
 }
 
-enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,
-                              bool is_at_step, uint64_t *id, char *text)
+static enum mr_status cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,
+                          bool is_at_step, uint64_t *id, char *text)
 {
     struct ps_save_entry entry = {.state = PS_SAVE_WRITING, .step = step, .is_at_step = is_at_step};
     uint64_t bytes_total, changes = 0;
@@ -249,4 +281,18 @@ enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request
     log_begun(c, &entry, bytes_total);
     *id = entry.id;
     return MR_OK;
+}
+
+enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request *request, uint64_t step,
+                              bool is_at_step, uint64_t *id, char *text)
+{
+    enum mr_status status = ps_control_lock(c, request->directory, text);
+    if (status != MR_OK) {
+        return status;
+    }
+    status = cut(c, request, step, is_at_step, id, text);
+    if (status != MR_OK) {
+        ps_control_unlock(c);
+    }
+    return status;
 }

@@ -104,6 +104,7 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     ps_control_cut_end(c);
     ps_writer_finish(c->writer);
     c->writer = NULL;
+    ps_control_unlock(c);
     fill_ended(entry, status, c->saves.is_withdrawn);
     log_ended(entry);
     ps_chain_ended(c, entry);

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include "ps/catalog.h"
 #include "ps/checkpoint.h"
+#include "ps/checkpoint_lock.h"
 #include "ps/control.h"
 #include "ps/control_saves.h"
 #include "ps/core.h"
@@ -26,6 +27,8 @@ struct ps_control {
     /* the save under way; NULL = none */
     struct ps_writer *writer;
     struct ps_saves saves;
+    int directory_lock; /* of the configured directory, for as long as the node lives; PS_NO_LOCK */
+    int save_lock;      /* of another one, while it is saved to */
 
     enum ps_gate gate; /* of every core */
     _Atomic uint64_t load_progress;
@@ -44,6 +47,9 @@ void ps_control_set_counter(uint64_t *counter, uint64_t value);
 void ps_control_add_counter(uint64_t *counter, uint64_t value);
 /* The directory meant by a call, or NULL with the reason in `text`. */
 const char *ps_control_directory(const struct ps_control *c, const char *directory, char *text);
+/* Keeps others from writing to a directory while the save under way does; refused by name when another process has it. */
+enum mr_status ps_control_lock(struct ps_control *c, const char *directory, char *text);
+void ps_control_unlock(struct ps_control *c);
 /* MR_CHECKPOINT_RUNNING while a save is under way. */
 enum mr_status ps_control_check_idle(const struct ps_control *c, char *text);
 /* Looks after the save under way: publishes its progress, and its end. */

@@ -146,6 +146,10 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     if (status != MR_OK) {
         return status;
     }
+    status = ps_control_claim_directory(node->control, error);
+    if (status != MR_OK) {
+        return status;
+    }
     status =
         ps_incarnation_next(node->config->checkpoint_directory, &node->incarnation, error, DP_ERROR_BYTES);
     if (status != MR_OK) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "ps/checkpoint_error.h"
+#include "ps/checkpoint_lock.h"
 
 #define PENDING_ROWS  256u
 #define PENDING_BYTES (64u << 10)
@@ -32,9 +33,13 @@ enum mr_status ckpt_make_start(struct ckpt_make *make, struct ps_writer_options 
     make->cores = calloc(make->core_count, sizeof *make->cores);
     if (!make->cores)
         return ps_checkpoint_fail(text, "save to", options->directory, -ENOMEM);
-    enum mr_status status = ps_writer_start(NULL, options, &make->writer, text);
-    if (status != MR_OK)
+    enum mr_status status = ps_checkpoint_lock(options->directory, "millrace ckpt", &make->lock, text);
+    if (status == MR_OK)
+        status = ps_writer_start(NULL, options, &make->writer, text);
+    if (status != MR_OK) {
+        ps_checkpoint_unlock(make->lock);
         free(make->cores);
+    }
     return status;
 }
 
@@ -105,6 +110,7 @@ enum mr_status ckpt_make_finish(struct ckpt_make *make, bool publish, uint64_t *
     for (ps_writer_status(make->writer, &status); !status.done; ps_writer_status(make->writer, &status))
         nap();
     ps_writer_finish(make->writer);
+    ps_checkpoint_unlock(make->lock);
     free(make->cores);
     if (bytes)
         *bytes = status.bytes_written;

@@ -17,9 +17,10 @@ struct ckpt_make {
     struct ps_writer *writer;
     struct ckpt_make_core *cores; /* rows that wait for more of their table, by core */
     uint32_t core_count;
+    int lock; /* of the directory */
 };
 
-/* buffers_per_core is filled in. */
+/* buffers_per_core is filled in. MR_IO_ERROR: among others, a server writes to that directory, and `text` names it. */
 enum mr_status ckpt_make_start(struct ckpt_make *make, struct ps_writer_options *options, char *text);
 /* Waits for room. False once the writing has failed; ckpt_make_finish() says why. */
 bool ckpt_make_record(struct ckpt_make *make, uint32_t core, const struct ps_record *record,

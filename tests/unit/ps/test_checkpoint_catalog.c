@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "checkpoint_fixture.h"
+#include "ps/checkpoint_lock.h"
 
 static void save(const char *directory, uint64_t id)
 {
@@ -143,11 +145,37 @@ static void test_the_next_number(void **state)
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
 
+/* One writer a directory; the other one is told who that is. */
+static void test_a_directory_has_one_writer(void **state)
+{
+    char text[PS_TEXT_BYTES], pid[32], path[PS_PATH_BYTES], away[PS_PATH_BYTES];
+    int first, second;
+    assert_true(ps_path_join(*state, "new", path) && ps_path_join(*state, "away", away));
+    assert_int_equal(ps_checkpoint_lock(path, "millraced a", &first, text), MR_OK);
+    assert_true(ps_checkpoint_lock_is_on(first, path));
+    assert_int_equal(ps_checkpoint_lock(path, "millraced b", &second, text), MR_IO_ERROR);
+    assert_int_equal(second, PS_NO_LOCK);
+    (void)snprintf(pid, sizeof pid, ", pid %d: give each server", (int)getpid());
+    assert_non_null(strstr(text, "/new: in use by millraced a on host "));
+    assert_non_null(strstr(text, pid));
+    /* Another directory comes in its place. */
+    assert_int_equal(rename(path, away), 0);
+    assert_false(ps_checkpoint_lock_is_on(first, path));
+    assert_int_equal(ps_checkpoint_lock(path, "millraced b", &second, text), MR_OK);
+    assert_false(ps_checkpoint_lock_is_on(first, path));
+    assert_true(ps_checkpoint_lock_is_on(first, away));
+    ps_checkpoint_unlock(second);
+    ps_checkpoint_unlock(first);
+    assert_int_equal(ps_checkpoint_lock(away, "millraced c", &first, text), MR_OK);
+    ps_checkpoint_unlock(first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_newest_first),
         CASE(test_a_list_with_gaps_is_nothing_to_go_by),
+        CASE(test_a_directory_has_one_writer),
         CASE(test_the_next_number),
         CASE(test_where_there_is_none),
         CASE(test_retain_keeps_the_newest),

@@ -2,9 +2,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 #include "node_fixture.h"
+#include "ps/checkpoint_lock.h"
 #include "ps/step_clock.h"
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
@@ -19,6 +21,14 @@ static const struct node_reply *ask(struct node_fixture *n, uint64_t step, uint6
 {
     uint64_t words[4] = {0, step, trainers, queue};
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 4, words)};
+    return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
+}
+
+static const struct node_reply *save_to(struct node_fixture *n, const char *directory)
+{
+    uint64_t words[4] = {0};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory),
+                                   mr_tensor_1d(MR_U64, 4, words)};
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
@@ -304,15 +314,40 @@ static void one_that_has_ended_cannot_be_withdrawn(void **state)
 static void one_that_failed_before_its_cut_is_told(void **state)
 {
     struct node_fixture *n = *state;
-    uint64_t words[4] = {0};
     static const char nowhere[] = "/proc/version/nowhere";
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, sizeof(nowhere) - 1, nowhere),
-                                   mr_tensor_1d(MR_U64, 4, words)};
-    node_check(node_call(n, 0, MR_OP_SAVE, 0, tensors, 2), MR_IO_ERROR, "name a directory");
+    node_check(save_to(n, nowhere), MR_IO_ERROR, "name a directory");
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
     node_check(reply, MR_OK, NULL);
     assert_int_not_equal(((const uint64_t *)reply->tensors[0].data)[6], MR_OK);
     assert_non_null(memmem(reply->tensors[1].data, reply->tensors[1].bytes, nowhere, sizeof(nowhere) - 1));
+}
+
+/* Two nodes on a directory would remove each other's checkpoints and load each other's tables. */
+static void a_directory_that_another_process_writes_to_is_refused(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t saved[WORDS];
+    char other[96], text[256], error[DP_ERROR_BYTES];
+    struct ps_server *server;
+    int lock;
+    snprintf(other, sizeof(other), "%s/other", n->directory);
+    assert_int_equal(ps_checkpoint_lock(n->config.checkpoint_directory, "x", &lock, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "in use by millraced millrace on host "));
+    assert_int_equal(ps_checkpoint_lock(other, "millraced b", &lock, text), MR_OK);
+    node_check(save_to(n, other), MR_IO_ERROR, "other: in use by millraced b on host ");
+    ps_checkpoint_unlock(lock);
+    const struct node_reply *reply = save_to(n, other);
+    node_check(reply, MR_OK, NULL);
+    wait_for_end(n, *(const uint64_t *)reply->tensors[1].data, saved);
+    assert_int_equal(saved[STATUS], MR_OK);
+    assert_int_equal(ps_checkpoint_lock(other, "millraced b", &lock, text), MR_OK); /* it was given back */
+    ps_checkpoint_unlock(lock);
+    node_stop(n);
+    assert_int_equal(ps_checkpoint_lock(n->config.checkpoint_directory, "millraced b", &lock, text), MR_OK);
+    assert_int_equal(ps_server_start(&n->config, &server, error), MR_IO_ERROR);
+    assert_non_null(strstr(error, "in use by millraced b on host "));
+    ps_checkpoint_unlock(lock);
+    node_start(n, n->core_count);
 }
 
 static void trainers_that_do_not_come_are_not_waited_for_long(void **state)
@@ -515,6 +550,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
         TEST_3(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
+        TEST(a_directory_that_another_process_writes_to_is_refused),
         TEST(who_is_held_and_who_is_not),
         TEST_3(trainers_that_do_not_come_are_not_waited_for_long),
         TEST(what_is_asked_is_checked),
