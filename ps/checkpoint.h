@@ -87,6 +87,7 @@ struct ps_writer_options {
     uint64_t parent_id;                /* published in the same directory, below `id`; 0: a full */
     const struct ps_hash *parent_hash; /* of its MANIFEST; NULL: whichever is there */
     uint64_t step;                     /* of the cut; 0: unknown */
+    uint32_t clock_s;                  /* of the node */
     uint64_t bytes_per_s_max;          /* that are written; 0: no limit */
     uint32_t feature_count;
     uint32_t core_count, incarnation;

@@ -13,7 +13,7 @@
 #include "ps/checkpoint_store.h"
 
 #define PS_FORMAT_VERSION    4u          /* of what is written */
-#define PS_FORMAT_VERSION_3  3u          /* is read as well */
+#define PS_FORMAT_VERSION_3  3u          /* without the node's clock; is read as well */
 #define PS_FORMAT_VERSION_2  2u          /* without deltas and sightings; is read as well */
 #define PS_FORMAT_VERSION_1  1u          /* without numbered pushes either; is read as well */
 #define PS_BLOCK_MAGIC       0x4B43524Du /* "MRCK" */

@@ -99,6 +99,11 @@ static int print_chain(json_t *root, const struct ps_manifest *m)
     return bad;
 }
 
+static int print_clock(json_t *root, const struct ps_manifest *m)
+{
+    return json_object_set_new(root, "clock_s", json_integer(m->clock_s));
+}
+
 static char *print(const struct ps_manifest *m, struct ps_hash *hash)
 {
     json_t *features = json_array(), *files = json_array();
@@ -112,6 +117,8 @@ static char *print(const struct ps_manifest *m, struct ps_hash *hash)
                              (json_int_t)m->incarnation, "features", features, "files", files);
     if (m->version > PS_FORMAT_VERSION_2)
         bad |= print_chain(root, m);
+    if (m->version > PS_FORMAT_VERSION_3)
+        bad |= print_clock(root, m);
     char *text = NULL;
     if (root && !bad) {
         char *canonical = json_dumps(root, CANONICAL);
@@ -376,6 +383,8 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
         parse_features(&p, root, &m);
         if (m.version > PS_FORMAT_VERSION_2)
             parse_chain(&p, root, &m);
+        if (m.version > PS_FORMAT_VERSION_3)
+            m.clock_s = (uint32_t)parse_integer(&p, root, "clock_s", 0, UINT32_MAX);
     }
     json_decref(root);
     parse_again(&p, &m, json, json_bytes);

@@ -27,6 +27,7 @@ struct ps_manifest {
     uint64_t id;
     uint64_t parent; /* id; 0: this is a full */
     uint64_t step;
+    uint32_t clock_s;           /* of the node at the cut: ages of rows count from it; 0 before version 4 */
     struct ps_hash parent_hash; /* of the parent's manifest; 0 of a full */
     struct ps_hash hash;        /* of this one: ps_manifest_parse() and _seal() fill it in */
     bool is_at_step;

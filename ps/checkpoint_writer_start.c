@@ -194,6 +194,7 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
         w->attempt.manifest.id = options->id;
         w->attempt.manifest.parent = options->parent_id;
         w->attempt.manifest.step = options->step;
+        w->attempt.manifest.clock_s = options->clock_s;
         w->attempt.manifest.is_at_step = options->is_at_step;
         w->attempt.manifest.incarnation = options->incarnation;
         w->attempt.manifest.file_count = options->core_count;

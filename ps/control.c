@@ -209,6 +209,7 @@ struct ps_control *ps_control_create(struct ps_node *node)
     }
     c->node = node;
     c->gate = PS_GATE_BUSY;
+    c->clock_offset_us = -dp_now_us();
     c->directory_lock = c->save_lock = PS_NO_LOCK;
     sem_init(&c->wake, 0, 0);
     pthread_mutex_init(&c->view_lock, NULL);

@@ -159,6 +159,7 @@ void ps_control_restored(struct ps_control *c, const char *directory, const stru
     ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
     ps_node_each_core(c->node, step_on_core, &step);
     follow(c, directory, reader);
+    c->clock_offset_us = last->clock_s * UINT64_C(1000000) - dp_now_us();
     ps_control_set_counter(&counters->restored_id, last->id);
     ps_control_set_counter(&counters->restored_step, step);
     ps_control_set_counter(&counters->restored_at_step, last->is_at_step);

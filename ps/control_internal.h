@@ -30,7 +30,8 @@ struct ps_control {
     int directory_lock; /* of the configured directory, for as long as the node lives; PS_NO_LOCK */
     int save_lock;      /* of another one, while it is saved to */
 
-    enum ps_gate gate; /* of every core */
+    uint64_t clock_offset_us; /* from the monotonic clock to the node's, as on its cores but for a moment */
+    enum ps_gate gate;        /* of every core */
     _Atomic uint64_t load_progress;
     pthread_mutex_t view_lock;
     struct ps_checkpoint_view view;

@@ -25,6 +25,7 @@ struct attempt {
 
 struct stage_order {
     const struct ps_restore_plan *plan;
+    uint32_t clock_s; /* of the checkpoint */
     enum mr_status status[DP_CORES_MAX];
     char text[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
 };
@@ -33,7 +34,7 @@ static void stage_on_core(struct ps_core *core, void *arg)
 {
     struct stage_order *order = arg;
     char *text = order->text[core->index];
-    enum mr_status status = ps_staged_begin(core, order->plan->whole);
+    enum mr_status status = ps_staged_begin(core, order->plan->whole, order->clock_s);
     if (status != MR_OK) {
         snprintf(text, PS_CORE_TEXT_BYTES,
                  "core %u has no memory left for another record of batches and pushes", core->index);
@@ -108,9 +109,10 @@ static enum mr_status read_catalog(const struct ps_reader *reader, struct ps_cat
 }
 
 /* All of the plan's features on all cores, empty and out of sight. */
-static enum mr_status stage(struct attempt *a)
+static enum mr_status stage(struct attempt *a, const struct ps_reader *reader)
 {
-    struct stage_order order = {.plan = &a->plan};
+    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    struct stage_order order = {.plan = &a->plan, .clock_s = last->clock_s};
     ps_node_each_core(a->c->node, stage_on_core, &order);
     for (uint32_t i = 0; i < a->c->node->core_count; i++) {
         if (order.status[i] != MR_OK) {
@@ -124,7 +126,7 @@ static enum mr_status stage(struct attempt *a)
 static enum mr_status try_load_staged(struct attempt *a, struct ps_reader *reader, bool makes_room)
 {
     atomic_store(&a->c->load_progress, 0);
-    enum mr_status status = stage(a);
+    enum mr_status status = stage(a, reader);
     if (status == MR_OK) {
         status =
             ps_restore_load(a->c->node, reader, a->plan.whole, makes_room, &a->c->load_progress, a->text);

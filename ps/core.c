@@ -4,11 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "ps/rpc_node.h"
 
-#define MIB       (UINT64_C(1) << 20)
-#define YEAR_2020 1577836800 /* in seconds since 1970 */
+#define MIB (UINT64_C(1) << 20)
 
 struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
 {
@@ -166,19 +164,21 @@ void ps_core_refresh_gauges(struct ps_core *core)
 
 /* ---- time ---- */
 
-/* The wall clock is looked at once, at the start: rows do not age by its being set. */
-static void clock_start(struct ps_core *core)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t seconds = now.tv_sec > YEAR_2020 ? (uint64_t)(now.tv_sec - YEAR_2020) : 0;
-    core->clock_offset_us = seconds * 1000000 + (uint64_t)now.tv_nsec / 1000 - dp_now_us();
-    core->now_s = (uint32_t)seconds;
-}
-
 static void clock_look(struct ps_core *core, uint64_t now_us)
 {
     core->now_s = (uint32_t)((now_us + core->clock_offset_us) / 1000000);
+}
+
+uint64_t ps_core_clock_us(const struct ps_core *core)
+{
+    return dp_now_us() + core->clock_offset_us;
+}
+
+void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us)
+{
+    uint64_t now_us = dp_now_us();
+    core->clock_offset_us = clock_us - now_us;
+    clock_look(core, now_us);
 }
 
 /* ---- life ---- */
@@ -192,7 +192,7 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     }
     core->node = node;
     core->index = index;
-    clock_start(core);
+    ps_core_set_clock_us(core, 0); /* until a checkpoint says how long its tables were served */
     uint64_t batch_bytes = config->batches_memory_mib * MIB / node->core_count;
     uint64_t record_bytes = PS_RECORD_MIB * MIB;
     core->batch_arena = ps_arena_create(batch_bytes + record_bytes);

@@ -129,10 +129,11 @@ struct ps_core {
     struct ps_rpc *rpc;             /* core 0 of a node that takes part in remote calls; else NULL */
     struct ps_command *answers;     /* core 0: answers of the control thread that wait for memory */
     uint64_t next_gauge_us;
-    uint64_t clock_offset_us;      /* from the monotonic clock to the time since 2020 */
-    uint32_t now_s;                /* since 2020, as of the last look: what rows are stamped with */
-    uint32_t upkeep_id;            /* feature that upkeep looked at last */
-    uint32_t upkeep_turns;         /* turns since there was time for it */
+    uint64_t
+        clock_offset_us;   /* from the monotonic clock to the node's: the time that its tables were served */
+    uint32_t now_s;        /* of that, as of the last look: what rows are stamped with */
+    uint32_t upkeep_id;    /* feature that upkeep looked at last */
+    uint32_t upkeep_turns; /* turns since there was time for it */
     _Atomic uint32_t clients_held; /* noted by the gate */
     struct ps_core_counters counters;
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
@@ -161,6 +162,9 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
 /* Training is known to have come to this step. */
 void ps_core_set_step(struct ps_core *core, uint64_t step);
+/* The node's clock, which a restore sets to that of the checkpoint. It goes on while the process lives. */
+uint64_t ps_core_clock_us(const struct ps_core *core);
+void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
 /* Drop all features, batches, learnt streams and clients. */
 void ps_core_clear(struct ps_core *core);
 /* Sends the answers that wait; true when some still do. (ps/ops_control.c) */

@@ -29,11 +29,37 @@ uint32_t ps_row_use_set_now(struct ps_row_use *u, uint32_t now_s, uint64_t step)
     return ps_row_use_is_by_limit(u) ? 0 : u->now - before;
 }
 
-void ps_row_use_loaded(struct ps_row_use *u, const uint8_t *row)
+static bool is_told(const struct ps_row_use *u)
 {
-    bool is_told = u->eviction == MR_EVICT_AGE || u->eviction == MR_EVICT_NORM;
-    if (u->seen_offset == PS_ROW_NO_FIELD || is_told)
+    return u->eviction == MR_EVICT_AGE || u->eviction == MR_EVICT_NORM;
+}
+
+void ps_row_use_load_from(struct ps_row_use *u, uint32_t clock_s, uint32_t now_s)
+{
+    if (!is_told(u))
         return;
+    u->now = now_s;
+    u->load_clock = clock_s;
+    u->load_shift = now_s - clock_s;
+}
+
+/* Before version 4 of checkpoints stamps were of the wall clock, which is far ahead of all clocks of nodes. */
+static void move_stamp(const struct ps_row_use *u, uint8_t *row)
+{
+    uint32_t seen = ps_row_seen(u, row);
+    bool is_other = (int32_t)(seen - u->load_clock) > (int32_t)PS_CLOCK_AHEAD_S;
+    seen = (is_other ? 0 : seen) + u->load_shift;
+    memcpy(row + u->seen_offset, &seen, sizeof(seen));
+}
+
+void ps_row_use_loaded(struct ps_row_use *u, uint8_t *row)
+{
+    if (u->seen_offset == PS_ROW_NO_FIELD)
+        return;
+    if (is_told(u)) {
+        move_stamp(u, row);
+        return;
+    }
     int32_t ahead = (int32_t)(ps_row_seen(u, row) - u->now);
     if (ahead <= 0)
         return;

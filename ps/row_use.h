@@ -2,7 +2,8 @@
  * (ps/row_layout.h); a use is a lookup that may insert, or a push.
  *
  * What `seen` counts depends on the table's eviction:
- *   AGE, NORM  seconds since 2020, as told; so it means the same after a restart
+ *   AGE, NORM  seconds of the node's clock, as told: those that it has served. A checkpoint has that clock, which goes on from
+ *              there after a restore, so that time in which nobody could use a row does not age it
  *   STEPS      the low 32 bits of the highest step the table was told
  *   LRU, LFU   ticks of the table's own clock, which counts keys used. So these depend on the order of calls alone. A tick is
  *              about 1/1024 of the rows the table may have, and at least one key.
@@ -24,7 +25,9 @@
 #define PS_LFU_HALF_LIFE_TICKS (1u << PS_LFU_HALF_LIFE_SHIFT)
 #define PS_LFU_USE             256u /* what one use counts, so that halving keeps fractions */
 /* Rows used by the last so many keys do not go for LRU and LFU: a call in progress may hold them. */
-#define PS_USES_HELD   48u
+#define PS_USES_HELD 48u
+#define PS_CLOCK_AHEAD_S                                                                                     \
+    3600u /* stamps further ahead of a checkpoint's clock are not of it: rows may be used while it is cut */
 #define PS_NORM_IDLE_S 60u /* a row of small norm stays that long after its last use */
 
 struct ps_row_use {
@@ -32,6 +35,8 @@ struct ps_row_use {
     uint32_t seen_offset, uses_offset;
     uint32_t limit;      /* AGE, STEPS, NORM: rows unseen for more than this go */
     uint32_t now;        /* what a row used now is stamped with */
+    uint32_t load_clock; /* AGE, NORM: what it was when the rows that are loaded were saved, */
+    uint32_t load_shift; /* and from there to `now` */
     uint32_t tick_shift; /* LRU, LFU: keys used per tick, as a power of two */
     uint64_t clock;      /* STEPS: the highest step; LRU, LFU: keys used */
 };
@@ -41,8 +46,12 @@ void ps_row_use_init(struct ps_row_use *u, const struct mr_feature *feature,
                      const struct ps_row_layout *layout, uint64_t rows_max);
 /* The time and the caller's step. Neither goes back. Returns by how much `now` went on; 0 for LRU and LFU. */
 uint32_t ps_row_use_set_now(struct ps_row_use *u, uint32_t now_s, uint64_t step);
-/* A row that was stored before: `now` is not before its stamp, but for AGE and NORM, whose time is told. */
-void ps_row_use_loaded(struct ps_row_use *u, const uint8_t *row);
+/* The rows that are loaded from now on were saved when the node's clock was at clock_s, and it is at now_s here. Only for AGE and
+ * NORM. */
+void ps_row_use_load_from(struct ps_row_use *u, uint32_t clock_s, uint32_t now_s);
+/* A row that was stored before. AGE, NORM: it is as old as it was when it was saved, or as that clock if no such clock stamped it. Else
+ * `now` is not before its stamp from now on. */
+void ps_row_use_loaded(struct ps_row_use *u, uint8_t *row);
 
 static inline bool ps_row_use_is_by_limit(const struct ps_row_use *u)
 {

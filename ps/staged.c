@@ -6,6 +6,8 @@
 
 struct ps_staged {
     bool whole;
+    uint32_t clock_s;  /* of what is staged, when it was saved */
+    uint64_t clock_us; /* whole: the same, or that of what served, when it was exchanged */
     uint32_t id_max;
     struct ps_feature *features[MR_FEATURE_MAX + 1]; /* by their number in the checkpoint, from 1 */
     uint64_t feature_count, batches_learnt;          /* as the core counts them */
@@ -16,7 +18,7 @@ struct ps_staged {
     struct ps_partials partials;
 };
 
-enum mr_status ps_staged_begin(struct ps_core *core, bool whole)
+enum mr_status ps_staged_begin(struct ps_core *core, bool whole, uint32_t clock_s)
 {
     assert(core->staged == NULL);
     struct ps_staged *s = calloc(1, sizeof(*s));
@@ -25,6 +27,8 @@ enum mr_status ps_staged_begin(struct ps_core *core, bool whole)
     }
     core->staged = s;
     s->whole = whole;
+    s->clock_s = clock_s;
+    s->clock_us = clock_s * UINT64_C(1000000);
     if (!whole) {
         return MR_OK;
     }
@@ -45,6 +49,10 @@ enum mr_status ps_staged_add(struct ps_core *core, uint32_t checkpoint_id, uint3
     struct ps_staged *s = core->staged;
     assert(checkpoint_id >= 1 && checkpoint_id <= MR_FEATURE_MAX && s->features[checkpoint_id] == NULL);
     enum mr_status status = ps_feature_create(core, id, feature, &s->features[checkpoint_id], text);
+    if (status == MR_OK && feature->kind == MR_TABLE) {
+        ps_table_load_from(s->features[checkpoint_id]->table, s->clock_s,
+                           s->whole ? s->clock_s : core->now_s);
+    }
     if (status == MR_OK) {
         s->id_max = checkpoint_id > s->id_max ? checkpoint_id : s->id_max;
         s->feature_count++;
@@ -77,6 +85,9 @@ void ps_staged_swap(struct ps_core *core)
     for (uint32_t id = 1; id <= id_max; id++) {
         EXCHANGE(s->features[id], core->features[id]);
     }
+    uint64_t clock_us = ps_core_clock_us(core);
+    ps_core_set_clock_us(core, s->clock_us);
+    s->clock_us = clock_us;
     EXCHANGE(s->id_max, core->feature_id_max);
     EXCHANGE(s->feature_count, core->counters.features);
     EXCHANGE(s->batches_learnt, core->counters.batches_learnt);

@@ -183,7 +183,7 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
             return MR_OUT_OF_MEMORY;
     }
     memcpy(row, stored_row, t->layout.bytes);
-    ps_row_use_loaded(&t->use, stored_row);
+    ps_row_use_loaded(&t->use, row);
     return MR_OK;
 }
 

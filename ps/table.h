@@ -69,9 +69,11 @@ size_t ps_table_memory_bytes(const struct ps_table *t);
 /* The table is one core's share of `core_count`: its limits are that part of the node's, the remainder of capacity_rows going
  * to the first cores, and a row and MR_MEMORY_BYTES_MIN at least to each. Before the first row; 1 of 1 unless told. */
 void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count);
-/* Seconds since 2020 and the caller's training step, before a lookup or push, and now and then besides: what rows are stamped
+/* The node's clock in seconds and the caller's training step, before a lookup or push, and now and then besides: what rows are stamped
  * with, and by what their age is told. Neither goes back. */
 void ps_table_set_now(struct ps_table *t, uint32_t now_s, uint64_t step);
+/* Before rows of a checkpoint are loaded: the node's clock when it was cut, and what it is for this table from now on. */
+void ps_table_load_from(struct ps_table *t, uint32_t clock_s, uint32_t now_s);
 /* Some of the evictions that are due, for about `budget_bytes` of memory touched. True when there are more. Rows that
  * a running cut has still to write go only if it has room for them. */
 bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes);

@@ -98,6 +98,11 @@ void ps_table_set_now(struct ps_table *t, uint32_t now_s, uint64_t step)
     t->evictor.buckets_due = due < buckets ? due : buckets;
 }
 
+void ps_table_load_from(struct ps_table *t, uint32_t clock_s, uint32_t now_s)
+{
+    ps_row_use_load_from(&t->use, clock_s, now_s);
+}
+
 static bool norm_is_small(const struct ps_table *t, const uint8_t *row)
 {
     float values[MR_DIM_MAX];

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tools/ckpt.h"
 #include "tools/ckpt_import_rows.h"
@@ -11,22 +10,15 @@
 #include "tools/feature_args.h"
 #include "tools/options.h"
 
-#define COMMAND   "ckpt import"
-#define OWN_ROWS  5u
-#define TABLE_ID  1u
-#define YEAR_2020 1577836800 /* in seconds since 1970: what tables stamp rows with begins there */
+#define COMMAND  "ckpt import"
+#define OWN_ROWS 5u
+#define TABLE_ID 1u
 
 struct import {
     const char *keys, *values, *table, *out;
     uint32_t check_mib;
     struct tool_feature_args args;
 };
-
-static uint32_t now_s(void)
-{
-    const time_t now = time(NULL);
-    return now > YEAR_2020 ? (uint32_t)(now - YEAR_2020) : 0;
-}
 
 /* 0, or the exit code after one line. */
 static int check_usage(const struct import *x)
@@ -122,7 +114,7 @@ static int import(struct import *x)
     if (exit_code == 0 && !ckpt_import_check_keys(&rows, (uint64_t)x->check_mib << 20, text))
         exit_code = tool_fail(COMMAND, "%s", text);
     if (exit_code == 0) {
-        ckpt_row_maker_init(&rows.maker, &feature, now_s());
+        ckpt_row_maker_init(&rows.maker, &feature);
         exit_code = write_checkpoint(x, &rows, &feature);
     }
     ckpt_import_close(&rows);

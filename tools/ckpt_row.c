@@ -70,7 +70,7 @@ const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out)
     return NULL;
 }
 
-void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *table, uint32_t now_s)
+void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *table)
 {
     const char *what;
     *maker = (struct ckpt_row_maker){.dtype = (enum mr_dtype)table->dtype, .dim = table->dims[0]};
@@ -79,7 +79,6 @@ void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *
     (void)status;
     maker->layout = ps_row_layout_of(table, mr_rule_state_floats(&maker->optimizer, maker->dim));
     ps_row_use_init(&maker->use, table, &maker->layout, 1);
-    (void)ps_row_use_set_now(&maker->use, now_s, 0);
 }
 
 void ckpt_row_make(const struct ckpt_row_maker *maker, const void *values, uint8_t *out)

@@ -45,8 +45,8 @@ struct ckpt_row_maker {
     enum mr_dtype dtype;
     uint32_t dim;
 };
-/* `table` is one that ckpt_row_of() knows. now_s: seconds since 2020, for eviction by age. */
-void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *table, uint32_t now_s);
+/* `table` is one that ckpt_row_of() knows. Rows count as used when the clock of nodes begins. */
+void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *table);
 /* State at its initial values, used now. `values` are maker->dim elements of the table's dtype; `out` has layout.bytes, 4-byte
  * aligned. */
 void ckpt_row_make(const struct ckpt_row_maker *maker, const void *values, uint8_t *out);

@@ -76,6 +76,7 @@ static void test_a_delta_names_its_parent(void **state)
     m.parent_hash = (struct ps_hash){.low = 5, .high = UINT64_MAX - 1};
     m.step = UINT64_MAX;
     m.is_at_step = true;
+    m.clock_s = UINT32_MAX;
     char *text = ps_manifest_print(&m);
     assert_non_null(text);
     assert_true(ps_manifest_parse(text, strlen(text), &back, why));
@@ -83,6 +84,7 @@ static void test_a_delta_names_its_parent(void **state)
     assert_memory_equal(&back.parent_hash, &m.parent_hash, sizeof m.parent_hash);
     assert_int_equal(back.step, UINT64_MAX);
     assert_true(back.is_at_step);
+    assert_int_equal(back.clock_s, UINT32_MAX);
     /* The hash that children know it by is the one in the text. */
     char digits[48];
     (void)snprintf(digits, sizeof digits, "\"hash\": \"%016" PRIx64 "%016" PRIx64 "\"", back.hash.high,
@@ -106,6 +108,25 @@ static void test_an_older_manifest_has_no_chain(void **state)
     assert_true(ps_manifest_parse(text, strlen(text), &back, why));
     assert_int_equal(back.version, PS_FORMAT_VERSION_2);
     assert_int_equal(back.parent, 0);
+    ps_manifest_clear(&back);
+    free(text);
+}
+
+static void test_a_manifest_of_version_3_has_no_clock(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    char why[PS_TEXT_BYTES];
+    m.version = PS_FORMAT_VERSION_3;
+    m.step = 7;
+    m.clock_s = 5;
+    char *text = ps_manifest_print(&m);
+    assert_non_null(text);
+    assert_null(strstr(text, "clock_s"));
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_int_equal(back.version, PS_FORMAT_VERSION_3);
+    assert_int_equal(back.step, 7);
+    assert_int_equal(back.clock_s, 0);
     ps_manifest_clear(&back);
     free(text);
 }
@@ -223,6 +244,9 @@ static void test_wrong_fields_are_named(void **state)
     check_refused("", "step", json_integer(3), "step");
     check_refused("", "at_step", json_integer(1), "at_step");
     check_refused("", "version", json_integer(PS_FORMAT_VERSION_2), "as it was written");
+    check_refused("", "version", json_integer(PS_FORMAT_VERSION_3), "as it was written");
+    check_refused("", "clock_s", NULL, "clock_s");
+    check_refused("", "clock_s", json_integer(INT64_C(1) << 32), "clock_s");
     check_refused("", "features", json_object(), "features");
     check_refused("", "files", json_array(), "files");
     check_refused("files", "name", json_string("../../etc/passwd"), "core-000.mrc");
@@ -312,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_comes_back_as_it_was),
         cmocka_unit_test(test_a_delta_names_its_parent),
         cmocka_unit_test(test_an_older_manifest_has_no_chain),
+        cmocka_unit_test(test_a_manifest_of_version_3_has_no_clock),
         cmocka_unit_test(test_fields_that_came_later_are_there_when_they_are_not_0),
         cmocka_unit_test(test_what_json_cannot_hold_is_not_printed),
         cmocka_unit_test(test_each_changed_byte_is_found),

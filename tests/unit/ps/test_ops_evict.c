@@ -3,8 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <cmocka.h>
 #include "node_fixture.h"
+#include "ps/manifest_file.h"
 #include "ps/step_clock.h"
 
 static void look_up(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)
@@ -100,6 +102,81 @@ static void seconds_go_by_without_calls_for_the_table(void **state)
     look_up(n, table, 2, 0);
     wait_for(n, "table.rows_evicted_age", 2);
     assert_int_equal(node_counter(n, 0, "table.rows"), 0);
+}
+
+/* The checkpoint's clock reads otherwise: so long have its rows been served. */
+static void set_clock(const struct node_fixture *n, uint64_t id, uint32_t clock_s)
+{
+    struct ps_manifest m;
+    char path[400], text[256];
+    assert_int_equal(ps_manifest_read(ps_store_local(), n->config.checkpoint_directory, id, &m, text), MR_OK);
+    assert_in_range(m.clock_s, 0, clock_s);
+    m.clock_s = clock_s;
+    char *json = ps_manifest_print(&m);
+    snprintf(path, sizeof(path), "%s/ckpt-%llu/MANIFEST", n->config.checkpoint_directory,
+             (unsigned long long)id);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fputs(json, f) >= 0, true);
+    assert_int_equal(fclose(f), 0);
+    free(json);
+    ps_manifest_clear(&m);
+}
+
+static uint32_t clock_of(const struct node_fixture *n, uint64_t id)
+{
+    struct ps_manifest m;
+    char text[256];
+    assert_int_equal(ps_manifest_read(ps_store_local(), n->config.checkpoint_directory, id, &m, text), MR_OK);
+    const uint32_t clock_s = m.clock_s;
+    ps_manifest_clear(&m);
+    return clock_s;
+}
+
+/* The node's clock goes on where the checkpoint's stood, whatever the time of day is and was. */
+static void rows_age_while_they_are_served(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, MR_EVICT_AGE, 1000000);
+    for (uint64_t key = 1; key <= 8; key++) {
+        look_up(n, table, key, 0);
+    }
+    assert_int_equal(node_save(n), 1);
+    assert_in_range(clock_of(n, 1), 0, 1000); /* so long the test has run, at most */
+    set_clock(n, 1, 900000);
+    node_restart(n, n->core_count);
+    look_up(n, table, 1, 0);
+    assert_int_equal(node_save(n), 2);
+    assert_in_range(clock_of(n, 2), 900000, 901000);
+    assert_int_equal(sum(n, "table.rows"), 8);
+    set_clock(n, 2, 1100000);
+    node_restart(n, n->core_count);
+    wait_for(n, "table.rows_evicted_age", 7);
+    assert_float_equal(node_value(n, table, 1), 100, 0);
+    assert_int_equal(sum(n, "table.rows"), 1);
+    node_check(node_restore(n, 1), MR_OK, NULL); /* the clock goes back with the rows */
+    assert_int_equal(node_save(n), 3);
+    assert_in_range(clock_of(n, 3), 900000, 901000);
+    assert_int_equal(sum(n, "table.rows"), 8);
+}
+
+/* A single table brings its rows' ages along into a node that has been there for less time. */
+static void rows_of_a_table_that_is_restored_keep_their_age(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n, MR_EVICT_AGE, 1000000), flags = 0;
+    uint64_t id = 1;
+    struct mr_restore_pair pair = {.name = "emb", .new_name = "old"};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 1, &id),
+                                   mr_tensor_2d(MR_U8, 1, sizeof(pair), &pair),
+                                   mr_tensor_1d(MR_U32, 1, &flags)};
+    look_up(n, table, 1, 0);
+    look_up(n, table, 2, 0);
+    assert_int_equal(node_save(n), 1);
+    set_clock(n, 1, 1100000);
+    node_check(node_call(n, 0, MR_OP_RESTORE, 0, tensors, 4), MR_OK, NULL);
+    wait_for(n, "table.rows_evicted_age", 2);
+    assert_int_equal(sum(n, "table.rows"), 2);
 }
 
 static void a_frozen_node_evicts_nothing(void **state)
@@ -239,6 +316,8 @@ int main(void)
         TEST(steps_are_those_of_the_calls),
         TEST(a_wild_step_evicts_nothing),
         TEST(seconds_go_by_without_calls_for_the_table),
+        TEST_3_CORES(rows_age_while_they_are_served),
+        TEST(rows_of_a_table_that_is_restored_keep_their_age),
         TEST(a_frozen_node_evicts_nothing),
         TEST_3_CORES(capacity_is_the_nodes),
         TEST(admission_does_not_depend_on_cores),

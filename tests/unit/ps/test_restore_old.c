@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <cmocka.h>
+#include "ps/checkpoint_manifest.h"
+#include "ps/row_layout.h"
 #include "restore_fixture.h"
 
 #define BLOCK_BYTES (1 << 20)
@@ -127,6 +129,41 @@ static void version_2_is_read_on_3_cores(void **state)
     check_version_2(*state, 3);
 }
 
+struct stamps {
+    uint32_t feature, seen_offset, clock_s, rows;
+};
+
+static enum mr_status check_stamps(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct stamps *s = arg;
+    for (uint32_t i = 0; record->kind == PS_RECORD_ROWS && record->feature == s->feature && i < record->count;
+         i++) {
+        uint32_t seen;
+        memcpy(&seen, bytes + record->count * 8ull + (size_t)i * record->row_bytes + s->seen_offset,
+               sizeof(seen));
+        assert_in_range(seen, 0, s->clock_s);
+        s->rows++;
+    }
+    return MR_OK;
+}
+
+/* Stamps of the wall clock have become stamps of the node's, which began with the restore: no row is older than that. */
+static void check_ages(struct node_fixture *n, uint64_t id, uint32_t feature_id)
+{
+    struct ps_reader *r;
+    char text[256];
+    assert_int_equal(ps_reader_open(n->config.checkpoint_directory, id, &r, text), MR_OK);
+    struct stamps stamps = {.feature = feature_id, .clock_s = ps_reader_manifest(r, 0)->clock_s};
+    for (uint32_t i = 0, found; i < ps_reader_feature_count(r); i++) {
+        const struct mr_feature *f = ps_reader_feature(r, i, &found);
+        stamps.seen_offset = found == feature_id ? ps_row_layout_of(f, 0).seen_offset : stamps.seen_offset;
+    }
+    assert_in_range(stamps.clock_s, 0, 1000); /* so long the test has run, at most */
+    assert_int_equal(ps_reader_each(r, check_stamps, &stamps, text), MR_OK);
+    assert_int_equal(stamps.rows, KEYS);
+    ps_reader_close(r);
+}
+
 /* A full and a delta on it. Tables emb and aged (rows go after 1000 s), variable bias, each of two cores; batches 0 and 1 are learnt,
  * batch 2 by core 0 only, and pushes 1 and 2 (of core 0) were applied. */
 static void check_version_3(struct node_fixture *n, uint32_t cores)
@@ -151,6 +188,7 @@ static void check_version_3(struct node_fixture *n, uint32_t cores)
         assert_int_equal(node_push_batch(n, core, BATCH(0), table, KEYS, 1), 0);
     }
     assert_int_equal(node_save(n), 3);
+    check_ages(n, 3, 2);
 }
 
 static void version_3_is_read_on_as_many_cores(void **state)

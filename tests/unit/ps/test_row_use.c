@@ -90,6 +90,46 @@ static void loaded_rows_bring_the_clock_along_where_it_is_the_tables_own(void **
     assert_int_equal(u.now, 0);
 }
 
+static uint32_t loaded_age(struct ps_row_use *u, uint32_t seen)
+{
+    uint8_t row[ROW_BYTES] = {0};
+    memcpy(row + u->seen_offset, &seen, sizeof(seen));
+    ps_row_use_loaded(u, row);
+    return ps_age(u, ps_row_seen(u, row));
+}
+
+/* A row is as old as it was when it was saved, wherever the clock that goes on stands. */
+static void rows_that_are_loaded_keep_their_age(void **state)
+{
+    static const uint32_t clocks[] = {0, 10, 7000, 500000000};
+    for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
+        struct ps_row_use u = use_of(i % 2 ? MR_EVICT_AGE : MR_EVICT_NORM, 5000, 100);
+        ps_row_use_load_from(&u, 7000, clocks[i]);
+        assert_int_equal(u.now, clocks[i]);
+        assert_int_equal(loaded_age(&u, 7000), 0);
+        assert_int_equal(loaded_age(&u, 6000), 1000);
+        assert_int_equal(loaded_age(&u, 0), 7000);
+        assert_int_equal(loaded_age(&u, 7000 + PS_CLOCK_AHEAD_S), 0); /* used while it was cut */
+        assert_int_equal(loaded_age(&u, UINT32_MAX - 99), 7100);      /* it came from a younger node */
+    }
+}
+
+/* Stamps of the wall clock, in checkpoints of older versions: such a row is as old as the clock that came after. */
+static void stamps_of_another_clock_count_from_its_beginning(void **state)
+{
+    struct ps_row_use u = use_of(MR_EVICT_AGE, 1000, 100);
+    ps_row_use_load_from(&u, 0, 0);
+    assert_int_equal(loaded_age(&u, 217000000), 0);
+    ps_row_use_load_from(&u, 900, 900); /* a full of version 3, and a delta on it 900 s later */
+    assert_int_equal(loaded_age(&u, 217000000), 900);
+    assert_int_equal(loaded_age(&u, 800), 100);
+    ps_row_use_load_from(&u, 900, 50000);
+    assert_int_equal(loaded_age(&u, 217000000), 900);
+    u = use_of(MR_EVICT_STEPS, 1000, 100);
+    ps_row_use_load_from(&u, 900, 50000);
+    assert_int_equal(u.now, 0);
+}
+
 static void a_tick_is_a_1024th_of_the_table(void **state)
 {
     assert_int_equal(use_of(MR_EVICT_LRU, 0, 100).tick_shift, 0);
@@ -149,6 +189,8 @@ int main(void)
         cmocka_unit_test(steps_wrap),
         cmocka_unit_test(stamps_from_the_future_are_of_age_0),
         cmocka_unit_test(loaded_rows_bring_the_clock_along_where_it_is_the_tables_own),
+        cmocka_unit_test(rows_that_are_loaded_keep_their_age),
+        cmocka_unit_test(stamps_of_another_clock_count_from_its_beginning),
         cmocka_unit_test(a_tick_is_a_1024th_of_the_table),
         cmocka_unit_test(uses_are_halved_once_per_half_life),
         cmocka_unit_test(the_idlest_row_goes_first),

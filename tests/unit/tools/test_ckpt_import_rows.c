@@ -48,7 +48,7 @@ static void open_table(struct ckpt_import_rows *r, enum mr_dtype dtype)
     feature.optimizer_args[0] = 0.5f;
     if (!ckpt_import_open(r, keys_path, values_path, text))
         fail_msg("%s", text);
-    ckpt_row_maker_init(&r->maker, &feature, 0);
+    ckpt_row_maker_init(&r->maker, &feature);
 }
 
 static void test_rows_as_tables_store_them(void **state)
