@@ -38,21 +38,28 @@ static void remove_temporary(const struct ps_store *store, const char *directory
 }
 
 struct temporary_list {
-    uint64_t *ids;
-    uint32_t count;
+    uint64_t *ids; /* NULL: they are only counted */
+    uint32_t count, room;
 };
 
 static void collect_temporary(void *arg, const char *name)
 {
     struct temporary_list *list = arg;
     const uint64_t id = ps_name_temporary(name);
-    if (id != 0 && list->count < PS_STORE_ENTRIES_MAX)
-        list->ids[list->count++] = id;
+    if (id == 0 || (list->ids && list->count == list->room))
+        return;
+    if (list->ids)
+        list->ids[list->count] = id;
+    list->count++;
 }
 
 static void remove_temporaries(const struct ps_store *store, const char *directory)
 {
-    struct temporary_list list = {.ids = calloc(PS_STORE_ENTRIES_MAX, sizeof(uint64_t))};
+    struct temporary_list counted = {0}, list = {0};
+    if (store->list(store->self, directory, collect_temporary, &counted) != 0 || counted.count == 0)
+        return;
+    list.room = counted.count;
+    list.ids = calloc(list.room, sizeof *list.ids);
     if (list.ids && store->list(store->self, directory, collect_temporary, &list) == 0)
         for (uint32_t i = 0; i < list.count; i++)
             remove_temporary(store, directory, list.ids[i]);
@@ -134,11 +141,13 @@ static void join_chain(const struct directory *d, uint32_t at)
 
 static bool read_entries(struct directory *d)
 {
-    uint64_t *ids = calloc(PS_STORE_ENTRIES_MAX, sizeof *ids);
-    uint32_t count = 0;
+    uint32_t room = 0, count = 0;
     /* Of a list with gaps nobody can tell what is still needed. */
-    bool is_known = ids && ps_checkpoint_list_all(d->store, d->path, ids, PS_STORE_ENTRIES_MAX, &count) == 0;
-    count = count < PS_STORE_ENTRIES_MAX ? count : PS_STORE_ENTRIES_MAX;
+    bool is_known = ps_checkpoint_list_all(d->store, d->path, NULL, 0, &room) == 0;
+    uint64_t *ids = calloc(room + 1u, sizeof *ids);
+    is_known = is_known && ids && ps_checkpoint_list_all(d->store, d->path, ids, room, &count) == 0;
+    is_known = is_known && count <= room;
+    count = count < room ? count : room;
     d->entries = calloc(count + 1u, sizeof *d->entries);
     is_known = is_known && d->entries;
     for (uint32_t i = 0; i < count && is_known; i++) {

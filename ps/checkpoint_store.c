@@ -173,12 +173,12 @@ static int local_list(void *self, const char *path, void (*visit)(void *arg, con
     DIR *directory = opendir(path);
     if (!directory)
         return -errno;
-    int result = 0;
+    int result = -EOVERFLOW;
     for (uint32_t i = 0; i < PS_STORE_ENTRIES_MAX; i++) {
         errno = 0;
         const struct dirent *entry = readdir(directory);
         if (!entry) {
-            result = -errno;
+            result = -errno; /* 0: that was all */
             break;
         }
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PS_PATH_BYTES        1024u  /* longest path, with its NUL */
-#define PS_STORE_ENTRIES_MAX 65536u /* entries of one directory that are looked at */
+#define PS_PATH_BYTES        1024u      /* longest path, with its NUL */
+#define PS_STORE_ENTRIES_MAX (1u << 24) /* of one directory */
 
 struct ps_store_file;
 
@@ -48,7 +48,7 @@ struct ps_store {
     int (*take_direct)(struct ps_store_file *file);
     int (*rename)(void *self, const char *from, const char *to);
     int (*sync_directory)(void *self, const char *path);
-    /* Names in a directory, without "." and "..", in no order. */
+    /* Names in a directory, without "." and "..", in no order; -EOVERFLOW when there are more than PS_STORE_ENTRIES_MAX. */
     int (*list)(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg);
     /* A file or an empty directory. */
     int (*remove)(void *self, const char *path);

@@ -143,14 +143,14 @@ static void wait_for_work(struct ps_control *c)
         }
         return;
     }
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    struct timespec until; /* by a clock that nobody sets */
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += SAVE_LOOK_MS * 1000000L;
     if (until.tv_nsec >= 1000000000L) {
         until.tv_nsec -= 1000000000L;
         until.tv_sec++;
     }
-    while (sem_timedwait(&c->wake, &until) != 0 && errno == EINTR) {
+    while (sem_clockwait(&c->wake, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR) {
     }
 }
 

@@ -12,6 +12,7 @@ struct pending_write {
     struct ps_write_done done; /* what reap gives back */
     size_t written;            /* a short write goes on from here */
     uint32_t retries;
+    bool was_direct; /* when it was handed over: others may have left O_DIRECT since */
     bool busy;
 };
 
@@ -97,7 +98,7 @@ const char *ps_uring_writer_name(const struct ps_uring_writer *w)
 /* The rest of a write goes to the kernel. The submission queue has a place for every write, so there is always one. */
 static void queue_rest(struct ps_uring_writer *w, uint32_t slot)
 {
-    const struct pending_write *p = &w->writes[slot];
+    struct pending_write *p = &w->writes[slot];
     struct io_uring_sqe *sqe = io_uring_get_sqe(&w->ring);
     assert(sqe);
     const uint8_t *from = w->buffers + p->done.buffer * w->buffer_bytes + p->written;
@@ -105,13 +106,14 @@ static void queue_rest(struct ps_uring_writer *w, uint32_t slot)
                               p->done.offset + p->written, (int)p->done.buffer);
     io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data64(sqe, slot);
+    p->was_direct = w->store->is_direct(w->files[p->done.file]);
 }
 
 /* The page cache takes what O_DIRECT refuses, as some file systems do only once they see the write. */
-static bool retry_buffered(struct ps_uring_writer *w, uint32_t file, int error)
+static bool retry_buffered(struct ps_uring_writer *w, uint32_t file, bool was_direct, int error)
 {
     struct ps_store_file *f = w->files[file];
-    return error == -EINVAL && w->store->is_direct(f) && w->store->drop_direct(f) == 0;
+    return error == -EINVAL && was_direct && (!w->store->is_direct(f) || w->store->drop_direct(f) == 0);
 }
 
 static void write_now(struct ps_uring_writer *w, uint32_t slot)
@@ -119,8 +121,9 @@ static void write_now(struct ps_uring_writer *w, uint32_t slot)
     struct ps_write_done *done = &w->writes[slot].done;
     const uint8_t *from = w->buffers + done->buffer * w->buffer_bytes;
     struct ps_store_file *file = w->files[done->file];
+    const bool was_direct = w->store->is_direct(file);
     done->error = ps_store_write_all(w->store, file, from, w->buffer_bytes, done->offset);
-    if (retry_buffered(w, done->file, done->error))
+    if (retry_buffered(w, done->file, was_direct, done->error))
         done->error = ps_store_write_all(w->store, file, from, w->buffer_bytes, done->offset);
     w->finished[w->finished_put++ % PS_URING_DEPTH] = slot;
 }
@@ -152,7 +155,7 @@ static bool write_ended(struct ps_uring_writer *w, uint32_t slot, int result)
         p->done.error = -EIO;
     } else if (result == -EINTR || result == -EAGAIN) {
         p->done.error = ++p->retries > RETRIES_MAX ? result : 0;
-    } else if (!retry_buffered(w, p->done.file, result)) {
+    } else if (!retry_buffered(w, p->done.file, p->was_direct, result)) {
         p->done.error = result;
     }
     if (p->done.error != 0)

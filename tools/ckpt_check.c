@@ -67,12 +67,13 @@ int ckpt_all_ids(const char *command, const char *directory, uint64_t **ids, uin
     if (error != 0)
         return tool_fail(command, "%s: %s; name a directory of checkpoints, or one of them as DIR/ckpt-N",
                          directory, strerror(-error));
-    *ids = malloc(PS_STORE_ENTRIES_MAX * sizeof **ids);
+    const uint32_t room = ps_checkpoint_list(directory, NULL, 0);
+    *ids = malloc((room + 1u) * sizeof **ids);
     if (!*ids)
         return tool_fail(command, "no memory");
-    *count = ps_checkpoint_list(directory, *ids, PS_STORE_ENTRIES_MAX);
-    if (*count > PS_STORE_ENTRIES_MAX)
-        *count = PS_STORE_ENTRIES_MAX;
+    *count = ps_checkpoint_list(directory, *ids, room);
+    if (*count > room) /* some have come since they were counted */
+        *count = room;
     qsort(*ids, *count, sizeof **ids, compare_ids);
     return 0;
 }

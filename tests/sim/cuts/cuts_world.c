@@ -15,11 +15,13 @@
 #include "ps/server.h"
 #include "tests/property/random.h"
 
-#define CORES_MAX 4u
-#define SAVES_MAX 64u
-#define US        UINT64_C(1000)
-#define MS        UINT64_C(1000000)
-#define NEVER     UINT64_MAX
+#define CORES_MAX     4u
+#define SAVES_MAX     64u
+#define US            UINT64_C(1000)
+#define MS            UINT64_C(1000000)
+#define NEVER         UINT64_MAX
+#define WALL_CLOCK_NS (7 * MS) /* from one time that it is set to the next */
+#define WORLD_NS_MAX  (3600 * 1000 * MS)
 
 /* A save that was published: when its cut was, at the earliest and at the latest. */
 struct save {
@@ -41,6 +43,7 @@ static struct {
     struct cuts_pusher pushers[CUTS_PUSHERS_MAX];
     struct save saves[SAVES_MAX];
     uint32_t save_count, crashes;
+    bool is_over;
     uint64_t undisturbed_id; /* the newest checkpoint before the first kill */
     struct cuts_outcome *outcome;
 } world;
@@ -338,6 +341,18 @@ static void begin_training(void)
         cuts_pusher_start(&world.pushers[i]);
 }
 
+/* Whatever the world waits for, it does not wait by this clock. */
+static void set_wall_clock(void *arg)
+{
+    static uint64_t draws;
+
+    fiber_set_wall_clock((uint32_t)(world.seed + ++draws) * 2654435761u);
+    if (fiber_now_ns() > WORLD_NS_MAX)
+        cuts_fail("somebody waits for ever");
+    if (!world.is_over)
+        fiber_at(fiber_now_ns() + WALL_CLOCK_NS, set_wall_clock, arg);
+}
+
 static void disturb_training(void)
 {
     uint64_t kill_ns = world.crashes_left > 0 ? fiber_now_ns() + below(300) * MS : NEVER;
@@ -445,7 +460,7 @@ static void check_checkpoints(void)
 
 static void *run(void *arg)
 {
-    (void)arg;
+    set_wall_clock(arg);
     begin_training();
     disturb_training();
     for (uint32_t i = 0; i < world.work.pushers; i++)
@@ -456,6 +471,7 @@ static void *run(void *arg)
     check_checkpoints();
     mr_client_destroy(world.client);
     (void)ps_server_stop(world.server);
+    world.is_over = true;
     return NULL;
 }
 

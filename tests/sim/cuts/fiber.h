@@ -41,6 +41,9 @@ void fiber_wake(const void *on);
 /* Has run(arg) called at a time, outside of all fibers. */
 void fiber_at(uint64_t at_ns, void (*run)(void *arg), void *arg);
 
+/* Sets the wall clock to some time of the days before it was started. Nothing may go by it. */
+void fiber_set_wall_clock(uint32_t random);
+
 /* A hash over all that has happened: the same seed gives the same. */
 uint64_t fibers_trace(void);
 void fibers_note(uint64_t what);

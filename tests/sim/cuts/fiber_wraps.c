@@ -12,6 +12,7 @@
 #include "tests/property/random.h"
 
 #define EPOCH_S    1800000000 /* what the wall clock shows at the beginning */
+#define WALL_S_MAX 1000000
 #define NS_PER_S   UINT64_C(1000000000)
 #define YIELD_NS   1000u
 #define PROCESSORS 3
@@ -29,7 +30,7 @@ int __wrap_sem_init(sem_t *sem, int shared, unsigned value);
 int __wrap_sem_destroy(sem_t *sem);
 int __wrap_sem_post(sem_t *sem);
 int __wrap_sem_wait(sem_t *sem);
-int __wrap_sem_timedwait(sem_t *sem, const struct timespec *until);
+int __wrap_sem_clockwait(sem_t *sem, clockid_t clock, const struct timespec *until);
 int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr);
 int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
@@ -41,6 +42,14 @@ int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
 ssize_t __wrap_getrandom(void *out, size_t bytes, unsigned flags);
 int __wrap_io_uring_queue_init(unsigned entries, void *ring, unsigned flags);
+
+/* Of the virtual clock. Somebody sets it time and again, mostly back. */
+static int64_t wall_ahead_s = EPOCH_S;
+
+void fiber_set_wall_clock(uint32_t random)
+{
+    wall_ahead_s = EPOCH_S - random % WALL_S_MAX;
+}
 
 /* ---- threads ---- */
 
@@ -103,14 +112,14 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     uint64_t ns = fiber_look_ns();
 
-    now->tv_sec = (time_t)(ns / NS_PER_S) + (clock == CLOCK_REALTIME ? EPOCH_S : 0);
+    now->tv_sec = (time_t)(ns / NS_PER_S) + (clock == CLOCK_REALTIME ? wall_ahead_s : 0);
     now->tv_nsec = (long)(ns % NS_PER_S);
     return 0;
 }
 
 time_t __wrap_time(time_t *now)
 {
-    time_t seconds = (time_t)(fiber_look_ns() / NS_PER_S) + EPOCH_S;
+    time_t seconds = (time_t)(fiber_look_ns() / NS_PER_S) + wall_ahead_s;
 
     if (now != NULL)
         *now = seconds;
@@ -157,11 +166,13 @@ int __wrap_sem_wait(sem_t *sem)
     return 0;
 }
 
-int __wrap_sem_timedwait(sem_t *sem, const struct timespec *until)
+int __wrap_sem_clockwait(sem_t *sem, clockid_t clock, const struct timespec *until)
 {
-    const uint64_t until_ns = (uint64_t)(until->tv_sec - EPOCH_S) * NS_PER_S + (uint64_t)until->tv_nsec;
-
     while (in(sem)->count == 0) {
+        /* Whoever waits by the wall clock waits on when it is set back. */
+        const int64_t ahead_s = clock == CLOCK_REALTIME ? wall_ahead_s : 0;
+        const uint64_t until_ns = (uint64_t)(until->tv_sec - ahead_s) * NS_PER_S + (uint64_t)until->tv_nsec;
+
         if (fiber_now_ns() >= until_ns) {
             errno = ETIMEDOUT;
             return -1;

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +11,8 @@
 
 #include "checkpoint_fixture.h"
 #include "ps/checkpoint_lock.h"
+
+#define MANY 70000u /* more than a file system lists in a few calls, and than 16 bits count */
 
 static void save(const char *directory, uint64_t id)
 {
@@ -145,6 +148,34 @@ static void test_the_next_number(void **state)
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, fixture_setup, fixture_teardown)
 
+static void count_name(void *arg, const char *name)
+{
+    (void)name;
+    ++*(uint32_t *)arg;
+}
+
+/* A directory that holds other things, too: however many, a checkpoint among them is found. */
+static void test_a_directory_of_many_entries(void **state)
+{
+    const struct ps_store *store = ps_store_local();
+    char path[PS_PATH_BYTES], name[32];
+    uint32_t count = 0;
+    uint64_t id;
+    assert_true(ps_path_join(*state, "many", path));
+    assert_int_equal(mkdir(path, 0755), 0);
+    int directory = open(path, O_RDONLY | O_DIRECTORY);
+    for (uint32_t i = 0; i < MANY; i++) {
+        (void)snprintf(name, sizeof name, "x%u", i);
+        assert_int_equal(symlinkat("x", directory, name), 0);
+    }
+    save(path, 7);
+    assert_int_equal(store->list(store->self, path, count_name, &count), 0);
+    assert_int_equal(count, MANY + 1);
+    assert_int_equal(ps_checkpoint_list(path, &id, 1), 1);
+    assert_int_equal(id, 7);
+    close(directory);
+}
+
 /* One writer a directory; the other one is told who that is. */
 static void test_a_directory_has_one_writer(void **state)
 {
@@ -175,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_newest_first),
         CASE(test_a_list_with_gaps_is_nothing_to_go_by),
+        CASE(test_a_directory_of_many_entries),
         CASE(test_a_directory_has_one_writer),
         CASE(test_the_next_number),
         CASE(test_where_there_is_none),

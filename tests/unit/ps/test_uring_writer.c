@@ -179,6 +179,33 @@ static void refused_direct(const struct ps_store *store, const char *directory)
     fclose(f);
 }
 
+/* Several are in flight when the first is refused: each of them goes through the page cache then. */
+static void test_o_direct_refused_by_several_writes(void **state)
+{
+    const struct ps_store *store = ps_store_local();
+    char path[PS_PATH_BYTES];
+    const char *note;
+    struct ps_store_file *file;
+    struct ps_uring_writer *w;
+    struct ps_write_done done;
+    uint8_t *buffers = aligned_alloc(4096, BUFFERS * BUFFER_BYTES);
+    assert_non_null(buffers);
+    memset(buffers, 3, BUFFERS * BUFFER_BYTES);
+    assert_true(ps_path_join(*state, "odd", path));
+    assert_int_equal(store->create(store->self, path, true, &file), 0);
+    assert_int_equal(ps_uring_writer_create(store, &file, 1, buffers, BUFFERS, BUFFER_BYTES, &w, &note), 0);
+    for (uint32_t i = 0; i < PS_URING_DEPTH; i++)
+        ps_uring_writer_put(w, 0, i, 1 + (uint64_t)i * BUFFER_BYTES);
+    for (uint32_t i = 0; i < PS_URING_DEPTH; i++) {
+        while (!ps_uring_writer_reap(w, 1000, &done))
+            ;
+        assert_int_equal(done.error, 0);
+    }
+    ps_uring_writer_destroy(w);
+    assert_int_equal(store->close(file), 0);
+    free(buffers);
+}
+
 static void test_o_direct_refused_by_the_write(void **state)
 {
     refused_direct(ps_store_local(), *state);
@@ -258,6 +285,7 @@ int main(void)
         CASE(test_writes_without_io_uring),
         CASE(test_errors_of_the_kernel_come_back),
         CASE(test_a_short_write_is_continued_until_it_fails),
+        CASE(test_o_direct_refused_by_several_writes),
         CASE(test_o_direct_refused_by_the_write),
         CASE(test_o_direct_refused_by_a_plain_write),
     };
