@@ -7,6 +7,7 @@
 #include "trainer_client/address.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/rpc_driver.h"
+#include "trainer_client/rpc_reach.h"
 
 #define INIT_TIMEOUT_MS      60000u
 #define TIMEOUT_MS           60000u
@@ -110,6 +111,17 @@ static enum mr_status create_agent(struct mrc_rpc_driver *driver, struct mr_agen
     return status;
 }
 
+static enum mr_status join(struct mr_rpc *agent, const struct mrc_rpc_driver_options *options,
+                           const struct mr_address *rendezvous, uint64_t deadline_us, char *error,
+                           size_t error_bytes)
+{
+    enum mr_status status = mr_workers_wait_joined(agent, deadline_us, error, error_bytes);
+
+    if (status == MR_UNREACHABLE)
+        mrc_rpc_explain_silence(rendezvous, options->has_psk, error, error_bytes);
+    return status;
+}
+
 enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
                            const struct mr_rpc_options *options, struct mr_rpc **rpc, char *error,
                            size_t error_bytes)
@@ -144,7 +156,7 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     if (status == MR_OK)
         status = create_agent(driver, &config, options, &agent, error, error_bytes);
     if (status == MR_OK)
-        status = mr_workers_wait_joined(agent, deadline_us, error, error_bytes);
+        status = join(agent, &driver_options, &config.rendezvous, deadline_us, error, error_bytes);
     if (status != MR_OK) {
         mrc_rpc_driver_destroy(driver);
         return status;

@@ -46,43 +46,26 @@ enum mr_status mr_worker_by_name(struct mr_rpc *agent, const char *name, struct 
                         name);
 }
 
-enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us, char *error,
-                                      size_t error_bytes)
-{
-    struct mr_agent_driver *driver = &agent->config.driver;
-    char missing[384];
+/* ---- what is asked inside ---- */
 
-    if (driver->wait(driver->self, &agent->joined, deadline_us)) {
-        if (agent->join_status != MR_OK)
-            snprintf(error, error_bytes, "worker \"%s\" (rank %u): %s", agent->name, agent->config.rank,
-                     agent->join_error[0] == 0 ? mr_status_text(agent->join_status) : agent->join_error);
-        return agent->join_status;
-    }
-    if (!mr_world_missing(agent, missing, sizeof missing) && !agent->config.is_rendezvous) {
-        snprintf(error, error_bytes, "worker \"%s\" (rank %u): nobody answers at the rendezvous", agent->name,
-                 agent->config.rank);
-        return MR_UNREACHABLE;
-    }
-    snprintf(error, error_bytes, "worker \"%s\" (rank %u): %s", agent->name, agent->config.rank, missing);
-    return MR_DEADLINE_EXCEEDED;
-}
-
-/* ---- leaving ---- */
-
-/* The driver's part of mr_rpc_shutdown(), or of the line about why it takes so long. */
+/* The driver's part of mr_rpc_shutdown(), or of the lines about why joining and leaving take so long. */
 struct leave_work {
     struct mr_work work;
     _Atomic uint32_t done;
     char *missing;
     size_t missing_bytes;
     uint32_t *staying;
+    bool joins; /* who is missing at the start */
+    bool any;   /* then: somebody is known to be there */
 };
 
 static void leave_run(struct mr_rpc *agent, struct mr_work *work)
 {
     struct leave_work *leave = (struct leave_work *)(void *)work;
 
-    if (leave->staying != NULL)
+    if (leave->joins)
+        leave->any = mr_world_missing(agent, leave->missing, leave->missing_bytes);
+    else if (leave->staying != NULL)
         *leave->staying = mr_leave_staying(agent);
     else if (leave->missing == NULL)
         mr_leave_begin(agent);
@@ -99,6 +82,33 @@ static void run_inside(struct mr_rpc *agent, struct leave_work *leave)
     mr_agent_submit(agent, &leave->work);
     (void)driver->wait(driver->self, &leave->done, UINT64_MAX);
 }
+
+/* ---- joining ---- */
+
+enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us, char *error,
+                                      size_t error_bytes)
+{
+    struct mr_agent_driver *driver = &agent->config.driver;
+    char missing[448];
+    struct leave_work who = {.joins = true, .missing = missing, .missing_bytes = sizeof missing};
+
+    if (driver->wait(driver->self, &agent->joined, deadline_us)) {
+        if (agent->join_status != MR_OK)
+            snprintf(error, error_bytes, "worker \"%s\" (rank %u): %s", agent->name, agent->config.rank,
+                     agent->join_error[0] == 0 ? mr_status_text(agent->join_status) : agent->join_error);
+        return agent->join_status;
+    }
+    run_inside(agent, &who);
+    if (!who.any && !agent->config.is_rendezvous) {
+        snprintf(error, error_bytes, "worker \"%s\" (rank %u): nobody answers at the rendezvous", agent->name,
+                 agent->config.rank);
+        return MR_UNREACHABLE;
+    }
+    snprintf(error, error_bytes, "worker \"%s\" (rank %u): %s", agent->name, agent->config.rank, missing);
+    return MR_DEADLINE_EXCEEDED;
+}
+
+/* ---- leaving ---- */
 
 uint32_t mr_rpc_staying(struct mr_rpc *agent)
 {

@@ -358,6 +358,10 @@ bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
         if (agent->joined_ranks[i] == 0)
             used += (uint32_t)snprintf(out + used, bytes - used, " %u", i);
     }
+    if (agent->config.is_rendezvous && used < bytes &&
+        mr_endpoint_counters(agent->config.endpoint)->drop_proof != 0)
+        (void)snprintf(out + used, bytes - used,
+                       "; somebody asks under another key: see key_file of this worker and of those");
     return there != 0;
 }
 

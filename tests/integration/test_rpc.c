@@ -302,7 +302,9 @@ static void errors_at_the_start_are_lines(void **state)
     char error[512], address[32];
 
     assert_int_equal(mr_rpc_init("a", 1, 2, &options, &rpc, error, sizeof error), MR_UNREACHABLE);
-    assert_non_null(strstr(error, "worker \"a\" (rank 1): nobody answers at the rendezvous"));
+    assert_string_equal(error,
+                        "worker \"a\" (rank 1): nobody answers at the rendezvous, 127.0.0.1:9: the host is "
+                        "there, and nothing listens at that port");
     rpc_free_address(address);
     options.rendezvous = address;
     assert_int_equal(mr_rpc_init("a", 0, 3, &options, &rpc, error, sizeof error), MR_DEADLINE_EXCEEDED);
@@ -319,14 +321,102 @@ static void errors_at_the_start_are_lines(void **state)
     mr_rpc_destroy(NULL);
 }
 
+static void write_key(char path[32], char digit)
+{
+    strcpy(path, "/tmp/test_rpc_key.XXXXXX");
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    for (uint32_t i = 0; i < 64; i++)
+        assert_int_equal(write(fd, &digit, 1), 1);
+    close(fd);
+}
+
+enum { ERROR = 512, TRIES = 30 };
+
+/* Waits at the rendezvous again and again, and hands on why nobody came. */
+static pid_t wait_for_strangers(struct mr_rpc_options options, int *errors)
+{
+    int ends[2];
+
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    *errors = ends[0];
+    while (pid == 0) {
+        char error[ERROR] = "";
+        struct mr_rpc *rpc;
+
+        (void)mr_rpc_init("b", 0, 2, &options, &rpc, error, sizeof error);
+        if (write(ends[1], error, sizeof error) != sizeof error)
+            _exit(1);
+    }
+    close(ends[1]);
+    return pid;
+}
+
+static void expect_in_time(const char *says, bool (*next)(void *arg, char error[ERROR]), void *arg)
+{
+    char error[ERROR] = "";
+
+    for (uint32_t i = 0; i < TRIES; i++) {
+        assert_true(next(arg, error));
+        if (strstr(error, says) != NULL)
+            return;
+    }
+    fail_msg("\"%s\" does not say \"%s\"", error, says);
+}
+
+static bool ask_in_vain(void *options, char error[ERROR])
+{
+    struct mr_rpc *rpc;
+
+    return mr_rpc_init("a", 1, 2, options, &rpc, error, ERROR) == MR_UNREACHABLE &&
+           strstr(error, "nobody answers at the rendezvous") != NULL;
+}
+
+static bool read_error(void *errors, char error[ERROR])
+{
+    return read(*(int *)errors, error, ERROR) == ERROR;
+}
+
+static void expect_strangers(const char *key, const char *other_key, const char *says)
+{
+    struct mr_rpc_options first = {.init_timeout_ms = 1500, .key_file = key};
+    struct mr_rpc_options second = {.init_timeout_ms = 500, .key_file = other_key};
+    char address[32];
+    int errors;
+
+    rpc_free_address(address);
+    first.rendezvous = second.rendezvous = address;
+    pid_t pid = wait_for_strangers(first, &errors);
+
+    expect_in_time(says, ask_in_vain, &second);
+    expect_in_time("missing: rank 1; somebody asks under another key", read_error, &errors);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    rpc_expect_killed(pid);
+    close(errors);
+}
+
+static void keys_that_differ_are_said(void **state)
+{
+    char one[32], other[32];
+
+    write_key(one, '1');
+    write_key(other, '2');
+    expect_strangers(one, other, "a program listens there, and probably has another key: see key_file");
+    expect_strangers(one, NULL, "probably has another key: this worker has none (key_file)");
+    (void)unlink(one);
+    (void)unlink(other);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(remote_add_adds),
-        cmocka_unit_test(threads_of_all_workers_call_each_other),
-        cmocka_unit_test(a_killed_worker_is_named),
-        cmocka_unit_test(handles_may_outlive_their_worker),
-        cmocka_unit_test(errors_at_the_start_are_lines),
+        cmocka_unit_test(remote_add_adds),           cmocka_unit_test(threads_of_all_workers_call_each_other),
+        cmocka_unit_test(a_killed_worker_is_named),  cmocka_unit_test(handles_may_outlive_their_worker),
+        cmocka_unit_test(keys_that_differ_are_said), cmocka_unit_test(errors_at_the_start_are_lines),
     };
 
     if (argc < 2)

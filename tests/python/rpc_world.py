@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 import rpc_functions
 import millrace.rpc as rpc
 rpc.init_rpc("w{rank}", rank={rank}, world_size={world_size}, rpc_backend_options=rpc.RpcBackendOptions(
-    init_method="tcp://127.0.0.1:{port}", allow_python_functions={python}, key_file={key!r}))
+    init_method="tcp://127.0.0.1:{port}", allow_python_functions={python}, key_file={key!r}, init_timeout_s=300))
 rpc.shutdown()
 """
 
@@ -40,7 +40,7 @@ def start(script: str, **environment: str) -> subprocess.Popen:
     )
 
 
-def finish(program: subprocess.Popen, timeout_s: float = 120) -> str:
+def finish(program: subprocess.Popen, timeout_s: float = 300) -> str:
     """What it said, once it has ended with exit code 0."""
     try:
         said, _ = program.communicate(timeout=timeout_s)
@@ -98,11 +98,11 @@ def joined(world_size: int, directory, **options) -> Iterator[None]:
             rank=0,
             world_size=world_size,
             rpc_backend_options=rpc.RpcBackendOptions(
-                init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key, allow_python_functions=True, **options
+                init_method=f"tcp://127.0.0.1:{servers.port}", key_file=key, allow_python_functions=True, init_timeout_s=300, **options
             ),
         )
         yield
-        rpc.shutdown(timeout=60)
+        rpc.shutdown(timeout=120)
         servers.finish()
     finally:
         servers.kill()

@@ -20,7 +20,7 @@ import millrace.rpc as rpc
 import millrace.autograd as dist_autograd
 
 def join(rank, world_size=2, name=None, **options):
-    options = {{"allow_python_functions": True, "key_file": {key!r}, **options}}
+    options = {{"allow_python_functions": True, "key_file": {key!r}, "init_timeout_s": 200, **options}}
     options.setdefault("init_method", "tcp://127.0.0.1:{port}")
     options = rpc.RpcBackendOptions(**options)
     rpc.init_rpc(name or f"w{{rank}}", rank=rank, world_size=world_size, rpc_backend_options=options)
