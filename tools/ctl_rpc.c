@@ -33,6 +33,12 @@ static void add_function(void *arg, const char *line)
     json_array_append_new(((struct gathered *)arg)->functions, json_string(line));
 }
 
+static void add_number(json_t *all, const char *name, uint64_t number)
+{
+    if (all != NULL)
+        (void)json_object_set_new(all, name, json_integer((json_int_t)number));
+}
+
 static json_t *world_json(struct gathered *g)
 {
     const struct mr_world *w = &g->world;
@@ -52,6 +58,9 @@ static json_t *world_json(struct gathered *g)
         (void)json_object_set_new(all, "rank", json_integer((json_int_t)w->rank));
     if (all != NULL)
         (void)json_object_set_new(all, "dead_after_ms", json_integer((json_int_t)w->dead_after_ms));
+    add_number(all, "contexts_begun", w->contexts_begun);
+    add_number(all, "contexts_known", w->contexts_known);
+    add_number(all, "context_oldest_s", w->context_oldest_s);
     return all;
 }
 
@@ -96,6 +105,11 @@ static void print_world(const struct gathered *g)
                  w->calls_made_failed, w->calls_under_way);
     (void)printf("references %" PRIu64 " values here are held, %" PRIu64 " of others are held here\n",
                  w->values_owned, w->values_held);
+    (void)printf("contexts   %" PRIu64 " of autograd are open here", w->contexts_known);
+    if (w->contexts_begun > 0)
+        (void)printf("; the node has begun %" PRIu64 " of them, the oldest %" PRIu64 " s ago",
+                     w->contexts_begun, w->context_oldest_s);
+    (void)printf("\n");
     print_members(g->members);
     (void)printf("\nfunctions\n");
     json_array_foreach(g->functions, i, line)(void) printf("  %s\n", json_string_value(line));

@@ -35,7 +35,10 @@ static void read_words(const uint64_t *w, struct mr_world *out)
                              .calls_under_way = w[MR_WORD_CALLS_UNDER_WAY],
                              .values_owned = w[MR_WORD_VALUES_OWNED],
                              .values_held = w[MR_WORD_VALUES_HELD],
-                             .dead_after_ms = (uint32_t)w[MR_WORD_DEAD_AFTER_MS]};
+                             .dead_after_ms = (uint32_t)w[MR_WORD_DEAD_AFTER_MS],
+                             .contexts_begun = w[MR_WORD_CONTEXTS_BEGUN],
+                             .contexts_known = w[MR_WORD_CONTEXTS_KNOWN],
+                             .context_oldest_s = w[MR_WORD_CONTEXT_OLDEST_S]};
 }
 
 static void visit_members(const struct world_context *context, const struct mr_tensor *members)

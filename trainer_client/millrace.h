@@ -454,6 +454,9 @@ struct mr_world {
     uint64_t values_owned; /* of the node, that somebody has references to */
     uint64_t values_held;  /* references of the node to others' values */
     uint32_t dead_after_ms;
+    uint64_t contexts_begun;   /* autograd contexts: by the node, and not ended, */
+    uint64_t contexts_known;   /* all that the node knows and that have not ended, */
+    uint64_t context_oldest_s; /* and the age of the oldest that the node has begun */
 };
 struct mr_world_member {
     char name[64]; /* "" until it has joined */

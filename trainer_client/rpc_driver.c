@@ -20,7 +20,7 @@
 #define FLUSH_CALLS       32u /* but no more than these */
 #define BURSTS_MAX        4u
 #define SETTLE_ROUNDS_MAX 64u
-#define SESSIONS_PER_PEER 8u
+#define SESSIONS_PER_PEER 24u
 #define SESSIONS_SPARE    64u
 #define CALLS_MAX         16384u
 

@@ -83,6 +83,8 @@ struct mr_agent_config {
     X(threads_waiting, "of these: in functions that wait for other workers")                                 \
     X(values_owned, "values of this worker that somebody holds a reference to")                              \
     X(values_held, "references that this worker holds to others' values")                                    \
+    X(contexts_begun, "autograd contexts that this worker has begun and not ended")                          \
+    X(contexts_known, "autograd contexts that are known here and not ended, whoever has begun them")         \
     X(members_joined, "workers that have joined, this one among them")                                       \
     X(members_dead, "workers of them that have died or left")
 
@@ -170,7 +172,9 @@ struct mr_agent_call {
     uint8_t op;
     /* In a session of its own: functions that take long over there do not hold it up. For what never waits there. */
     bool control;
-    bool fetch;           /* in another one: for what waits there for functions, and must not hold them up */
+    bool fetch; /* in another one: for what waits there for functions, and must not hold them up */
+    uint8_t
+        depth; /* of calls of functions, which have a session for each: those that wait for others do not hold these up */
     uint64_t deadline_us; /* UINT64_MAX: none; it ends when the worker dies */
     /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when this returns true, until
      * mr_agent_free(agent, call->wire): whoever wants that notes call->wire. Deadlines are MR_DEADLINE_EXCEEDED, whatever was

@@ -89,10 +89,11 @@ void mr_serving_drop_all(struct mr_rpc *agent);
  * no memory for it now. */
 bool mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
                       const struct mr_value *values, uint32_t count);
-/* Of serving: the result stays here, the references' from now on; its caller's time is up, which is said; it is known to end soon. */
+/* Of serving: the result stays here, the references' from now on; its caller's time is up, or no thread can be had, which is said; what the executor gets. */
 void mr_serving_keep(struct mr_rpc_call *call);
 bool mr_serving_too_late(struct mr_rpc_call *call);
-bool mr_serving_is_brief(const struct mr_function *function);
+bool mr_serving_refused(struct mr_rpc_call *call);
+struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job));
 /* serving_local.c. Any thread: a local call shall run on the executor; it has run on this thread, and nobody knows of its future. */
 void mr_serving_run_local(struct mr_rpc_call *call);
 void mr_serving_end_inline(struct mr_rpc_call *call);

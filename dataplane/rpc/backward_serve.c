@@ -175,6 +175,11 @@ static void run(struct mr_job *job)
 {
     struct served *s = MR_CONTAINER(job, struct served, job);
     struct mr_autograd *c;
+
+    if (job->refused) {
+        submit_answer(s, MR_BUSY, "all threads of a worker wait for others: gradients cannot go through it");
+        return;
+    }
     enum mr_status status = mr_context_get(s->contexts, s->in.head.context, MR_RPC_NO_RANK, &c);
 
     if (status != MR_OK) {
@@ -242,6 +247,6 @@ void mr_backward_serve(struct mr_rpc *agent, void *contexts, uint32_t from, cons
         free(s);
         return;
     }
-    s->job = (struct mr_job){.run = run};
+    s->job = (struct mr_job){.run = run, .may_refuse = true, .depth = MR_EXECUTOR_DEPTHS - 1};
     mr_agent_add_job(agent, &s->job);
 }

@@ -252,6 +252,7 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
     struct mr_agent_driver *driver = &agent->config.driver;
 
     f->call.op = MR_OP_RPC_CALL;
+    f->call.depth = (uint8_t)f->head.depth;
     f->call.ended = mr_call_ended;
     if (!driver->enter(driver->self))
         return submit_request(agent, f, order);
@@ -295,7 +296,8 @@ enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *o
         return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the call", order->caller, order->function);
     f->head = (struct mr_rpc_head){
         .number = atomic_fetch_add_explicit(&agent->numbers, 1, memory_order_relaxed) + 1,
-        .flags = order->flags};
+        .flags = (uint16_t)order->flags,
+        .depth = mr_executor_depth()};
     if (order->rref != NULL) {
         (void)mr_rref_pin(order->rref, order->caller);
         f->rref = order->rref;

@@ -33,6 +33,7 @@ static struct mr_autograd *context_new(struct mr_contexts *contexts, uint64_t id
         return NULL;
     c->id.id = id;
     c->contexts = contexts;
+    c->made_us = mr_agent_now(contexts->agent);
     mr_agent_hold(contexts->agent);
     mr_list_init(&c->own);
     atomic_store_explicit(&c->holds, 1, memory_order_relaxed);
@@ -130,6 +131,9 @@ static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, uint3
     /* Its call waited here while it died: who else could tell of the end was asked before. */
     if (atomic_load(&contexts->agent->members[by].dead))
         return mr_rpc_error(MR_WORKER_DIED, "%s: the worker that called died", text);
+    if (contexts->map.count >= MR_CONTEXTS_MAX)
+        return mr_rpc_error(MR_NO_MEMORY, "%s: %u contexts are known here that nobody has ended", text,
+                            MR_CONTEXTS_MAX);
     return MR_OK;
 }
 
@@ -161,6 +165,17 @@ enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_
     return status;
 }
 
+void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out)
+{
+    uint64_t now_us = mr_agent_now(contexts->agent);
+
+    pthread_mutex_lock(&contexts->lock);
+    *out = (struct mr_contexts_use){.begun = contexts->begun, .known = contexts->map.count};
+    if (!mr_list_empty(&contexts->own))
+        out->oldest_us = now_us - MR_CONTAINER(contexts->own.next, struct mr_autograd, own)->made_us;
+    pthread_mutex_unlock(&contexts->lock);
+}
+
 uint32_t mr_contexts_count(struct mr_contexts *contexts)
 {
     pthread_mutex_lock(&contexts->lock);
@@ -174,6 +189,8 @@ uint32_t mr_contexts_count(struct mr_contexts *contexts)
 static void take_out(struct mr_contexts *contexts, struct mr_autograd *c)
 {
     mr_id_map_remove(&contexts->map, &c->id);
+    if (!mr_list_empty(&c->own))
+        contexts->begun--;
     mr_list_remove(&c->own);
     pthread_mutex_lock(&c->lock);
     c->over = true;
@@ -191,10 +208,18 @@ enum mr_status mr_autograd_begin(struct mr_rpc *agent, struct mr_autograd **cont
     if (agent->config.rank == MR_RPC_NO_RANK)
         return mr_rpc_error(MR_UNSUPPORTED, "mr_autograd_begin: this node is no worker");
     pthread_mutex_lock(&contexts->lock);
+    if (contexts->begun >= MR_CONTEXTS_BEGUN_MAX) {
+        pthread_mutex_unlock(&contexts->lock);
+        return mr_rpc_error(MR_NO_MEMORY,
+                            "mr_autograd_begin: this worker has begun %u contexts and ended none of them: "
+                            "each is ended by mr_autograd_end()",
+                            MR_CONTEXTS_BEGUN_MAX);
+    }
     struct mr_autograd *c = context_new(contexts, (rank << MR_RPC_ID_SHIFT) | (contexts->last + 1));
 
     if (c != NULL) {
         contexts->last++;
+        contexts->begun++;
         mr_id_map_put(&contexts->map, &c->id);
         mr_list_append(&contexts->own, &c->own);
         *context = c;

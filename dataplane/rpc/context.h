@@ -66,10 +66,15 @@ struct mr_context_end;        /* context_end.c: tells one worker */
 struct mr_parameter_gradient; /* autograd_gradients.c, */
 struct mr_lent_sum;           /* as this */
 
+/* A program that ends none of its contexts is told so, instead of growing for ever. */
+#define MR_CONTEXTS_BEGUN_MAX 4096u  /* by one worker, and not ended */
+#define MR_CONTEXTS_MAX       65536u /* that one worker knows, whoever has begun them */
+
 struct mr_autograd {
     struct mr_id_node id; /* in contexts->map, while it is not over */
     struct mr_contexts *contexts;
     struct mr_link own; /* in contexts->own, of those begun here */
+    uint64_t made_us;
     _Atomic uint32_t holds;
     struct mr_job freeing;
     pthread_mutex_t lock;
@@ -102,6 +107,7 @@ struct mr_contexts {
     struct mr_id_map map;
     uint64_t last;                       /* counter of the latest begun here */
     struct mr_link own;                  /* the oldest first */
+    uint32_t begun;                      /* of these */
     struct mr_context_creator *creators; /* [world_size] */
 };
 
@@ -112,7 +118,13 @@ void mr_contexts_end(struct mr_contexts *contexts);
 /* None is left. NULL is fine. */
 void mr_contexts_free(struct mr_contexts *contexts);
 
-/* Contexts that are not over. For tests. */
+/* Contexts that are not over. */
+struct mr_contexts_use {
+    uint32_t begun;     /* here, */
+    uint32_t known;     /* and by anybody */
+    uint64_t oldest_us; /* how long the one that was begun here first has been there; 0: there is none */
+};
+void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out);
 uint32_t mr_contexts_count(struct mr_contexts *contexts);
 
 /* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died, or `by`; MR_NO_MEMORY. It may be new here, by a call of

@@ -1,4 +1,5 @@
 #include "dataplane/rpc/executor.h"
+#include "dataplane/wire/list.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,10 +23,11 @@ struct mr_executor {
     uint32_t made;
     uint32_t joined; /* of these; who stops it */
     bool stopping;
-    pthread_t threads[MR_EXECUTOR_THREADS_MAX];
+    pthread_t threads[MR_EXECUTOR_THREADS_MAX + MR_EXECUTOR_SPARE];
 };
 
 static _Thread_local struct mr_executor *own;
+static _Thread_local uint8_t own_depth; /* of the job that this thread runs */
 
 static void *thread_run(void *arg);
 
@@ -37,6 +39,60 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* ---- under the lock: which may begin ---- */
+
+static bool may_begin(const struct mr_executor *e, const struct mr_job *job)
+{
+    uint32_t kept = job->urgent || job->depth + 1u >= MR_EXECUTOR_DEPTHS
+                        ? 0
+                        : MR_EXECUTOR_THREADS_MAX >> (job->depth + 1);
+
+    return e->blocked < MR_EXECUTOR_THREADS_MAX - kept || job->urgent;
+}
+
+/* The link to the first of them; to NULL: none. */
+static struct mr_job **first_that_may(struct mr_executor *e)
+{
+    struct mr_job **at = &e->first;
+
+    while (*at != NULL && !may_begin(e, *at))
+        at = &(*at)->next;
+    return at;
+}
+
+/* The predecessor is not kept: only searched for when the last one goes. */
+static struct mr_job *unlink_job(struct mr_executor *e, struct mr_job **at)
+{
+    struct mr_job *job = *at;
+
+    *at = job->next;
+    if (e->last == job)
+        e->last = at == &e->first ? NULL : MR_CONTAINER(at, struct mr_job, next);
+    e->waiting--;
+    e->urgent -= job->urgent;
+    return job;
+}
+
+/* Unless somebody runs, who will come to them: those of this depth on that may be refused come out, as a chain. */
+static struct mr_job *take_stuck(struct mr_executor *e, uint8_t depth)
+{
+    struct mr_job *stuck = NULL, **at = &e->first, **end = &stuck;
+
+    if (e->count - e->idle > e->blocked)
+        return NULL;
+    while (*at != NULL) {
+        if (!(*at)->may_refuse || (*at)->depth < depth) {
+            at = &(*at)->next;
+            continue;
+        }
+        *end = unlink_job(e, at);
+        (*end)->refused = true;
+        (*end)->next = NULL;
+        end = &(*end)->next;
+    }
+    return stuck;
+}
+
 /* Under the lock. */
 static void wake_one(struct mr_executor *e)
 {
@@ -46,20 +102,39 @@ static void wake_one(struct mr_executor *e)
     pthread_cond_signal(&e->given);
 }
 
-/* Under the lock: somebody shall see to what waits. */
-static void bring_another(struct mr_executor *e)
+/* Under the lock: somebody shall see to what waits. What nobody can see to is for the caller to run, without the lock. */
+static struct mr_job *bring_another(struct mr_executor *e)
 {
+    uint32_t most = MR_EXECUTOR_THREADS_MAX + (e->urgent > 0 ? MR_EXECUTOR_SPARE : 0);
+
     if (e->waiting == 0)
-        return;
+        return NULL;
+    if (*first_that_may(e) == NULL)
+        return take_stuck(e, MR_EXECUTOR_DEPTHS - 1);
     if (e->idle > e->waking) {
         wake_one(e);
-        return;
+        return NULL;
     }
-    if ((e->count - e->blocked >= e->config.threads && e->urgent == 0) || e->made == MR_EXECUTOR_THREADS_MAX)
-        return;
-    if (pthread_create(&e->threads[e->made], NULL, thread_run, e) == 0) {
-        e->made++;
-        e->count++;
+    if (e->count - e->blocked >= e->config.threads && e->urgent == 0)
+        return NULL;
+    bool no_thread = e->made >= most || pthread_create(&e->threads[e->made], NULL, thread_run, e) != 0;
+
+    if (no_thread)
+        return e->idle > 0
+                   ? NULL
+                   : take_stuck(e, 1); /* the system gives none: only what programs wait for can wait */
+    e->made++;
+    e->count++;
+    return NULL;
+}
+
+static void run_here(struct mr_job *first)
+{
+    while (first != NULL) {
+        struct mr_job *next = first->next;
+
+        first->run(first);
+        first = next;
     }
 }
 
@@ -84,37 +159,38 @@ static bool tell_is_due(const struct untold *untold)
     return untold->jobs >= TELL_JOBS_MAX || (untold->jobs > 0 && now_ns() - untold->since_ns > TELL_NS_MAX);
 }
 
-static struct mr_job *pop(struct mr_executor *e)
-{
-    struct mr_job *job = e->first;
-
-    e->first = job->next;
-    if (e->first == NULL)
-        e->last = NULL;
-    e->waiting--;
-    e->urgent -= job->urgent;
-    return job;
-}
-
-/* Under the lock, which it gives up meanwhile. */
+/* Under the lock, which it gives up meanwhile. There is one that may begin. */
 static void run_first(struct mr_executor *e, struct untold *untold)
 {
-    if (!e->first->brief || tell_is_due(untold)) {
+    struct mr_job **at = first_that_may(e);
+
+    if (!(*at)->brief || tell_is_due(untold)) {
         tell(e, untold);
-        if (e->first == NULL)
+        at = first_that_may(e);
+        if (*at == NULL)
             return;
     }
-    struct mr_job *job = pop(e);
+    struct mr_job *job = unlink_job(e, at);
 
     e->running++;
     if (!job->brief)
-        bring_another(e);
+        (void)bring_another(e); /* nobody is stuck: this thread runs */
     pthread_mutex_unlock(&e->lock);
+    own_depth = job->depth;
     if (untold->jobs == 0)
         untold->since_ns = now_ns();
     job->run(job);
     pthread_mutex_lock(&e->lock);
     e->running--;
+    untold->jobs++;
+}
+
+/* Under the lock, which it gives up meanwhile. */
+static void refuse(struct mr_executor *e, struct mr_job *stuck, struct untold *untold)
+{
+    pthread_mutex_unlock(&e->lock);
+    run_here(stuck);
+    pthread_mutex_lock(&e->lock);
     untold->jobs++;
 }
 
@@ -131,7 +207,7 @@ static void *thread_run(void *arg)
         /* Those that stood in for others go to sleep when these have come back; at the end nobody would wake them. */
         bool surplus = e->count - e->blocked - e->idle > e->config.threads && e->urgent == 0 && !e->stopping;
 
-        if (e->first != NULL && !surplus) {
+        if (*first_that_may(e) != NULL && !surplus) {
             run_first(e, &untold);
             continue;
         }
@@ -142,11 +218,19 @@ static void *thread_run(void *arg)
         if (e->stopping && e->first == NULL)
             break;
         e->idle++;
+        struct mr_job *stuck = *first_that_may(e) == NULL ? take_stuck(e, MR_EXECUTOR_DEPTHS - 1) : NULL;
+
+        if (stuck != NULL) {
+            e->idle--;
+            refuse(e, stuck, &untold);
+            continue;
+        }
         pthread_cond_wait(&e->given, &e->lock);
         e->idle--;
         e->waking -= e->waking > 0;
     }
     e->count--;
+    pthread_cond_broadcast(&e->given); /* it stops: who waited for a job's turn ends, too */
     pthread_mutex_unlock(&e->lock);
     return NULL;
 }
@@ -210,16 +294,6 @@ static bool is_over(const struct mr_executor *e)
     return e->stopping && e->count == 0;
 }
 
-static void run_here(struct mr_job *first)
-{
-    while (first != NULL) {
-        struct mr_job *next = first->next;
-
-        first->run(first);
-        first = next;
-    }
-}
-
 /* Under the lock. */
 static void append(struct mr_executor *e, struct mr_job *first, struct mr_job *last, uint32_t count)
 {
@@ -258,6 +332,8 @@ void mr_executor_give(struct mr_executor *e, struct mr_job *first, struct mr_job
 
 void mr_executor_give_one(struct mr_executor *e, struct mr_job *job)
 {
+    struct mr_job *stuck = NULL;
+
     pthread_mutex_lock(&e->lock);
     bool over = is_over(e);
 
@@ -266,24 +342,23 @@ void mr_executor_give_one(struct mr_executor *e, struct mr_job *job)
             prepend(e, job);
         else
             append(e, job, job, 1);
-        if (e->idle > 0)
+        if (e->idle > 0 && *first_that_may(e) != NULL)
             wake_one(e);
         else
-            bring_another(e);
+            stuck = bring_another(e);
     }
     pthread_mutex_unlock(&e->lock);
-    if (over)
-        run_here(job);
+    run_here(over ? job : stuck);
 }
 
 bool mr_executor_hurry(struct mr_executor *e)
 {
     pthread_mutex_lock(&e->lock);
+    struct mr_job *stuck = bring_another(e);
     bool wait = e->waiting > 0;
 
-    if (wait)
-        bring_another(e);
     pthread_mutex_unlock(&e->lock);
+    run_here(stuck);
     return wait;
 }
 
@@ -308,22 +383,24 @@ struct mr_job *mr_executor_take_back(struct mr_executor *e,
                                      bool (*match)(const struct mr_job *job, const void *arg),
                                      const void *arg)
 {
-    struct mr_job *before = NULL, *job;
+    struct mr_job *job = NULL;
 
     pthread_mutex_lock(&e->lock);
-    for (job = e->first; job != NULL && !match(job, arg); job = job->next)
-        before = job;
-    if (job != NULL) {
-        if (before == NULL)
-            e->first = job->next;
-        else
-            before->next = job->next;
-        if (e->last == job)
-            e->last = before;
-        e->waiting--;
-    }
+    struct mr_job **at = &e->first;
+
+    while (*at != NULL && !match(*at, arg))
+        at = &(*at)->next;
+    if (*at != NULL)
+        job = unlink_job(e, at);
     pthread_mutex_unlock(&e->lock);
     return job;
+}
+
+uint8_t mr_executor_depth(void)
+{
+    if (own == NULL)
+        return 0;
+    return own_depth + 1u < MR_EXECUTOR_DEPTHS ? (uint8_t)(own_depth + 1) : own_depth;
 }
 
 void mr_executor_blocks(void)
@@ -332,8 +409,13 @@ void mr_executor_blocks(void)
         return;
     pthread_mutex_lock(&own->lock);
     own->blocked++;
-    bring_another(own);
+    struct mr_job *stuck = bring_another(own);
+
     pthread_mutex_unlock(&own->lock);
+    if (stuck == NULL)
+        return;
+    run_here(stuck);
+    own->config.done(own->config.self);
 }
 
 void mr_executor_goes_on(void)
@@ -342,5 +424,8 @@ void mr_executor_goes_on(void)
         return;
     pthread_mutex_lock(&own->lock);
     own->blocked--;
+    if (own->stopping)
+        pthread_cond_broadcast(
+            &own->given); /* something may begin now, and who sleeps is not woken by who gives */
     pthread_mutex_unlock(&own->lock);
 }

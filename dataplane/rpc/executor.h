@@ -8,6 +8,11 @@
  * A burst of brief jobs wakes one thread, and what they have done is told once (`done`). A job that is not brief is never kept
  * waiting behind another that is not: before one begins, a further thread is woken for what waits behind it, and what
  * was done before is told.
+ *
+ * Threads that stand in have an end, so they are kept for those that others wait for. A job's depth says how many functions, one within the
+ * other, wait for it: while half of all threads wait for other workers, none of depth 0 begins, while three quarters do, none of depth 1,
+ * and so on; they wait for their turn. When all wait, a job of the last depth is refused, so that those that wait for it go on. Hence
+ * functions that call back and forth end, however many there are.
  */
 #ifndef MR_RPC_EXECUTOR_H
 #define MR_RPC_EXECUTOR_H
@@ -21,11 +26,16 @@ struct mr_job {
     void (*run)(struct mr_job *job); /* the job may be gone when it returns */
     bool brief;                      /* it is known to end within microseconds */
     bool urgent;                     /* jobs that run may wait for it: mr_executor_give_one() only */
+    bool may_refuse;                 /* run() looks at `refused` */
+    bool refused;                    /* no thread can be had for it: run() only says so, at once */
+    uint8_t depth;                   /* below MR_EXECUTOR_DEPTHS */
 };
 
 struct mr_executor;
 
 #define MR_EXECUTOR_THREADS_MAX 512u /* with those that stand in */
+#define MR_EXECUTOR_SPARE       64u  /* beside them, for urgent jobs */
+#define MR_EXECUTOR_DEPTHS      8u
 
 struct mr_executor_config {
     uint32_t threads;
@@ -64,6 +74,8 @@ struct mr_job *mr_executor_take_back(struct mr_executor *executor,
                                      bool (*match)(const struct mr_job *job, const void *arg),
                                      const void *arg);
 
+/* On any thread: the depth of what it asks for and waits for; 0 on threads that are no executor's. */
+uint8_t mr_executor_depth(void);
 /* On any thread, around a wait for another worker: on an executor's thread, one more may run meanwhile. */
 void mr_executor_blocks(void);
 void mr_executor_goes_on(void);

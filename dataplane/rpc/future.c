@@ -90,7 +90,7 @@ static void run_then(struct mr_job *job)
 
 static void begin_then(struct mr_rpc_future *f)
 {
-    f->then_job = (struct mr_job){.run = run_then, .urgent = true};
+    f->then_job = (struct mr_job){.run = run_then, .urgent = true, .depth = MR_EXECUTOR_DEPTHS - 1};
     mr_executor_give_one(f->agent->executor, &f->then_job);
 }
 

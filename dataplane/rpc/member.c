@@ -59,13 +59,24 @@ static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, cons
 {
     struct mr_session **session = &m->sessions[call->fetch     ? MR_SESSION_FETCHES
                                                : call->control ? MR_SESSION_CONTROL
-                                                               : MR_SESSION_CALLS];
+                                                               : MR_SESSION_CALLS + call->depth];
     enum mr_status status = MR_OK;
 
     if (*session == NULL)
         status = mr_session_open(agent->config.endpoint, &m->address, 0, m, session);
     *out = *session;
     return status;
+}
+
+/* All that are over there may wait for this one. */
+static bool is_stuck(const struct mr_agent_call *call, const struct mr_session *session)
+{
+    struct mr_session_info info;
+
+    if (call->depth + 1u < MR_EXECUTOR_DEPTHS)
+        return false;
+    mr_session_info(session, &info);
+    return info.calls_pending >= MR_WINDOW_MAX;
 }
 
 enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *m, struct mr_agent_call *call,
@@ -76,6 +87,8 @@ enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *m, struct
         .op = call->op, .step = agent->config.rank, .deadline_us = call->deadline_us, .user = call};
     enum mr_status status = session_of(agent, m, call, &session);
 
+    if (status == MR_OK && is_stuck(call, session))
+        status = MR_BUSY;
     if (status == MR_OK)
         status = mr_call_begin(agent->config.endpoint, session, &options, tensors, tensor_count, &call->wire);
     if (status != MR_OK)
@@ -96,6 +109,12 @@ enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, 
     status = mr_member_begin(agent, &agent->members[call->to], call, tensors, tensor_count);
     if (status == MR_TOO_LARGE)
         return mr_rpc_error(status, "a message takes at most %u MiB", MR_MESSAGE_BYTES_MAX >> 20);
+    if (status == MR_BUSY)
+        return mr_rpc_error(
+            status,
+            "%u calls that functions wait for, which are called by others and so on, are over there: "
+            "one more could wait for ever; make fewer at a time, or let them call less deep",
+            MR_WINDOW_MAX);
     return status == MR_OK ? MR_OK : mr_rpc_error(status, "no memory for messages is left: see memory_bytes");
 }
 

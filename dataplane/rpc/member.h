@@ -4,8 +4,14 @@
 
 #include <stdatomic.h>
 #include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/executor.h"
 
-enum mr_member_session { MR_SESSION_CALLS, MR_SESSION_CONTROL, MR_SESSION_FETCHES, MR_MEMBER_SESSIONS };
+enum mr_member_session {
+    MR_SESSION_CALLS, /* and one for each further depth */
+    MR_SESSION_CONTROL = MR_SESSION_CALLS + MR_EXECUTOR_DEPTHS,
+    MR_SESSION_FETCHES,
+    MR_MEMBER_SESSIONS
+};
 
 struct mr_member {
     /* Never changed once the world is complete; then any thread may read it. */

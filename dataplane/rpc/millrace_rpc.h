@@ -201,7 +201,8 @@ struct mr_rpc_call_options {
 
 /* Calls a function of worker `to` (also of our own) and waits. *result (may be NULL) is to be freed. MR_UNKNOWN_WORKER,
  * MR_UNKNOWN_FUNCTION, MR_WRONG_SIGNATURE, MR_FUNCTION_FAILED (the function's text is the last error), MR_DEADLINE_EXCEEDED,
- * MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN. A function whose caller gave up is run to its end, if it
+ * MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN, MR_BUSY (called from a function that is called by another, ..., seven deep, where all
+ * threads wait). A function whose caller gave up is run to its end, if it
  * had begun; it is run at most once. options NULL: the defaults. */
 MR_API enum mr_status mr_rpc_sync(struct mr_rpc *rpc, uint32_t to, const char *function,
                                   const struct mr_value *arguments, uint32_t argument_count,
@@ -265,7 +266,8 @@ MR_API void mr_rref_release(struct mr_rref *rref); /* NULL is fine */
 
 /* ---- autograd ---- */
 
-/* A context is known to all workers that calls in it reached, by a number. */
+/* A context is known to all workers that calls in it reached, by a number. MR_NO_MEMORY, also when this worker has begun 4096 that it has not
+ * ended. */
 MR_API enum mr_status mr_autograd_begin(struct mr_rpc *rpc, struct mr_autograd **context);
 /* Everywhere, and on the worker that began it alone: elsewhere this does nothing. Calls in it that come later are refused, a backward that goes
  * on in it fails. A worker's death ends its contexts. NULL is fine. */

@@ -145,21 +145,44 @@ bool mr_serving_too_late(struct mr_rpc_call *call)
     return true;
 }
 
-static void run_remote(struct mr_job *job)
-{
-    struct mr_rpc_call *call = of_job(job);
-
-    if (!mr_serving_too_late(call))
-        mr_executing_run(call);
-    call->work.run = executed;
-    mr_agent_submit_quietly(call->agent, &call->work);
-}
-
-bool mr_serving_is_brief(const struct mr_function *function)
+static bool is_brief(const struct mr_function *function)
 {
     uint32_t ns = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
 
     return ns != 0 && ns < BRIEF_NS;
+}
+
+bool mr_serving_refused(struct mr_rpc_call *call)
+{
+    if (!call->job.refused)
+        return false;
+    call->status = MR_BUSY;
+    (void)mr_rpc_fail(call,
+                      "all threads of this worker wait for other workers, and %u functions, one within the "
+                      "other, wait for this call: it might "
+                      "never run; make fewer calls at a time, or let them call less deep",
+                      call->head.depth);
+    return true;
+}
+
+struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job))
+{
+    uint16_t depth = call->head.depth;
+
+    return (struct mr_job){.run = run,
+                           .brief = is_brief(call->function),
+                           .may_refuse = true,
+                           .depth = depth < MR_EXECUTOR_DEPTHS ? (uint8_t)depth : MR_EXECUTOR_DEPTHS - 1};
+}
+
+static void run_remote(struct mr_job *job)
+{
+    struct mr_rpc_call *call = of_job(job);
+
+    if (!mr_serving_refused(call) && !mr_serving_too_late(call))
+        mr_executing_run(call);
+    call->work.run = executed;
+    mr_agent_submit_quietly(call->agent, &call->work);
 }
 
 /* ---- requests ---- */
@@ -321,7 +344,7 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
         run_inline(agent, call, request);
         return;
     }
-    call->job = (struct mr_job){.run = run_remote, .brief = mr_serving_is_brief(function)};
+    call->job = mr_serving_job(call, run_remote);
     mr_agent_add_job(agent, &call->job);
 }
 

@@ -77,7 +77,7 @@ static void run_local(struct mr_job *job)
 {
     struct mr_rpc_call *call = of_job(job);
 
-    if (!mr_serving_too_late(call))
+    if (!mr_serving_refused(call) && !mr_serving_too_late(call))
         mr_executing_run(call);
     call->work.run = end_local;
     mr_agent_submit_quietly(call->agent, &call->work);
@@ -85,7 +85,7 @@ static void run_local(struct mr_job *job)
 
 void mr_serving_run_local(struct mr_rpc_call *call)
 {
-    call->job = (struct mr_job){.run = run_local, .brief = mr_serving_is_brief(call->function)};
+    call->job = mr_serving_job(call, run_local);
     mr_executor_give_one(call->agent->executor, &call->job);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/agent_internal.h"
+#include "dataplane/rpc/context.h"
 
 const struct mr_agent_counters *mr_agent_counters(const struct mr_rpc *agent)
 {
@@ -18,6 +19,7 @@ void mr_agent_count(struct mr_rpc *agent)
 {
     struct mr_agent_counters *counters = &agent->counters;
     const struct mr_agent_references *references = &agent->references;
+    struct mr_contexts_use contexts;
     struct mr_executor_use use;
 
     mr_executor_use(agent->executor, &use);
@@ -27,6 +29,9 @@ void mr_agent_count(struct mr_rpc *agent)
     counters->threads_waiting = use.blocked;
     if (references->count != NULL)
         references->count(references->self, &counters->values_owned, &counters->values_held);
+    mr_contexts_use(agent->autograd.self, &contexts);
+    counters->contexts_begun = contexts.begun;
+    counters->contexts_known = contexts.known;
     counters->members_joined = counters->members_dead = 0;
     for (uint32_t i = 0; i < agent->config.world_size; i++) {
         counters->members_joined += agent->members[i].present;
@@ -60,8 +65,10 @@ static void write_words(struct mr_rpc *agent, uint64_t *words)
 {
     const struct mr_agent_config *config = &agent->config;
     const struct mr_agent_counters *counters = &agent->counters;
+    struct mr_contexts_use contexts;
     struct mr_executor_use use;
 
+    mr_contexts_use(agent->autograd.self, &contexts);
     memset(words, 0, MR_WORLD_WORDS * sizeof *words);
     mr_executor_use(agent->executor, &use);
     mr_agent_count(agent);
@@ -84,6 +91,9 @@ static void write_words(struct mr_rpc *agent, uint64_t *words)
     words[MR_WORD_VALUES_OWNED] = counters->values_owned;
     words[MR_WORD_VALUES_HELD] = counters->values_held;
     words[MR_WORD_DEAD_AFTER_MS] = config->dead_after_ms;
+    words[MR_WORD_CONTEXTS_BEGUN] = contexts.begun;
+    words[MR_WORD_CONTEXTS_KNOWN] = contexts.known;
+    words[MR_WORD_CONTEXT_OLDEST_S] = contexts.oldest_us / 1000000u;
 }
 
 static void write_members(const struct mr_rpc *agent, struct mr_member_wire *lines)

@@ -24,7 +24,8 @@ struct mr_rpc_head {
     uint64_t number;     /* of the call among the caller's, for MR_OP_RPC_CANCEL; in replies 0 */
     uint64_t
         time_left_us; /* until the caller gives up; UINT64_MAX: never; in replies 0. The message itself has no deadline */
-    uint32_t flags; /* enum mr_rpc_head_flag; in replies 0 */
+    uint16_t flags; /* enum mr_rpc_head_flag; in replies 0 */
+    uint16_t depth; /* functions, one within the other, that wait for the call; in replies 0 */
     uint16_t value_count;
     uint16_t name_bytes; /* of the function, without its NUL; in replies 0 */
 };

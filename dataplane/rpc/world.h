@@ -61,7 +61,10 @@ enum mr_world_word {
     MR_WORD_VALUES_OWNED,
     MR_WORD_VALUES_HELD,
     MR_WORD_DEAD_AFTER_MS,
-    MR_WORLD_WORDS = 24, /* the rest is zero */
+    MR_WORD_CONTEXTS_BEGUN,   /* of autograd, here, and not ended; */
+    MR_WORD_CONTEXTS_KNOWN,   /* that are known here, whoever has begun them; */
+    MR_WORD_CONTEXT_OLDEST_S, /* how long the oldest of those begun here has been there */
+    MR_WORLD_WORDS = 24,      /* the rest is zero */
 };
 
 /* LEAVE, request: this; answer: u64[2] {epoch, 1 if all may go}, u8[world_size] enum mr_leave_state. */

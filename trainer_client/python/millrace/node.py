@@ -107,6 +107,9 @@ class World:
     values_owned: int
     values_held: int
     dead_after_ms: int
+    contexts_begun: int
+    contexts_known: int
+    context_oldest_s: int
     members: list[WorldMember]
     functions: list[str]  #: "name(arguments) -> results"
 

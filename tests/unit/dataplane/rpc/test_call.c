@@ -206,6 +206,53 @@ static void calls_back_and_forth_use_up_no_threads(void **state)
     mr_rpc_result_free(result);
 }
 
+/* More than there are places for calls between two workers, each of which calls back and so on: none waits for another's place. */
+static void many_calls_back_and_forth_end(void **state)
+{
+    enum { CALLS = 150 };
+    struct mr_rpc_future *futures[CALLS];
+    struct mr_value depth = mr_value_i64(5);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        net_function(worker(state, rank), "ping_pong", "i64", "i64", ping_pong, NULL, 0);
+    for (uint32_t i = 0; i < CALLS; i++)
+        made(mr_rpc_async(worker(state, 0), 1, "ping_pong", &depth, 1, NULL, &futures[i]));
+    for (uint32_t i = 0; i < CALLS; i++) {
+        struct mr_rpc_result *result;
+        made(mr_rpc_wait(futures[i], &result));
+        assert_int_equal(mr_rpc_result_value(result, 0)->i64, 5);
+        mr_rpc_result_free(result);
+        mr_rpc_future_destroy(futures[i]);
+    }
+}
+
+/* Deeper than there are threads and places for: some are refused with a line that says why, and none waits for its time-out. */
+static void too_many_too_deep_are_refused(void **state)
+{
+    enum { CALLS = 150, DEPTH = 9 };
+    struct mr_rpc_future *futures[CALLS];
+    struct mr_value depth = mr_value_i64(DEPTH);
+    uint32_t refused = 0;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        net_function(worker(state, rank), "ping_pong", "i64", "i64", ping_pong, NULL, 0);
+    for (uint32_t i = 0; i < CALLS; i++)
+        made(mr_rpc_async(worker(state, 0), 1, "ping_pong", &depth, 1, NULL, &futures[i]));
+    for (uint32_t i = 0; i < CALLS; i++) {
+        struct mr_rpc_result *result = NULL;
+        enum mr_status status = mr_rpc_wait(futures[i], &result);
+        if (status != MR_OK) {
+            refused++;
+            assert_int_equal(status, MR_FUNCTION_FAILED); /* of the functions that called it */
+            if (strstr(mr_rpc_last_error(), "calls that functions wait for") == NULL)
+                fail_msg("%s", mr_rpc_last_error());
+        } else {
+            assert_int_equal(mr_rpc_result_value(result, 0)->i64, DEPTH);
+        }
+        mr_rpc_result_free(result);
+        mr_rpc_future_destroy(futures[i]);
+    }
+    assert_true(refused < CALLS); /* those that were not in the way of others went through */
+}
+
 /* ---- errors ---- */
 
 static void errors_say_what_and_where(void **state)
@@ -498,6 +545,8 @@ int main(void)
         test(many_and_large_values),
         test(a_function_knows_its_caller),
         test(calls_back_and_forth_use_up_no_threads),
+        test(many_calls_back_and_forth_end),
+        test(too_many_too_deep_are_refused),
         test(errors_say_what_and_where),
         test(too_much_is_refused),
         test(workers_are_known_by_rank_and_name),

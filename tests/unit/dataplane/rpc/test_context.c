@@ -244,6 +244,43 @@ static void a_forgotten_one(void **state)
     assert_true(net_is_gone(*state, 0));
 }
 
+/* Of those that are never ended there is an end. */
+static void too_many_open_ones_are_refused(void **state)
+{
+    static struct mr_autograd *contexts[MR_CONTEXTS_BEGUN_MAX];
+    struct mr_rpc *rpc = worker(state, 0);
+    struct mr_contexts_use use;
+    struct mr_autograd *more;
+    for (uint32_t i = 0; i < MR_CONTEXTS_BEGUN_MAX; i++)
+        made(mr_autograd_begin(rpc, &contexts[i]));
+    expect_error(MR_NO_MEMORY, mr_autograd_begin(rpc, &more), "4096 contexts", "mr_autograd_end()");
+    net_skip(*state, 3000000);
+    mr_contexts_use(contexts_of(state, 0), &use);
+    assert_int_equal(use.begun, MR_CONTEXTS_BEGUN_MAX);
+    assert_int_equal(use.known, MR_CONTEXTS_BEGUN_MAX);
+    assert_true(use.oldest_us >= 3000000);
+    mr_autograd_end(contexts[7]);
+    made(mr_autograd_begin(rpc, &contexts[7]));
+    for (uint32_t i = 0; i < MR_CONTEXTS_BEGUN_MAX; i++)
+        mr_autograd_end(contexts[i]);
+    mr_contexts_use(contexts_of(state, 0), &use);
+    assert_int_equal(use.begun + use.known + use.oldest_us, 0);
+}
+
+/* Of another's: it is known there, and none of its own. */
+static void others_are_counted_apart(void **state)
+{
+    struct graph *g = graph_new(worker(state, 0));
+    struct mr_contexts_use use;
+    call_far(g);
+    mr_contexts_use(contexts_of(state, 1), &use);
+    assert_int_equal(use.begun, 0);
+    assert_int_equal(use.known, 1);
+    assert_int_equal(use.oldest_us, 0);
+    graph_end(g);
+    wait_for_none(state, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +292,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_call_of_the_dead_brings_none, setup, math_world_end),
         cmocka_unit_test_setup_teardown(only_the_creator_ends_it, setup, math_world_end),
         cmocka_unit_test_setup_teardown(a_forgotten_one, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(too_many_open_ones_are_refused, setup, math_world_end),
+        cmocka_unit_test_setup_teardown(others_are_counted_apart, setup, math_world_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

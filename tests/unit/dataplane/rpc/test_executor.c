@@ -14,7 +14,8 @@ struct bench {
     pthread_cond_t changed;
     uint32_t running, most, ended, told, begun;
     bool open;
-    uint32_t order[64];
+    uint32_t order[MR_EXECUTOR_THREADS_MAX + 64];
+    uint32_t refused;
 };
 
 struct task {
@@ -37,6 +38,13 @@ static void run(struct mr_job *job)
 {
     struct task *task = (struct task *)(void *)job;
     struct bench *b = task->bench;
+    if (job->refused) {
+        pthread_mutex_lock(&b->lock);
+        b->refused++;
+        pthread_cond_broadcast(&b->changed);
+        pthread_mutex_unlock(&b->lock);
+        return;
+    }
     if (task->stands_aside)
         mr_executor_blocks();
     pthread_mutex_lock(&b->lock);
@@ -139,6 +147,162 @@ static void one_thread_keeps_the_order(void **state)
     assert_true(b.told >= 1);
 }
 
+static bool has_number(const struct mr_job *job, const void *arg)
+{
+    return ((const struct task *)(const void *)job)->number == *(const uint32_t *)arg;
+}
+
+/* Whoever gives them, and however many at a time; all wait behind one that runs. */
+static void bursts_and_single_ones_keep_their_order(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 1);
+    struct task first = {.job = {.run = run}, .bench = &b, .waits = true}, tasks[12];
+    mr_executor_give_one(e, &first.job);
+    wait_until(&b, &b.running, 1);
+    for (uint32_t i = 0; i < 12; i++)
+        tasks[i] = (struct task){.job = {.run = run, .brief = i % 2 == 0}, .bench = &b, .number = 1 + i};
+    for (uint32_t i = 0; i < 12; i += 3) {
+        tasks[i].job.next = &tasks[i + 1].job;
+        mr_executor_give(e, &tasks[i].job, &tasks[i + 1].job, 2);
+        mr_executor_give_one(e, &tasks[i + 2].job);
+    }
+    assert_int_equal(mr_executor_load(e), 13);
+    open_gate(&b);
+    mr_executor_destroy(e);
+    for (uint32_t i = 0; i < 13; i++)
+        assert_int_equal(b.order[i], i);
+}
+
+/* The last in the list, and one given behind it. */
+static void one_is_given_after_the_last_was_taken_back(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 1);
+    struct task tasks[3];
+    for (uint32_t i = 0; i < 3; i++)
+        tasks[i] = (struct task){.job = {.run = run}, .bench = &b, .waits = i == 0, .number = i};
+    mr_executor_give_one(e, &tasks[0].job);
+    wait_until(&b, &b.running, 1);
+    mr_executor_give_one(e, &tasks[1].job);
+    uint32_t number = 1;
+    assert_ptr_equal(mr_executor_take_back(e, has_number, &number), &tasks[1].job);
+    mr_executor_give_one(e, &tasks[2].job);
+    assert_int_equal(mr_executor_load(e), 2);
+    open_gate(&b);
+    mr_executor_destroy(e);
+    assert_int_equal(b.ended, 2);
+    assert_int_equal(b.order[1], 2);
+}
+
+/* ---- when very many wait for others ---- */
+
+static struct task blocked[MR_EXECUTOR_THREADS_MAX];
+
+/* So many more that wait until the gate opens. */
+static void block(struct mr_executor *e, struct bench *b, uint32_t from, uint32_t to, uint8_t depth)
+{
+    for (uint32_t i = from; i < to; i++) {
+        blocked[i] = (struct task){
+            .job = {.run = run, .depth = depth}, .bench = b, .waits = true, .stands_aside = true};
+        mr_executor_give_one(e, &blocked[i].job);
+        wait_until(b, &b->running, i + 1);
+    }
+}
+
+static uint32_t room_of(uint8_t depth)
+{
+    return depth + 1u < MR_EXECUTOR_DEPTHS
+               ? MR_EXECUTOR_THREADS_MAX - (MR_EXECUTOR_THREADS_MAX >> (depth + 1))
+               : MR_EXECUTOR_THREADS_MAX;
+}
+
+static struct task one_of(struct bench *b, uint8_t depth)
+{
+    return (struct task){
+        .job = {.run = run, .depth = depth, .may_refuse = true}, .bench = b, .number = depth};
+}
+
+/* At each depth, when its share of the threads waits: the next of that depth waits, a deeper one goes before it. At last all wait, and the deepest is
+ * refused, whether it comes then or was there before; the others run when somebody goes on. */
+static void threads_are_kept_for_those_that_others_wait_for(void **state)
+{
+    static struct task waiting[MR_EXECUTOR_DEPTHS], deeper[MR_EXECUTOR_DEPTHS];
+    struct bench b;
+    struct mr_executor *e = start(&b, 2);
+    struct mr_executor_use use;
+    uint32_t ended = 0;
+    for (uint8_t depth = 0; depth + 1u < MR_EXECUTOR_DEPTHS; depth++) {
+        block(e, &b, depth == 0 ? 0 : room_of((uint8_t)(depth - 1)), room_of(depth), depth);
+        waiting[depth] = one_of(&b, depth);
+        mr_executor_give_one(e, &waiting[depth].job);
+        deeper[depth] = one_of(&b, (uint8_t)(depth + 1));
+        mr_executor_give_one(e, &deeper[depth].job);
+        wait_until(&b, &b.ended, ++ended);
+        assert_int_equal(b.order[ended - 1], depth + 1);
+        mr_executor_use(e, &use);
+        assert_int_equal(use.waiting, depth + 1);
+        assert_int_equal(use.blocked, room_of(depth));
+    }
+    block(e, &b, room_of(MR_EXECUTOR_DEPTHS - 2), MR_EXECUTOR_THREADS_MAX, MR_EXECUTOR_DEPTHS - 1);
+    struct task last = one_of(&b, MR_EXECUTOR_DEPTHS - 1), again = last;
+    mr_executor_give_one(e, &last.job);
+    assert_int_equal(b.refused, 1); /* at once, by this thread */
+    mr_executor_give(e, &again.job, &again.job, 1);
+    while (mr_executor_hurry(e) && b.refused == 1)
+        ;
+    assert_int_equal(b.refused, 2);
+    struct task urgent = {.job = {.run = run, .urgent = true}, .bench = &b, .number = 77};
+    mr_executor_give_one(e, &urgent.job);
+    wait_until(&b, &b.ended, ++ended);
+    assert_int_equal(b.order[ended - 1], 77);
+    open_gate(&b);
+    mr_executor_destroy(e);
+    assert_int_equal(b.ended, ended + MR_EXECUTOR_THREADS_MAX + MR_EXECUTOR_DEPTHS - 1);
+    assert_int_equal(b.refused, 2);
+}
+
+struct waits_deeply {
+    struct mr_job job;
+    struct bench *bench;
+    struct mr_executor *e;
+    struct task *behind;
+    uint32_t depth, refused_before;
+};
+
+/* The one that it waits for is there before it waits itself. */
+static void give_and_wait(struct mr_job *job)
+{
+    struct waits_deeply *w = (struct waits_deeply *)(void *)job;
+    w->depth = mr_executor_depth();
+    mr_executor_give_one(w->e, &w->behind->job);
+    w->refused_before = w->bench->refused;
+    mr_executor_blocks();
+    wait_until(w->bench, &w->bench->refused, 1);
+    mr_executor_goes_on();
+}
+
+/* Of the threads that there may be all but one wait, and that one begins to. */
+static void what_waits_is_refused_when_the_last_thread_waits(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 1);
+    struct task behind = one_of(&b, MR_EXECUTOR_DEPTHS - 1);
+    struct waits_deeply last = {.job = {.run = give_and_wait, .depth = MR_EXECUTOR_DEPTHS - 1},
+                                .bench = &b,
+                                .e = e,
+                                .behind = &behind};
+    assert_int_equal(mr_executor_depth(), 0);
+    block(e, &b, 0, MR_EXECUTOR_THREADS_MAX - 1, MR_EXECUTOR_DEPTHS - 1);
+    mr_executor_give_one(e, &last.job);
+    wait_until(&b, &b.refused, 1);
+    assert_int_equal(last.depth, MR_EXECUTOR_DEPTHS - 1);
+    assert_int_equal(last.refused_before, 0);
+    open_gate(&b);
+    mr_executor_destroy(e);
+    assert_int_equal(b.ended, MR_EXECUTOR_THREADS_MAX - 1);
+}
+
 /* Each waits for all the others: they must run at the same time, although they came as one burst. */
 static void long_jobs_run_beside_each_other(void **state)
 {
@@ -188,11 +352,6 @@ static void those_that_wait_for_others_are_stood_in_for(void **state)
     open_gate(&b);
     wait_until(&b, &b.ended, 20);
     mr_executor_destroy(e);
-}
-
-static bool has_number(const struct mr_job *job, const void *arg)
-{
-    return ((const struct task *)(const void *)job)->number == *(const uint32_t *)arg;
 }
 
 static void a_job_that_waits_can_be_taken_back(void **state)
@@ -366,6 +525,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_say_that_they_begin),
         cmocka_unit_test(one_thread_keeps_the_order),
+        cmocka_unit_test(bursts_and_single_ones_keep_their_order),
+        cmocka_unit_test(one_is_given_after_the_last_was_taken_back),
+        cmocka_unit_test(threads_are_kept_for_those_that_others_wait_for),
+        cmocka_unit_test(what_waits_is_refused_when_the_last_thread_waits),
         cmocka_unit_test(long_jobs_run_beside_each_other),
         cmocka_unit_test(brief_ones_that_are_not_are_hurried),
         cmocka_unit_test(those_that_wait_for_others_are_stood_in_for),
