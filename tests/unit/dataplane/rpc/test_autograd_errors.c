@@ -329,10 +329,13 @@ static void the_callee_dies_in_its_backward(void **state)
 {
     struct back b;
     pthread_t thread = start_slow(state, &b, 2);
+    uint64_t begun_us = mr_agent_now_us(worker(state, 0));
     net_silence(*state, 2, true);
     net_skip(*state, 25 * SECOND_US);
     pthread_join(thread, NULL);
     assert_int_equal(b.status, MR_WORKER_DIED);
+    assert_true(mr_agent_now_us(worker(state, 0)) - begun_us <
+                55 * SECOND_US); /* by the death, not by the time-out */
     expect_text(b.error, "worker \"w2\" (rank 2) died");
     gate_open();
     graph_end(b.g);

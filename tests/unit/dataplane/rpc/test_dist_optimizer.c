@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
@@ -286,6 +287,53 @@ static void trainers_step_at_the_same_time(void **state)
     mr_parameter_done(version);
 }
 
+struct stepper {
+    pthread_t thread;
+    struct mr_dist_optimizer *optimizer;
+    struct mr_autograd *context;
+    enum mr_status status;
+    _Atomic bool done;
+};
+
+static void *step_once(void *arg)
+{
+    struct stepper *s = arg;
+    s->status = mr_dist_optimizer_step(s->optimizer, s->context, 0);
+    atomic_store(&s->done, true);
+    return NULL;
+}
+
+/* What the owner is at, another step waits for. */
+static void an_owner_makes_one_step_at_a_time(void **state)
+{
+    struct world *w = *state;
+    struct mr_rpc *rpc = worker(state, 0), *owner = worker(state, 1);
+    const struct mr_dist_optimizer_options sgd = {.kind = MR_DIST_SGD, .learning_rate = 0.01f};
+    struct mr_dist_optimizer *optimizer = optimizer_of(rpc, &w->parameters[1], 1, sgd);
+    struct mr_parameter_version *version;
+    float x[FLOATS] = {1};
+    double loss;
+    struct stepper stepper = {.optimizer = optimizer};
+    made(mr_autograd_begin(rpc, &stepper.context));
+    made(line_backward(rpc, 1, 2, mr_tensor_1d(MR_F32, FLOATS, x), 3, stepper.context, &loss));
+    pthread_mutex_lock(&owner->stepping); /* as another step that goes on */
+    assert_int_equal(pthread_create(&stepper.thread, NULL, step_once, &stepper), 0);
+    for (uint32_t i = 0; i < 100 && !atomic_load(&stepper.done); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    assert_false(atomic_load(&stepper.done));
+    made(mr_parameter_read(w->models[1].parameter, &version));
+    assert_int_equal(mr_parameter_number(version), 1);
+    mr_parameter_done(version);
+    pthread_mutex_unlock(&owner->stepping);
+    pthread_join(stepper.thread, NULL);
+    assert_int_equal(stepper.status, MR_OK);
+    made(mr_parameter_read(w->models[1].parameter, &version));
+    assert_int_equal(mr_parameter_number(version), 2);
+    mr_parameter_done(version);
+    mr_autograd_end(stepper.context);
+    mr_dist_optimizer_destroy(optimizer);
+}
+
 /* ---- what goes wrong ---- */
 
 static void what_cannot_be_made_is_named(void **state)
@@ -432,6 +480,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_step_changes_what_the_context_has_gradients_of, setup, teardown),
         cmocka_unit_test_setup_teardown(more_parameters_than_a_call_takes, setup, teardown),
         cmocka_unit_test_setup_teardown(trainers_step_at_the_same_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_owner_makes_one_step_at_a_time, setup, teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_made_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_by_hand_do_no_harm, setup, teardown),
         cmocka_unit_test_setup_teardown(an_owner_that_answers_nonsense_is_named, setup, teardown),

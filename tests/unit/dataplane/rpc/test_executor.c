@@ -388,7 +388,15 @@ static void an_urgent_one_has_a_thread_made_for_it(void **state)
     wait_until(&b, &b.ended, 1);
     assert_int_equal(b.order[0], 7);
     assert_int_equal(b.most, 2);
+    struct task more = {.job = {.run = run}, .bench = &b, .waits = true, .number = 8};
+    mr_executor_give_one(e, &more.job); /* it was for that one: the limit is what it was */
+    assert_true(mr_executor_hurry(e));
+    struct mr_executor_use use;
+    mr_executor_use(e, &use);
+    assert_int_equal(use.threads, 2);
+    assert_int_equal(use.waiting, 2);
     open_gate(&b);
+    wait_until(&b, &b.ended, 4);
     wait_until(&b, &b.ended, 3);
     mr_executor_destroy(e);
 }

@@ -364,6 +364,160 @@ static void wait_leaving(struct net *net, uint32_t count)
     }
 }
 
+/* ---- what a worker says by hand ---- */
+
+struct said {
+    struct mr_work work;
+    struct mr_agent_call call;
+    struct mr_tensor tensor;
+    _Atomic uint32_t done;
+    enum mr_status status;
+    uint64_t words[2];
+    char text[256];
+};
+
+static bool said_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                       const struct mr_message *reply)
+{
+    struct said *said = MR_CONTAINER(call, struct said, call);
+    said->status = status;
+    if (reply != NULL && reply->preamble.tensor_count == 2 && status == MR_OK)
+        memcpy(said->words, reply->tensors[0].data, sizeof said->words);
+    else if (reply != NULL && reply->preamble.tensor_count == 1)
+        snprintf(said->text, sizeof said->text, "%.*s", (int)reply->tensors[0].bytes,
+                 (const char *)reply->tensors[0].data);
+    (void)mr_agent_done(&said->done);
+    return false;
+}
+
+static void say_inside(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct said *said = MR_CONTAINER(work, struct said, work);
+    if (mr_member_begin(agent, &agent->rendezvous, &said->call, &said->tensor, 1) == MR_OK)
+        mr_agent_send(agent, &said->call);
+}
+
+/* To the rendezvous, and its answer. */
+static struct said say(struct mr_rpc *rpc, uint8_t op, const void *bytes, uint32_t count)
+{
+    struct said said = {.work = {.run = say_inside},
+                        .call = {.op = op, .control = true, .deadline_us = UINT64_MAX, .ended = said_ended},
+                        .tensor = mr_tensor_1d(MR_U8, count, bytes)};
+    struct mr_agent_driver *driver = mr_agent_driver(rpc);
+    mr_agent_submit(rpc, &said.work);
+    assert_true(driver->wait(driver->self, &said.done, mr_agent_now_us(rpc) + 60 * SECOND_US));
+    return said;
+}
+
+/* Says in an epoch until the next has begun, or all may go, which is returned. */
+static bool say_quiet(struct mr_rpc *rpc, uint64_t *epoch, bool quiet, uint64_t activity)
+{
+    struct mr_leave_wire wire = {
+        .phase = MR_LEAVE_CALLED, .epoch = *epoch, .quiet = quiet, .activity = activity};
+    struct said said = say(rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire);
+    for (uint32_t i = 0; i < 1000 && said.words[0] == *epoch && said.words[1] == 0; i++)
+        said = say(rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire);
+    assert_int_equal(said.status, MR_OK);
+    assert_true(said.words[1] != 0 || said.words[0] == *epoch + 1);
+    *epoch = said.words[0];
+    return said.words[1] != 0;
+}
+
+/* Rank 0 leaves, and is quiet; what rank 1 says, epoch after epoch. */
+static void one_quiet_count_does_not_suffice(void **state)
+{
+    struct {
+        bool quiet;
+        uint64_t activity;
+        bool may_go;
+    } says[][4] = {
+        {{true, 5, false}, {true, 5, true}},                    /* twice the same */
+        {{true, 5, false}, {true, 6, false}, {true, 6, true}},  /* something began in between */
+        {{false, 5, false}, {true, 5, false}, {true, 5, true}}, /* something was under way */
+        {{true, 5, false}, {false, 5, false}, {true, 5, false}, {true, 5, true}},
+    };
+    for (size_t i = 0; i < sizeof says / sizeof says[0]; i++) {
+        struct net *net = malloc(sizeof *net);
+        struct leaver *leaver = malloc(sizeof *leaver);
+        uint64_t epoch = 1;
+        bool may_go = false;
+        net_world(net, 2);
+        leave_begin(leaver, net->workers[0].rpc, 0);
+        for (uint32_t k = 0; k < 4 && !may_go; k++) {
+            may_go = say_quiet(net->workers[1].rpc, &epoch, says[i][k].quiet, says[i][k].activity);
+            assert_int_equal(may_go, says[i][k].may_go);
+        }
+        net_skip(net, 3 * SECOND_US);
+        pthread_join(leaver->thread, NULL);
+        assert_int_equal(leaver->status, MR_OK);
+        net_stop(net);
+        free(leaver);
+        free(net);
+    }
+    net_start(*state, 1);
+}
+
+/* Between two counts, when another has not spoken yet. */
+static void what_begins_within_an_epoch_counts(void **state)
+{
+    struct net *net = *state;
+    struct leaver leaver;
+    uint64_t epoch = 1;
+    net_world(net, 3);
+    leave_begin(&leaver, net->workers[0].rpc, 0);
+    for (uint32_t round = 0; round < 2;
+         round++) { /* in the second, rank 1 speaks twice, and has begun something */
+        struct mr_leave_wire wire = {.phase = MR_LEAVE_CALLED, .epoch = epoch, .quiet = true, .activity = 5};
+        assert_int_equal(say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire).words[0], epoch);
+        wire.activity += round;
+        struct said said = say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire);
+        assert_int_equal(said.words[0], epoch);
+        assert_int_equal(said.words[1], 0);
+        assert_false(say_quiet(net->workers[2].rpc, &epoch, true, 9));
+    }
+    for (uint32_t round = 0; round < 2; round++) {
+        struct mr_leave_wire wire = {.phase = MR_LEAVE_CALLED, .epoch = epoch, .quiet = true, .activity = 6};
+        (void)say(net->workers[1].rpc, MR_OP_RPC_LEAVE, &wire, sizeof wire);
+        if (say_quiet(net->workers[2].rpc, &epoch, true, 9))
+            break;
+    }
+    net_skip(net, 3 * SECOND_US);
+    pthread_join(leaver.thread, NULL);
+    assert_int_equal(leaver.status, MR_OK);
+}
+
+/* One process is one worker. */
+static void nobody_takes_two_ranks(void **state)
+{
+    struct net *net = *state;
+    struct mr_join_wire join = {.name = "more", .rank = 2, .world_size = 3, .incarnation = 7};
+    net_start(net, 3);
+    (void)net_add(net, "a", 0);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    struct said said = say(net->workers[1].rpc, MR_OP_RPC_JOIN, &join, sizeof join);
+    assert_int_equal(said.status, MR_INVALID_ARGUMENT);
+    expect_text(said.text, "rank 1 is taken by worker \"b\"");
+}
+
+/* All were stopped, as by a suspended machine: nobody takes the others for dead for the time in which he did not look. */
+static void a_pause_of_all_kills_nobody(void **state)
+{
+    struct net *net = *state;
+    net_world(net, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+    net_skip(net, 2 * SECOND_US);
+    pthread_mutex_lock(&net->lock);
+    __atomic_fetch_add(&net->skipped_us, 100 * (uint64_t)SECOND_US, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&net->lock);
+    net_skip(net, SECOND_US);
+    for (uint32_t i = 0; i < 3; i++)
+        made(mr_rpc_sync(net->workers[i].rpc, (i + 1) % 3, "f", NULL, 0, NULL, NULL));
+}
+
+/* ---- leaving ---- */
+
 static void all_leave_together(void **state)
 {
     struct net *net = *state;
@@ -540,6 +694,10 @@ int main(void)
         test(a_restarted_rendezvous_is_a_dead_one),
         test(who_has_left_after_its_time_is_told_once),
         test(one_who_gave_up_is_missing),
+        test(one_quiet_count_does_not_suffice),
+        test(what_begins_within_an_epoch_counts),
+        test(nobody_takes_two_ranks),
+        test(a_pause_of_all_kills_nobody),
         test(all_leave_together),
         test(who_has_not_left_is_named_and_serves_on),
         test(nobody_leaves_while_a_call_is_under_way),
