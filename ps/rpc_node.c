@@ -12,7 +12,7 @@
 #include "ps/core.h"
 
 #define MIB               ((size_t)1 << 20)
-#define SESSIONS_PER_PEER 12u/* to each worker, and from it while it is restarted */
+#define SESSIONS_PER_PEER 12u /* to each worker, and from it while it is restarted */
 #define SLEEP_MAX_US      1000000u
 
 /* ---- the driver ---- */

@@ -55,6 +55,24 @@ static void values_of_our_own_are_at_hand(void **state)
     mr_rpc_result_free(copy);
 }
 
+/* A copy holds what is in it by itself: freeing it takes nothing from the value. */
+static void a_copy_of_our_own_value_holds_its_references(void **state)
+{
+    struct mr_rpc *rpc = worker(state, 0);
+    struct mr_rref *inner, *outer;
+
+    made(mr_rref_create(rpc, mr_value_i64(7), NULL, &inner));
+    made(mr_rref_create(rpc, mr_value_rref(inner), NULL, &outer));
+    mr_rref_release(inner);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct mr_rpc_result *copy = to_here(outer);
+
+        expect_i64(mr_rpc_result_value(copy, 0)->rref, 7);
+        mr_rpc_result_free(copy);
+    }
+    mr_rref_release(outer);
+}
+
 static void a_value_made_elsewhere_is_fetched(void **state)
 {
     for (uint32_t from = 0; from < 3; from++) {
@@ -549,6 +567,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(values_of_our_own_are_at_hand),
+        test(a_copy_of_our_own_value_holds_its_references),
         test(a_value_made_elsewhere_is_fetched),
         test(all_kinds_of_values_are_fetched),
         test(a_function_without_results_leaves_none),

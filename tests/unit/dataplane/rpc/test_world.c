@@ -311,6 +311,17 @@ static void a_restarted_worker_is_a_dead_one(void **state)
 }
 
 /* The same of the rendezvous, which nobody calls: what it knew of the world is gone. */
+/* Nobody had asked it for anything before, nor has the rendezvous heard of it. */
+static void a_restarted_worker_is_known_by_its_first_answer(void **state)
+{
+    struct net *net = *state;
+    net_world(net, 3);
+    net_replace(net, 2);
+    net_mute(net, 0, 1, true); /* which has nothing to tell */
+    expect_error(MR_WORKER_DIED, mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), "w2");
+    net_mute(net, 0, 1, false);
+}
+
 static void a_restarted_rendezvous_is_a_dead_one(void **state)
 {
     struct net *net = *state;
@@ -691,6 +702,7 @@ int main(void)
         test(one_who_was_taken_for_dead_learns_of_it),
         test(a_short_silence_kills_nobody),
         test(a_restarted_worker_is_a_dead_one),
+        test(a_restarted_worker_is_known_by_its_first_answer),
         test(a_restarted_rendezvous_is_a_dead_one),
         test(who_has_left_after_its_time_is_told_once),
         test(one_who_gave_up_is_missing),
