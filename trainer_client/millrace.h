@@ -84,6 +84,8 @@ MR_API enum mr_status mr_client_create(const struct mr_client_options *options, 
 MR_API void mr_client_destroy(struct mr_client *client);
 /* One line about this thread's last failed call with any client, "" if none. Valid until the thread's next call. */
 MR_API const char *mr_last_error(void);
+/* The process ends with exit code 1 where it would have ended with 0: for what learns of a failure when it ends anyway. */
+MR_API void mr_fail_at_exit(void);
 MR_API uint32_t mr_client_core_count(const struct mr_client *client);
 /* The number of the server's start. Another one each time the server was found restarted; rising, unless its checkpoint
  * directory was changed or wiped. */

@@ -311,13 +311,13 @@ def test_an_error_of_the_block_is_not_hidden_by_one_of_the_close(node, client, n
 
 # ---- as a module ----
 
-def test_it_has_no_parameters_and_no_state(client, name):
+def test_its_parameter_has_no_elements_and_it_has_no_state(client, name):
     bag, _ = bag_and_weights(client, name, "sum")
     model = torch.nn.Sequential(bag, torch.nn.Linear(DIM, 1))
-    assert [n for n, _ in model.named_parameters()] == ["1.weight", "1.bias"] and not list(bag.buffers())
+    assert [n for n, p in model.named_parameters() if p.numel()] == ["1.weight", "1.bias"] and not list(bag.buffers())
     assert list(model.state_dict()) == ["1.weight", "1.bias"]
     model.load_state_dict(model.state_dict())
-    with pytest.raises(TypeError, match="lives at the server"):
+    with pytest.raises(TypeError, match="lives? at"):
         pickle.dumps(bag)
     assert copy.deepcopy(model)[0].table is bag.table
     assert name in repr(bag)

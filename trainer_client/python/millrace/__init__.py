@@ -35,6 +35,7 @@ __all__ = [
     "Restored",
     "SampleInfo",
     "SaveInfo",
+    "Stream",
     "Table",
     "TableMemory",
     "TableSpec",

@@ -16,6 +16,8 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 import torch
 
+from ._anchor import Anchor, ddp_share
+from ._library import lib
 from .errors import ClientClosed, Error
 
 
@@ -99,7 +101,7 @@ def pushes_of(client: Any) -> Pushes:
 
 @atexit.register
 def _end() -> None:
-    """A program that ends without a look at its last pushes gets them out, and is told of those that failed."""
+    """A program that ends without a look at its last pushes gets them out, and ends with an error if one failed."""
     for pushes in list(_pushes.values()):
         try:
             pushes.flush()
@@ -107,6 +109,7 @@ def _end() -> None:
             pass
         except Error as error:
             print(f"millrace: a push of gradients failed: {error}", file=sys.stderr)
+            lib.mr_fail_at_exit()
 
 
 class Backward:
@@ -116,21 +119,41 @@ class Backward:
         self.is_over = False
         self._rows: dict[tuple, tuple[Any, list[Rows], dict]] = {}
         self._variables: dict[tuple, tuple[Any, np.ndarray, dict]] = {}
+        self._held: dict[tuple, tuple[Anchor, list, dict]] = {}  # what waits for step(): (anchor, kind): Rows or arrays
+        self._left: dict[int, tuple[Anchor, bool]] = {}  # anchors whose gradients do not; whether they are of a batch
         self._batches: dict[tuple, tuple[Any, dict, dict]] = {}  # (client, batch id): batch, {feature id: ...}, options
 
-    def add_rows(self, table: Any, rows: Rows, options: dict) -> None:
+    def _waits(self, anchor: Optional[Anchor], part: Any, options: dict) -> bool:
+        if anchor is None:
+            return False
+        if anchor.optimizer is None:
+            self._left[id(anchor)] = anchor, False
+            return False
+        _, parts, _ = self._held.setdefault((id(anchor),), (anchor, [], options))
+        parts.append(part)
+        return True
+
+    def add_rows(self, table: Any, rows: Rows, options: dict, anchor: Optional[Anchor] = None) -> None:
         """Gradients of a table's bags."""
+        if self._waits(anchor, rows, options):
+            return
         key = (table.client, table.id, *sorted(options.items()))
         self._rows.setdefault(key, (table, [], options))[1].append(rows)
 
-    def add_variable(self, variable: Any, gradient: np.ndarray, options: dict) -> None:
+    def add_variable(self, variable: Any, gradient: np.ndarray, options: dict, anchor: Optional[Anchor] = None) -> None:
         """The gradient of a variable, its shape."""
+        if self._waits(anchor, gradient, options):
+            return
         key = (variable.client, variable.id, *sorted(options.items()))
         before = self._variables.get(key)
         self._variables[key] = variable, gradient if before is None else before[1] + gradient, options
 
-    def add_batch(self, batch: Any, feature: Any, gradient: np.ndarray, options: dict) -> None:
+    def add_batch(self, batch: Any, feature: Any, gradient: np.ndarray, options: dict,
+                  anchor: Optional[Anchor] = None) -> None:
         """The gradient of a feature in a batch. All go in one call, so its options are those of the first."""
+        if anchor is not None:
+            anchor.check_step()
+            self._left[id(anchor)] = anchor, True
         _, gradients, first = self._batches.setdefault((feature.client, batch.id), (batch, {}, options))
         for name in ("learning_rate", "step"):
             if options.get(name) != first.get(name):
@@ -140,8 +163,15 @@ class Backward:
         gradients[feature.id] = feature, gradient if before is None else before[1] + gradient
 
     def push(self) -> None:
-        """Sends it all."""
+        """Sends it all, but for what waits for an optimizer's step()."""
         self.is_over = True
+        for anchor, parts, options in self._held.values():
+            if isinstance(parts[0], Rows):
+                anchor.add_rows(*by_key(anchor.feature, parts), options)
+            else:
+                anchor.add_variable(sum(parts[1:], parts[0]), options)
+        for anchor, is_batch in self._left.values():
+            anchor.note_pushed(is_batch)
         calls = collections.defaultdict(list)
         for table, parts, options in self._rows.values():
             calls[table.client].append(functools.partial(_push_rows, table, together(parts), options))
@@ -214,6 +244,39 @@ def together(parts: list[Rows]) -> Rows:
     return Rows(keys, np.concatenate([[0], *ends]).astype(np.uint32), weights, gradients)
 
 
+def _spread(table: Any, rows: Rows) -> np.ndarray:
+    """Each key's gradient: its bag's, over the bag's divisor, times its weight."""
+    if rows.offsets is None:
+        return rows.gradients
+    begins = rows.offsets.astype(np.int64)
+    sizes, weights = np.diff(begins), _weights(rows)
+    of_bag = np.repeat(np.arange(len(sizes)), sizes)
+    gradients = rows.gradients[of_bag]
+    if table.pooling in ("mean", "sqrtn"):
+        over = np.bincount(of_bag, weights if table.pooling == "mean" else weights * weights, len(sizes))
+        over = (over if table.pooling == "mean" else np.sqrt(over)).astype(np.float32)
+        gradients = np.where(over != 0, 1 / np.where(over != 0, over, 1), 0).astype(np.float32)[of_bag, None] * gradients
+    return gradients * weights[:, None]
+
+
+def by_key(table: Any, parts: list[Rows]) -> tuple[np.ndarray, np.ndarray]:
+    """Keys, sorted and each once, and the sums of their gradients."""
+    keys, place = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
+    spread = torch.from_numpy(np.concatenate([_spread(table, part) for part in parts]).astype(np.float32, copy=False))
+    return keys, spread.new_zeros(len(keys), spread.shape[1]).index_add(0, torch.from_numpy(place), spread).numpy()
+
+
+def push_taken(taken: list) -> None:
+    """What an optimizer's step() has for anchors: (anchor, keys or None, gradients)."""
+    backward = Backward()
+    for anchor, keys, gradients in taken:
+        if keys is None:
+            backward.add_variable(anchor.feature, gradients, anchor.options)
+        else:
+            backward.add_rows(anchor.feature, Rows(keys, None, None, gradients), anchor.options)
+    backward.push()
+
+
 _running = threading.local()  # .end: weak, so that a pass that failed takes what it collected along
 
 
@@ -236,8 +299,8 @@ class FromServer(torch.autograd.Function):
     """Values from a server as a tensor; `take` gets their gradient, f32 in the CPU's memory."""
 
     @staticmethod
-    def forward(ctx, anchor: torch.Tensor, values: torch.Tensor, place: torch.Tensor, take) -> torch.Tensor:
-        ctx.take = take
+    def forward(ctx, anchor: torch.Tensor, values: torch.Tensor, place: torch.Tensor, take, share: float) -> torch.Tensor:
+        ctx.take, ctx.share = take, share
         return values.to(place.device, place.dtype) if values.dtype != place.dtype or values.device != place.device \
             else values.detach()
 
@@ -247,16 +310,15 @@ class FromServer(torch.autograd.Function):
             raise RuntimeError("gradients of gradients (create_graph=True) do not go through what lives at a Millrace server: "
                                "take them with respect to the tensors that came from there, by torch.autograd.grad()")
         # A copy: until the end of the pass others may change the gradient, as by a hook of a parameter whose .grad it has become.
-        ctx.take(np.array(gradient.detach().to("cpu", torch.float32).numpy(), order="C"))
-        return None, None, None, None
+        copy = np.array(gradient.detach().to("cpu", torch.float32).numpy(), order="C")
+        ctx.take(copy if ctx.share == 1 else copy * np.float32(ctx.share))
+        return None, None, None, None, None
 
 
-_anchor = torch.empty(0, requires_grad=True)  # so that torch makes a node for values that are nobody's parameter
-
-
-def tensor(values: np.ndarray, place: torch.Tensor, take: Optional[Callable[[np.ndarray], None]]) -> torch.Tensor:
+def tensor(values: np.ndarray, place: torch.Tensor, take: Optional[Callable[[np.ndarray], None]],
+           anchor: Optional[Anchor] = None) -> torch.Tensor:
     """The values as a tensor of place's device and type. take: None if there is nothing to learn."""
     made = torch.from_numpy(values)
     if take is None:
         return made.to(place.device, place.dtype)
-    return FromServer.apply(_anchor, made, place, take)
+    return FromServer.apply(anchor, made, place, take, ddp_share())

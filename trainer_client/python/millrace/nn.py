@@ -1,14 +1,18 @@
 """Modules for torch whose parameters live at a Millrace server.
 
-They have no entry in parameters() and none in state_dict(): an optimizer of torch's neither sees nor needs them, for the server
-runs theirs, and its checkpoints keep them. Gradients leave at the end of the backward pass that makes them, without waiting:
-all that one pass has for a table in one call, so that the optimizer runs once. A forward waits until at most `staleness`
+They have no entry in state_dict(), for the server's checkpoints keep them, and in parameters() one without elements: to freeze
+them (requires_grad_(False)), and to tell an optimizer of torch's of them. The server runs their own optimizer. Where one of torch's has
+the model's parameters, gradients are accumulated until its step(), which pushes them; zero_grad(), clip_grad_norm_() and
+GradScaler see them as .grad. Else they leave at the end of the backward pass that makes them, and so do those of a loader's batches.
+All that goes for a table goes in one call, without waiting, so that the optimizer runs once. Under DistributedDataParallel a
+gradient counts 1 / processes, as torch's do. A forward waits until at most `staleness`
 earlier pushes to its table are not applied; a push that failed raises its error there, in flush(), or when the client is
 closed. In evaluation (module.eval(), or under torch.no_grad()) nothing is pushed, and lookups are read only: they make no
 rows and keep none from being evicted.
 """
 from __future__ import annotations
 
+import copy
 import math
 import zlib
 from typing import Any, Callable, Optional
@@ -17,6 +21,7 @@ import numpy as np
 import torch
 
 from . import _bags, init
+from ._anchor import Anchor
 from ._backward import Rows, pushes_of, running, tensor
 from .client import Client
 from .table import Table
@@ -39,11 +44,12 @@ class AtServer(torch.nn.Module):
         self.feature, self.staleness = feature, staleness
         self.options = {name: value for name, value in options.items() if value is not None}
         self._place = torch.empty(0)  # says by its device and type where results go
+        self.anchor = Anchor(feature)
 
     @property
     def learns(self) -> bool:
         """Whether a forward now would be followed by gradients."""
-        return self.training and torch.is_grad_enabled()
+        return self.training and torch.is_grad_enabled() and self.anchor.requires_grad
 
     def flush(self) -> None:
         """Waits until all earlier pushes of gradients to this table or variable are applied."""
@@ -53,18 +59,41 @@ class AtServer(torch.nn.Module):
         pushes_of(self.feature.client).wait(self.feature.id, self.staleness)
 
     def _tensor(self, values: np.ndarray, take: Callable[[np.ndarray], None]) -> torch.Tensor:
-        return tensor(values, self._place, take if self.learns else None)
+        return tensor(values, self._place, take if self.learns else None, self.anchor)
 
     def _tensor_of_batch(self, batch: Any, values: np.ndarray) -> torch.Tensor:
         feature, options = self.feature, dict(self.options)
         if getattr(batch, "read_only", False):
             return tensor(values, self._place, None)
-        return self._tensor(values, lambda gradient: running().add_batch(batch, feature, gradient, options))
+        return self._tensor(values, lambda gradient: running().add_batch(batch, feature, gradient, options,
+                                                                               self.anchor))
 
     def _apply(self, fn: Callable, *args: Any, **kwargs: Any) -> "AtServer":
-        super()._apply(fn, *args, **kwargs)
+        anchor = self._parameters.pop("anchor")  # whose type is its gradients', f32
+        try:
+            super()._apply(fn, *args, **kwargs)
+        finally:
+            self._parameters["anchor"] = anchor
         self._place = fn(self._place)
+        if anchor.device != self._place.device:
+            anchor.drop()
+            anchor.data = anchor.data.to(self._place.device)
         return self
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        """As torch's, without the anchor when asked for this module's own: DistributedDataParallel would reduce it."""
+        recurse = args[1] if len(args) > 1 else kwargs.get("recurse", True)
+        return (item for item in super().named_parameters(*args, **kwargs) if recurse or item[1] is not self.anchor)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        del destination[prefix + "anchor"]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list,
+                              unexpected_keys: list, error_msgs: list) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        if prefix + "anchor" in missing_keys:
+            missing_keys.remove(prefix + "anchor")
 
     def __deepcopy__(self, memo: dict) -> "AtServer":
         """A module with the same rows at the server: those are not copied."""
@@ -72,6 +101,7 @@ class AtServer(torch.nn.Module):
         twin.__dict__.update({name: value.copy() if isinstance(value, dict) else value
                               for name, value in self.__dict__.items()})
         memo[id(self)] = twin
+        twin._parameters["anchor"] = copy.deepcopy(self.anchor, memo)
         return twin
 
     def __getstate__(self) -> dict:
@@ -177,7 +207,7 @@ class EmbeddingBag(AtServer):
             weights = np.array(bags.weights.detach().to("cpu", torch.float32).numpy())
         values = table.lookup_bags(bags.keys, bags.offsets, weights=weights, read_only=not self.learns, **options)
         return self._tensor(values, lambda gradient: running().add_rows(
-            table, Rows(bags.keys, bags.offsets, weights, gradient), options))
+            table, Rows(bags.keys, bags.offsets, weights, gradient), options, self.anchor))
 
     def _rows(self, keys: np.ndarray) -> torch.Tensor:
         return _rows(self, keys)
@@ -203,7 +233,8 @@ def _rows(module: AtServer, keys: np.ndarray) -> torch.Tensor:
     if len(keys) == 0:
         return _zeros(module, 0)
     values = table.lookup(keys, read_only=not module.learns, **options)
-    return module._tensor(values, lambda gradient: running().add_rows(table, Rows(keys, None, None, gradient), options))
+    return module._tensor(values, lambda gradient: running().add_rows(table, Rows(keys, None, None, gradient), options,
+                                                                      module.anchor))
 
 
 class Embedding(AtServer):
@@ -274,7 +305,7 @@ class Variable(AtServer):
         variable, options = self.feature, dict(self.options)
         self._catch_up()
         return self._tensor(variable.pull(**options),
-                            lambda gradient: running().add_variable(variable, gradient, options))
+                            lambda gradient: running().add_variable(variable, gradient, options, self.anchor))
 
 
 class Linear(torch.nn.Module):

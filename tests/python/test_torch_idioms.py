@@ -1,0 +1,368 @@
+"""What programs do with parameters, gradients and optimizers of torch's, beside torch's own EmbeddingBag: rows at a server do the
+same, or an error says what to write instead."""
+import copy
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import millrace
+
+torch = pytest.importorskip("torch")
+
+KEYS, DIM, LR = 30, 4, 0.25
+SCALE = 65536.0
+
+
+class Model(torch.nn.Module):
+    def __init__(self, bag):
+        super().__init__()
+        self.bag, self.dense = bag, torch.nn.Linear(DIM, 1)
+
+    def forward(self, keys):
+        return self.dense(self.bag(keys))
+
+
+@pytest.fixture
+def models(client, name):
+    """A model with its rows at the server, and torch's, which are the same. Adagrad: steps do not add up."""
+    def make(mode="mean", optimizer=None):
+        bag = millrace.EmbeddingBag(client, name, dim=DIM, mode=mode, optimizer=optimizer or millrace.optim.Adagrad(lr=LR))
+        weight = torch.from_numpy(bag.table.lookup(np.arange(KEYS)))
+        ours, theirs = Model(bag), Model(torch.nn.EmbeddingBag(KEYS, DIM, mode=mode, _weight=weight))
+        theirs.dense.load_state_dict(ours.dense.state_dict())
+        return ours, theirs
+    return make
+
+
+def adagrad(model):
+    return torch.optim.Adagrad(model.parameters(), lr=LR)
+
+
+def batch(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(KEYS, (8, 3), generator=generator), torch.randn(8, 1, generator=generator)
+
+
+def loss_of(model, seed):
+    keys, factors = batch(seed)
+    return (model(keys) * factors).sum()
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def check_same(ours, theirs):
+    ours.bag.flush()
+    close(torch.from_numpy(ours.bag.table.lookup(np.arange(KEYS), read_only=True)), theirs.bag.weight.data)
+    close(ours.dense.weight.data, theirs.dense.weight.data)
+
+
+def rows_of(model):
+    model.bag.flush()
+    return model.bag.table.lookup(np.arange(KEYS), read_only=True)
+
+
+def both(models, train, **arguments):
+    pair = models(**arguments)
+    for model in pair:
+        train(model)
+    check_same(*pair)
+
+
+# ---- what torch does ----
+
+@pytest.mark.parametrize("how", ["module", "model", "parameters"])
+def test_frozen_rows_stay(models, how):
+    ours, theirs = models()
+    for model in (ours, theirs):
+        if how == "module":
+            model.bag.requires_grad_(False)
+        elif how == "model":
+            model.requires_grad_(False)
+            model.dense.requires_grad_(True)
+        else:
+            for param in model.bag.parameters():
+                param.requires_grad = False
+        optimizer = adagrad(model)
+        loss_of(model, 1).backward()
+        optimizer.step()
+    check_same(ours, theirs)
+    before = rows_of(ours)
+    assert not ours.bag(torch.tensor([[1]])).requires_grad
+    assert (before == rows_of(ours)).all()
+    for model in (ours, theirs):
+        model.requires_grad_(True)
+        optimizer = adagrad(model)
+        loss_of(model, 2).backward()
+        optimizer.step()
+    check_same(ours, theirs)
+    assert (before != rows_of(ours)).any()
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_several_backwards_are_one_step(models, mode):
+    def train(model):
+        optimizer = adagrad(model)
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=step == 1)
+            for part in range(4):
+                (loss_of(model, 10 * step + part) / 4).backward()
+            optimizer.step()
+    both(models, train, mode=mode)
+
+
+def test_nothing_is_pushed_before_the_step(models):
+    ours, _ = models()
+    optimizer = adagrad(ours)
+    before = rows_of(ours)
+    loss_of(ours, 1).backward()
+    assert (rows_of(ours) == before).all()
+    optimizer.zero_grad()
+    optimizer.step()
+    assert (rows_of(ours) == before).all()
+    loss_of(ours, 1).backward()
+    optimizer.step()
+    assert (rows_of(ours) != before).any()
+
+
+def test_norms_and_clipping(models):
+    ours, theirs = models()
+    norms = []
+    for model in (ours, theirs):
+        optimizer = adagrad(model)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            if step == 2:
+                torch.nn.utils.clip_grad_value_(model.parameters(), 0.1)
+            norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
+            optimizer.step()
+    check_same(ours, theirs)
+    close(torch.tensor(norms[:3]), torch.tensor(norms[3:]))
+    assert min(norms) > 0
+
+
+def test_a_scaled_loss_is_unscaled_before_the_step(models):
+    """As GradScaler does, whose own work needs CUDA."""
+    def train(model):
+        optimizer = adagrad(model)
+        for step in range(2):
+            optimizer.zero_grad()
+            (loss_of(model, step) * SCALE).backward()
+            for group in optimizer.param_groups:
+                for param in group["params"]:
+                    if param.grad is not None:
+                        param.grad.mul_(1 / SCALE)
+            optimizer.step()
+    both(models, train)
+
+
+def test_a_step_left_out_learns_nothing(models):
+    """As GradScaler leaves one out that has Inf."""
+    def train(model):
+        optimizer = adagrad(model)
+        (loss_of(model, 0) * float("inf")).backward()
+        optimizer.zero_grad(set_to_none=True)
+        loss_of(model, 1).backward()
+        optimizer.step()
+    both(models, train)
+
+
+def test_closures_schedulers_and_retained_graphs(models):
+    def train(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+        scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = loss_of(model, 3)
+            loss.backward()
+            return loss
+        assert float(optimizer.step(closure)) != 0
+        scheduler.step()
+        optimizer.zero_grad()
+        loss = loss_of(model, 4)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+    both(models, train, optimizer=millrace.optim.SGD(lr=LR))
+
+
+def test_two_modules_of_one_table_are_one_step(client, name):
+    first = millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=millrace.optim.Adagrad(lr=LR))
+    second = millrace.Embedding(first.table)
+    weight = torch.from_numpy(first.table.lookup(np.arange(KEYS)))
+    theirs = torch.nn.Embedding(KEYS, DIM, _weight=weight)
+    mine = torch.optim.Adagrad([*first.parameters(), *second.parameters()], lr=LR)
+    other = torch.optim.Adagrad(theirs.parameters(), lr=LR)
+    keys = batch(5)[0]
+    (first(keys).sum() + second(keys[:3]).pow(2).sum()).backward()
+    (theirs(keys).sum() + theirs(keys[:3]).pow(2).sum()).backward()
+    mine.step()
+    other.step()
+    first.flush()
+    close(torch.from_numpy(first.table.lookup(np.arange(KEYS))), theirs.weight.data)
+
+
+def test_a_variable_waits_for_its_step(client, name):
+    ours = millrace.nn.Linear(client, name, DIM, 2, optimizer=millrace.optim.Adagrad(lr=LR))
+    theirs = torch.nn.Linear(DIM, 2)
+    theirs.load_state_dict({"weight": ours.weight().detach(), "bias": ours.bias().detach()})
+    x = batch(6)[1][:, :1].expand(8, DIM)
+    for model in (ours, theirs):
+        optimizer = adagrad(model)
+        for part in (1, 2):
+            (model(x) * part).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    close(ours.weight().detach(), theirs.weight.data)
+    close(ours.bias().detach(), theirs.bias.data)
+
+
+def test_a_copy_is_frozen_for_itself(models):
+    ours, _ = models()
+    twin = copy.deepcopy(ours)
+    twin.requires_grad_(False)
+    assert ours.bag.learns and not twin.bag.learns
+    assert "bag.anchor" not in ours.state_dict()
+    ours.load_state_dict(twin.state_dict())
+    optimizer = adagrad(ours)
+    optimizer.load_state_dict(adagrad(ours).state_dict())
+
+
+# ---- what it does not ----
+
+def test_gradients_that_have_left_cannot_be_changed(models):
+    ours, _ = models()
+    loss_of(ours, 1).backward()  # no optimizer of torch's has the rows: they leave
+    for change in (lambda: torch.nn.utils.clip_grad_norm_(ours.parameters(), 1.0),
+                   lambda: torch.nn.utils.clip_grad_value_(ours.parameters(), 1.0),
+                   lambda: [p.grad.div_(SCALE) for p in ours.parameters()]):
+        with pytest.raises(RuntimeError, match=r"pushed by backward.*torch.optim.SGD\(model.parameters"):
+            change()
+    ours.zero_grad()
+    loss_of(ours, 2).backward()
+
+
+def test_batches_of_a_loader_are_steps_of_their_own(client, name):
+    bag = millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=millrace.optim.SGD(lr=LR))
+    dense = torch.nn.Linear(DIM, 1)
+    optimizer = torch.optim.SGD([*bag.parameters(), *dense.parameters()], lr=LR)
+
+    def forward(number):
+        number += (1 + bag.table.id) << 48
+        client.feed(number, [(bag.table, [1, 2], [0, 2])], 1)
+        return dense(bag(millrace.data.Batch(number, 1))).sum()
+    forward(0).backward()
+    with pytest.raises(RuntimeError, match="each batch as a step of its own"):
+        torch.nn.utils.clip_grad_norm_(bag.parameters(), 1.0)
+    with pytest.raises(RuntimeError, match="accumulating gradients.*step.. or zero_grad.. after each batch"):
+        forward(1).backward()
+    optimizer.step()
+    forward(2).backward()
+    optimizer.zero_grad()
+    forward(3).backward()
+    optimizer.step()
+    bag.flush()
+
+
+def test_lbfgs_is_refused(models):
+    ours, _ = models()
+    optimizer = torch.optim.LBFGS(ours.parameters())
+    with pytest.raises(RuntimeError, match="LBFGS.*numel"):
+        optimizer.step(lambda: loss_of(ours, 1))
+
+
+# ---- several processes ----
+
+DDP = """
+    import sys
+    import numpy as np
+    import torch
+    import millrace
+    from torch.nn.parallel import DistributedDataParallel
+
+    address, name, file, rank, mode = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
+    KEYS, DIM, LR = 20, 4, 0.25
+    torch.distributed.init_process_group("gloo", init_method="file://" + file, rank=rank, world_size=2)
+    with millrace.Client(address, deadline_s=60) as client:
+        bag = millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=millrace.optim.SGD(lr=LR))
+        weight = torch.from_numpy(bag.table.lookup(np.arange(KEYS)))
+        torch.distributed.barrier()
+        torch.manual_seed(1)
+        ours = torch.nn.Sequential(bag, torch.nn.Linear(DIM, 1))
+        theirs = torch.nn.Sequential(torch.nn.EmbeddingBag(KEYS, DIM, mode="sum", _weight=weight), torch.nn.Linear(DIM, 1))
+        theirs[1].load_state_dict(ours[1].state_dict())
+        for model in (ours, theirs):
+            parallel = DistributedDataParallel(model)
+            params = model.parameters() if mode == "step" or model is theirs else ours[1].parameters()
+            optimizer = torch.optim.SGD(params, lr=LR)
+            for step in range(3):
+                optimizer.zero_grad()
+                if mode == "step":
+                    with parallel.no_sync():
+                        parallel(torch.tensor([[5, step], [rank, 3]])).sum().backward()
+                (parallel(torch.tensor([[1, 2 + rank], [step, 7 * rank]])) * (1 + rank)).sum().backward()
+                optimizer.step()
+                bag.flush()
+                torch.distributed.barrier()
+        rows = torch.from_numpy(bag.table.lookup(np.arange(KEYS), read_only=True))
+        torch.testing.assert_close(rows, theirs[0].weight.data, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours[1].weight.data, theirs[1].weight.data, rtol=1e-4, atol=1e-5)
+        torch.distributed.barrier()
+    print("same")
+"""
+
+
+@pytest.mark.parametrize("mode", ["backward", "step"])
+def test_processes_of_ddp_average(node, name, tmp_path, mode):
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    workers = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(DDP), node.address, name, str(tmp_path / "rendezvous"), str(rank),
+                          mode], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        for rank in range(2)
+    ]
+    try:
+        for worker in workers:
+            out, error = worker.communicate(timeout=300)
+            assert (worker.returncode, out) == (0, "same\n"), error
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+# ---- the end ----
+
+EXIT = """
+    import sys
+    import torch
+    import millrace
+
+    client = millrace.Client(sys.argv[1], deadline_s=60)
+    bag = millrace.EmbeddingBag(client, sys.argv[2], dim=4, mode="sum", optimizer=millrace.optim.SGD(lr=1.0))
+    out = bag(torch.tensor([[1]]))
+    if sys.argv[3] == "fails":
+        client.freeze("all")
+    out.sum().backward()
+    print("end", flush=True)
+    if len(sys.argv) > 4:
+        sys.exit(int(sys.argv[4]))
+"""
+
+
+@pytest.mark.parametrize("what, code", [(["works"], 0), (["fails"], 1), (["fails", "7"], 7)])
+def test_a_last_push_that_failed_is_an_exit_code(node, client, name, what, code):
+    try:
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(EXIT), node.address, name, *what], capture_output=True,
+                              text=True, timeout=120, check=False)
+    finally:
+        client.freeze("off")
+    assert (done.returncode, done.stdout) == (code, "end\n"), done.stderr
+    lines = done.stderr.splitlines()
+    assert not lines if code == 0 else len(lines) == 1 and lines[0].startswith("millrace: a push of gradients failed: ")
