@@ -29,6 +29,11 @@ static void on_session(void *app, struct mr_session *session, enum mr_session_ev
     struct mr_session_info info;
 
     mr_session_info(session, &info);
+    link->path_known = info.path_known;
+    link->path_narrow = info.path_narrow;
+    if (event == MR_SESSION_PATH && info.segment_bytes != link->segment_bytes)
+        watch_offload_anew(link); /* what was lost was too long, and no fault of the runs */
+    link->segment_bytes = info.segment_bytes;
     if (event == MR_SESSION_UP || event == MR_SESSION_RESTARTED) {
         link->up = true;
         link->refused = false;
@@ -119,6 +124,7 @@ enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us)
     if (status != MR_OK)
         return status;
     link->up = false;
+    link->path_known = link->path_narrow = false;
     link->opened_us = now_us;
     link->next_us = now_us;
     return MR_OK;
@@ -190,6 +196,18 @@ bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t
     return info.silent_since_us < sent_us && now_us - sent_us >= SILENCE_US;
 }
 
+bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text_bytes)
+{
+    if (!link->path_narrow)
+        return false;
+    snprintf(text, text_bytes,
+             "the path there drops datagrams of %u bytes, so its MTU is below %u, the least that Millrace "
+             "needs (this "
+             "machine knows of %u): raise the MTU of the tunnel or interface on the way",
+             MR_UDP_BYTES_MIN, MR_PATH_MTU_MIN, mrc_udp_path_mtu(&link->socket));
+    return true;
+}
+
 /* A fresh socket takes the old one's place, and the session moves to it. */
 static void change_port(struct mrc_link *link, uint64_t now_us)
 {
@@ -240,6 +258,12 @@ void mrc_link_process(struct mrc_link *link, uint64_t now_us)
 
     if (mrc_udp_receive_refused(link->receiver))
         link->refused = true;
+    bool received_too_long = mrc_udp_receive_too_long(link->receiver);
+
+    if ((mrc_udp_send_too_long(link->sender) || received_too_long) && link->session != NULL) {
+        mr_session_path_hint(link->ep, link->session, mrc_udp_path_bytes(&link->socket), now_us);
+        link->next_us = now_us;
+    }
     while (mrc_udp_receive_next(link->receiver, &from, &datagram, &bytes)) {
         link->refused = false;
         /* A connected socket delivers its peer's datagrams only. */

@@ -15,7 +15,8 @@
 
 #define MRC_LINK_NAME_BYTES (MRC_ADDRESS_TEXT_BYTES + 16u)
 #define MRC_CALLS_MAX       4096u /* begun and not freed, per link */
-#define MRC_CALLS_AHEAD     128u  /* more of them, for the library's own */
+#define MRC_PATH_TEXT_BYTES 320u
+#define MRC_CALLS_AHEAD     128u /* more of them, for the library's own */
 
 struct mr_client;
 
@@ -54,16 +55,18 @@ struct mrc_link {
     struct mrc_replay *
         *former; /* the lanes of former maps, from the oldest map on: their keys are this core's now */
     uint32_t former_count;
-    uint32_t former_cores;  /* of the map by which they were dealt out */
-    struct mr_link resends; /* those that are under way again */
-    uint64_t resend_us;     /* when there is something to be sent again */
-    bool held;              /* the server restarted: only calls that are ahead of the others go out */
-    uint32_t forgotten;     /* times, see mrc_link_was_forgotten() ... */
-    uint64_t forgotten_us;  /* ... and the last of them */
-    bool up;                /* has been accepted at least once */
-    bool refused;           /* the peer's machine said lately that nobody listens there */
-    bool blocked;           /* the socket's buffer is full: it is watched for room */
-    bool unsent;            /* calls were handed over that no poll has sent yet */
+    uint32_t former_cores;        /* of the map by which they were dealt out */
+    struct mr_link resends;       /* those that are under way again */
+    uint64_t resend_us;           /* when there is something to be sent again */
+    bool held;                    /* the server restarted: only calls that are ahead of the others go out */
+    uint32_t forgotten;           /* times, see mrc_link_was_forgotten() ... */
+    uint64_t forgotten_us;        /* ... and the last of them */
+    bool up;                      /* has been accepted at least once */
+    bool path_known, path_narrow; /* and segment_bytes: as in mr_session_info */
+    uint32_t segment_bytes;
+    bool refused; /* the peer's machine said lately that nobody listens there */
+    bool blocked; /* the socket's buffer is full: it is watched for room */
+    bool unsent;  /* calls were handed over that no poll has sent yet */
     bool offload_wanted, offload, offload_proven; /* see mrc_link_delivered() */
     uint64_t offloaded_seen, resent_seen;         /* since when it is watched */
 };
@@ -95,6 +98,9 @@ bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us);
 /* Whether a call that ended at its deadline met with silence: nothing was heard since it was handed over at `sent_us`, for
  * so long that a server which is there would have answered a probe. */
 bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us);
+
+/* Writes a line about a path that carries less than the transport needs, for an error; false: it is none, and nothing is written. */
+bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text_bytes);
 
 /* Send from another port where packets from this one take a detour at the server. By the driving thread. */
 void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us);

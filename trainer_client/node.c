@@ -160,10 +160,27 @@ static bool connected(const void *arg)
     if (core_count == 0 || client->link_count < core_count)
         return false;
     for (uint32_t i = 0; i < core_count; i++) {
-        if (!client->links[i]->up)
+        if (client->links[i]->path_narrow)
+            return true;
+        if (!client->links[i]->up || !client->links[i]->path_known)
             return false;
     }
     return true;
+}
+
+static bool find_narrow(const struct mr_client *client, char *error, size_t error_bytes)
+{
+    char text[MRC_PATH_TEXT_BYTES];
+
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        const struct mrc_link *link = client->links[i];
+
+        if (mrc_link_describe_path(link, text, sizeof text)) {
+            snprintf(error, error_bytes, "%s: %s", link->name, text);
+            return true;
+        }
+    }
+    return false;
 }
 
 enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, char *error,
@@ -173,6 +190,8 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
     const struct mrc_link *silent = client->links[0];
 
     if (mrc_wait(client, connected, client, deadline_us)) {
+        if (find_narrow(client, error, error_bytes))
+            return MR_UNREACHABLE;
         if (!client->node.garbled)
             return MR_OK;
         snprintf(error, error_bytes, "%s: answered, but not with a partition map: another version?",
@@ -180,7 +199,7 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
         return MR_BAD_MESSAGE;
     }
     for (uint32_t i = 0; i < client->link_count; i++) {
-        if (!client->links[i]->up) {
+        if (!client->links[i]->up || !client->links[i]->path_known) {
             silent = client->links[i];
             break;
         }

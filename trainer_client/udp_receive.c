@@ -20,7 +20,7 @@ struct mrc_udp_receiver {
     uint32_t offset;       /* in that slot */
     uint32_t run_bytes;    /* of each datagram in it; the last may be shorter */
     struct mr_address from;
-    bool refused;
+    bool refused, too_long;
     struct mmsghdr messages[SLOTS];
     struct iovec vectors[SLOTS];
     struct sockaddr_storage names[SLOTS];
@@ -85,6 +85,8 @@ bool mrc_udp_receive(struct mrc_udp_receiver *r)
     }
     if (got < 0 && errno == ECONNREFUSED)
         r->refused = true;
+    if (got < 0 && errno == EMSGSIZE)
+        r->too_long = true;
     return false;
 }
 
@@ -150,4 +152,12 @@ bool mrc_udp_receive_refused(struct mrc_udp_receiver *r)
 
     r->refused = false;
     return refused;
+}
+
+bool mrc_udp_receive_too_long(struct mrc_udp_receiver *r)
+{
+    bool too_long = r->too_long;
+
+    r->too_long = false;
+    return too_long;
 }

@@ -23,5 +23,7 @@ bool mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *from, c
                           size_t *datagram_bytes);
 /* The peer's machine said that nobody listens there, since the last time it was asked. */
 bool mrc_udp_receive_refused(struct mrc_udp_receiver *r);
+/* A router said that something sent was too long for the path, likewise. */
+bool mrc_udp_receive_too_long(struct mrc_udp_receiver *r);
 
 #endif

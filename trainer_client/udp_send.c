@@ -30,7 +30,7 @@ struct run {
 
 struct mrc_udp_sender {
     const struct mrc_udp_socket *socket;
-    bool offload;
+    bool offload, too_long;
     uint64_t offloaded;
     uint8_t *memory;
     uint32_t used; /* bytes of memory; 8-byte multiple */
@@ -225,6 +225,7 @@ bool mrc_udp_send_flush(struct mrc_udp_sender *s)
         uint32_t runs = describe(s);
         int sent = sendmmsg(s->socket->fd, s->messages, runs, MSG_DONTWAIT);
 
+        s->too_long |= sent < 0 && errno == EMSGSIZE;
         if (sent > 0) {
             runs_sent(s, (uint32_t)sent);
             errors = 0;
@@ -247,6 +248,14 @@ bool mrc_udp_send_flush(struct mrc_udp_sender *s)
 void mrc_udp_send_set_offload(struct mrc_udp_sender *s, bool offload)
 {
     s->offload = offload;
+}
+
+bool mrc_udp_send_too_long(struct mrc_udp_sender *s)
+{
+    bool too_long = s->too_long;
+
+    s->too_long = false;
+    return too_long;
 }
 
 uint64_t mrc_udp_send_offloaded(const struct mrc_udp_sender *s)

@@ -29,6 +29,9 @@ struct mr_endpoint_io mrc_udp_io(struct mrc_udp_sender *s);
 /* A peer that sees large sends uncut (an AF_PACKET socket on a virtual link) loses all of them. The caller watches what
  * had to be sent again and switches the offload off. */
 void mrc_udp_send_set_offload(struct mrc_udp_sender *s, bool offload);
+/* A datagram was longer than this machine sends, or a router said that one was too long for the path, since the last time it was
+ * asked. */
+bool mrc_udp_send_too_long(struct mrc_udp_sender *s);
 /* Datagrams that went out in runs so far. */
 uint64_t mrc_udp_send_offloaded(const struct mrc_udp_sender *s);
 

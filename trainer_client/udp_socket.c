@@ -44,25 +44,22 @@ static void set_options(struct mrc_udp_socket *s, const struct mrc_udp_options *
     set_int(s->fd, IPPROTO_UDP, UDP_GRO, 1);
     if (s->family == AF_INET6) {
         set_int(s->fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-        set_int(s->fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+        set_int(s->fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
     }
-    set_int(s->fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+    set_int(s->fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
 }
 
-static uint32_t route_udp_bytes(const struct mrc_udp_socket *s)
+uint32_t mrc_udp_path_mtu(const struct mrc_udp_socket *s)
 {
-    uint32_t mtu, headers;
+    return s->family == AF_INET ? get_int(s->fd, IPPROTO_IP, IP_MTU) : get_int(s->fd, IPPROTO_IPV6, IPV6_MTU);
+}
 
-    if (!s->connected)
-        return MR_UDP_BYTES_MAX;
-    if (s->family == AF_INET) {
-        mtu = get_int(s->fd, IPPROTO_IP, IP_MTU);
-        headers = IPV4_UDP_HEADER_BYTES;
-    } else {
-        mtu = get_int(s->fd, IPPROTO_IPV6, IPV6_MTU);
-        headers = IPV6_UDP_HEADER_BYTES;
-    }
-    return mtu > headers ? mtu - headers : MR_UDP_BYTES_MIN;
+uint32_t mrc_udp_path_bytes(const struct mrc_udp_socket *s)
+{
+    uint32_t mtu = mrc_udp_path_mtu(s);
+    uint32_t headers = s->family == AF_INET ? IPV4_UDP_HEADER_BYTES : IPV6_UDP_HEADER_BYTES;
+
+    return mtu > headers ? mtu - headers : 0;
 }
 
 static uint32_t clamp_udp_bytes(uint32_t bytes)
@@ -76,8 +73,9 @@ static void measure(struct mrc_udp_socket *s, const struct mrc_udp_options *opti
 {
     uint64_t kernel_bytes = get_int(s->fd, SOL_SOCKET, SO_RCVBUF);
 
-    s->udp_bytes_max =
-        clamp_udp_bytes(options->udp_bytes_max != 0 ? options->udp_bytes_max : route_udp_bytes(s));
+    uint32_t route_bytes = s->connected ? mrc_udp_path_bytes(s) : MR_UDP_BYTES_MAX;
+
+    s->udp_bytes_max = clamp_udp_bytes(options->udp_bytes_max != 0 ? options->udp_bytes_max : route_bytes);
     uint64_t payload = s->udp_bytes_max;
     uint64_t charged = 2 * payload + SKB_FIXED_BYTES;
     uint64_t room = kernel_bytes * payload / charged;

@@ -1,4 +1,5 @@
-/* One non-blocking UDP socket, set up for the transport: large buffers, path MTU without fragments, receive offload.
+/* One non-blocking UDP socket, set up for the transport: large buffers, receive offload, and no fragments: how much a path
+ * carries is the transport's to find out (IP_PMTUDISC_PROBE), and what routers say of it is told as EMSGSIZE.
  * What it can take is measured here, so that nobody is granted more than the kernel has room for. */
 #ifndef MRC_UDP_SOCKET_H
 #define MRC_UDP_SOCKET_H
@@ -14,7 +15,7 @@
 
 struct mrc_udp_options {
     uint32_t buffer_bytes;  /* asked for, each way; 0 = MRC_SOCKET_BUFFER_BYTES */
-    uint32_t udp_bytes_max; /* 0 = from the route's MTU */
+    uint32_t udp_bytes_max; /* 0 = from the route's MTU; paths that carry less are found out */
 };
 
 struct mrc_udp_socket {
@@ -34,6 +35,10 @@ enum mr_status mrc_udp_connect(const struct mr_address *peer, const struct mrc_u
  * this machine), MR_NO_MEMORY. */
 enum mr_status mrc_udp_bind(const struct mr_address *local, const struct mrc_udp_options *options,
                             struct mrc_udp_socket *out, char *error, size_t error_bytes);
+/* Of a connected socket: the MTU of the path to its peer, as far as this machine knows it, from its routes and from what routers
+ * have said; and the largest UDP payload that fits. 0: it does not know. */
+uint32_t mrc_udp_path_mtu(const struct mrc_udp_socket *s);
+uint32_t mrc_udp_path_bytes(const struct mrc_udp_socket *s);
 /* The address it is bound to. */
 void mrc_udp_local(const struct mrc_udp_socket *s, struct mr_address *out);
 void mrc_udp_close(struct mrc_udp_socket *s);

@@ -125,11 +125,11 @@ static struct mr_served *served_create(struct mr_endpoint *ep, const struct mr_h
     s->udp_bytes_max = (uint16_t)(mr_min_u32(hello->udp_bytes_max, ep->config.udp_bytes_max) & ~7u);
     s->peer.address = *from;
     s->peer.incarnation = ep->config.incarnation;
-    s->peer.segment_bytes = s->udp_bytes_max - MR_HEADER_BYTES;
+    s->peer.segment_bytes = MR_SEGMENT_BYTES_MIN; /* until the client says what gets through */
     s->peer.window = mr_min_u32(hello->window, ep->config.window);
-    s->grant_bytes = mr_window_clamp(hello->receive_buffer_bytes, s->peer.segment_bytes);
-    s->flight_max_bytes =
-        hello->receive_buffer_bytes > s->grant_bytes ? hello->receive_buffer_bytes : s->grant_bytes;
+    s->grant_bytes = hello->receive_buffer_bytes;
+    uint32_t grant_bytes = mr_window_clamp(s->grant_bytes, s->udp_bytes_max - MR_HEADER_BYTES);
+    s->flight_max_bytes = s->grant_bytes > grant_bytes ? s->grant_bytes : grant_bytes;
     s->peer.flight_limit_bytes = s->flight_max_bytes;
     s->peer.session_id = mr_endpoint_random(ep) << (SESSION_INDEX_BITS + MR_CORE_BITS) |
                          (uint64_t)index << MR_CORE_BITS | ep->config.core;

@@ -158,6 +158,18 @@ void mr_call_set_time_left(const struct mr_endpoint *ep, const struct mr_call *c
     ((struct mr_preamble *)(void *)call->request)->deadline_ms = (uint32_t)left_ms;
 }
 
+static void sending_init(struct mr_call *call)
+{
+    struct mr_session *s = call->session;
+    call->sending.peer = &s->peer;
+    call->sending.call_id = call->call_id;
+    call->sending.unasked_bytes = 0;
+    call->sending.turn = s->ep->turn;
+    call->sending.priority = call->queue < MR_PRIORITIES ? call->queue : MR_PRIORITIES - 1;
+    mr_outgoing_init(&call->sending.out, call->request, call->request_bytes, call->segment_bytes,
+                     s->grant_bytes);
+}
+
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_session *s = call->session;
@@ -165,20 +177,33 @@ void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)
     call->server_has = false;
     call->asks = false;
     call->probes = 0;
+    call->unanswered = 0;
     call->probe_at_us = 0;
     mr_call_set_time_left(ep, call);
-    if (call->request_bytes <= s->peer.segment_bytes) {
+    if (call->segment_bytes == 0 || call->segment_bytes > s->peer.segment_bytes)
+        call->segment_bytes = s->peer.segment_bytes;
+    if (!mr_call_is_cut(call)) {
         mr_peer_ready(ep, &s->peer, (uint32_t)(call->call_id % s->peer.window));
         return;
     }
-    call->sending.peer = &s->peer;
-    call->sending.call_id = call->call_id;
-    call->sending.unasked_bytes = 0;
-    call->sending.turn = ep->turn;
-    call->sending.priority = call->queue < MR_PRIORITIES ? call->queue : MR_PRIORITIES - 1;
-    mr_outgoing_init(&call->sending.out, call->request, call->request_bytes, s->peer.segment_bytes,
-                     s->grant_bytes);
+    sending_init(call);
     mr_sending_activate(ep, &call->sending);
+}
+
+void mr_call_shorten(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_peer *peer = &call->session->peer;
+    if (call->state != MR_CALL_SENDING || call->server_has || call->segment_bytes <= peer->segment_bytes)
+        return;
+    bool was_cut = mr_call_is_cut(call);
+    call->segment_bytes = peer->segment_bytes;
+    if (was_cut) {
+        mr_sending_shorten(ep, &call->sending, call->segment_bytes);
+    } else if (mr_call_is_cut(call)) {
+        peer->ready &= ~(UINT64_C(1) << (call->call_id % peer->window));
+        sending_init(call);
+        mr_sending_activate(ep, &call->sending);
+    }
 }
 
 /* Ids whose slot is taken are left out, so that one long call does not hold up the others. False: all are taken. */
@@ -238,8 +263,9 @@ void mr_call_release_slot(struct mr_endpoint *ep, struct mr_call *call)
     s->slots[slot] = NULL;
     s->busy_slots &= ~(UINT64_C(1) << slot);
     s->peer.ready &= ~(UINT64_C(1) << slot);
-    if (call->request_bytes > s->peer.segment_bytes)
+    if (mr_call_is_cut(call))
         mr_sending_stop(ep, &call->sending);
+    call->segment_bytes = 0;
     call->call_id = 0;
     mr_timer_disarm(&ep->wheel, &call->timer);
     mr_session_slot_over(ep, s, slot);
@@ -271,7 +297,7 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
     } else {
         assert(s != NULL);
         s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
-        if (call->request_bytes > s->peer.segment_bytes)
+        if (mr_call_is_cut(call))
             mr_sending_stop(ep, &call->sending);
         call->probes = 0;
         if (call->probe_at_us == 0) /* it was about to be sent again */
@@ -306,6 +332,7 @@ static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
     call->sent_us = 0;
     call->probe_at_us = 0;
     call->probes = 0;
+    call->unanswered = 0;
     call->busy_count = 0;
     call->sent_whole = false;
     call->server_has = false;

@@ -18,6 +18,7 @@ void mr_call_sent(struct mr_endpoint *ep, struct mr_call *call, bool whole)
 static void progress(struct mr_endpoint *ep, struct mr_call *call)
 {
     call->probes = 0;
+    call->unanswered = 0;
     call->probe_at_us = ep->now_us + mr_rtt_pto_us(&call->session->rtt, 0);
     mr_call_arm(ep, call);
 }
@@ -70,7 +71,7 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
 static void request_arrived(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_ack all = {.received_bytes = call->request_bytes, .grant_bytes = call->request_bytes};
-    if (call->request_bytes > call->session->peer.segment_bytes)
+    if (mr_call_is_cut(call))
         (void)mr_sending_report(ep, &call->sending, &all, 0);
     call->server_has = true;
 }
@@ -99,14 +100,15 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
         call->reply = mr_buddy_alloc(ep->memory, fragment->message_bytes);
         if (call->reply == NULL)
             return;
-        mr_incoming_init(in, call->reply, fragment->message_bytes, s->peer.segment_bytes,
+        mr_incoming_init(in, call->reply, fragment->message_bytes, fragment->segment_bytes,
                          ep->config.receive_window_bytes);
         s->receiving++;
         request_arrived(ep, call);
     }
     enum mr_segment_result result = MR_SEGMENT_RANGE;
     if (fragment->message_bytes == in->message_bytes)
-        result = mr_incoming_put(in, fragment->offset, fragment->payload, fragment->bytes);
+        result = mr_incoming_put(in, fragment->segment_bytes, fragment->offset, fragment->payload,
+                                 fragment->bytes);
     if (result == MR_SEGMENT_RANGE) {
         ep->counters.drop_range++;
         return;
@@ -132,7 +134,7 @@ static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragm
 {
     const struct visit *visit = arg;
     struct mr_session *s = visit->session;
-    bool whole = fragment->bytes == fragment->message_bytes;
+    bool whole = fragment->segment_bytes == 0;
     struct mr_call *call = s->slots[fragment->call_id % s->peer.window];
     if (call == NULL || call->call_id != fragment->call_id || fragment->call_id == 0) {
         ep->counters.drop_stale++;
@@ -140,9 +142,7 @@ static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragm
             (void)mr_transmit_ack(ep, &s->peer, MR_FLAG_REPLY, fragment->call_id, fragment->message_bytes);
         return true;
     }
-    if (fragment->message_bytes > ep->config.message_bytes_max ||
-        fragment->message_bytes < sizeof(struct mr_preamble) ||
-        !mr_segment_fits(fragment->message_bytes, s->peer.segment_bytes, fragment->offset, fragment->bytes)) {
+    if (!mr_fragment_fits(ep, fragment)) {
         ep->counters.drop_range++;
         return true;
     }
@@ -196,6 +196,8 @@ static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr
     struct mr_ack ack;
     memcpy(&ack, packet->payload, sizeof(ack));
     bool server_has = ack.received_bytes == call->request_bytes;
+    if (server_has) /* and says so: what is awaited is its reply */
+        call->unanswered = 0;
     if (call->state == MR_CALL_ENDED) {
         if (!server_has && call->probes > 0) /* an earlier one says nothing of what was on its way then */
             mr_call_release_slot(ep, call);  /* cannot become whole any more */
@@ -203,7 +205,7 @@ static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr
         ep->counters.drop_stale++;
     } else if (call->reply != NULL) {
         return; /* its reply is on the way, and the server at work on it */
-    } else if (call->request_bytes <= call->session->peer.segment_bytes) {
+    } else if (!mr_call_is_cut(call)) {
         call->server_has = server_has;
     } else {
         on_request_report(ep, call, &ack);
@@ -224,7 +226,7 @@ static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
     struct mr_session *s = call->session;
     call->state = MR_CALL_PAUSED;
     s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
-    if (call->request_bytes > s->peer.segment_bytes)
+    if (mr_call_is_cut(call))
         mr_sending_stop(ep, &call->sending);
     uint64_t pause_us = ep->config.busy_retry_us
                         << (call->busy_count < MR_BUSY_BACKOFF_MAX ? call->busy_count : MR_BUSY_BACKOFF_MAX);
@@ -249,6 +251,10 @@ void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
         mr_each_fragment(ep, &visit, packet, on_fragment);
         return;
     }
+    if (packet->header.type == MR_PACKET_PATH) {
+        mr_session_path_packet(ep, s, packet);
+        return;
+    }
     uint64_t call_id = packet->header.call_id;
     struct mr_call *call = s->slots[call_id % s->peer.window];
     if (call_id == 0) /* the answer to a keep-alive */
@@ -267,7 +273,7 @@ static enum mr_status deadline_status(const struct mr_call *call)
 {
     if (call->sent_whole && !call->repeatable)
         return MR_UNKNOWN_OUTCOME;
-    if (!call->session->established || call->session->away)
+    if (!call->session->established || call->session->away || call->session->path.narrow)
         return MR_UNREACHABLE;
     return MR_DEADLINE_EXCEEDED;
 }
@@ -276,12 +282,13 @@ static enum mr_status deadline_status(const struct mr_call *call)
 static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_peer *peer = &call->session->peer;
+    mr_call_shorten(ep, call); /* it may have been with the server when the path became narrower */
     if (call->state == MR_CALL_SENDING && call->reply != NULL) {
         send_report(ep, call, MR_PACKET_RESEND);
         mr_session_ack_slots(ep, call->session, 0); /* what it was told of the window may be lost, too */
     } else if (call->state == MR_CALL_ENDED || call->server_has) {
         (void)mr_transmit_control(ep, peer, MR_PACKET_PING, MR_FLAG_PROBE, call->call_id, NULL, 0);
-    } else if (call->request_bytes <= peer->segment_bytes) {
+    } else if (!mr_call_is_cut(call)) {
         call->asks = true;
         mr_call_set_time_left(ep, call);
         mr_peer_ready(ep, peer, (uint32_t)(call->call_id % peer->window)); /* with others whose time it is */
@@ -294,9 +301,18 @@ static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
 static bool waits_for_room(const struct mr_call *call)
 {
     const struct mr_peer *peer = &call->session->peer;
-    if (call->request_bytes <= peer->segment_bytes)
+    if (!mr_call_is_cut(call))
         return (peer->ready >> (call->call_id % peer->window) & 1) != 0;
     return call->sending.out.sent_bytes == 0;
+}
+
+/* Perhaps what is large does not get through any more. */
+static void doubt(struct mr_endpoint *ep, struct mr_call *call)
+{
+    if (call->unanswered < UINT8_MAX)
+        call->unanswered++;
+    if (call->unanswered >= MR_DOUBT_PROBES)
+        mr_session_path_doubt(ep, call->session);
 }
 
 static void probe(struct mr_endpoint *ep, struct mr_call *call)
@@ -308,6 +324,7 @@ static void probe(struct mr_endpoint *ep, struct mr_call *call)
         if (call->probes < UINT8_MAX)
             call->probes++;
         send_probe(ep, call);
+        doubt(ep, call);
     }
     call->probe_at_us = ep->now_us + mr_rtt_pto_us(&s->rtt, call->probes);
     mr_call_arm(ep, call);

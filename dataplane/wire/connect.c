@@ -143,9 +143,10 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->reset_number = 0;
     s->peer.session_id = accept->session_id;
     s->peer.incarnation = accept->incarnation;
-    s->peer.segment_bytes = accept->udp_bytes_max - MR_HEADER_BYTES;
+    s->peer.segment_bytes = MR_SEGMENT_BYTES_MIN;
+    mr_path_begin(&s->path, accept->udp_bytes_max, ep->now_us);
     s->peer.window = accept->window;
-    s->grant_bytes = mr_window_clamp(accept->grant_bytes, s->peer.segment_bytes);
+    s->grant_bytes = accept->grant_bytes;
     mr_flow_begin(ep, s);
     s->core_count = accept->core_count;
     s->map_version = accept->map_version;

@@ -258,10 +258,21 @@ void mr_each_fragment(struct mr_endpoint *ep, void *arg, const struct mr_packet 
     struct mr_fragment fragment = {.call_id = header->call_id,
                                    .payload = packet->payload,
                                    .message_bytes = header->message_bytes,
-                                   .offset = header->message_offset,
+                                   .segment_bytes = header->segment_bytes,
+                                   .offset = (uint32_t)header->segment_number * header->segment_bytes,
                                    .bytes = header->payload_bytes,
                                    .probe = (header->flags & MR_FLAG_PROBE) != 0};
     (void)visit(ep, arg, &fragment);
+}
+
+bool mr_fragment_fits(const struct mr_endpoint *ep, const struct mr_fragment *f)
+{
+    bool segment_fits =
+        f->segment_bytes == 0 || (f->segment_bytes >= MR_SEGMENT_BYTES_MIN &&
+                                  f->segment_bytes < f->message_bytes && f->segment_bytes % 8 == 0);
+    return segment_fits && f->message_bytes <= ep->config.message_bytes_max &&
+           f->message_bytes >= sizeof(struct mr_preamble) &&
+           mr_segment_fits(f->message_bytes, f->segment_bytes, f->offset, f->bytes);
 }
 
 /* Which side of the wire the packet is for follows from its type, and from whose message it is about. */
@@ -289,6 +300,9 @@ static void dispatch(struct mr_endpoint *ep, const struct mr_packet *packet)
     case MR_PACKET_ACK:
     case MR_PACKET_RESEND:
         about_reply ? mr_serve_packet(ep, packet) : mr_call_packet(ep, packet);
+        break;
+    case MR_PACKET_PATH:
+        about_reply ? mr_call_packet(ep, packet) : mr_serve_packet(ep, packet);
         break;
     case MR_PACKET_BUSY:
         mr_call_packet(ep, packet);

@@ -86,6 +86,7 @@ enum mr_session_event {
                               were sent whole have ended with MR_UNKNOWN_OUTCOME, the others are sent again by themselves */
     MR_SESSION_AWAY,      /* no answer for a second; calls go on trying until their deadlines */
     MR_SESSION_REJECTED, /* reserved: a peer without the key gets no answer */
+    MR_SESSION_PATH, /* the path was looked into: path_known, path_narrow or segment_bytes may be others */
 };
 /* The handler may do anything but destroy the endpoint; it may close this session. */
 typedef void (*mr_on_session)(void *app, struct mr_session *session, enum mr_session_event event);
@@ -122,7 +123,8 @@ struct mr_endpoint_config {
     uint32_t hellos_per_address;   /* serving side, with a cookie and in a second, 1..1000000; default 512 */
     uint32_t calls_max;            /* calling side: begun and not freed; default 4096 */
     uint32_t window;               /* slots per session, 1..MR_WINDOW_MAX; default MR_WINDOW_MAX */
-    uint32_t udp_bytes_max;        /* largest UDP payload of this side; default MR_UDP_BYTES_MIN */
+    uint32_t
+        udp_bytes_max; /* largest UDP payload that this side takes, and sends where the path carries it; default MR_UDP_BYTES_MIN */
     uint32_t receive_window_bytes; /* what may be in flight towards this side per call; default 256 KiB */
     uint32_t message_bytes_max;    /* default MR_MESSAGE_BYTES_MAX */
     size_t
@@ -241,6 +243,11 @@ void mr_session_release(struct mr_endpoint *ep, struct mr_session *session, uint
  * session and its calls stay. Nothing while it is not up. */
 void mr_session_moved(struct mr_endpoint *ep, struct mr_session *session, uint64_t now_us);
 
+/* Somebody, a router by ICMP or this machine, says that no more than `udp_bytes` of payload get through to the peer. That is looked
+ * into, not believed. */
+void mr_session_path_hint(struct mr_endpoint *ep, struct mr_session *session, uint32_t udp_bytes,
+                          uint64_t now_us);
+
 struct mr_session_info {
     bool up;
     bool held; /* restarted and not released, see hold_on_restart */
@@ -248,7 +255,9 @@ struct mr_session_info {
     uint16_t core, core_count;
     uint16_t arrived_core; /* whose NIC queue our HELLO came in on */
     uint32_t map_version;
-    uint32_t segment_bytes;
+    uint32_t segment_bytes; /* of messages that begin now */
+    bool path_known;        /* datagrams of that size get through, both ways */
+    bool path_narrow;       /* not even MR_UDP_BYTES_MIN get through, while less does */
     uint64_t last_push_step;
     uint64_t rtt_us;          /* smoothed; 0 before the first sample */
     uint64_t silent_since_us; /* when the peer was last heard; 0 = never */
@@ -266,7 +275,7 @@ struct mr_call_options {
     uint64_t step;
     uint64_t sequence; /* nonzero: the server knows the call by it, so it is repeatable, whatever its op */
     /* Absolute; UINT64_MAX = none. At it the call ends: with MR_UNKNOWN_OUTCOME when it is not repeatable and was sent
-     * whole; else with MR_UNREACHABLE when the session never came up or is away; else with MR_DEADLINE_EXCEEDED. */
+     * whole; else with MR_UNREACHABLE when the session never came up or is away, or its path too narrow; else with MR_DEADLINE_EXCEEDED. */
     uint64_t deadline_us;
     void *user;
 };

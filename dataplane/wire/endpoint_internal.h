@@ -10,6 +10,7 @@
  *   reply.c      serving side: replies out, kept until they are acknowledged
  *   call.c       calling side: the life of a call
  *   call_io.c    calling side: its packets in, its timers
+ *   path_session.c  calling side: how large datagrams may be; serving side: answers about that
  *   flow.c       calling side: how much of its requests, and of their replies, may be in flight
  */
 #ifndef MR_ENDPOINT_INTERNAL_H
@@ -49,12 +50,14 @@ uint64_t mr_endpoint_random(struct mr_endpoint *ep);
 struct mr_fragment {
     uint64_t call_id;
     const uint8_t *payload;
-    uint32_t message_bytes, offset, bytes;
+    uint32_t message_bytes, segment_bytes, offset, bytes;
     bool probe;
 };
 typedef bool (*mr_on_fragment)(struct mr_endpoint *ep, void *arg, const struct mr_fragment *fragment);
 void mr_each_fragment(struct mr_endpoint *ep, void *arg, const struct mr_packet *packet,
                       mr_on_fragment visit);
+/* It may be part of a message. */
+bool mr_fragment_fits(const struct mr_endpoint *ep, const struct mr_fragment *fragment);
 
 /* ---- transmit.c ---- */
 
@@ -65,7 +68,8 @@ bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const stru
 bool mr_transmit_control(struct mr_endpoint *ep, struct mr_peer *peer, enum mr_packet_type type,
                          uint16_t flags, uint64_t call_id, const void *payload, uint16_t payload_bytes);
 bool mr_transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
-                         const uint8_t *message, uint32_t message_bytes, const struct mr_segment *segment);
+                         const uint8_t *message, uint32_t message_bytes, uint32_t segment_bytes,
+                         const struct mr_segment *segment);
 bool mr_transmit_ack(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
                      uint32_t received_bytes);
 void mr_peer_init(struct mr_peer *peer, bool serving);
@@ -79,6 +83,8 @@ bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const
                        uint32_t losses_from);
 /* There is more room in flight: its parked messages may try. */
 void mr_peer_unpark(struct mr_endpoint *ep, struct mr_peer *peer);
+/* Go on in shorter segments, if those it has are longer. */
+void mr_sending_shorten(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t segment_bytes);
 /* Off all lists; what it had in flight no longer counts. */
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending);
 /* Flush all; false when the port had no room. */
@@ -153,10 +159,22 @@ void mr_session_slot_over(struct mr_endpoint *ep, struct mr_session *session, ui
 /* Say that the calls in these slots are over, and how much of replies may be in flight. */
 void mr_session_ack_slots(struct mr_endpoint *ep, struct mr_session *session, uint64_t slots);
 
+/* ---- path_session.c ---- */
+
+void mr_session_path_timer(struct mr_endpoint *ep, struct mr_session *session);
+/* The session may be closed afterwards. */
+void mr_session_path_packet(struct mr_endpoint *ep, struct mr_session *session,
+                            const struct mr_packet *packet);
+/* What was sent goes unanswered again and again. */
+void mr_session_path_doubt(struct mr_endpoint *ep, struct mr_session *session);
+void mr_served_path_answer(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet);
+
 /* ---- flow.c ---- */
 
 /* The session has been accepted: nothing is known of its path. */
 void mr_flow_begin(struct mr_endpoint *ep, struct mr_session *session);
+/* Segments are of another size now. */
+void mr_flow_resize(struct mr_session *session, uint32_t segment_bytes);
 void mr_flow_round_trip(struct mr_endpoint *ep, struct mr_session *session, uint32_t rtt_us);
 /* So many segments have arrived for the first time, so many others turn out to be lost. */
 void mr_flow_request_segments(struct mr_endpoint *ep, struct mr_session *session, uint32_t arrived,
@@ -196,6 +214,13 @@ void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call);
 void mr_call_set_time_left(const struct mr_endpoint *ep, const struct mr_call *call);
 /* Send the request, from its first byte on, in the slot it has. */
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call);
+/* Its request is of several segments. */
+static inline bool mr_call_is_cut(const struct mr_call *call)
+{
+    return call->request_bytes > call->segment_bytes;
+}
+/* If its request is on its way, it goes on in segments that get through now. */
+void mr_call_shorten(struct mr_endpoint *ep, struct mr_call *call);
 /* See to it that the call's timer fires at its next probe or deadline; it may fire earlier. */
 void mr_call_arm(struct mr_endpoint *ep, struct mr_call *call);
 

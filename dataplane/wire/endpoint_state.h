@@ -9,6 +9,7 @@
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/list.h"
 #include "dataplane/wire/numbers.h"
+#include "dataplane/wire/path.h"
 #include "dataplane/wire/rtt.h"
 #include "dataplane/wire/segment.h"
 #include "dataplane/wire/timer_wheel.h"
@@ -32,6 +33,7 @@
 #define MR_VERIFIES_PER_INTERVAL 128u /* of packets under no known key: about 2 us each */
 #define MR_REKEYS_PER_INTERVAL   128u /* likewise, of known sessions: strangers cannot use these up */
 #define MR_BUSY_BACKOFF_MAX      6u   /* doublings of busy_retry_us */
+#define MR_DOUBT_PROBES          2u /* probes in a row without an answer after which the path is looked at */
 #define MR_LOSS_PROBES           2u /* probes in a row after which a peer that has less than it said is believed */
 
 enum mr_timer_kind { MR_TIMER_SERVED, MR_TIMER_SESSION, MR_TIMER_CALL };
@@ -52,7 +54,7 @@ struct mr_peer {
     struct mr_link parked;   /* large messages that wait for room in flight, the longest wait first */
     uint32_t incarnation;
     uint32_t clock_us, clock_heard_us; /* serving: the client's clock, and ours (low bits) when it came */
-    uint32_t segment_bytes;
+    uint32_t segment_bytes;            /* of messages that begin now */
     uint32_t window;
     uint32_t flight_bytes, flight_limit_bytes; /* of large messages towards the peer */
     uint32_t
@@ -115,7 +117,7 @@ struct mr_served {
     uint64_t boot_nonce, client_nonce;
     uint64_t hello_number;     /* of the last HELLO that counted */
     uint64_t flight_number;    /* of the packet that last set flight_limit_bytes */
-    uint32_t grant_bytes;      /* of a reply that may be sent before the first ACK */
+    uint32_t grant_bytes;      /* of a reply that may be sent before the first ACK, in whole segments */
     uint32_t flight_max_bytes; /* of all replies: what the client's buffer takes */
     uint32_t receiving;        /* slots in that state */
     size_t memory_bytes;       /* of message memory, in blocks, that its slots hold */
@@ -142,6 +144,7 @@ struct mr_session {
     struct mr_rtt rtt;
     struct mr_base_delay base_delay;
     struct mr_window requests, replies;
+    struct mr_path path;
     uint32_t told_window_bytes; /* of replies: what the server knows */
     struct mr_endpoint *ep;
     void *user;
@@ -201,10 +204,13 @@ struct mr_call {
     uint8_t *reply;
     void *user;
     uint32_t request_bytes;
+    uint32_t
+        segment_bytes; /* of the request in its present slot: never longer than it was there; 0: has no slot */
     uint8_t state;
     uint8_t op;
-    uint8_t queue;  /* its priority, or MR_QUEUE_AHEAD */
-    uint8_t probes; /* in a row, and since it ended */
+    uint8_t queue;      /* its priority, or MR_QUEUE_AHEAD */
+    uint8_t probes;     /* in a row, and since it ended */
+    uint8_t unanswered; /* probes in a row that led to nothing */
     uint8_t busy_count;
     bool sent_whole; /* every byte was sent in this session: the server may have executed it */
     bool server_has; /* the server said that it has the request whole */

@@ -3,14 +3,22 @@
 
 void mr_flow_begin(struct mr_endpoint *ep, struct mr_session *s)
 {
-    uint32_t reply_bytes = mr_window_clamp(ep->config.receive_window_bytes, s->peer.segment_bytes);
+    uint32_t segment_bytes_max = s->path.max_bytes - MR_HEADER_BYTES;
+    uint32_t request_bytes = mr_window_clamp(s->grant_bytes, segment_bytes_max);
+    uint32_t reply_bytes = mr_window_clamp(ep->config.receive_window_bytes, segment_bytes_max);
     if (reply_bytes < ep->config.receive_window_bytes)
         reply_bytes = ep->config.receive_window_bytes;
-    mr_window_init(&s->requests, s->grant_bytes, s->peer.segment_bytes);
+    mr_window_init(&s->requests, request_bytes, s->peer.segment_bytes);
     mr_window_init(&s->replies, reply_bytes, s->peer.segment_bytes);
     s->peer.flight_limit_bytes = s->requests.bytes;
     s->peer.ask_bytes = 0;
     s->told_window_bytes = s->replies.bytes;
+}
+
+void mr_flow_resize(struct mr_session *s, uint32_t segment_bytes)
+{
+    mr_window_resize(&s->requests, segment_bytes);
+    mr_window_resize(&s->replies, segment_bytes);
 }
 
 static void requests_changed(struct mr_endpoint *ep, struct mr_session *s)

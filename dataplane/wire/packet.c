@@ -12,14 +12,14 @@ static const struct packet_rule {
     [MR_PACKET_HELLO] = {"HELLO", 0, sizeof(struct mr_hello), sizeof(struct mr_hello)},
     [MR_PACKET_RETRY] = {"RETRY", 0, sizeof(struct mr_retry), sizeof(struct mr_retry)},
     [MR_PACKET_ACCEPT] = {"ACCEPT", 0, sizeof(struct mr_accept), sizeof(struct mr_accept)},
-    [MR_PACKET_DATA] = {"DATA", MR_FLAG_REPLY | MR_FLAG_BUNDLE | MR_FLAG_PROBE, 1,
-                        MR_UDP_BYTES_MAX - MR_HEADER_BYTES},
+    [MR_PACKET_DATA] = {"DATA", MR_FLAG_REPLY | MR_FLAG_BUNDLE | MR_FLAG_PROBE, 1, MR_SEGMENT_BYTES_MAX},
     [MR_PACKET_ACK] = {"ACK", MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
     [MR_PACKET_RESEND] = {"RESEND", MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
     [MR_PACKET_BUSY] = {"BUSY", 0, 0, 0},
     [MR_PACKET_RESET] = {"RESET", 0, 0, 0},
     [MR_PACKET_BYE] = {"BYE", 0, 0, 0},
     [MR_PACKET_PING] = {"PING", MR_FLAG_PROBE, 0, 0},
+    [MR_PACKET_PATH] = {"PATH", MR_FLAG_REPLY, 0, MR_SEGMENT_BYTES_MAX},
 };
 
 /* Only a segment says which part of which message it is; a bundle's frames say whose calls they are. */
@@ -27,8 +27,9 @@ static bool fields_fit(const struct mr_packet_header *h)
 {
     bool bundle = (h->flags & MR_FLAG_BUNDLE) != 0;
     if (h->type == MR_PACKET_DATA && !bundle)
-        return true;
-    return h->message_bytes == 0 && h->message_offset == 0 && (!bundle || h->call_id == 0);
+        return h->segment_bytes != 0 || h->segment_number == 0;
+    return h->message_bytes == 0 && h->segment_bytes == 0 && h->segment_number == 0 &&
+           (!bundle || h->call_id == 0);
 }
 
 enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_packet_header *header,

@@ -17,7 +17,10 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they
 
 #define MR_HEADER_BYTES      56u
 #define MR_UDP_BYTES_MAX     8952u /* MTU 9000 less IPv6 and UDP headers, rounded down to 8 */
-#define MR_UDP_BYTES_MIN     1232u /* MTU 1280 less IPv6 and UDP headers: always fits */
+#define MR_PATH_MTU_MIN      1280u /* the least that IPv6 has (RFC 8200, 5), and that is asked of IPv4 */
+#define MR_UDP_BYTES_MIN     1232u /* that less IPv6 and UDP headers */
+#define MR_SEGMENT_BYTES_MIN (MR_UDP_BYTES_MIN - MR_HEADER_BYTES)
+#define MR_SEGMENT_BYTES_MAX (MR_UDP_BYTES_MAX - MR_HEADER_BYTES)
 #define MR_MESSAGE_BYTES_MAX (64u << 20)
 #define MR_WINDOW_MAX        64u /* call slots per session; slot = call id modulo the window */
 #define MR_SACK_WORDS        4u  /* 256 segments behind the first gap */
@@ -35,7 +38,8 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they
     X(BUSY, 7)                                                                                               \
     X(RESET, 8)                                                                                              \
     X(BYE, 9)                                                                                                \
-    X(PING, 10)
+    X(PING, 10)                                                                                              \
+    X(PATH, 11)
 
 enum mr_packet_type {
 #define MR_PACKET_TYPE_ENUM(name, value) MR_PACKET_##name = (value),
@@ -46,7 +50,7 @@ enum mr_packet_type {
 
 enum mr_packet_flag {
     MR_FLAG_REPLY =
-        1u << 0, /* from the side that serves the call (DATA), or about its message (ACK, RESEND) */
+        1u << 0, /* from the side that serves the call (DATA, PATH), or about its message (ACK, RESEND) */
     MR_FLAG_BUNDLE = 1u << 1, /* DATA: the payload is a list of frames, each one whole message */
     MR_FLAG_PROBE = 1u << 2,  /* DATA, PING: answer at once with what you have */
 };
@@ -61,8 +65,10 @@ struct mr_packet_header {
     uint64_t
         call_id; /* rises per call of the session, from 1, leaving out those whose slot is taken; 0 in bundles and
                          session packets. HELLO: the client nonce, which RETRY and ACCEPT echo */
-    uint32_t message_bytes;  /* DATA: length of the whole message */
-    uint32_t message_offset; /* DATA: place of this segment, a multiple of the session's segment size */
+    uint32_t message_bytes; /* DATA: length of the whole message */
+    uint16_t
+        segment_bytes; /* DATA: of all the message's segments but the last; 0: all of the message is here */
+    uint16_t segment_number; /* DATA: which of them this is, from 0 */
     uint32_t incarnation;    /* the server's; in a client's packet the one it knows, 0 in HELLO */
     uint32_t clock_us; /* client: its clock, low 32 bits. Server: the last client clock it saw, echoed */
     uint64_t
@@ -74,11 +80,14 @@ static_assert(sizeof(struct mr_packet_header) == MR_HEADER_BYTES, "header size")
 static_assert(offsetof(struct mr_packet_header, session_id) == 8, "session_id");
 static_assert(offsetof(struct mr_packet_header, call_id) == 16, "call_id");
 static_assert(offsetof(struct mr_packet_header, message_bytes) == 24, "message_bytes");
-static_assert(offsetof(struct mr_packet_header, message_offset) == 28, "message_offset");
+static_assert(offsetof(struct mr_packet_header, segment_bytes) == 28, "segment_bytes");
+static_assert(offsetof(struct mr_packet_header, segment_number) == 30, "segment_number");
 static_assert(offsetof(struct mr_packet_header, incarnation) == 32, "incarnation");
 static_assert(offsetof(struct mr_packet_header, clock_us) == 36, "clock_us");
 static_assert(offsetof(struct mr_packet_header, number) == 40, "number");
 static_assert(offsetof(struct mr_packet_header, tag) == 48, "tag");
+
+static_assert(MR_MESSAGE_BYTES_MAX / MR_SEGMENT_BYTES_MIN < UINT16_MAX, "every segment has a number");
 
 /* One message inside a bundle; the message follows, padded with zeros to a multiple of 8 bytes. */
 struct mr_frame {
@@ -93,14 +102,17 @@ static_assert(sizeof(struct mr_frame) == 16, "frame size");
  *
  * ACK with MR_FLAG_REPLY and call id 0 is about the session: of the calls below the id whose low half stands in
  * received_bytes and whose high half stands in grant_bytes, those in the slots of sack[0] are over, and the server may
- * give back what it keeps of them. sack[1]: so many bytes of all replies may be in flight from now on; 0 = as before. */
+ * give back what it keeps of them. sack[1]: so many bytes of all replies may be in flight from now on; 0 = as before.
+ * segment_bytes: replies go in segments of that from now on; 0 = as before. */
 struct mr_ack {
     uint32_t received_bytes; /* all bytes below this have arrived */
     uint32_t grant_bytes;    /* the sender may send bytes below this */
+    uint32_t segment_bytes;  /* of the segments that `sack` counts */
+    uint32_t reserved;       /* zero */
     uint64_t
-        sack[MR_SACK_WORDS]; /* bit i: segment number (received_bytes / segment size) + 1 + i has arrived */
+        sack[MR_SACK_WORDS]; /* bit i: segment number (received_bytes / segment_bytes) + 1 + i has arrived */
 };
-static_assert(sizeof(struct mr_ack) == 40, "ack size");
+static_assert(sizeof(struct mr_ack) == 48, "ack size");
 
 #define MR_UUID_BYTES   16u
 #define MR_COOKIE_BYTES 16u
@@ -134,10 +146,11 @@ struct mr_accept {
     uint64_t client_nonce;   /* the HELLO's */
     uint64_t last_push_step; /* highest step of this client's pushes that this core holds; 0 = none */
     uint32_t incarnation;
-    uint32_t grant_bytes;   /* of each request that may be sent before the first ACK */
-    uint32_t map_version;   /* of the partition map, see MR_OP_NODE_INFO */
-    uint16_t udp_bytes_max; /* agreed UDP payload; segment size = this - MR_HEADER_BYTES */
-    uint16_t window;        /* agreed call slots */
+    uint32_t grant_bytes; /* of each request that may be sent before the first ACK */
+    uint32_t map_version; /* of the partition map, see MR_OP_NODE_INFO */
+    uint16_t
+        udp_bytes_max; /* agreed UDP payload: none is longer, and fewer get through where the path is narrow */
+    uint16_t window;   /* agreed call slots */
     uint16_t core;
     uint16_t core_count;
     uint16_t arrived_core; /* whose NIC queue the HELLO came in on: `core`'s, unless the NIC chose */

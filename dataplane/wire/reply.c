@@ -290,6 +290,12 @@ void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr
             send_missing(ep, served, slot);
     } else if (slot->acked) {
         ep->counters.drop_stale++;
+    } else if (slot->transfer == NULL && slot->message_bytes > served->peer.segment_bytes &&
+               sending_begin(ep, served, slot)) {
+        ep->counters.calls_replayed++; /* it does not get through in one piece any more */
+        struct mr_sending *sending = slot->transfer;
+        mr_outgoing_set_ready(&sending->out, slot->message_bytes);
+        mr_sending_activate(ep, sending);
     } else if (slot->transfer == NULL) {
         ep->counters.calls_replayed++;
         mr_peer_ready(ep, &served->peer, (uint32_t)(slot - served->slots));
@@ -314,13 +320,29 @@ static void set_flight_limit(struct mr_endpoint *ep, struct mr_served *served, u
         mr_peer_unpark(ep, peer);
 }
 
-/* The calls below `before_id` in these slots are over for the client. What it says of the window counts unless it said
+/* How long the segments of replies may be from now on, as far as the client knows the path; 0: nothing is said about it. */
+static void set_segments(struct mr_endpoint *ep, struct mr_served *served, uint32_t segment_bytes)
+{
+    if (segment_bytes < MR_SEGMENT_BYTES_MIN || segment_bytes > served->udp_bytes_max - MR_HEADER_BYTES ||
+        segment_bytes % 8 != 0)
+        return;
+    bool shrinks = segment_bytes < served->peer.segment_bytes;
+    served->peer.segment_bytes = segment_bytes;
+    for (uint32_t i = 0; shrinks && i < served->peer.window; i++) {
+        struct mr_slot *slot = &served->slots[i];
+        if (slot->state != MR_SLOT_RECEIVING && slot->transfer != NULL && !slot->acked)
+            mr_sending_shorten(ep, slot->transfer, segment_bytes);
+    }
+}
+
+/* The calls below `before_id` in these slots are over for the client. What it says of sizes and of the window counts unless it said
  * something newer. */
 static void slots_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_ack *ack,
                         uint64_t number)
 {
     if (number > served->flight_number) {
         served->flight_number = number;
+        set_segments(ep, served, ack->segment_bytes);
         set_flight_limit(ep, served, ack->sack[1]);
     }
     uint64_t before_id = ack->received_bytes | (uint64_t)ack->grant_bytes << 32;

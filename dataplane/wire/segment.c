@@ -51,6 +51,8 @@ uint32_t mr_window_clamp(uint32_t window_bytes, uint32_t segment_bytes)
 
 bool mr_segment_fits(uint32_t message_bytes, uint32_t segment_bytes, uint32_t offset, uint32_t bytes)
 {
+    if (segment_bytes == 0)
+        return offset == 0 && bytes == message_bytes;
     return offset < message_bytes && offset % segment_bytes == 0 &&
            bytes == mr_min_u32(segment_bytes, message_bytes - offset);
 }
@@ -81,12 +83,33 @@ static void close_gap(struct mr_incoming *in)
     }
 }
 
-enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t offset, const uint8_t *payload,
-                                       uint32_t payload_bytes)
+static void incoming_resize(struct mr_incoming *in, uint32_t segment_bytes)
 {
-    if (!mr_segment_fits(in->message_bytes, in->segment_bytes, offset, payload_bytes))
+    in->received_bytes -= in->received_bytes % segment_bytes;
+    in->segment_bytes = segment_bytes;
+    in->window_bytes = mr_window_clamp(in->window_bytes, segment_bytes);
+    in->gap_segments = 0;
+    memset(in->sack, 0, sizeof(in->sack));
+}
+
+static enum mr_segment_result put_whole(struct mr_incoming *in, const uint8_t *payload)
+{
+    memcpy(in->bytes, payload, in->message_bytes);
+    in->received_bytes = in->message_bytes;
+    in->unreported_segments++;
+    return MR_SEGMENT_NEW;
+}
+
+enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t segment_bytes, uint32_t offset,
+                                       const uint8_t *payload, uint32_t payload_bytes)
+{
+    if (!mr_segment_fits(in->message_bytes, segment_bytes, offset, payload_bytes))
         return MR_SEGMENT_RANGE;
-    if (offset < in->received_bytes)
+    if (segment_bytes == 0)
+        return put_whole(in, payload);
+    if (segment_bytes < in->segment_bytes)
+        incoming_resize(in, segment_bytes);
+    if (offset < in->received_bytes || segment_bytes > in->segment_bytes)
         return MR_SEGMENT_REPEATED;
     if (offset == in->received_bytes) {
         memcpy(in->bytes + offset, payload, payload_bytes);
@@ -138,6 +161,8 @@ void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack)
     in->unreported_segments = 0;
     ack->received_bytes = in->received_bytes;
     ack->grant_bytes = in->grant_bytes;
+    ack->segment_bytes = in->segment_bytes;
+    ack->reserved = 0;
     memcpy(ack->sack, in->sack, sizeof(ack->sack));
 }
 
@@ -152,6 +177,18 @@ void mr_outgoing_init(struct mr_outgoing *out, const uint8_t *bytes, uint32_t me
     out->segment_bytes = segment_bytes;
     out->grant_bytes = mr_min_u32(mr_window_clamp(grant_bytes, segment_bytes), message_bytes);
     out->ready_bytes = message_bytes;
+}
+
+void mr_outgoing_resize(struct mr_outgoing *out, uint32_t segment_bytes)
+{
+    uint32_t reach = MR_SACK_SEGMENTS * segment_bytes;
+    out->segment_bytes = segment_bytes;
+    out->acked_bytes -= out->acked_bytes % segment_bytes;
+    out->sent_bytes = out->acked_bytes;
+    if (out->grant_bytes - out->acked_bytes > reach)
+        out->grant_bytes = out->acked_bytes + reach;
+    memset(out->resend, 0, sizeof(out->resend));
+    memset(out->resent, 0, sizeof(out->resent));
 }
 
 void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes)
@@ -186,9 +223,12 @@ void mr_outgoing_forget_resent(struct mr_outgoing *out)
 bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint32_t losses_from)
 {
     uint32_t received = ack->received_bytes;
+    bool same_segments = ack->segment_bytes == out->segment_bytes;
     if (received > out->ready_bytes || /* nobody can have what is not written yet */
-        (received != out->message_bytes && received % out->segment_bytes != 0))
+        (same_segments && received != out->message_bytes && received % out->segment_bytes != 0))
         return false;
+    if (received != out->message_bytes)
+        received -= received % out->segment_bytes; /* from before the segments became shorter, perhaps */
     if (received > out->acked_bytes) {
         uint32_t first = out->acked_bytes / out->segment_bytes;
         uint32_t now_first = received / out->segment_bytes;
@@ -208,7 +248,7 @@ bool mr_outgoing_report(struct mr_outgoing *out, const struct mr_ack *ack, uint3
         grant = out->acked_bytes;
     if (grant > out->grant_bytes)
         out->grant_bytes = grant;
-    if (received == out->acked_bytes && bits_any(ack->sack))
+    if (same_segments && received == out->acked_bytes && bits_any(ack->sack))
         mark_losses(out, ack->sack, losses_from);
     return true;
 }

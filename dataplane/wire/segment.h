@@ -2,7 +2,11 @@
  *
  * The receiver tells what it has (a prefix, and a bitmap of 256 segments behind the first gap) and how far the sender may
  * go. It never grants further than the bitmap reaches, so that 256 bits are enough at both ends however long the message
- * is. Pure: no clock, no memory of its own. */
+ * is.
+ *
+ * Each message has segments of a size of its own, which its packets and reports name. While it is on its way they may become
+ * shorter, never longer: the path has become narrower. What is known to have arrived stays so, down to a whole number of
+ * the new segments. Pure: no clock, no memory of its own. */
 #ifndef MR_SEGMENT_H
 #define MR_SEGMENT_H
 
@@ -18,7 +22,7 @@
 /* What may be in flight of one message: `window_bytes` in whole segments, within what the bitmap can tell. Both ends
  * compute the first grant of a message with this. */
 uint32_t mr_window_clamp(uint32_t window_bytes, uint32_t segment_bytes);
-/* A segment of this place and length belongs to a message of that length. */
+/* A segment of this place and length belongs to a message of that length; segment_bytes 0: it is the whole message. */
 bool mr_segment_fits(uint32_t message_bytes, uint32_t segment_bytes, uint32_t offset, uint32_t bytes);
 
 /* ---- receiver ---- */
@@ -37,14 +41,15 @@ struct mr_incoming {
 
 enum mr_segment_result {
     MR_SEGMENT_NEW,
-    MR_SEGMENT_REPEATED,
-    MR_SEGMENT_RANGE /* does not fit the message, or lies beyond what was granted */
+    MR_SEGMENT_REPEATED, /* or was overtaken by shorter ones */
+    MR_SEGMENT_RANGE     /* does not fit the message, or lies beyond what was granted */
 };
 
 void mr_incoming_init(struct mr_incoming *in, uint8_t *bytes, uint32_t message_bytes, uint32_t segment_bytes,
                       uint32_t window_bytes);
-enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t offset, const uint8_t *payload,
-                                       uint32_t payload_bytes);
+/* segment_bytes 0: it is the whole message. */
+enum mr_segment_result mr_incoming_put(struct mr_incoming *in, uint32_t segment_bytes, uint32_t offset,
+                                       const uint8_t *payload, uint32_t payload_bytes);
 static inline bool mr_incoming_whole(const struct mr_incoming *in)
 {
     return in->received_bytes == in->message_bytes;
@@ -84,6 +89,8 @@ struct mr_segment {
 
 void mr_outgoing_init(struct mr_outgoing *out, const uint8_t *bytes, uint32_t message_bytes,
                       uint32_t segment_bytes, uint32_t grant_bytes);
+/* Go on in shorter segments. What was sent and is not known to have arrived counts as not sent. */
+void mr_outgoing_resize(struct mr_outgoing *out, uint32_t segment_bytes);
 /* The first `ready_bytes` are written; after init all are. It never falls. */
 void mr_outgoing_set_ready(struct mr_outgoing *out, uint32_t ready_bytes);
 /* Reports from now on tell of all that was sent: a round trip has passed since the last was sent again. */

@@ -150,8 +150,9 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_served *served, stru
 }
 
 static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
-                            uint32_t message_bytes)
+                            const struct mr_fragment *fragment)
 {
+    uint32_t message_bytes = fragment->message_bytes;
     struct mr_receiving *receiving = mr_slot_alloc(ep, served, slot, sizeof(*receiving));
     uint8_t *bytes = receiving != NULL ? mr_slot_alloc(ep, served, slot, message_bytes) : NULL;
     if (bytes == NULL) {
@@ -159,7 +160,7 @@ static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, st
         mr_served_busy(ep, served, slot->call_id);
         return false;
     }
-    mr_incoming_init(&receiving->in, bytes, message_bytes, served->peer.segment_bytes,
+    mr_incoming_init(&receiving->in, bytes, message_bytes, fragment->segment_bytes,
                      ep->config.receive_window_bytes);
     receiving->first_us = ep->now_us;
     slot->transfer = receiving;
@@ -200,7 +201,8 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_served *served, st
         ep->counters.drop_range++;
         return;
     }
-    enum mr_segment_result result = mr_incoming_put(in, fragment->offset, fragment->payload, fragment->bytes);
+    enum mr_segment_result result =
+        mr_incoming_put(in, fragment->segment_bytes, fragment->offset, fragment->payload, fragment->bytes);
     if (result == MR_SEGMENT_RANGE) {
         ep->counters.drop_range++;
         if (fragment->probe) /* the client thinks we have more than we do */
@@ -227,10 +229,7 @@ static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_f
         ep->counters.drop_stale++;
         return true;
     }
-    if (fragment->message_bytes > ep->config.message_bytes_max ||
-        fragment->message_bytes < sizeof(struct mr_preamble) ||
-        !mr_segment_fits(fragment->message_bytes, served->peer.segment_bytes, fragment->offset,
-                         fragment->bytes)) {
+    if (!mr_fragment_fits(ep, fragment)) {
         ep->counters.drop_range++;
         return true;
     }
@@ -241,11 +240,11 @@ static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_f
         mr_reply_repeat(ep, served, slot, fragment->probe);
         return true;
     }
-    if (slot->state == MR_SLOT_EMPTY && fragment->bytes == fragment->message_bytes) {
+    if (slot->state == MR_SLOT_EMPTY && fragment->segment_bytes == 0) {
         receive_whole(ep, served, slot, fragment);
         return true;
     }
-    if (slot->state == MR_SLOT_EMPTY && !receiving_begin(ep, served, slot, fragment->message_bytes))
+    if (slot->state == MR_SLOT_EMPTY && !receiving_begin(ep, served, slot, fragment))
         return true;
     receive_segment(ep, served, slot, fragment);
     return true;
@@ -287,6 +286,9 @@ void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
     case MR_PACKET_PING:
         if ((packet->header.flags & MR_FLAG_PROBE) != 0)
             on_ping(ep, served, packet);
+        break;
+    case MR_PACKET_PATH:
+        mr_served_path_answer(ep, served, packet);
         break;
     case MR_PACKET_BYE:
         mr_served_drop(ep, served);

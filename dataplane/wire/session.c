@@ -46,6 +46,8 @@ void mr_session_arm(struct mr_endpoint *ep, struct mr_session *s)
     uint64_t at_us = s->keepalive_at_us;
     if (s->unacked_at_us != 0 && s->unacked_at_us < at_us)
         at_us = s->unacked_at_us;
+    if (s->path.at_us != 0 && s->path.at_us < at_us)
+        at_us = s->path.at_us;
     mr_timer_arm(&ep->wheel, &s->timer, ep->now_us, at_us);
 }
 
@@ -54,6 +56,7 @@ void mr_session_ack_slots(struct mr_endpoint *ep, struct mr_session *s, uint64_t
     struct mr_ack ack = {
         .received_bytes = (uint32_t)s->next_call_id,
         .grant_bytes = (uint32_t)(s->next_call_id >> 32),
+        .segment_bytes = s->peer.segment_bytes,
         .sack = {slots & ~s->busy_slots, s->replies.bytes},
     };
     s->told_window_bytes = s->replies.bytes;
@@ -115,7 +118,9 @@ void mr_session_timer(struct mr_endpoint *ep, struct mr_session *s)
             ack_slots(ep, s);
         if (s->keepalive_at_us <= ep->now_us)
             keep_alive(ep, s);
-        if (s->handshake == MR_HANDSHAKE_NONE)
+        uint32_t generation = s->generation;
+        mr_session_path_timer(ep, s);
+        if (s->generation == generation && s->handshake == MR_HANDSHAKE_NONE)
             mr_session_arm(ep, s);
         return;
     }
@@ -234,6 +239,8 @@ void mr_session_info(const struct mr_session *s, struct mr_session_info *out)
         .arrived_core = s->arrived_core,
         .map_version = s->map_version,
         .segment_bytes = s->peer.segment_bytes,
+        .path_known = s->path.confirmed,
+        .path_narrow = s->path.narrow,
         .last_push_step = s->last_push_step,
         .rtt_us = s->rtt.smoothed_us,
         .silent_since_us = s->peer.heard_us,

@@ -58,12 +58,16 @@ bool mr_transmit_control(struct mr_endpoint *ep, struct mr_peer *peer, enum mr_p
 }
 
 bool mr_transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
-                         const uint8_t *message, uint32_t message_bytes, const struct mr_segment *segment)
+                         const uint8_t *message, uint32_t message_bytes, uint32_t segment_bytes,
+                         const struct mr_segment *segment)
 {
     struct mr_packet_header header = peer_header(ep, peer, MR_PACKET_DATA, flags, call_id);
     header.payload_bytes = (uint16_t)segment->bytes;
     header.message_bytes = message_bytes;
-    header.message_offset = segment->offset;
+    if (segment->bytes < message_bytes) {
+        header.segment_bytes = (uint16_t)segment_bytes;
+        header.segment_number = (uint16_t)(segment->offset / segment_bytes);
+    }
     return mr_transmit(ep, &peer->address, &peer->key, &header, message + segment->offset);
 }
 
@@ -156,7 +160,7 @@ static bool send_alone(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t sl
 {
     struct mr_segment segment = {.offset = 0, .bytes = message->message_bytes};
     if (!mr_transmit_segment(ep, peer, small_flags(peer, message->asks), message->call_id, message->bytes,
-                             message->message_bytes, &segment))
+                             message->message_bytes, 0, &segment))
         return false;
     small_sent(ep, peer, slot_index);
     return true;
@@ -227,8 +231,8 @@ static uint32_t flight_room(const struct mr_sending *sending)
     const struct mr_peer *peer = sending->peer;
     uint32_t room =
         peer->flight_bytes < peer->flight_limit_bytes ? peer->flight_limit_bytes - peer->flight_bytes : 0;
-    if (room < peer->segment_bytes && mr_outgoing_flight_bytes(&sending->out) == 0)
-        room = peer->segment_bytes;
+    if (room < sending->out.segment_bytes && mr_outgoing_flight_bytes(&sending->out) == 0)
+        room = sending->out.segment_bytes;
     return room;
 }
 
@@ -326,6 +330,16 @@ bool mr_sending_report(struct mr_endpoint *ep, struct mr_sending *sending, const
     return true;
 }
 
+void mr_sending_shorten(struct mr_endpoint *ep, struct mr_sending *sending, uint32_t segment_bytes)
+{
+    uint32_t before = mr_outgoing_flight_bytes(&sending->out);
+    if (sending->out.segment_bytes <= segment_bytes)
+        return;
+    mr_outgoing_resize(&sending->out, segment_bytes);
+    flight_release(ep, sending->peer, before);
+    mr_sending_activate(ep, sending);
+}
+
 void mr_sending_stop(struct mr_endpoint *ep, struct mr_sending *sending)
 {
     sending_unlink(ep, sending);
@@ -357,7 +371,8 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_sending *sending, bool *
         return true;
     bool probe = asks(sending, &segment);
     uint16_t flags = (uint16_t)((peer->serving ? MR_FLAG_REPLY : 0) | (probe ? MR_FLAG_PROBE : 0));
-    if (!mr_transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes, &segment)) {
+    if (!mr_transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes,
+                             out->segment_bytes, &segment)) {
         mr_outgoing_undo(out, &segment);
         return false;
     }

@@ -37,6 +37,16 @@ void mr_window_init(struct mr_window *w, uint32_t max_bytes, uint32_t segment_by
     w->bytes = w->max_bytes;
 }
 
+void mr_window_resize(struct mr_window *w, uint32_t segment_bytes)
+{
+    uint32_t least_bytes = MR_WINDOW_SEGMENTS_LEAST * segment_bytes;
+    w->segment_bytes = segment_bytes;
+    if (w->max_bytes < least_bytes)
+        w->max_bytes = least_bytes;
+    if (w->bytes < least_bytes)
+        w->bytes = least_bytes;
+}
+
 static bool shrink(struct mr_window *w, uint64_t now_us, uint32_t round_us, uint64_t by_bytes)
 {
     uint32_t least_bytes = MR_WINDOW_SEGMENTS_LEAST * w->segment_bytes;

@@ -75,6 +75,8 @@ struct mr_window {
 uint32_t mr_window_target_us(const struct mr_window *w);
 /* Starts with all of `max_bytes`, which never grows. */
 void mr_window_init(struct mr_window *w, uint32_t max_bytes, uint32_t segment_bytes);
+/* Segments are of another size now. */
+void mr_window_resize(struct mr_window *w, uint32_t segment_bytes);
 /* A packet came while this direction was in use, and found a queue of `queue_us`; the smoothed round trip is `rtt_us`.
  * These three return true when the window shrank. */
 bool mr_window_delay(struct mr_window *w, uint64_t now_us, uint32_t rtt_us, uint32_t queue_us);

@@ -17,6 +17,7 @@
     X(segments_repeated, "segments received again")                                                          \
     X(window_delays, "times a congestion window shrank because packets queued up")                           \
     X(window_losses, "times a congestion window shrank because packets were lost")                           \
+    X(path_shrank, "times a path turned out to carry only smaller datagrams than before")                    \
     X(probes, "probe time-outs")                                                                             \
     X(calls_served, "requests handed to a handler")                                                          \
     X(calls_replayed, "repeated requests answered with the kept answer")                                     \

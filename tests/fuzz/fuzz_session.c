@@ -96,12 +96,13 @@ static void deliver_forged(struct sp *sp, struct script *s)
     header.flags = (uint16_t)(byte_of(s) & 7);
     header.call_id = byte_of(s);
     header.message_bytes = size_of(s);
-    header.message_offset = size_of(s);
+    header.segment_bytes = (byte_of(s) & 1) != 0 ? MR_SEGMENT_BYTES_MIN : (uint16_t)size_of(s);
+    header.segment_number = (uint16_t)byte_of(s);
     uint32_t wanted = byte_of(s), left = (uint32_t)(s->end - s->at);
     if (header.type == MR_PACKET_ACK || header.type == MR_PACKET_RESEND)
         wanted = sizeof(struct mr_ack);
     else if (header.type == MR_PACKET_DATA && (wanted & 0x80) != 0)
-        wanted = header.message_bytes < 1184 ? header.message_bytes : 1184;
+        wanted = header.message_bytes < MR_SEGMENT_BYTES_MIN ? header.message_bytes : MR_SEGMENT_BYTES_MIN;
     header.payload_bytes = (uint16_t)wanted;
     packet.bytes = MR_HEADER_BYTES + wanted;
     memcpy(packet.data, &header, sizeof(header));

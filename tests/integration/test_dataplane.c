@@ -84,7 +84,7 @@ static void auto_falls_back_where_the_mtu_is_too_large(void **state)
 
     echo_fixture_start(&f, &(struct netns_options){.mtu = 9000}, "--driver auto");
     assert_non_null(strstr(f.server.line, "driver=af_packet"));
-    assert_non_null(strstr(f.server.line, "segment_bytes=8904"));
+    assert_non_null(strstr(f.server.line, "segment_bytes=8896"));
     netns_enter(&f.net, NETNS_CLIENT);
     echo_to(NETNS_SERVER_IPV4, 0);
     echo_fixture_stop(&f, 1);

@@ -50,6 +50,7 @@ enum sim_event_kind {
     SIM_CUT,
     SIM_STALL,
     SIM_MOVE,
+    SIM_PATH, /* a path carries larger or smaller datagrams than before */
     SIM_KEYS, /* a node goes on from the old pre-shared key towards the new one */
 };
 
@@ -165,6 +166,7 @@ struct sim_work {
     uint32_t request_bytes_max, reply_bytes_max;
     uint32_t large_ppm;     /* of messages up to the largest */
     uint64_t small_late_us; /* a small call takes no longer, whatever else there is; 0: not checked */
+    uint64_t late_us;       /* no call does */
 };
 
 struct sim {
@@ -177,11 +179,14 @@ struct sim {
     uint32_t servers, clients, restarts;
     bool may_restart_servers, may_restart_clients, memory_is_short, calm;
     bool changes_keys;
+    bool changes_paths;
     bool honest; /* nothing is damaged, forged or replayed, and all have the same key */
     struct sim_work work;
 
     struct sim_node nodes[SIM_NODES_MAX];
     uint64_t cut_until_us[SIM_NODES_MAX][SIM_NODES_MAX]; /* [from][to] */
+    uint32_t path_bytes[SIM_NODES_MAX]
+                       [SIM_NODES_MAX]; /* likewise: the largest UDP payload that gets through */
     struct sim_event *heap;
     uint32_t heap_count, heap_room;
     uint64_t order;
@@ -233,6 +238,7 @@ void sim_draw_clock(struct sim_node *node);
 
 /* ---- sim_fault.c ---- */
 void sim_keys_configure(struct sim_node *node);
+void sim_path_draw(struct sim *sim);
 void sim_fault_begin(struct sim *sim);
 void sim_fault_happen(struct sim *sim, enum sim_event_kind kind);
 void sim_fault_end(struct sim *sim);

@@ -136,6 +136,8 @@ static void check_time(struct sim *sim, const struct sim_call *c)
             sim_fail(sim, "client %u call %u ended %llu us after its deadline", c->client, c->serial,
                      (unsigned long long)(sim->now_us - due_us));
     }
+    if (sim->work.late_us > 0 && taken_us > sim->work.late_us)
+        sim_fail(sim, "client %u call %u took %llu us", c->client, c->serial, (unsigned long long)taken_us);
     if (c->request_bytes > SMALL_BYTES || c->reply_bytes > SMALL_BYTES)
         return;
     sim->slowest_small_us = taken_us > sim->slowest_small_us ? taken_us : sim->slowest_small_us;

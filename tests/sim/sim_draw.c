@@ -9,6 +9,7 @@
 #define DRIFT_PPM_MAX   500
 #define KIB             1024u
 #define MIB             (1024u * 1024u)
+#define NARROW_LATE_US  400000u /* a change of the path in the middle of a call and all */
 
 struct kind {
     const char *name;
@@ -146,9 +147,29 @@ static void draw_huge(struct sim *sim)
     sim->faults_end_us = SIM_FIRST_US + number(sim, 50000, 1000000);
 }
 
+/* No faults but paths that become narrower and wider, and one that carries the least from the beginning. Nothing else takes
+ * time, so that what a change costs is seen. */
+static void draw_narrow(struct sim *sim)
+{
+    draw_work(sim);
+    sim->servers = number(sim, 1, 2);
+    sim->clients = number(sim, 1, 2);
+    sim->work.calls_per_client = number(sim, 20, SIM_CALLS_MAX);
+    sim->work.waiting_max = number(sim, 1, 12);
+    sim->work.gap_us = sim_chance(&sim->rng, 500000) ? 2000 : 50000;
+    sim->work.busy_ppm = sim->work.later_ppm = sim->work.cancel_ppm = sim->work.deadline_ppm = 0;
+    sim->work.request_bytes_max = sim_chance(&sim->rng, 500000) ? 8000 : 400000;
+    sim->work.reply_bytes_max = sim_chance(&sim->rng, 500000) ? 8000 : 400000;
+    sim->work.large_ppm = 300000;
+    sim->work.late_us = NARROW_LATE_US;
+    sim->faults_end_us = SIM_FIRST_US + number(sim, 100000, 4000000);
+    sim->changes_paths = true;
+}
+
 static const struct kind kinds[] = {
-    {"tiny", 640, draw_tiny},      {"mixed", 240, draw_mixed}, {"short of memory", 70, draw_short_of_memory},
-    {"crowded", 20, draw_crowded}, {"bulk", 29, draw_bulk},    {"huge", 1, draw_huge},
+    {"tiny", 620, draw_tiny},    {"mixed", 240, draw_mixed},    {"short of memory", 70, draw_short_of_memory},
+    {"narrow", 20, draw_narrow}, {"crowded", 20, draw_crowded}, {"bulk", 29, draw_bulk},
+    {"huge", 1, draw_huge},
 };
 
 /* ---- machines ---- */
@@ -171,6 +192,8 @@ static void draw_link(struct sim_node *node)
     node->link = (struct sim_link){0};
     node->queue_bytes_max = UINT64_MAX;
     node->packet_ns = sim_chance(&sim->rng, 300000) ? sim_below(&sim->rng, 3000) : 0;
+    if (sim->work.late_us > 0)
+        return;
     if (crowded || sim_chance(&sim->rng, 150000)) {
         node->link.bytes_per_ms = sim_between(&sim->rng, 20 * KIB, 2 * MIB); /* 0.16 to 17 Gb/s */
         node->link.queue_bytes = sim_between(&sim->rng, 32 * KIB, 512 * KIB);
@@ -255,9 +278,11 @@ void sim_draw(struct sim *sim)
     kinds[kind].draw(sim);
     const struct sim_faults *f = &sim->faults;
     sim->changes_keys = sim->faults_end_us > SIM_FIRST_US + 1 && sim_chance(&sim->rng, 100000);
+    sim->changes_paths |= sim->faults_end_us > SIM_FIRST_US + 1 && sim_chance(&sim->rng, 150000);
     sim->honest =
         !sim->changes_keys && f->damage_ppm + f->truncate_ppm + f->replay_ppm + f->stranger_ppm == 0;
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
         draw_node(sim, i);
+    sim_path_draw(sim);
     sim->calls_to_start = sim->clients * sim->work.calls_per_client;
 }

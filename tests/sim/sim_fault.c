@@ -1,4 +1,4 @@
-/* Restarts, pauses, partitions, clients that get another address; and the end of them all. */
+/* Restarts, pauses, partitions, clients that get another address, paths that carry less; and the end of them all. */
 #include <string.h>
 
 #include "sim.h"
@@ -81,6 +81,42 @@ static void move(struct sim *sim)
     sim_log(sim, "node %u moves to port %u", node->index, node->address.port);
 }
 
+/* ---- what paths carry ---- */
+
+/* One way may carry less than the other, as where tunnels are not the same both ways. */
+static void path_set(struct sim *sim, uint32_t a, uint32_t b)
+{
+    bool wide = sim_chance(&sim->rng, 300000), both = sim_chance(&sim->rng, 700000);
+    uint32_t bytes = wide ? MR_UDP_BYTES_MAX
+                          : (uint32_t)sim_between(&sim->rng, MR_UDP_BYTES_MIN,
+                                                  sim_chance(&sim->rng, 500000) ? 1500 : MR_UDP_BYTES_MAX);
+    sim->path_bytes[a][b] = bytes;
+    if (both)
+        sim->path_bytes[b][a] = bytes;
+    sim_log(sim, "the path from %u to %u%s carries %u bytes", a, b, both ? " and back" : "", bytes);
+}
+
+void sim_path_draw(struct sim *sim)
+{
+    for (uint32_t a = 0; a < SIM_NODES_MAX; a++)
+        for (uint32_t b = 0; b < SIM_NODES_MAX; b++)
+            sim->path_bytes[a][b] = MR_UDP_BYTES_MAX;
+    for (uint32_t a = 0; sim->changes_paths && a < sim->servers; a++)
+        for (uint32_t b = sim->servers; b < sim->servers + sim->clients; b++)
+            if (sim_chance(&sim->rng, 500000))
+                path_set(sim, a, b);
+}
+
+static void path_change(struct sim *sim)
+{
+    uint32_t server = (uint32_t)sim_below(&sim->rng, sim->servers);
+    uint32_t client = sim->servers + (uint32_t)sim_below(&sim->rng, sim->clients);
+    if (sim_chance(&sim->rng, 500000))
+        path_set(sim, server, client);
+    else
+        path_set(sim, client, server);
+}
+
 /* ---- the pre-shared key is changed under way ---- */
 
 void sim_keys_configure(struct sim_node *node)
@@ -121,6 +157,10 @@ void sim_fault_begin(struct sim *sim)
     bool none = sim->faults_end_us == SIM_FIRST_US + 1;
     if (none)
         return;
+    if (sim->changes_paths)
+        next(sim, SIM_PATH);
+    if (sim->work.late_us > 0)
+        return;
     next(sim, SIM_RESTART);
     if (sim->changes_keys)
         next(sim, SIM_KEYS);
@@ -147,6 +187,10 @@ void sim_fault_happen(struct sim *sim, enum sim_event_kind kind)
         break;
     case SIM_STALL:
         stall(sim);
+        next(sim, kind);
+        break;
+    case SIM_PATH:
+        path_change(sim);
         next(sim, kind);
         break;
     case SIM_KEYS:

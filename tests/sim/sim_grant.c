@@ -5,10 +5,13 @@
 #include "dataplane/wire/segment.h"
 #include "sim.h"
 
-static uint32_t first_grant(const struct sim_node *sender, const struct sim_node *receiver)
+/* In segments of whatever size the message began with: they may have become shorter since. */
+static uint64_t first_grant(const struct sim_node *sender, const struct sim_node *receiver)
 {
     uint32_t a = sender->config.udp_bytes_max & ~7u, b = receiver->config.udp_bytes_max & ~7u;
-    return mr_window_clamp(receiver->config.receive_window_bytes, (a < b ? a : b) - MR_HEADER_BYTES);
+    uint32_t longest = (a < b ? a : b) - MR_HEADER_BYTES, window = receiver->config.receive_window_bytes;
+    uint32_t least = MR_WINDOW_SEGMENTS_MIN * longest;
+    return window > least ? window : least;
 }
 
 void sim_grant_came(struct sim_node *sender, uint32_t receiver, const uint8_t *data, uint32_t bytes)
@@ -37,7 +40,7 @@ void sim_grant_check(struct sim_node *sender, uint32_t receiver, const uint8_t *
     uint64_t first = first_grant(sender, &sim->nodes[receiver]);
     const struct sim_grant *g = &sender->grants[receiver][h.call_id % MR_WINDOW_MAX];
     uint64_t granted = g->call_id == h.call_id ? g->bytes : 0;
-    uint64_t end = (uint64_t)h.message_offset + h.payload_bytes;
+    uint64_t end = (uint64_t)h.segment_number * h.segment_bytes + h.payload_bytes;
     if (end > first && end > granted && g->call_id <= h.call_id)
         sim_fail(sim, "node %u sends %llu bytes of call %llu and was granted %llu", sender->index,
                  (unsigned long long)end, (unsigned long long)h.call_id,

@@ -139,7 +139,7 @@ static void send_garbage(struct sim *sim, const struct sim_packet *like)
         struct mr_packet_header header;
         memcpy(&header, like->data, sizeof(header)); /* a right beginning and a wrong end */
         header.payload_bytes = (uint16_t)(packet->bytes - MR_HEADER_BYTES);
-        header.type = (uint8_t)sim_between(&sim->rng, 1, 10);
+        header.type = (uint8_t)sim_between(&sim->rng, 1, MR_PACKET_TYPE_END - 1);
         memcpy(packet->data, &header, sizeof(header));
     }
     carry(sim, packet);
@@ -221,11 +221,16 @@ static void tx_end(void *self, uint32_t bytes)
     memcpy(packet->data, node->open, bytes);
     struct mr_packet_header h;
     memcpy(&h, packet->data, sizeof(h));
-    sim_log(sim, "node %u -> %u %s flags %u call %llu offset %u of %u, %u bytes", node->index, to->index,
-            type_of(packet), h.flags, (unsigned long long)h.call_id, h.message_offset, h.message_bytes,
-            bytes);
+    sim_log(sim, "node %u -> %u %s flags %u call %llu segment %u of %u bytes of %u, %u bytes", node->index,
+            to->index, type_of(packet), h.flags, (unsigned long long)h.call_id, h.segment_number,
+            h.segment_bytes, h.message_bytes, bytes);
     if (sim->cut_until_us[node->index][to->index] > sim->now_us) {
         sim_log(sim, "  cut off");
+        packet_free(sim, packet);
+        return;
+    }
+    if (bytes > sim->path_bytes[node->index][to->index]) {
+        sim_log(sim, "  too long for the path");
         packet_free(sim, packet);
         return;
     }

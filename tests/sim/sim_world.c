@@ -114,6 +114,7 @@ static void happen(struct sim *sim, const struct sim_event *event)
     case SIM_CUT:
     case SIM_STALL:
     case SIM_MOVE:
+    case SIM_PATH:
     case SIM_KEYS:
         sim_fault_happen(sim, (enum sim_event_kind)event->kind);
         break;
@@ -341,6 +342,7 @@ static void reset(struct sim *sim)
     sim->now_us = SIM_FIRST_US;
     sim->restarts = sim->later_count = sim->calls_alive = 0;
     sim->may_restart_servers = sim->may_restart_clients = sim->memory_is_short = sim->calm = false;
+    sim->changes_paths = false;
     sim->order = sim->trace = sim->packets = sim->executions = sim->slowest_small_us = 0;
     sim->failed = false;
 }

@@ -14,13 +14,13 @@ import time
 
 import xxhash
 
-HELLO, RETRY, ACCEPT, DATA, ACK, RESEND, BUSY, RESET, BYE, PING = range(1, 11)
+HELLO, RETRY, ACCEPT, DATA, ACK, RESEND, BUSY, RESET, BYE, PING, PATH = range(1, 12)
 REPLY, BUNDLE, PROBE = 1, 2, 4
 NODE_INFO, HEARTBEAT, NO_SUCH_OP = 1, 16, 99
 OK, UNKNOWN_OP = 0, 8
 U8, U16, U32 = 1, 3, 6
 VERSION = 4
-HEADER = "<HBBHHQQIIIIQ"
+HEADER = "<HBBHHQQIHHIIQ"
 HEADER_BYTES = 56
 ANSWER_S = 10
 SILENCE_S = 0.5
@@ -72,11 +72,12 @@ def tag(key, header, payload):
 
 class Packet:
     def __init__(self, datagram, key):
-        (magic, version, self.type, self.flags, payload_bytes, self.session, self.call, self.message_bytes, self.offset,
-         self.incarnation, self.clock, self.number) = struct.unpack(HEADER, datagram[:48])
+        (magic, version, self.type, self.flags, payload_bytes, self.session, self.call, self.message_bytes,
+         self.segment_bytes, self.segment_number, self.incarnation, self.clock, self.number) = struct.unpack(HEADER, datagram[:48])
         assert magic == 0x524D and version == VERSION and len(datagram) == HEADER_BYTES + payload_bytes
         assert struct.unpack("<Q", datagram[48:56])[0] == tag(key, datagram[:48], datagram[56:]), "tag"
         self.payload = datagram[56:]
+        self.offset = self.segment_number * self.segment_bytes
 
 
 class Client:
@@ -102,9 +103,9 @@ class Client:
         self.sent += 1
         return self.sent
 
-    def send(self, kind, flags=0, payload=b"", call=0, message_bytes=0, offset=0, key=None, session=None):
+    def send(self, kind, flags=0, payload=b"", call=0, message_bytes=0, key=None, session=None):
         header = struct.pack(HEADER, 0x524D, VERSION, kind, flags, len(payload), self.session if session is None else session,
-                             call, message_bytes, offset, self.incarnation, int(time.monotonic() * 1e6) & 0xFFFFFFFF,
+                             call, message_bytes, 0, 0, self.incarnation, int(time.monotonic() * 1e6) & 0xFFFFFFFF,
                              self.number(kind))
         self.last = header + struct.pack("<Q", tag(key or self.key, header, payload)) + payload
         self.socket.send(self.last)
@@ -183,6 +184,7 @@ def ask_with_a_lost_segment(client, call):
     while total is None or sum(map(len, parts.values())) < total:
         packet = client.receive()
         assert packet.type == DATA and packet.flags == REPLY and packet.call == call
+        assert packet.segment_bytes == client.segment
         assert packet.incarnation == client.incarnation
         total = packet.message_bytes
         if packet.offset == client.segment and not lost:
@@ -191,10 +193,10 @@ def ask_with_a_lost_segment(client, call):
         parts[packet.offset] = packet.payload
         if client.segment not in parts and packet.offset + len(packet.payload) == total:
             sack = sum(1 << (at // client.segment - 2) for at in parts if at > client.segment)
-            report = struct.pack("<II", client.segment, total) + sack.to_bytes(32, "little")
+            report = struct.pack("<IIII", client.segment, total, client.segment, 0) + sack.to_bytes(32, "little")
             client.send(RESEND, REPLY, report, call)
     assert lost
-    client.send(ACK, REPLY, struct.pack("<II", total, total) + bytes(32), call)
+    client.send(ACK, REPLY, struct.pack("<IIII", total, total, 0, 0) + bytes(32), call)
     op, status, tensors = parse_message(b"".join(parts[at] for at in sorted(parts)))
     assert (op, status) == (NODE_INFO, OK)
     assert tensors[0] == (U32, [4], struct.pack("<4I", 1, 1, 7700, 64 << 20))
@@ -233,7 +235,10 @@ def ask_again(client, call):
 def ping(client):
     client.send(PING, PROBE)
     answer = client.receive()
-    assert answer.type == ACK and answer.call == 0 and len(answer.payload) == 40
+    assert answer.type == ACK and answer.call == 0 and len(answer.payload) == 48
+    client.send(PATH, payload=bytes(1176), call=7)
+    answer = client.receive()
+    assert (answer.type, answer.flags, answer.call, len(answer.payload)) == (PATH, REPLY, 7, 1176)
 
 
 def ping_again(client):

@@ -64,7 +64,7 @@ struct pair {
     uint32_t later_count;
     /* client */
     struct mr_session *session;
-    uint32_t events[4];
+    uint32_t events[5];
     void (*on_ended)(struct pair *p, struct pair_call *call);
     void (*on_event)(struct pair *p, enum mr_session_event event);
 };

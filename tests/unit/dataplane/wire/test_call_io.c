@@ -244,18 +244,18 @@ static void nonsense_from_the_server_is_dropped(void **state)
     pair_run(&p, 100);
     static const struct {
         uint64_t call_id;
-        uint32_t message_bytes, offset;
-        uint16_t bytes, flags;
+        uint32_t message_bytes;
+        uint16_t segment_bytes, segment_number, bytes, flags;
         uint8_t type;
     } bad[] = {
-        {1, 64, 64, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
-        {1, 8, 0, 8, MR_FLAG_REPLY, MR_PACKET_DATA},
-        {1, UINT32_MAX, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
-        {2, 64, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
-        {0, 64, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
-        {1, 5000, 3, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
-        {99, 0, 0, 0, 0, MR_PACKET_BUSY},
-        {99, 0, 0, 40, 0, MR_PACKET_ACK},
+        {1, 64, 0, 1, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {1, 8, 0, 0, 8, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {1, UINT32_MAX, 0, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {2, 64, 0, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {0, 64, 0, 0, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {1, 5000, 64, 3, 64, MR_FLAG_REPLY, MR_PACKET_DATA},
+        {99, 0, 0, 0, 0, 0, MR_PACKET_BUSY},
+        {99, 0, 0, 0, 48, 0, MR_PACKET_ACK},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct mr_packet_header h = {.magic = MR_MAGIC,
@@ -266,7 +266,8 @@ static void nonsense_from_the_server_is_dropped(void **state)
                                      .session_id = p.session->peer.session_id,
                                      .call_id = bad[i].call_id,
                                      .message_bytes = bad[i].message_bytes,
-                                     .message_offset = bad[i].offset,
+                                     .segment_bytes = bad[i].segment_bytes,
+                                     .segment_number = bad[i].segment_number,
                                      .incarnation = p.session->peer.incarnation,
                                      .clock_us = (uint32_t)p.now_us,
                                      .number = next_number(PAIR_SERVER)};
@@ -307,7 +308,9 @@ static void a_malformed_reply_ends_the_call(void **state)
                                          .session_id = p.session->peer.session_id,
                                          .call_id = i + 1,
                                          .message_bytes = lengths[i],
-                                         .message_offset = offset,
+                                         .segment_bytes =
+                                             (uint16_t)(lengths[i] > segment_bytes ? segment_bytes : 0),
+                                         .segment_number = (uint16_t)(offset / segment_bytes),
                                          .incarnation = p.session->peer.incarnation,
                                          .clock_us = (uint32_t)p.now_us,
                                          .number = next_number(PAIR_SERVER)};

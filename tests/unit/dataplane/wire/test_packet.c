@@ -39,7 +39,8 @@ static size_t make(uint8_t type, uint16_t flags, size_t payload_bytes)
         .session_id = UINT64_C(0x1122334455667703),
         .call_id = bundle ? 0 : 77,
         .message_bytes = segment ? 1000 : 0,
-        .message_offset = segment ? 200 : 0,
+        .segment_bytes = segment ? 200 : 0,
+        .segment_number = segment ? 3 : 0,
         .incarnation = 9,
         .clock_us = 123456,
         .number = UINT64_C(0x0102030405060708),
@@ -68,7 +69,7 @@ static void fields_stand_where_the_protocol_says(void **state)
         0x4d, 0,    0,    0,
         0,    0,    0,    0x01, /* call */
         0xe8, 0x03, 0,    0,
-        0xc8, 0,    0,    0, /* message bytes, offset */
+        0xc8, 0,    3,    0, /* message bytes, segment bytes and number */
         0x09, 0,    0,    0,
         0x40, 0xe2, 0x01, 0, /* incarnation, clock */
         0x08, 0x07, 0x06, 0x05,
@@ -89,7 +90,8 @@ static void fields_stand_where_the_protocol_says(void **state)
     assert_true(h.session_id == UINT64_C(0x1122334455667703));
     assert_true(h.call_id == UINT64_C(0x010000000000004d));
     assert_int_equal(h.message_bytes, 1000);
-    assert_int_equal(h.message_offset, 200);
+    assert_int_equal(h.segment_bytes, 200);
+    assert_int_equal(h.segment_number, 3);
     assert_int_equal(h.incarnation, 9);
     assert_int_equal(h.clock_us, 123456);
     assert_true(h.number == UINT64_C(0x0102030405060708));
@@ -103,8 +105,8 @@ static const struct rule {
     const char *name;
 } rules[] = {
     {1, 0, 128, 128, "HELLO"}, {2, 0, 16, 16, "RETRY"},  {3, 0, 80, 80, "ACCEPT"}, {4, 7, 1, 8896, "DATA"},
-    {5, 1, 40, 40, "ACK"},     {6, 1, 40, 40, "RESEND"}, {7, 0, 0, 0, "BUSY"},     {8, 0, 0, 0, "RESET"},
-    {9, 0, 0, 0, "BYE"},       {10, 4, 0, 0, "PING"},
+    {5, 1, 48, 48, "ACK"},     {6, 1, 48, 48, "RESEND"}, {7, 0, 0, 0, "BUSY"},     {8, 0, 0, 0, "RESET"},
+    {9, 0, 0, 0, "BYE"},       {10, 4, 0, 0, "PING"},    {11, 1, 0, 8896, "PATH"},
 };
 #define RULE_COUNT (sizeof(rules) / sizeof(rules[0]))
 
@@ -142,16 +144,17 @@ static void fields_without_a_meaning_are_zero(void **state)
         bool in_bundles_alone;
     } fields[] = {{offsetof(struct mr_packet_header, call_id), true},
                   {offsetof(struct mr_packet_header, message_bytes), false},
-                  {offsetof(struct mr_packet_header, message_offset), false}};
+                  {offsetof(struct mr_packet_header, segment_bytes), false},
+                  {offsetof(struct mr_packet_header, segment_number), false}};
     for (size_t i = 0; i < RULE_COUNT; i++)
-        for (size_t f = 0; f < 3; f++) {
+        for (size_t f = 0; f < 4; f++) {
             const struct rule *r = &rules[i];
             size_t n = make(r->type, 0, r->payload_min);
             bool means_something = r->type == MR_PACKET_DATA || fields[f].in_bundles_alone;
             packet[fields[f].offset + 1] ^= 1;
             assert_int_equal(parse(n), means_something ? MR_DROP_NONE : MR_drop_range);
         }
-    for (size_t f = 0; f < 3; f++) {
+    for (size_t f = 0; f < 4; f++) {
         size_t n = make(MR_PACKET_DATA, MR_FLAG_BUNDLE, 100);
         assert_int_equal(parse(n), MR_DROP_NONE);
         packet[fields[f].offset + 1] ^= 1;

@@ -266,7 +266,9 @@ static void its_client_may_stop_waiting(void **state)
 
 static void report(const struct pair_call *c, enum mr_packet_type type, uint32_t received_bytes)
 {
-    struct mr_ack ack = {.received_bytes = received_bytes, .grant_bytes = received_bytes};
+    struct mr_ack ack = {.received_bytes = received_bytes,
+                         .grant_bytes = received_bytes,
+                         .segment_bytes = p.session->peer.segment_bytes};
     struct mr_packet packet = {
         .header = {.type = (uint8_t)type, .flags = MR_FLAG_REPLY, .call_id = c->call->call_id},
         .payload = (const uint8_t *)&ack,

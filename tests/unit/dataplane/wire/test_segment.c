@@ -29,7 +29,7 @@ static int setup(void **state)
 static enum mr_segment_result put(uint32_t n)
 {
     uint32_t bytes = n == MESSAGE / SEGMENT ? MESSAGE % SEGMENT : SEGMENT;
-    return mr_incoming_put(&in, n * SEGMENT, from + (size_t)n * SEGMENT, bytes);
+    return mr_incoming_put(&in, SEGMENT, n * SEGMENT, from + (size_t)n * SEGMENT, bytes);
 }
 
 static void window_is_whole_segments_within_bounds(void **state)
@@ -75,11 +75,11 @@ static void knows_repeated_ones(void **state)
 
 static void refuses_what_does_not_fit(void **state)
 {
-    assert_int_equal(mr_incoming_put(&in, 1, from, SEGMENT), MR_SEGMENT_RANGE);
-    assert_int_equal(mr_incoming_put(&in, 0, from, SEGMENT - 1), MR_SEGMENT_RANGE);
-    assert_int_equal(mr_incoming_put(&in, 20 * SEGMENT, from, SEGMENT), MR_SEGMENT_RANGE);
-    assert_int_equal(mr_incoming_put(&in, 21 * SEGMENT, from, SEGMENT), MR_SEGMENT_RANGE);
-    assert_int_equal(mr_incoming_put(&in, UINT32_MAX, from, SEGMENT), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, SEGMENT, 1, from, SEGMENT), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, SEGMENT, 0, from, SEGMENT - 1), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, SEGMENT, 20 * SEGMENT, from, SEGMENT), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, SEGMENT, 21 * SEGMENT, from, SEGMENT), MR_SEGMENT_RANGE);
+    assert_int_equal(mr_incoming_put(&in, SEGMENT, UINT32_MAX, from, SEGMENT), MR_SEGMENT_RANGE);
     assert_int_equal(in.received_bytes, 0);
 }
 
@@ -170,7 +170,8 @@ static void sends_up_to_the_grant(void **state)
     assert_false(mr_outgoing_ready(&out, UINT32_MAX));
     assert_false(mr_outgoing_next(&out, UINT32_MAX, &s));
     assert_int_equal(mr_outgoing_flight_bytes(&out), WINDOW);
-    struct mr_ack ack = {.received_bytes = 4 * SEGMENT, .grant_bytes = 12 * SEGMENT};
+    struct mr_ack ack = {
+        .segment_bytes = SEGMENT, .received_bytes = 4 * SEGMENT, .grant_bytes = 12 * SEGMENT};
     assert_true(mr_outgoing_report(&out, &ack, 3));
     assert_int_equal(mr_outgoing_flight_bytes(&out), 4 * SEGMENT);
     for (uint32_t n = 8; n < 12; n++)
@@ -211,8 +212,10 @@ static void resends_gaps_with_enough_behind_them(void **state)
 {
     send_window();
     /* has 0, 3, 5, 6: missing 1, 2 (three behind) and 4 (two behind) */
-    struct mr_ack ack = {
-        .received_bytes = SEGMENT, .grant_bytes = WINDOW, .sack = {1u << 1 | 1u << 3 | 1u << 4}};
+    struct mr_ack ack = {.segment_bytes = SEGMENT,
+                         .received_bytes = SEGMENT,
+                         .grant_bytes = WINDOW,
+                         .sack = {1u << 1 | 1u << 3 | 1u << 4}};
     assert_true(mr_outgoing_report(&out, &ack, 0));
     assert_false(mr_outgoing_resends(&out));
     assert_true(mr_outgoing_report(&out, &ack, 3));
@@ -234,14 +237,16 @@ static void a_resent_gap_waits_while_others_are_resent(void **state)
 {
     struct mr_segment s;
     send_window();
-    struct mr_ack ack = {.grant_bytes = WINDOW, .sack = {7}}; /* 0 is missing, 1 to 3 are there */
+    struct mr_ack ack = {
+        .segment_bytes = SEGMENT, .grant_bytes = WINDOW, .sack = {7}}; /* 0 is missing, 1 to 3 are there */
     assert_true(mr_outgoing_report(&out, &ack, 3));
     assert_int_equal(next(true), 0);
     ack.sack[0] = 7 | 0x70; /* 4 is missing too */
     assert_true(mr_outgoing_report(&out, &ack, 3));
     assert_int_equal(next(true), 4);
     assert_false(mr_outgoing_next(&out, UINT32_MAX, &s));
-    ack = (struct mr_ack){.received_bytes = 4 * SEGMENT, .grant_bytes = WINDOW, .sack = {7}};
+    ack = (struct mr_ack){
+        .segment_bytes = SEGMENT, .received_bytes = 4 * SEGMENT, .grant_bytes = WINDOW, .sack = {7}};
     assert_true(mr_outgoing_report(&out, &ack, 3)); /* 0 has arrived, 4 is on its way */
     assert_int_equal(mr_outgoing_resends(&out), 0);
     mr_outgoing_forget_resent(&out); /* 4 should have arrived by now */
@@ -255,12 +260,14 @@ static void a_resent_gap_waits_while_others_are_resent(void **state)
 static void arrived_ones_are_not_resent(void **state)
 {
     send_window();
-    struct mr_ack ack = {.received_bytes = 0, .grant_bytes = WINDOW, .sack = {1u << 3}};
+    struct mr_ack ack = {
+        .segment_bytes = SEGMENT, .received_bytes = 0, .grant_bytes = WINDOW, .sack = {1u << 3}};
     assert_true(mr_outgoing_report(&out, &ack, 1)); /* 0..3 are marked */
     ack.sack[0] |= 1u << 1;
     assert_true(mr_outgoing_report(&out, &ack, 1)); /* 2 has come after all */
     assert_int_equal(next(true), 0);
-    ack = (struct mr_ack){.received_bytes = 3 * SEGMENT, .grant_bytes = WINDOW, .sack = {1}};
+    ack = (struct mr_ack){
+        .segment_bytes = SEGMENT, .received_bytes = 3 * SEGMENT, .grant_bytes = WINDOW, .sack = {1}};
     assert_true(mr_outgoing_report(&out, &ack, 0)); /* and 0, 1: only 3 is missing */
     assert_int_equal(next(true), 3);
     assert_false(mr_outgoing_resends(&out));
@@ -275,7 +282,7 @@ static void probes_with_first_gap_and_last_sent(void **state)
     assert_int_equal(next(true), 0);
     assert_int_equal(next(true), 7);
     assert_false(mr_outgoing_resends(&out));
-    struct mr_ack ack = {.received_bytes = WINDOW, .grant_bytes = WINDOW};
+    struct mr_ack ack = {.segment_bytes = SEGMENT, .received_bytes = WINDOW, .grant_bytes = WINDOW};
     assert_true(mr_outgoing_report(&out, &ack, 1));
     mr_outgoing_probe(&out);
     assert_false(mr_outgoing_resends(&out));
@@ -284,8 +291,10 @@ static void probes_with_first_gap_and_last_sent(void **state)
 static void overtaken_reports_do_no_harm(void **state)
 {
     send_window();
-    struct mr_ack new = {.received_bytes = 5 * SEGMENT, .grant_bytes = 13 * SEGMENT};
-    struct mr_ack old = {.received_bytes = SEGMENT, .grant_bytes = 9 * SEGMENT, .sack = {2}};
+    struct mr_ack new = {
+        .segment_bytes = SEGMENT, .received_bytes = 5 * SEGMENT, .grant_bytes = 13 * SEGMENT};
+    struct mr_ack old = {
+        .segment_bytes = SEGMENT, .received_bytes = SEGMENT, .grant_bytes = 9 * SEGMENT, .sack = {2}};
     assert_true(mr_outgoing_report(&out, &new, 1));
     assert_true(mr_outgoing_report(&out, &old, 1));
     assert_int_equal(out.acked_bytes, 5 * SEGMENT);
@@ -295,7 +304,7 @@ static void overtaken_reports_do_no_harm(void **state)
 
 static void refuses_impossible_reports(void **state)
 {
-    struct mr_ack ack = {.received_bytes = MESSAGE + 1};
+    struct mr_ack ack = {.segment_bytes = SEGMENT, .received_bytes = MESSAGE + 1};
     assert_false(mr_outgoing_report(&out, &ack, 1));
     ack.received_bytes = 17;
     assert_false(mr_outgoing_report(&out, &ack, 1));
@@ -308,7 +317,8 @@ static void refuses_impossible_reports(void **state)
 static void a_boundless_grant_is_bounded(void **state)
 {
     mr_outgoing_init(&out, from, 600 * SEGMENT, SEGMENT, WINDOW);
-    struct mr_ack ack = {.received_bytes = SEGMENT, .grant_bytes = UINT32_MAX, .sack = {UINT64_MAX}};
+    struct mr_ack ack = {
+        .segment_bytes = SEGMENT, .received_bytes = SEGMENT, .grant_bytes = UINT32_MAX, .sack = {UINT64_MAX}};
     assert_true(mr_outgoing_report(&out, &ack, 1));
     assert_int_equal(out.grant_bytes, (1 + MR_SACK_SEGMENTS) * SEGMENT);
 }
@@ -337,10 +347,10 @@ static void gets_through_any_channel(void **state)
                 continue;
             }
             if (s.bytes > 0)
-                assert_int_not_equal(mr_incoming_put(&in, s.offset, from + s.offset, s.bytes),
+                assert_int_not_equal(mr_incoming_put(&in, SEGMENT, s.offset, from + s.offset, s.bytes),
                                      MR_SEGMENT_RANGE);
             if (held.bytes > 0 && rand() % 4 == 0)
-                mr_incoming_put(&in, held.offset, from + held.offset, held.bytes);
+                mr_incoming_put(&in, SEGMENT, held.offset, from + held.offset, held.bytes);
             struct mr_ack ack;
             if (rand() % 3 == 0) {
                 mr_incoming_report(&in, &ack);

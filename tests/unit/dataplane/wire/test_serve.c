@@ -13,6 +13,7 @@
 static struct mr_packet_header header(uint8_t type, uint16_t flags, uint64_t call_id, uint32_t message_bytes,
                                       uint32_t offset)
 {
+    uint32_t segment_bytes = message_bytes > MR_SEGMENT_BYTES_MIN ? MR_SEGMENT_BYTES_MIN : 0;
     struct mr_packet_header h = {
         .magic = MR_MAGIC,
         .version = MR_PROTOCOL_VERSION,
@@ -21,7 +22,8 @@ static struct mr_packet_header header(uint8_t type, uint16_t flags, uint64_t cal
         .session_id = p.session->peer.session_id,
         .call_id = call_id,
         .message_bytes = message_bytes,
-        .message_offset = offset,
+        .segment_bytes = (uint16_t)segment_bytes,
+        .segment_number = (uint16_t)(segment_bytes != 0 ? offset / segment_bytes : offset),
         .incarnation = p.session->peer.incarnation,
         .clock_us = (uint32_t)p.now_us,
         .number = next_number(PAIR_CLIENT),
@@ -75,7 +77,8 @@ static void executes_each_id_once(void **state)
     assert_int_equal(p.executed, 1);
     assert_int_equal(served()->calls_replayed, 4);
     assert_int_equal(served()->segments_repeated, 4);
-    assert_int_equal(p.ends[PAIR_SERVER].sent, 2 + 1 + 5); /* handshake, its ping, the replies */
+    assert_int_equal(p.ends[PAIR_SERVER].sent,
+                     2 + 2 + 5); /* handshake, its ping, what the path carries, the replies */
 }
 
 static void an_older_id_is_stale(void **state)
@@ -178,18 +181,23 @@ static void lengths_and_offsets_out_of_range_are_dropped(void **state)
 {
     uint32_t segment_bytes = p.session->peer.segment_bytes;
     make_message(MR_OP_PUSH_GRAD, 5000, 0);
-    send_packet(header(MR_PACKET_DATA, 0, 1, message_bytes, 7), message, segment_bytes);
+    struct mr_packet_header odd = header(MR_PACKET_DATA, 0, 1, message_bytes, 0);
+    odd.segment_bytes = 1185; /* no multiple of 8 */
+    send_packet(odd, message, 1185);
+    odd.number = next_number(PAIR_CLIENT);
+    odd.segment_bytes = 1168; /* shorter than any has to be */
+    send_packet(odd, message, 1168);
     send_packet(header(MR_PACKET_DATA, 0, 2, message_bytes, 0), message, segment_bytes - 1);
-    send_packet(header(MR_PACKET_DATA, 0, 3, message_bytes, UINT32_MAX - segment_bytes), message,
+    send_packet(header(MR_PACKET_DATA, 0, 3, message_bytes, UINT16_MAX * segment_bytes), message,
                 segment_bytes);
     send_packet(header(MR_PACKET_DATA, 0, 4, UINT32_MAX, 0), message, segment_bytes);
     send_packet(header(MR_PACKET_DATA, 0, 5, 8, 0), message, 8);
     send_packet(header(MR_PACKET_DATA, 0, 6, 100, 50), message, 100);
-    assert_int_equal(served()->drop_range, 6);
+    assert_int_equal(served()->drop_range, 7);
     assert_int_equal(p.executed, 0);
     send_segment(7, 0, 0);
     send_packet(header(MR_PACKET_DATA, 0, 7, message_bytes + 1, segment_bytes), message, segment_bytes);
-    assert_int_equal(served()->drop_range, 7);
+    assert_int_equal(served()->drop_range, 8);
 }
 
 static void a_malformed_bundle_stops_where_it_breaks(void **state)
@@ -348,7 +356,10 @@ static void random_packets_under_the_key_do_no_harm(void **state)
     p.reply_bytes = 5000;
     for (uint32_t i = 0; i < 20000; i++) {
         r ^= r << 13, r ^= r >> 7, r ^= r << 17;
-        struct mr_ack ack = {(uint32_t)(r >> 40) % 12000, (uint32_t)(r >> 20), {r, r >> 3, ~r, r * 3}};
+        struct mr_ack ack = {.received_bytes = (uint32_t)(r >> 40) % 12000,
+                             .grant_bytes = (uint32_t)(r >> 20),
+                             .segment_bytes = r % 3 == 0 ? MR_SEGMENT_BYTES_MIN : (uint32_t)(r >> 13) % 1400,
+                             .sack = {r, r >> 3, ~r, r * 3}};
         if (i % 3 == 0)
             ack.received_bytes -= ack.received_bytes % p.session->peer.segment_bytes;
         uint64_t id = r >> 60;

@@ -48,7 +48,7 @@ static void one_small_message_travels_alone(void **state)
 static void small_messages_share_packets_both_ways(void **state)
 {
     struct pair_call calls[20];
-    make_calls(calls, 20, 0); /* 20 x 48 bytes fit 1184 */
+    make_calls(calls, 20, 0); /* 20 x 48 bytes fit one packet */
     assert_int_equal(bundles[PAIR_CLIENT], 1);
     assert_int_equal(bundles[PAIR_SERVER], 1);
     assert_int_equal(plain[PAIR_CLIENT] + plain[PAIR_SERVER], 0);

@@ -1,0 +1,162 @@
+/* Paths whose MTU is smaller than that of both ends, or becomes so: every call comes through, large ones too, and a path below
+ * what the transport needs is refused in one line. Over a bridge, which drops what is too long without a word, and over a router,
+ * which says so. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/integration/node_fixture.h"
+
+enum { ECHO_BYTES = 500000, LINE_BYTES = 512 };
+
+static struct node_fixture node;
+
+static void run(enum netns_side side, const char *command)
+{
+    if (netns_run(&node.net, side, "%s", command) != 0)
+        fail_msg("%s", command);
+}
+
+static void start(uint32_t cores)
+{
+    static const char *settings[] = {"port.driver=af_packet", NULL};
+    struct netns_options cable = {.cut = true};
+
+    node_fixture_start_over(&node, &cable, cores, settings);
+}
+
+/* The two pieces of the cable as ports of a switch. */
+static void bridge(void)
+{
+    run(NETNS_SERVER,
+        "ip link add switch type bridge && ip link set switch up && ip link set " NETNS_SERVER_END
+        " master switch && ip link set " NETNS_CLIENT_END " master switch && ip link set " NETNS_CLIENT_END
+        " up");
+}
+
+/* The two pieces as networks of their own, and the kernel between them as their router. The client's is 10.98.0.0/24. */
+static void route(void)
+{
+    run(NETNS_SERVER,
+        "echo 1 > /proc/sys/net/ipv4/ip_forward && ip addr add 10.99.0.3/24 dev " NETNS_SERVER_END
+        " && ip link set " NETNS_CLIENT_END " up && ip addr add 10.98.0.1/24 dev " NETNS_CLIENT_END);
+    run(NETNS_CLIENT, "ip addr flush dev " NETNS_CLIENT_IF " && ip addr add 10.98.0.2/24 dev " NETNS_CLIENT_IF
+                      " && ip route add default via 10.98.0.1");
+}
+
+static void set_path_mtu(uint32_t mtu)
+{
+    if (netns_run(&node.net, NETNS_SERVER,
+                  "ip link set " NETNS_SERVER_END " mtu %u && ip link set " NETNS_CLIENT_END " mtu %u", mtu,
+                  mtu) != 0)
+        fail_msg("the path's MTU cannot be set");
+}
+
+static void echo(struct mr_client *client, uint32_t core, uint32_t bytes)
+{
+    static uint8_t data[ECHO_BYTES];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, data);
+    struct mr_reply *reply = NULL;
+
+    for (uint32_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)(i * 31 + bytes);
+    if (mr_echo(client, NULL, core, &tensor, 1, &reply) != MR_OK)
+        fail_msg("%u bytes: %s", bytes, mr_last_error());
+    assert_memory_equal(mr_reply_tensor(reply, 0)->data, data, bytes);
+    mr_reply_free(reply);
+}
+
+static void echo_all(struct mr_client *client)
+{
+    static const uint32_t lengths[] = {10, 1200, 1290, 1350, 1400, 1450, 3000, ECHO_BYTES};
+
+    for (uint32_t core = 0; core < mr_client_core_count(client); core++)
+        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+            echo(client, core, lengths[i]);
+}
+
+/* At first narrower than both ends, then as narrow as may be, then wide; calls are made all along. */
+static void check_path(void)
+{
+    set_path_mtu(1400);
+
+    struct mr_client *client = node_fixture_connect(&node);
+
+    echo_all(client);
+    set_path_mtu(1280);
+    echo_all(client);
+    set_path_mtu(1500);
+    echo_all(client);
+    mr_client_destroy(client);
+    client = node_fixture_connect(&node);
+    echo_all(client);
+    set_path_mtu(1300);
+    echo_all(client);
+    mr_client_destroy(client);
+}
+
+static void test_switch(void **state)
+{
+    start(2);
+    bridge();
+    check_path();
+    node_fixture_stop(&node);
+}
+
+static void test_router(void **state)
+{
+    start(1);
+    route();
+    check_path();
+    node_fixture_stop(&node);
+}
+
+static void refused(uint32_t mtu)
+{
+    const struct mr_client_options options = {.server = node.address, .connect_ms = NODE_READY_MS};
+    struct mr_client *client = NULL;
+    char line[LINE_BYTES] = "";
+
+    set_path_mtu(mtu);
+    assert_int_equal(mr_client_create(&options, &client, line, sizeof line), MR_UNREACHABLE);
+    assert_null(client);
+    if (strstr(line, "MTU is below 1280") == NULL || strchr(line, '\n') != NULL)
+        fail_msg("%s", line);
+}
+
+static void test_too_small(void **state)
+{
+    start(1);
+    bridge();
+
+    struct mr_client *client = node_fixture_connect(&node);
+    static uint8_t data[5000];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof data, data);
+    const struct mr_options hurried = {.deadline_ms = 1000};
+    struct mr_reply *reply = NULL;
+
+    refused(1200);
+    assert_int_equal(mr_echo(client, &hurried, 0, &tensor, 1, &reply), MR_UNREACHABLE);
+    if (strstr(mr_last_error(), "MTU is below 1280") == NULL)
+        fail_msg("%s", mr_last_error());
+    set_path_mtu(1500);
+    echo_all(client);
+    mr_client_destroy(client);
+    node_fixture_stop(&node);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_router),
+        cmocka_unit_test(test_too_small),
+    };
+
+    netns_require_root();
+    node_fixture_server = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,373 @@
+/* How large datagrams may be: the search by itself, and between two endpoints over a path that drops what is too long. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair_fixture.h"
+
+#define STEP_US  1000u
+#define MOST     8952u
+#define SMALL_US 300000u /* in which all must have ended */
+
+/* ---- the search ---- */
+
+static struct mr_path path;
+static uint64_t now_us;
+
+/* Goes on until nothing is asked any more, over a path that carries so much. Returns the questions. */
+static uint32_t search(uint32_t carries)
+{
+    uint32_t questions = 0;
+    while (path.asked_bytes != 0 && questions < 1000) {
+        now_us = path.at_us > now_us ? path.at_us : now_us;
+        (void)mr_path_due(&path, now_us, now_us);
+        if (path.asked_bytes == 0 || path.at_us > now_us)
+            continue;
+        uint32_t bytes = path.asked_bytes;
+        uint64_t number = mr_path_sent(&path, now_us, STEP_US);
+        questions++;
+        now_us += STEP_US / 2;
+        if (bytes <= carries)
+            (void)mr_path_answered(&path, number, bytes, now_us);
+    }
+    return questions;
+}
+
+static int path_begun(void **state)
+{
+    now_us = 5000000;
+    mr_path_begin(&path, MOST, now_us);
+    return 0;
+}
+
+static void the_most_is_asked_first(void **state)
+{
+    assert_int_equal(path.bytes, MR_UDP_BYTES_MIN);
+    assert_int_equal(search(MOST), 1);
+    assert_int_equal(path.bytes, MOST);
+    assert_true(path.confirmed);
+    assert_true(path.at_us == 0);
+}
+
+static void every_size_is_found(void **state)
+{
+    for (uint32_t carries = MR_UDP_BYTES_MIN; carries < MOST; carries += 37) {
+        path_begun(NULL);
+        assert_in_range(search(carries), 2, 12 * MR_PATH_TRIES);
+        assert_int_equal(path.bytes, carries & ~7u);
+        assert_true(path.confirmed && !path.narrow);
+        assert_true(path.at_us == now_us + MR_PATH_RAISE_US || path.at_us <= now_us + MR_PATH_RAISE_US);
+    }
+}
+
+static void a_wider_path_is_found_after_a_while(void **state)
+{
+    (void)search(1400);
+    assert_int_equal(path.bytes, 1400);
+    now_us = path.at_us;
+    (void)mr_path_due(&path, now_us, now_us);
+    assert_int_equal(path.asked_bytes, MOST);
+    (void)search(MOST);
+    assert_int_equal(path.bytes, MOST);
+}
+
+static void silence_says_nothing_of_a_size(void **state)
+{
+    for (uint32_t i = 0; i < 100; i++) {
+        (void)mr_path_due(&path, 1000, now_us); /* heard before the question */
+        (void)mr_path_sent(&path, now_us, STEP_US);
+        now_us += STEP_US;
+    }
+    assert_int_equal(path.asked_bytes, MOST);
+    assert_false(path.narrow);
+}
+
+static void doubt_finds_the_least_and_searches_again(void **state)
+{
+    (void)search(MOST);
+    now_us += MR_PATH_DOUBT_US;
+    assert_true(mr_path_doubt(&path, now_us));
+    assert_false(mr_path_doubt(&path, now_us)); /* asked already */
+    assert_int_equal(path.asked_bytes, MOST);
+    (void)search(1390);
+    assert_int_equal(path.bytes, 1384);
+}
+
+static void doubt_of_a_good_path_costs_a_question(void **state)
+{
+    (void)search(MOST);
+    now_us += MR_PATH_DOUBT_US;
+    assert_true(mr_path_doubt(&path, now_us));
+    assert_int_equal(search(MOST), 1);
+    assert_int_equal(path.bytes, MOST);
+    assert_false(mr_path_doubt(&path, now_us)); /* it was just asked */
+}
+
+static void a_path_below_the_least_is_narrow_until_it_is_not(void **state)
+{
+    for (uint32_t i = 0; i < 50 && !path.narrow; i++) {
+        now_us = path.at_us > now_us ? path.at_us : now_us;
+        (void)mr_path_due(&path, now_us, now_us);
+        if (path.at_us <= now_us)
+            (void)mr_path_sent(&path, now_us, STEP_US);
+    }
+    assert_true(path.narrow && !path.confirmed);
+    assert_int_equal(path.bytes, MR_UDP_BYTES_MIN);
+    assert_true(path.at_us == now_us + MR_PATH_NARROW_US);
+    (void)search(MOST);
+    assert_false(path.narrow);
+    assert_true(path.confirmed && path.bytes > MR_UDP_BYTES_MIN);
+}
+
+static void a_hint_leads_the_search(void **state)
+{
+    mr_path_hint(&path, 1452, now_us);
+    assert_int_equal(path.asked_bytes, 1448);
+    (void)search(1452);
+    assert_int_equal(path.bytes, 1448);
+}
+
+static void a_forged_hint_costs_questions_and_changes_nothing(void **state)
+{
+    (void)search(MOST);
+    mr_path_hint(&path, 68, now_us);
+    assert_int_equal(path.bytes, MOST);
+    assert_int_equal(path.asked_bytes, MOST);
+    assert_int_equal(search(MOST), 1);
+    mr_path_hint(&path, 1300, now_us);
+    assert_int_equal(search(MOST), 1);
+    assert_int_equal(path.bytes, MOST);
+    path_begun(NULL);
+    mr_path_hint(&path, 1300, now_us);
+    (void)search(MOST);
+    assert_int_equal(path.bytes, MOST);
+}
+
+static void an_answer_to_no_open_question_is_not_believed(void **state)
+{
+    uint64_t number = mr_path_sent(&path, now_us, STEP_US);
+    assert_int_equal(mr_path_answered(&path, number + 1, MOST, now_us), MR_PATH_SAME);
+    assert_int_equal(mr_path_answered(&path, number, 4000, now_us), MR_PATH_SAME);
+    assert_int_equal(path.bytes, MR_UDP_BYTES_MIN);
+    assert_int_equal(mr_path_answered(&path, number, MOST, now_us), MR_PATH_CHANGED);
+    now_us += MR_PATH_DOUBT_US;
+    (void)mr_path_doubt(&path, now_us);
+    (void)mr_path_sent(&path, now_us, STEP_US);
+    assert_int_equal(mr_path_answered(&path, number, MOST, now_us), MR_PATH_SAME); /* played again */
+    assert_false(path.confirmed);
+}
+
+/* ---- two endpoints ---- */
+
+static uint32_t carries[2]; /* from client, from server */
+
+static enum pair_verdict drop_long(struct pair *pair, enum pair_side from, uint32_t n,
+                                   struct pair_packet *packet)
+{
+    return packet->bytes > carries[from] ? PAIR_DROP : PAIR_PASS;
+}
+
+static void set_path(uint32_t up_bytes, uint32_t down_bytes)
+{
+    carries[PAIR_CLIENT] = up_bytes;
+    carries[PAIR_SERVER] = down_bytes;
+    p.filter = drop_long;
+}
+
+static int wide_pair(void **state)
+{
+    pair_init(&p);
+    p.config[PAIR_CLIENT].udp_bytes_max = p.config[PAIR_SERVER].udp_bytes_max = MOST;
+    set_path(MOST, MOST);
+    pair_start(&p);
+    return 0;
+}
+
+static struct mr_session_info info(void)
+{
+    struct mr_session_info i;
+    mr_session_info(p.session, &i);
+    return i;
+}
+
+static void open_and_search(void)
+{
+    pair_open(&p);
+    pair_run(&p, SMALL_US);
+}
+
+static uint8_t data[300000];
+
+static void call_of(uint32_t request_bytes, uint32_t reply_bytes)
+{
+    struct pair_call c = {0};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, request_bytes, data);
+    p.reply_bytes = reply_bytes;
+    pair_call(&p, &c, MR_OP_LOOKUP, &tensor, 1, UINT64_MAX);
+    pair_run(&p, SMALL_US);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_OK);
+}
+
+static const uint32_t lengths[] = {10, 1100, 1300, 1500, 4000, 9000, 200000};
+#define LENGTHS (sizeof(lengths) / sizeof(lengths[0]))
+
+static void every_length_gets_through(void)
+{
+    uint32_t executed = p.executed;
+    for (size_t i = 0; i < LENGTHS; i++) {
+        call_of(lengths[i], 10);
+        call_of(10, lengths[i]);
+    }
+    assert_int_equal(p.executed, executed + 2 * LENGTHS);
+}
+
+static void a_wide_path_is_used_at_once(void **state)
+{
+    pair_open(&p);
+    pair_run(&p, 100);
+    assert_int_equal(info().segment_bytes, MOST - MR_HEADER_BYTES);
+    assert_true(info().path_known);
+    every_length_gets_through();
+    assert_int_equal(mr_endpoint_counters(client())->segments_resent, 0);
+    assert_int_equal(served()->segments_resent, 0);
+}
+
+static void what_both_ways_carry_is_found(void **state)
+{
+    set_path(1400, 1390);
+    open_and_search();
+    assert_int_equal(info().segment_bytes, 1384 - MR_HEADER_BYTES);
+    every_length_gets_through();
+    assert_int_equal(mr_endpoint_counters(client())->segments_resent, 0);
+    assert_int_equal(served()->segments_resent, 0); /* the server knows, too */
+}
+
+/* Each length is on its way, or waits in a bundle, when the path becomes narrower. */
+static void a_path_that_becomes_narrower_is_noticed(void **state)
+{
+    for (uint32_t way = 0; way < 6; way++) {
+        for (size_t i = 0; i < LENGTHS; i++) {
+            (void)wide_pair(NULL);
+            open_and_search();
+            call_of(200000, 200000);
+            set_path(way == 1 ? MOST : 1300, way == 2 ? MOST : 1300);
+            uint32_t request_bytes = way % 2 == 0 ? 10 : lengths[i], reply_bytes = way < 3 ? lengths[i] : 10;
+            struct pair_call c[3] = {{0}};
+            struct mr_tensor tensor = mr_tensor_1d(MR_U8, request_bytes, data);
+            p.reply_bytes = reply_bytes;
+            for (uint32_t k = 0; k < 3; k++)
+                pair_call(&p, &c[k], MR_OP_LOOKUP, &tensor, 1, UINT64_MAX);
+            pair_run(&p, 2 * SMALL_US);
+            for (uint32_t k = 0; k < 3; k++) {
+                assert_int_equal(c[k].ended, 1);
+                assert_int_equal(c[k].status, MR_OK);
+            }
+            assert_int_equal(p.executed, 4);
+            call_of(300000 - 1000, 290000);
+            assert_int_equal(mr_endpoint_memory_used(client()), 0);
+            pair_stop(&p);
+        }
+    }
+    (void)wide_pair(NULL);
+}
+
+/* In the middle of a message, each way. */
+static void what_has_arrived_is_not_sent_again(void **state)
+{
+    for (uint32_t way = 0; way < 2; way++) {
+        (void)wide_pair(NULL);
+        p.config[PAIR_CLIENT].receive_window_bytes = 40000;
+        pair_stop(&p);
+        p.config[PAIR_SERVER].receive_window_bytes = 40000;
+        pair_start(&p);
+        open_and_search();
+        struct pair_call c = {0};
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, way == 0 ? 200000 : 10, data);
+        p.reply_bytes = way == 0 ? 10 : 200000;
+        uint64_t before = mr_endpoint_counters(client())->tx_bytes + served()->tx_bytes;
+        pair_call(&p, &c, MR_OP_LOOKUP, &tensor, 1, UINT64_MAX);
+        pair_run(&p, 70); /* some round trips */
+        set_path(1300, 1300);
+        pair_run(&p, 2 * SMALL_US);
+        assert_int_equal(c.ended, 1);
+        assert_int_equal(c.status, MR_OK);
+        uint64_t sent = mr_endpoint_counters(client())->tx_bytes + served()->tx_bytes - before;
+        assert_in_range(sent, 200000, 400000);
+        pair_stop(&p);
+    }
+    (void)wide_pair(NULL);
+}
+
+static void a_router_is_heard(void **state)
+{
+    open_and_search();
+    set_path(1400, 1400);
+    mr_session_path_hint(client(), p.session, 1400, p.now_us);
+    pair_run(&p, 50000); /* with no call that would have noticed */
+    assert_int_equal(info().segment_bytes, 1400 - MR_HEADER_BYTES);
+}
+
+static void a_path_that_carries_too_little_is_told(void **state)
+{
+    set_path(1000, 1000);
+    open_and_search();
+    assert_true(info().up && info().path_narrow && !info().path_known);
+    call_of(100, 100);
+    struct pair_call c = {0};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, 5000, data);
+    pair_call(&p, &c, MR_OP_LOOKUP, &tensor, 1, p.now_us + SMALL_US);
+    pair_run(&p, 2 * SMALL_US);
+    assert_int_equal(c.status, MR_UNREACHABLE);
+    set_path(MOST, MOST);
+    pair_run(&p, 2 * MR_PATH_NARROW_US);
+    assert_false(info().path_narrow);
+    every_length_gets_through();
+}
+
+static void no_answer_is_longer_than_its_question(void **state)
+{
+    pair_open(&p);
+    static uint8_t packet[MR_UDP_BYTES_MAX];
+    struct mr_packet_header h = {.magic = MR_MAGIC,
+                                 .version = MR_PROTOCOL_VERSION,
+                                 .type = MR_PACKET_PATH,
+                                 .payload_bytes = 2000,
+                                 .session_id = p.session->peer.session_id,
+                                 .call_id = 77,
+                                 .incarnation = p.session->peer.incarnation,
+                                 .number = next_number(PAIR_CLIENT)};
+    memcpy(packet, &h, sizeof(h));
+    mr_tag_write(&p.session->peer.key, packet, sizeof(h) + 2000);
+    uint64_t before = served()->tx_bytes;
+    pair_inject(&p, PAIR_SERVER, packet, (uint32_t)sizeof(h) + 2000);
+    assert_int_equal(served()->tx_bytes - before, sizeof(h) + 2000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(the_most_is_asked_first, path_begun),
+        cmocka_unit_test_setup(every_size_is_found, path_begun),
+        cmocka_unit_test_setup(a_wider_path_is_found_after_a_while, path_begun),
+        cmocka_unit_test_setup(silence_says_nothing_of_a_size, path_begun),
+        cmocka_unit_test_setup(doubt_finds_the_least_and_searches_again, path_begun),
+        cmocka_unit_test_setup(doubt_of_a_good_path_costs_a_question, path_begun),
+        cmocka_unit_test_setup(a_path_below_the_least_is_narrow_until_it_is_not, path_begun),
+        cmocka_unit_test_setup(a_hint_leads_the_search, path_begun),
+        cmocka_unit_test_setup(a_forged_hint_costs_questions_and_changes_nothing, path_begun),
+        cmocka_unit_test_setup(an_answer_to_no_open_question_is_not_believed, path_begun),
+        cmocka_unit_test_setup_teardown(a_wide_path_is_used_at_once, wide_pair, pair_ended),
+        cmocka_unit_test_setup_teardown(what_both_ways_carry_is_found, wide_pair, pair_ended),
+        cmocka_unit_test_setup_teardown(a_path_that_becomes_narrower_is_noticed, wide_pair, pair_ended),
+        cmocka_unit_test_setup_teardown(what_has_arrived_is_not_sent_again, wide_pair, pair_ended),
+        cmocka_unit_test_setup_teardown(a_router_is_heard, wide_pair, pair_ended),
+        cmocka_unit_test_setup_teardown(a_path_that_carries_too_little_is_told, wide_pair, pair_ended),
+        cmocka_unit_test_setup_teardown(no_answer_is_longer_than_its_question, wide_pair, pair_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
