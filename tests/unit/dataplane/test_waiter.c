@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 #include "dataplane/waiter.h"
 
@@ -51,6 +52,98 @@ static void every_item_is_seen_and_none_twice(void **state)
     }
     pthread_join(thread, NULL);
     dp_waiter_destroy(&pair.waiter);
+}
+
+#define MEETINGS 200000u
+
+/* Two that meet at a gate: both have come, and go on at once. */
+struct meeting {
+    _Alignas(64) struct dp_waiter waiter; /* all in one line of the cache, which makes a write wait longest */
+    _Atomic uint32_t at_gate, done, posted;
+};
+
+static void pass_gate(_Atomic uint32_t *gate, uint32_t meeting)
+{
+    atomic_fetch_add(gate, 1);
+    for (uint32_t turns = 0; atomic_load_explicit(gate, memory_order_relaxed) < 2 * meeting; turns++)
+        if (turns % 4096 == 4095)
+            sched_yield();
+}
+
+/* Now the one comes first, now the other. */
+static void tarry(uint32_t turns)
+{
+    for (volatile uint32_t left = turns; left > 0;)
+        left = left - 1;
+}
+
+static void *post_at_each_meeting(void *arg)
+{
+    struct meeting *m = arg;
+
+    for (uint32_t i = 1; i <= MEETINGS; i++) {
+        pass_gate(&m->at_gate, i);
+        tarry(i % 128 < 64 ? i % 64 : 0);
+        atomic_store_explicit(&m->posted, i, memory_order_relaxed);
+        dp_waiter_ring(&m->waiter);
+        pass_gate(&m->done, i);
+    }
+    return NULL;
+}
+
+/* Who announces itself and finds nothing is rung, whatever the order in which the two came: without the fence between post and look
+ * each may miss the other, and the core sleeps its nap out. Naps are bounded, so that nothing else would tell. */
+static void nobody_sleeps_with_an_item_before_it(void **state)
+{
+    struct meeting m = {.posted = 0};
+    pthread_t thread;
+    uint32_t missed = 0;
+
+    assert_true(dp_waiter_init(&m.waiter));
+    assert_int_equal(pthread_create(&thread, NULL, post_at_each_meeting, &m), 0);
+    for (uint32_t i = 1; i <= MEETINGS; i++) {
+        uint64_t rung = 0;
+
+        pass_gate(&m.at_gate, i);
+        tarry(i % 128 < 64 ? 0 : i % 64);
+        dp_waiter_announce(&m.waiter);
+        bool seen = atomic_load_explicit(&m.posted, memory_order_relaxed) == i;
+        pass_gate(&m.done, i);
+        bool bell = read(m.waiter.bell, &rung, sizeof(rung)) == sizeof(rung);
+        missed += !seen && !bell;
+        dp_waiter_cancel(&m.waiter);
+    }
+    pthread_join(thread, NULL);
+    dp_waiter_destroy(&m.waiter);
+    assert_int_equal(missed, 0);
+}
+
+static uint64_t now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Of many naps that a ring precedes at least one is shorter than the bound: on a machine however busy, all would be as long as it
+ * only if none ended by the bell. */
+static void a_bell_that_was_rung_ends_the_nap(void **state)
+{
+    struct dp_waiter waiter;
+    uint64_t shortest_us = UINT64_MAX;
+
+    assert_true(dp_waiter_init(&waiter));
+    for (uint32_t i = 0; i < 1000 && shortest_us >= DP_NAP_MAX_US; i++) {
+        dp_waiter_announce(&waiter);
+        dp_waiter_ring(&waiter);
+        uint64_t begun_us = now_us();
+        dp_waiter_sleep(&waiter, UINT64_MAX);
+        uint64_t us = now_us() - begun_us;
+        shortest_us = us < shortest_us ? us : shortest_us;
+    }
+    assert_true(shortest_us < DP_NAP_MAX_US);
+    dp_waiter_destroy(&waiter);
 }
 
 static void only_a_sleeper_is_rung(void **state)
@@ -109,6 +202,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_seen_and_none_twice),
+        cmocka_unit_test(nobody_sleeps_with_an_item_before_it),
+        cmocka_unit_test(a_bell_that_was_rung_ends_the_nap),
         cmocka_unit_test(only_a_sleeper_is_rung),
         cmocka_unit_test(a_queue_without_a_sign_makes_the_naps_short),
         cmocka_unit_test(a_readable_socket_ends_the_nap),

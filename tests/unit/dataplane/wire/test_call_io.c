@@ -329,6 +329,25 @@ static void a_malformed_reply_ends_the_call(void **state)
     }
 }
 
+static void always_busy(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    mr_reply_busy(ep, request->ref);
+}
+
+/* 200 us, doubling up to 12.8 ms, each between a half and one and a half: a server that has no memory is not asked all the time. */
+static void a_busy_server_is_asked_less_and_less(void **state)
+{
+    struct pair_call c = {0};
+    p.handler = always_busy;
+    pair_call(&p, &c, MR_OP_ECHO, NULL, 0, p.now_us + 1000000);
+    pair_run(&p, 20000);
+    assert_in_range(mr_endpoint_counters(client())->busy_received, 4, 10);
+    pair_run(&p, 1100000);
+    assert_in_range(mr_endpoint_counters(client())->busy_received, 1000000 / 19200, 1000000 / 6400 + 10);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_DEADLINE_EXCEEDED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +362,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_user_who_left_does_not_get_the_reply, setup, pair_ended),
         cmocka_unit_test_setup_teardown(nonsense_from_the_server_is_dropped, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_malformed_reply_ends_the_call, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_busy_server_is_asked_less_and_less, setup, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

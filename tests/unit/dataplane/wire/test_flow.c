@@ -19,7 +19,9 @@ static struct link {
     uint64_t busy_until_us[2]; /* by sender; in 1/1000 us */
     uint64_t queue_us, queue_max_us;
     uint32_t carried, dropped;
-    bool cut[2]; /* from this side nothing gets through */
+    uint32_t lose_every; /* of DATA, from either side; 0 = none is lost by chance */
+    uint64_t path_us;    /* each way, on top of what the pair takes; without a limit of speed */
+    bool cut[2];         /* from this side nothing gets through */
 } link;
 
 static enum pair_verdict through_the_link(struct pair *pair, enum pair_side from, uint32_t n,
@@ -27,8 +29,12 @@ static enum pair_verdict through_the_link(struct pair *pair, enum pair_side from
 {
     if (link.cut[from])
         return PAIR_DROP;
-    if (link.bits_per_us == 0)
-        return PAIR_PASS;
+    if (link.lose_every > 0 && packet->data[3] == MR_PACKET_DATA && n % link.lose_every == 0)
+        return PAIR_DROP;
+    if (link.bits_per_us == 0) {
+        pair->late_us = link.path_us;
+        return link.path_us > 0 ? PAIR_LATE : PAIR_PASS;
+    }
     uint64_t *until = &link.busy_until_us[from], now = pair->now_us * 1000;
     uint64_t start = *until > now ? *until : now;
     uint64_t wait_us = (start - now) / 1000;
@@ -60,6 +66,11 @@ static int setup(void **state)
 static const struct mr_wire_counters *counters(void)
 {
     return mr_endpoint_counters(p.ends[PAIR_CLIENT].ep);
+}
+
+static const struct mr_wire_counters *server_counters(void)
+{
+    return mr_endpoint_counters(p.ends[PAIR_SERVER].ep);
 }
 
 static void pull(struct pair_call *c, uint32_t bytes)
@@ -289,6 +300,133 @@ static void requests_that_have_arrived_are_not_in_flight(void **state)
     assert_int_equal(c.ended, 1);
 }
 
+/* ---- what the path is like ---- */
+
+/* 4 ms there and back, and nothing on the way: that is no queue. */
+static void a_long_path_is_no_queue(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct pair_call c = {0};
+        mr_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
+        link.path_us = 2000;
+        pair_open(&p);
+        pair_run(&p, 100000);
+        i == 0 ? pull(&c, 4u << 20) : push(&c, 4u << 20);
+        (void)until_ended(&c);
+        assert_in_range(p.session->base_delay.base_us, 4000 + PAIR_DELAY_US, 4000 + 4 * PAIR_DELAY_US);
+        assert_int_equal(counters()->window_delays, 0);
+        assert_int_equal(counters()->segments_resent + counters()->segments_repeated, 0);
+    }
+}
+
+/* The same in the first second of the machine's clock, where all tests of this file are, and an hour later. */
+static void the_path_is_known_at_any_time_of_the_clock(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct pair_call c = {0};
+        pull(&c, PULL_BYTES);
+        (void)until_ended(&c);
+        assert_in_range(p.session->base_delay.base_us, PAIR_DELAY_US, 4 * PAIR_DELAY_US);
+        pair_run(&p, UINT64_C(3600000000));
+    }
+}
+
+static void many_losses_shrink_the_window_of_their_direction(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct pair_call c = {0};
+        pair_run(&p, MR_WINDOW_FORGET_US + 1000000);
+        mr_flow_begin(p.ends[PAIR_CLIENT].ep, p.session);
+        const struct mr_window *w = i == 0 ? &p.session->replies : &p.session->requests;
+        uint64_t before = counters()->window_losses;
+        link.bits_per_us = 10000;
+        link.lose_every = 8;
+        i == 0 ? pull(&c, 2u << 20) : push(&c, 2u << 20);
+        uint32_t least = w->bytes;
+        while (c.ended == 0) {
+            pair_run(&p, 10);
+            least = w->bytes < least && w->kept_bytes == 0 ? w->bytes : least;
+        }
+        link.lose_every = 0;
+        assert_int_equal(c.status, MR_OK);
+        assert_true(counters()->window_losses > before);
+        assert_true(least <= w->max_bytes / 2);
+    }
+}
+
+/* ---- what is sent again ---- */
+
+static uint32_t lost_at, resends;
+
+static enum pair_verdict lose_one_segment(struct pair *pair, enum pair_side from, uint32_t n,
+                                          struct pair_packet *packet)
+{
+    struct mr_packet_header h;
+    memcpy(&h, packet->data, sizeof(h));
+    resends += h.type == MR_PACKET_RESEND;
+    if (h.type == MR_PACKET_DATA && h.message_offset == lost_at * p.session->peer.segment_bytes &&
+        lost_at > 0) {
+        lost_at = 0;
+        return PAIR_DROP;
+    }
+    return through_the_link(pair, from, n, packet);
+}
+
+/* One of a thousand is lost, and asked for once in a round trip, of which there are two at most as its queue grows: not with each
+ * that arrives behind it. Each time it is sent again, and with it the last one sent, of which the server cannot know what became
+ * of it. */
+static void one_loss_is_one_segment_sent_again(void **state)
+{
+    p.filter = lose_one_segment;
+    link.bits_per_us = 10000;
+    for (uint32_t i = 0; i < 20; i++) {
+        struct pair_call a = {0}, b = {0};
+        uint64_t before[2] = {counters()->segments_resent, server_counters()->segments_resent};
+        resends = 0;
+        lost_at = 1 + 7 * i;
+        pull(&a, 1u << 20);
+        (void)until_ended(&a);
+        assert_in_range(resends, 1, 2);
+        assert_in_range(server_counters()->segments_resent - before[1], 1, 2 * resends);
+        lost_at = 1 + 7 * i;
+        push(&b, 1u << 20);
+        (void)until_ended(&b);
+        assert_in_range(counters()->segments_resent - before[0], 1, 2); /* and perhaps a probe's */
+    }
+    assert_true(counters()->segments_repeated <= 3 * 20);
+}
+
+static enum pair_verdict lose_the_last_acks(struct pair *pair, enum pair_side from, uint32_t n,
+                                            struct pair_packet *packet)
+{
+    struct mr_packet_header h;
+    struct mr_ack ack;
+    memcpy(&h, packet->data, sizeof(h));
+    memcpy(&ack, packet->data + MR_HEADER_BYTES, sizeof(ack));
+    if (from == PAIR_CLIENT && h.type == MR_PACKET_ACK && (h.call_id == 0 || ack.received_bytes == 100000))
+        return PAIR_DROP;
+    return PAIR_PASS;
+}
+
+/* Replies that have come, and of which the server does not know it, fill what may be in flight. Each further one goes on by a
+ * segment at a time. */
+static void a_reply_goes_on_while_others_fill_the_window(void **state)
+{
+    struct pair_call calls[4] = {0}, last = {0};
+    p.filter = lose_the_last_acks;
+    for (uint32_t i = 0; i < 4; i++)
+        pull(&calls[i], 100000 - 64);
+    pair_run(&p, 5000);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(calls[i].ended, 1);
+    struct mr_peer *peer = &p.ends[PAIR_SERVER].ep->served[0].peer;
+    peer->flight_limit_bytes = 4 * peer->segment_bytes;
+    assert_true(peer->flight_bytes > peer->flight_limit_bytes);
+    pull(&last, 50000);
+    pair_run(&p, 1000000);
+    assert_int_equal(last.ended, 1);
+}
+
 /* ---- between sessions ---- */
 
 #define SHARERS    4u
@@ -375,6 +513,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_server_keeps_to_what_the_client_says, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_word_about_the_window_may_be_lost, setup, pair_ended),
         cmocka_unit_test_setup_teardown(requests_that_have_arrived_are_not_in_flight, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_long_path_is_no_queue, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(the_path_is_known_at_any_time_of_the_clock, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(many_losses_shrink_the_window_of_their_direction, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(one_loss_is_one_segment_sent_again, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_reply_goes_on_while_others_fill_the_window, setup, pair_ended),
         cmocka_unit_test_setup_teardown(latecomers_share_the_link, setup, pair_ended),
         cmocka_unit_test_setup_teardown(latecomers_that_push_share_it_too, setup, pair_ended),
     };
