@@ -12,7 +12,9 @@
 #include "ps/prefault.h"
 #include "ps/units.h"
 
-#define UNIT PS_ARENA_UNIT_BYTES
+#define UNIT                    PS_ARENA_UNIT_BYTES
+#define RESTORE_SHARE           64u
+#define RESTORE_LIMIT_BYTES_MIN (16 * UNIT)
 
 struct ps_arena {
     extent_hooks_t hooks; /* first: the hooks get this pointer back */
@@ -270,6 +272,20 @@ size_t ps_arena_allocated_bytes(const struct ps_arena *a)
 size_t ps_arena_limit_bytes(const struct ps_arena *a)
 {
     return a->units.limit_bytes;
+}
+
+size_t ps_arena_keep(struct ps_arena *a, size_t bytes)
+{
+    size_t before = a->units.kept_bytes;
+    assert(bytes <= a->units.limit_bytes);
+    a->units.kept_bytes = bytes;
+    return before;
+}
+
+size_t ps_arena_restore_bytes(size_t limit_bytes)
+{
+    size_t units = (limit_bytes / RESTORE_SHARE + UNIT - 1) / UNIT;
+    return limit_bytes < RESTORE_LIMIT_BYTES_MIN ? 0 : units * UNIT;
 }
 
 size_t ps_arena_scratch_bytes(const struct ps_arena *a)

@@ -55,6 +55,11 @@ uint64_t ps_arena_units_failed(const struct ps_arena *a); /* units there was no 
 size_t ps_arena_mapped_bytes(const struct ps_arena *a);   /* units in use: what the process may hold for it */
 size_t ps_arena_allocated_bytes(const struct ps_arena *a); /* what was asked for and not freed */
 size_t ps_arena_limit_bytes(const struct ps_arena *a);
+/* Leaves so much of the limit for later, none to begin with; returns how much it was. */
+size_t ps_arena_keep(struct ps_arena *a, size_t bytes);
+/* What a node leaves of a core's limit for restores: the same rows may lie a little less well then. A 64th, a unit at least; nothing of an arena
+ * of less than 32 MiB. */
+size_t ps_arena_restore_bytes(size_t limit_bytes);
 
 /* Working memory for one call, shared by all users of the arena: 64-byte aligned, not zeroed, valid until the next call of
  * this function for the same one. Asks for `wanted_bytes`, never fails: *bytes is what there is, at least the smaller of

@@ -208,6 +208,7 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
         (config->checkpoint_deltas > 0 && core->gone_arena == NULL)) {
         goto fail;
     }
+    (void)ps_arena_keep(core->arena, ps_arena_restore_bytes(ps_arena_limit_bytes(core->arena)));
     if (node->prefault != NULL) {
         ps_arena_prefault(core->arena, node->prefault);
     }

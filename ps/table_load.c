@@ -95,14 +95,16 @@ static enum mr_status load_all(struct ps_table *t, const struct ps_stored_row *r
 }
 
 /* Without room made ahead the index takes no more than it had when the table filled the same memory: then partitions grew, early and
- * late, as long as there was some, and were filled to the last place when there was none. */
+ * late, as long as there was some, and were filled to the last place when there was none. What the node keeps of its limit is for here. */
 enum mr_status ps_table_load_rows(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count,
                                   bool makes_room)
 {
+    size_t kept_bytes = ps_arena_keep(t->arena, 0);
     if (makes_room)
         reserve_all(t, rows, count);
     t->index.is_tight = !makes_room;
     enum mr_status status = load_all(t, rows, count);
+    (void)ps_arena_keep(t->arena, kept_bytes);
     t->index.is_tight = false;
     return status;
 }

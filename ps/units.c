@@ -225,7 +225,7 @@ static void ahead_refill(struct ps_units *u)
     bool wanted = false;
     for (uint32_t i = 0; u->helper != NULL && i < u->ahead_wanted && !u->memory_is_short; i++) {
         struct ps_unit_order *a = &u->ahead[i];
-        if (state_of(a) != PS_ORDER_EMPTY || ps_units_mapped_bytes(u) + UNIT > u->limit_bytes)
+        if (state_of(a) != PS_ORDER_EMPTY || ps_units_mapped_bytes(u) + UNIT > u->limit_bytes - u->kept_bytes)
             continue;
         a->unit = units_find(u, 1, 1);
         if (a->unit >= u->unit_count)
@@ -297,8 +297,9 @@ bool ps_units_serve(struct ps_units *u)
 static uint8_t *take_now(struct ps_units *u, size_t bytes, size_t alignment)
 {
     size_t step = alignment > UNIT ? alignment / UNIT : 1;
-    size_t first =
-        ps_units_mapped_bytes(u) + bytes > u->limit_bytes ? u->unit_count : units_find(u, bytes / UNIT, step);
+    size_t first = ps_units_mapped_bytes(u) + bytes > u->limit_bytes - u->kept_bytes
+                       ? u->unit_count
+                       : units_find(u, bytes / UNIT, step);
     if (first >= u->unit_count)
         return NULL;
     uint8_t *p = address(u, first);

@@ -54,6 +54,7 @@ struct ps_units {
     uint64_t *used;     /* a bit per unit */
     size_t search_from; /* no unit below is free */
     size_t limit_bytes;
+    size_t kept_bytes;             /* of it, left for later: the owner's to set */
     _Atomic size_t mapped_bytes;   /* units in use, those ahead counted, */
     _Atomic size_t out_bytes;      /* and beside them, those on their way out */
     _Atomic size_t ahead_bytes;    /* of units ahead: ready, or being made so */
