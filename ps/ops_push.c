@@ -24,16 +24,20 @@ static bool check_head_words(const struct ps_op *op, const struct ps_feature *f,
                              const struct mr_push_head *head, uint32_t known_flags)
 {
     const char *name = f->feature.name;
-    uint32_t unknown = head->flags & ~(f->table != NULL ? known_flags : 0);
+    uint32_t unknown = head->flags & ~(MR_PUSH_LEARNING_RATE | (f->table != NULL ? known_flags : 0));
     if (unknown != 0 || head->zero != 0) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "%s: flags 0x%x or last word 0x%x of the push's head have no meaning here", name,
                          unknown, head->zero);
     }
-    if (!(head->learning_rate >= 0 && head->learning_rate <= FLT_MAX)) {
-        return ps_refuse(op, MR_INVALID_ARGUMENT,
-                         "%s: learning rate %g of the push: it is positive, or 0 for the feature's own", name,
-                         (double)head->learning_rate);
+    bool has_rate = (head->flags & MR_PUSH_LEARNING_RATE) != 0;
+    if (!(head->learning_rate >= 0 && head->learning_rate <= FLT_MAX) ||
+        (!has_rate && head->learning_rate > 0)) {
+        return ps_refuse(
+            op, MR_INVALID_ARGUMENT,
+            "%s: learning rate %g of the push %s flag 0x%x: with it, it is from 0 to %g; without it, 0", name,
+            (double)head->learning_rate, has_rate ? "with" : "without", MR_PUSH_LEARNING_RATE,
+            (double)FLT_MAX);
     }
     return true;
 }
@@ -51,8 +55,10 @@ bool ps_push_check_head(const struct ps_op *op, const struct ps_push *push, uint
     if (f == NULL || !check_head_words(op, f, &head, known_flags) || !check_named_once(op, push, f)) {
         return false;
     }
-    *out = (struct ps_push_part){.feature = f, .learning_rate = head.learning_rate};
-    *flags = head.flags;
+    *out = (struct ps_push_part){.feature = f,
+                                 .has_learning_rate = (head.flags & MR_PUSH_LEARNING_RATE) != 0,
+                                 .learning_rate = head.learning_rate};
+    *flags = head.flags & ~MR_PUSH_LEARNING_RATE;
     return true;
 }
 
@@ -149,8 +155,9 @@ void ps_push_start(const struct ps_op *op, struct ps_push *push)
 static void apply_variable(const struct ps_op *op, const struct ps_push_part *part, uint64_t *budget_bytes)
 {
     uint64_t bytes = ps_variable_stored_bytes(part->feature->variable);
-    bool applied = ps_variable_push(part->feature->variable, op->request->message->preamble.step,
-                                    part->learning_rate, part->gradient.values);
+    bool applied =
+        ps_variable_push(part->feature->variable, op->request->message->preamble.step,
+                         part->has_learning_rate ? &part->learning_rate : NULL, part->gradient.values);
     op->core->counters.variable_gradients_skipped += applied ? 0 : 1;
     *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
 }
@@ -194,6 +201,7 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .insert = makes_rows(op, part->feature),
                                             .sees = is_unseen(op),
                                             .step = op->request->message->preamble.step,
+                                            .has_learning_rate = part->has_learning_rate,
                                             .learning_rate = part->learning_rate};
     }
     push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);

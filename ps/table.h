@@ -158,8 +158,9 @@ struct ps_table_push {
     bool insert;   /* keys without a row get one first, unless admission wants sightings */
     bool
         sees; /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one now */
-    uint64_t step;       /* training step, which the table's schedule goes by */
-    float learning_rate; /* of this push alone; 0: as the table's schedule has it */
+    uint64_t step;          /* training step, which the table's schedule goes by */
+    bool has_learning_rate; /* of this push alone; else it is as the table's schedule has it */
+    float learning_rate;
     /* the table's own; zero to begin with */
     uint32_t stage; /* enum push_stage of table_push.c */
     uint32_t

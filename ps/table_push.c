@@ -161,7 +161,8 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
     if (p->stage == PUSH_NEW) {
         if (p->key_count == 0)
             return true;
-        p->learning_rate = mr_rule_learning_rate(&t->optimizer, p->step, p->learning_rate);
+        p->learning_rate =
+            mr_rule_learning_rate(&t->optimizer, p->step, p->has_learning_rate ? &p->learning_rate : NULL);
         p->derives = ps_push_is_narrow(p) || p->weights != NULL ||
                      (p->offsets != NULL && mr_pooling_averages(t->feature.pooling));
         push_layout(p, t);

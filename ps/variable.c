@@ -91,7 +91,7 @@ enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const floa
     return MR_OK;
 }
 
-bool ps_variable_push(struct ps_variable *v, uint64_t step, float learning_rate, const float *gradient)
+bool ps_variable_push(struct ps_variable *v, uint64_t step, const float *learning_rate, const float *gradient)
 {
     float *state = v->values + v->elements;
     float rate = mr_rule_learning_rate(&v->optimizer, step, learning_rate);

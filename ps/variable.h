@@ -19,8 +19,9 @@ const float *ps_variable_values(const struct ps_variable *v);
 /* MR_WRONG_SHAPE when [first, first + count) is not inside. */
 enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const float *values, uint64_t count);
 /* Runs the optimizer once over the whole tensor. NaN or Inf anywhere: nothing is changed, false is returned (counted by
- * the caller). step, learning_rate: as in struct ps_table_push. `gradient` has ps_variable_elements() floats. */
-bool ps_variable_push(struct ps_variable *v, uint64_t step, float learning_rate, const float *gradient);
+ * the caller). step: as in struct ps_table_push. learning_rate: of this push alone; NULL: as the schedule has it. `gradient` has ps_variable_elements() floats. */
+bool ps_variable_push(struct ps_variable *v, uint64_t step, const float *learning_rate,
+                      const float *gradient);
 /* Values, then optimizer state: for checkpoints, piece by piece. */
 uint64_t ps_variable_stored_bytes(const struct ps_variable *v);
 void ps_variable_store(const struct ps_variable *v, uint64_t first_byte, uint64_t bytes, uint8_t *out);

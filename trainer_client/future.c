@@ -31,9 +31,14 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
         return mrc_error(MR_INVALID_ARGUMENT, "%s: options.priority is %u; it goes from 0 to %u",
                          mr_op_name(op), options->priority, PRIORITY_MAX);
     if (options != NULL && !(options->learning_rate >= 0 && options->learning_rate <= FLT_MAX))
-        return mrc_error(MR_INVALID_ARGUMENT,
-                         "%s: options.learning_rate is %g; it is positive, or 0 for the features' own",
-                         mr_op_name(op), (double)options->learning_rate);
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: options.learning_rate is %g; it goes from 0 to %g",
+                         mr_op_name(op), (double)options->learning_rate, (double)FLT_MAX);
+    if (options != NULL && options->learning_rate > 0 && !options->has_learning_rate)
+        return mrc_error(
+            MR_INVALID_ARGUMENT,
+            "%s: options.learning_rate is %g, which counts with options.has_learning_rate only: set "
+            "it, or leave both 0 for the features' own",
+            mr_op_name(op), (double)options->learning_rate);
     if (feature > UINT16_MAX)
         return mrc_error(MR_UNKNOWN_TABLE, "%s: %s: no table or variable has the number %u", client->server,
                          mr_op_name(op), feature);

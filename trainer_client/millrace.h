@@ -114,8 +114,10 @@ struct mr_options {
     uint32_t deadline_ms; /* 0 = the client's default */
     uint8_t priority;     /* 0 = bulk .. 7 = first */
     uint64_t step;        /* the trainer's training step, kept by the server with each push */
-    float
-        learning_rate; /* of the gradients that this call pushes; 0 = the features' own, by their schedules */
+    /* Of the gradients that this call pushes, from 0 on (at 0 rows stay, and the optimizer's state moves on); counts if the next is set,
+     * and is refused without it unless it is 0. Else the features' own, by their schedules. */
+    float learning_rate;
+    bool has_learning_rate;
     /* What rows and their gradients are on the wire: f32 (also for 0), f16, bf16, or i8 with a scale for each row. Callers see f32
      * all the same; dataplane/wire/convert.h says what is lost. A bag over several cores is lost so once per core. Variables are
      * always f32. */

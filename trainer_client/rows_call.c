@@ -178,7 +178,7 @@ static enum mr_status new_future(const struct mrc_rows_call *c, uint32_t part_co
     context->has_bags = c->offsets != NULL;
     if (c->gradients != NULL) {
         context->head = mrc_push_head(c->table, c->options);
-        context->head.flags = flags;
+        context->head.flags |= flags;
     } else {
         flags |= c->options != NULL && c->options->read_only ? MR_FEED_READ_ONLY : 0;
         f->options.flags = (uint16_t)(flags | mrc_reply_dtype_flags(c->dtype));

@@ -37,6 +37,21 @@ INLINE void accumulate(const struct mr_rule *o, float old_inverse, float new_inv
     }
 }
 
+/* What a learning rate of 0 leaves of an update: the weight stays, and so does the rate that it is worked out at; z follows n. */
+INLINE void accumulate_squares(const struct mr_rule *o, const float *restrict w, float *restrict state,
+                               const float *restrict gradient, struct transform t, size_t dim)
+{
+    const float beta = o->beta, old_inverse = inverse(state[2 * dim]);
+    float *restrict z = state, *restrict n = state + dim;
+    for (size_t i = 0; i < dim; i++) {
+        float g = transformed(t, gradient[i], w[i]);
+        float more = at_most_max(n[i] + g * g);
+        float sigma = curvature(beta, more, old_inverse) - curvature(beta, n[i], old_inverse);
+        z[i] = clip(z[i] - sigma * w[i], FLT_MAX);
+        n[i] = more;
+    }
+}
+
 /* From shrunk z to the weight; `share` is what the group's norm leaves of it. */
 INLINE void weigh(const struct mr_rule *o, float new_inverse, float *restrict w, const float *restrict n,
                   float share, size_t dim)
@@ -53,6 +68,10 @@ INLINE void ftrl_row(const struct mr_rule *o, float lr, float *restrict w, float
                      const float *restrict gradient, size_t dim, bool transforms)
 {
     const struct transform t = transform_of(o, gradient, dim, transforms);
+    if (lr == 0) {
+        accumulate_squares(o, w, state, gradient, t, dim);
+        return;
+    }
     const float old_inverse = inverse(state[2 * dim]), new_inverse = inverse(lr);
     accumulate(o, old_inverse, new_inverse, w, state, state + dim, gradient, t, dim);
     weigh(o, new_inverse, w, state + dim, 1.0f, dim);
@@ -63,6 +82,10 @@ INLINE void group_ftrl_row(const struct mr_rule *o, float lr, float *restrict w,
                            const float *restrict gradient, size_t dim, bool transforms)
 {
     const struct transform t = transform_of(o, gradient, dim, transforms);
+    if (lr == 0) {
+        accumulate_squares(o, w, state, gradient, t, dim);
+        return;
+    }
     const float old_inverse = inverse(state[2 * dim]), new_inverse = inverse(lr);
     accumulate(o, old_inverse, new_inverse, w, state, state + dim, gradient, t, dim);
     const double norm = sqrt(sum_of_squares(w, dim, FLT_MAX));

@@ -162,9 +162,9 @@ void mr_rule_values_set(const struct mr_rule *o, const float *values, float *sta
         ftrl_align(o, values, state, count, is_group ? 0 : first, is_group ? count : first + set_count);
 }
 
-float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, float pushed)
+float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, const float *pushed)
 {
-    return pushed > 0 ? pushed : mr_rates_at(&o->schedule, step);
+    return pushed != NULL ? *pushed : mr_rates_at(&o->schedule, step);
 }
 
 uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,

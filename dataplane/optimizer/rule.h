@@ -13,6 +13,7 @@
  *   adamw            value *= 1 - lr * weight_decay, then adam                            (Loshchilov and Hutter, ICLR 2019)
  *   ftrl             n += g * g;  h = (beta + sqrt(n)) / lr;  z += g - (h - the last h) * value;
  *                    u = -sign(z) * max(|z| - l1, 0);  value = u / (h + l2)               (McMahan et al., KDD 2013)
+ *                    at a learning rate of 0 values stay: n changes, and z so that they follow from it
  *   group_ftrl       the same with u * max(1 - l21 * sqrt(dim) / |u|, 0) for u            (Yue et al., ECML PKDD 2021)
  *   assign           value = g; no learning rate, clipping or weight decay
  * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push does not touch does not
@@ -80,8 +81,8 @@ void mr_rule_state_init(const struct mr_rule *o, const float *values, float *sta
  * and stays as it is elsewhere. */
 void mr_rule_values_set(const struct mr_rule *o, const float *values, float *state, size_t count,
                         size_t first, size_t set_count);
-/* The learning rate of a push of training step `step`; `pushed`, if not 0, is what the push itself asks for. */
-float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, float pushed);
+/* The learning rate of a push of training step `step`; `pushed`, if not NULL, is what the push itself asks for: 0 is one, too. */
+float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, const float *pushed);
 /* values[i]: `count` floats, states[i]: their mr_rule_state_floats() (not read if there are none), gradients[i]: `count`
  * floats. Rows are distinct. Returns how many rows were changed; the others' gradients held NaN or Inf. */
 uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,

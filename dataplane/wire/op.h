@@ -140,6 +140,10 @@ enum mr_bag_flag {
     MR_BAG_DIVISORS =
         1u << 2, /* f32[bags]: of bags of which other cores have keys, too; tables that average alone */
 };
+/* In the head of a push's part: it has a learning rate of its own, which may be 0. Without it learning_rate is 0, and the feature's
+ * own counts, as its schedule has it. */
+#define MR_PUSH_LEARNING_RATE (1u << 3)
+
 /* In the preamble of a numbered PUSH_GRAD. */
 enum mr_push_flag {
     MR_PUSH_UNSEEN =
@@ -160,8 +164,8 @@ struct mr_restore_pair {
 /* u32[4] before each feature's gradient in a push. What has no meaning yet is zero. */
 struct mr_push_head {
     uint32_t feature;
-    uint32_t flags;      /* enum mr_bag_flag */
-    float learning_rate; /* of this push; 0 = the feature's own, as its schedule has it */
+    uint32_t flags;      /* enum mr_bag_flag, MR_PUSH_LEARNING_RATE */
+    float learning_rate; /* of this push, with that flag */
     uint32_t zero;
 };
 #define MR_PUSH_HEAD_WORDS 4u /* of u32 */

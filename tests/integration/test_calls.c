@@ -325,7 +325,8 @@ static void test_set_and_read(void **state)
 {
     struct fixture *x = *state;
     struct mr_feature set = table_of("set", MR_POOL_SUM);
-    const struct mr_options read_only = {.read_only = true}, rate = {.learning_rate = 0.25f};
+    const struct mr_options read_only = {.read_only = true},
+                            rate = {.learning_rate = 0.25f, .has_learning_rate = true};
     struct mr_future *future;
     struct mr_options later = {.read_only = true, .future = &future};
     float rows[KEYS * DIM];

@@ -27,7 +27,7 @@ struct call {
     bool sees;                          /* a push whose lookup was lost */
     bool weighted, divided, leaves_out; /* it has such */
     enum mr_dtype dtype;                /* of the answer or the gradients, as they travel */
-    float learning_rate;                /* 0: the table's, at: */
+    float learning_rate;                /* below 0: the table's, at: */
     uint64_t step;
     uint64_t keys[WORLD_CALL_KEYS];
     uint32_t offsets[WORLD_CALL_KEYS + 1];

@@ -79,6 +79,7 @@ struct ps_table_push push_of(const struct call *c)
                                   .insert = c->insert,
                                   .sees = c->sees,
                                   .step = c->step,
+                                  .has_learning_rate = c->learning_rate >= 0,
                                   .learning_rate = c->learning_rate};
 }
 
@@ -167,7 +168,8 @@ static void world_seen_follow(const struct subject *s, struct model_row *row)
 void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c)
 {
     bool insert = c->insert && s->model.feature.admission != MR_ADMIT_SIGHTINGS;
-    float learning_rate = mr_rule_learning_rate(&s->model.optimizer, c->step, c->learning_rate);
+    float learning_rate =
+        mr_rule_learning_rate(&s->model.optimizer, c->step, c->learning_rate >= 0 ? &c->learning_rate : NULL);
     struct model_row *row = model_find(&s->model, g->key);
     if (row == NULL && insert && g->bad > 0 && !g->any && !world_has_row(s, g->key)) {
         s->expected.gradients_skipped += g->bad; /* nothing to make a row for */
@@ -224,7 +226,7 @@ void world_push(struct world *w, struct subject *s)
     c->insert = random_one_in(&w->rng, 4);
     c->sees = c->insert && !draw_has_repeated(c);
     if (c->insert || c->weighted || c->divided || c->leaves_out || c->dtype != MR_F32 ||
-        c->learning_rate > 0 || c->step > 0) {
+        c->learning_rate >= 0 || c->step > 0) {
         struct ps_table_push p = push_of(c);
         uint64_t budget_bytes = UINT64_MAX;
         p.at_once = true;

@@ -222,7 +222,9 @@ void draw_call(struct world *w, const struct subject *s, struct call *c)
     }
     static const enum mr_dtype dtypes[] = {MR_F16, MR_BF16, MR_I8};
     c->dtype = random_one_in(&w->rng, 3) ? dtypes[random_below(&w->rng, 3)] : MR_F32;
-    c->learning_rate = random_one_in(&w->rng, 4) ? 0.01f + fabsf(random_float(&w->rng)) : 0;
+    c->learning_rate = -1;
+    if (random_one_in(&w->rng, 4))
+        c->learning_rate = random_one_in(&w->rng, 4) ? 0 : 0.01f + fabsf(random_float(&w->rng));
     c->step = random_one_in(&w->rng, 2) ? random_below(&w->rng, 150) : 0;
     c->leaves_out = random_one_in(&w->rng, 8);
     for (uint32_t i = 0; c->leaves_out && i < MR_PARTITION_COUNT / 64; i++)

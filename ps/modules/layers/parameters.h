@@ -43,10 +43,10 @@ enum mr_status ps_parameters_optimizer_create(struct ps_parameters *parameters,
                                               struct ps_parameters_optimizer **out, const char **what);
 void ps_parameters_optimizer_destroy(struct ps_parameters_optimizer *optimizer); /* NULL is fine */
 
-/* gradients: ps_network_parameter_floats() of them. step, learning_rate (0: the feature's): as in struct ps_table_push. A parameter whose
+/* gradients: ps_network_parameter_floats() of them. step, learning_rate (NULL: the feature's): as in ps_variable_push(). A parameter whose
  * gradient holds NaN or Inf stays as it is; *skipped (may be NULL) tells how many. The new values are those of the next version.
  * MR_NO_MEMORY: nothing is changed. */
 enum mr_status ps_parameters_step(struct ps_parameters_optimizer *optimizer, const float *gradients,
-                                  uint64_t step, float learning_rate, uint32_t *skipped);
+                                  uint64_t step, const float *learning_rate, uint32_t *skipped);
 
 #endif

@@ -110,7 +110,7 @@ static void apply(void *context, float *values)
 }
 
 enum mr_status ps_parameters_step(struct ps_parameters_optimizer *o, const float *gradients, uint64_t step,
-                                  float learning_rate, uint32_t *skipped)
+                                  const float *learning_rate, uint32_t *skipped)
 {
     struct step s = {.optimizer = o,
                      .gradients = gradients,

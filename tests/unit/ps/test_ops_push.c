@@ -169,6 +169,7 @@ static void a_push_of_rows_that_are_set_makes_them(void **state)
                                    mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, 4, 4, rows)};
     struct mr_tensor freeze = mr_tensor_1d(MR_U32, 1, &level);
     float rate = 0.125f;
+    head[1] = MR_PUSH_LEARNING_RATE;
     memcpy(&head[2], &rate, sizeof(rate)); /* there is none that it could change */
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 12), 2, 0);
@@ -210,8 +211,8 @@ static void a_push_may_have_a_learning_rate_of_its_own(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("emb", 0), v = node_variable("bias", 1);
-    struct mr_push_head table = {.feature = node_create(n, &f), .learning_rate = 0.25f},
-                        variable = {.feature = node_create(n, &v), .learning_rate = 0.5f};
+    struct mr_push_head table = {node_create(n, &f), MR_PUSH_LEARNING_RATE, 0.25f, 0},
+                        variable = {node_create(n, &v), MR_PUSH_LEARNING_RATE, 0.5f, 0};
     float gradient[4] = {1, 1, 1, 1};
     uint64_t id = BATCH(1, 0), range[2] = {0, 0};
     struct mr_tensor lookup = mr_tensor_1d(MR_U64, 1, keys), all = mr_tensor_1d(MR_U64, 2, range);
@@ -233,7 +234,12 @@ static void a_push_may_have_a_learning_rate_of_its_own(void **state)
                                  mr_tensor_3d(MR_F32, 1, 1, 4, gradient)};
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, batch, 3), MR_OK, NULL);
     assert_float_equal(node_value(n, table.feature, keys[0]), -0.5f, 0);
-    table.learning_rate = 0; /* the table's own is 1 */
+    table.learning_rate = variable.learning_rate = 0; /* at which nothing moves */
+    node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 6), MR_OK, NULL);
+    assert_float_equal(node_value(n, table.feature, keys[0]), -0.5f, 0);
+    reply = node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable.feature, &all, 1);
+    assert_float_equal(((const float *)reply->tensors[0].data)[0], -0.5f, 0);
+    table.flags = 0; /* the table's own is 1 */
     node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 4), MR_OK, NULL);
     assert_float_equal(node_value(n, table.feature, keys[0]), -1.5f, 0);
 }
@@ -276,9 +282,12 @@ static void refuses_heads_that_say_what_has_no_meaning(void **state)
         struct mr_push_head head;
         const char *text;
     } bad[] = {
-        {{table, 0x80000000u, 0, 0}, "emb: flags 0x80000000"}, {{table, 0, 0, 7}, "last word 0x7"},
-        {{table, 0, -0.5f, 0}, "emb: learning rate -0.5"},     {{table, 0, NAN, 0}, "learning rate"},
-        {{table, 0, INFINITY, 0}, "learning rate inf"},
+        {{table, 0x80000000u, 0, 0}, "emb: flags 0x80000000"},
+        {{table, 0, 0, 7}, "last word 0x7"},
+        {{table, MR_PUSH_LEARNING_RATE, -0.5f, 0}, "emb: learning rate -0.5"},
+        {{table, MR_PUSH_LEARNING_RATE, NAN, 0}, "learning rate"},
+        {{table, MR_PUSH_LEARNING_RATE, INFINITY, 0}, "learning rate inf"},
+        {{table, 0, 0.5f, 0}, "emb: learning rate 0.5 of the push without flag 0x8"},
     };
     for (uint32_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &bad[i].head),

@@ -92,8 +92,9 @@ static void push(struct world *w, struct ps_table *other, uint64_t step)
     }
     for (uint32_t i = 0; i < CALL * DIM; i++)
         gradients[i] = random_float(&w->rng);
-    float pushed = step % 4 == 0 ? 0.03f : 0;
-    push_by_hand(w, which, gradients, pushed > 0 ? pushed : mr_rates_at(&w->optimizer.schedule, step));
+    bool pushes = step % 4 == 0;
+    float pushed = step % 8 == 0 ? 0 : 0.03f;
+    push_by_hand(w, which, gradients, pushes ? pushed : mr_rates_at(&w->optimizer.schedule, step));
     for (uint32_t t = 0; t < 2; t++) {
         struct ps_table *table = t == 0 ? w->table : other;
         struct ps_table_push p = {.keys = keys,
@@ -101,6 +102,7 @@ static void push(struct world *w, struct ps_table *other, uint64_t step)
                                   .gradients = gradients,
                                   .at_once = true,
                                   .step = step,
+                                  .has_learning_rate = pushes,
                                   .learning_rate = pushed};
         uint64_t budget_bytes = UINT64_MAX;
         if (table != NULL)

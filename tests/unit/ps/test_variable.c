@@ -156,15 +156,15 @@ static void test_values_that_are_set_are_a_start_for_every_optimizer(void **stat
         if (kind == MR_OPT_GROUP_FTRL)
             descriptor.optimizer_args[4] = 0.1f;
         assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OK);
-        assert_true(ps_variable_push(v, 0, 0, gradient) && ps_variable_push(v, 1, 0.02f, gradient));
+        assert_true(ps_variable_push(v, 0, 0, gradient) && ps_variable_push(v, 1, &(float){0.02f}, gradient));
         float before[6];
         memcpy(before, ps_variable_values(v), sizeof(before));
         assert_true(before[0] < 0 && before[1] > 0 && before[5] == 0);
         assert_int_equal(ps_variable_set(v, 1, set, 4), MR_OK);
         memcpy(before + 1, set, sizeof(set));
         assert_memory_equal(ps_variable_values(v), before, sizeof(before));
-        assert_true(
-            ps_variable_push(v, 2, 1e-6f, none)); /* momentum goes on, but in steps of next to nothing */
+        assert_true(ps_variable_push(v, 2, &(float){1e-6f},
+                                     none)); /* momentum goes on, but in steps of next to nothing */
         for (uint32_t i = 0; i < 6; i++)
             assert_true(fabsf(ps_variable_values(v)[i] - before[i]) < 1e-5f);
         assert_true(ps_variable_push(v, 3, 0, gradient));
@@ -177,7 +177,7 @@ static void test_a_push_to_a_variable_that_is_set_is_its_value(void **state)
 {
     struct fixture *f = *state;
     const uint32_t shape[1] = {3};
-    const float first[3] = {1, -2, 3.5f}, next[3] = {-0.0f, 7, 1e-42f}, bad[3] = {1, NAN, 1};
+    const float first[3] = {1, -2, 3.5f}, next[3] = {-0.0f, 7, 1e-42f}, bad[3] = {1, NAN, 1}, rate = 0.25f;
     struct mr_feature descriptor = mr_feature_variable("v", 1, shape);
     struct ps_variable *v = NULL;
     const char *what = NULL;
@@ -186,7 +186,7 @@ static void test_a_push_to_a_variable_that_is_set_is_its_value(void **state)
     assert_int_equal(ps_variable_stored_bytes(v), sizeof(first));
     assert_true(ps_variable_push(v, 0, 0, first));
     assert_memory_equal(ps_variable_values(v), first, sizeof(first));
-    assert_true(ps_variable_push(v, 9, 0.25f, next) && !ps_variable_push(v, 9, 0.25f, bad));
+    assert_true(ps_variable_push(v, 9, &rate, next) && !ps_variable_push(v, 9, &rate, bad));
     assert_memory_equal(ps_variable_values(v), next, sizeof(next));
     ps_variable_destroy(v);
 }

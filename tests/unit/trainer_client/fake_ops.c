@@ -254,7 +254,7 @@ static struct mr_push_head head_in(const struct mr_tensor *t)
 
 static float rate_of(const struct mr_push_head *head)
 {
-    return head->learning_rate > 0 ? head->learning_rate : 1;
+    return (head->flags & MR_PUSH_LEARNING_RATE) != 0 ? head->learning_rate : 1;
 }
 
 /* Subtracts gradients of bags (of keys, where there are none) from the rows. */

@@ -122,7 +122,8 @@ static void check_learning_rates(uint32_t core_count)
 {
     struct fixture x;
     struct mr_reply *reply = NULL;
-    struct mr_options half = {.learning_rate = 0.5f};
+    struct mr_options half = {.learning_rate = 0.5f, .has_learning_rate = true},
+                      none = {.has_learning_rate = true};
     uint32_t one = 1, variable, offsets[2] = {0, 1};
     uint64_t key = 5, batch = UINT64_C(1) << 48;
     float gradient[DIM], bias = 2;
@@ -139,6 +140,8 @@ static void check_learning_rates(uint32_t core_count)
     assert_int_equal(mr_variable_push_gradient(x.client, &half, variable, 1, &bias), MR_OK);
     assert_int_equal(mr_feed_sample(x.client, NULL, batch, &keys, 1, false), MR_OK);
     assert_int_equal(mr_push_gradients_batch(x.client, &half, batch, pushed, 2, NULL), MR_OK);
+    assert_int_equal(mr_push_gradients(x.client, &none, x.tables[0], &key, 1, DIM, gradient), MR_OK);
+    assert_int_equal(mr_variable_push_gradient(x.client, &none, variable, 1, &bias), MR_OK);
     assert_int_equal(mr_lookup(x.client, NULL, x.tables[0], &key, 1, &reply), MR_OK);
     assert_close(floats(reply)[0], fake_initial(key, 0) - 2);
     mr_reply_free(reply);
@@ -506,7 +509,7 @@ static void test_arguments(void **state)
     uint32_t falling[3] = {0, 2, 1}, shifted[2] = {1, 2}, id;
     struct mr_feature nameless = mr_feature_table("", 4), wide = mr_feature_table("x", MR_DIM_MAX + 1);
     struct mr_options urgent = {.priority = 8}, downhill = {.learning_rate = -1},
-                      nowhere = {.learning_rate = NAN};
+                      nowhere = {.learning_rate = NAN}, unsaid = {.learning_rate = 0.5f};
     struct mr_batch_keys none = {1, 0, 3, NULL, shifted, NULL};
     float g[4] = {0};
     struct mr_batch_gradient gradient = {1, mr_tensor_1d(MR_F64, 1, g)};
@@ -520,6 +523,7 @@ static void test_arguments(void **state)
     assert_refused(mr_lookup(c, &urgent, 1, x.keys, 1, &reply), "priority is 8");
     assert_refused(mr_push_gradients(c, &downhill, 1, x.keys, 1, 4, g), "learning_rate is -1");
     assert_refused(mr_push_gradients(c, &nowhere, 1, x.keys, 1, 4, g), "learning_rate is");
+    assert_refused(mr_push_gradients(c, &unsaid, 1, x.keys, 1, 4, g), "options.has_learning_rate");
     assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, NULL, 1, &reply), "offsets is NULL");
     assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, falling, 2, &reply), "offsets[2] = 1 is below");
     assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, shifted, 1, &reply), "offsets[0] is 1");

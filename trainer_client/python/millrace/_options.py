@@ -15,7 +15,7 @@ class CallOptions(TypedDict, total=False):
     deadline_s: float | None  #: seconds until the call ends one way or the other; else the client's deadline_s
     priority: int  #: 0 (bulk) to 7 (first)
     step: int  #: the trainer's training step, kept by the server with each push
-    learning_rate: float  #: of the gradients that this call pushes, in place of the features' own
+    learning_rate: float  #: of the gradients that this call pushes, in place of the features' own; 0 is one, too
     wire_dtype: str  #: of rows and gradients on the wire: "f32", "f16", "bf16" or "i8"; arrays are float32 all the same
     read_only: bool  #: of lookups of rows by key: they make no rows and leave no trace, for evaluation
     more: bool  #: of an `_async` call: another follows at once, and this one may wait to share its packet
@@ -69,6 +69,7 @@ class Slot:
                 options.priority = whole(name, value, 7)
             elif name == "learning_rate":
                 options.learning_rate = value
+                options.has_learning_rate = True
             elif name == "wire_dtype":
                 options.wire_dtype = choice(name, value, DTYPES)
             elif name == "more":
@@ -88,6 +89,7 @@ class Slot:
         options.priority = 0
         options.step = 0
         options.learning_rate = 0
+        options.has_learning_rate = False
         options.wire_dtype = 0
         options.more = False
         options.read_only = False

@@ -246,7 +246,33 @@ static void test_pushed_rates_win(void **state)
     assert_true(mr_rule_learning_rate(&o, 0, 0) == 0.5f);
     assert_true(mr_rule_learning_rate(&o, 5, 0) == 0.25f);
     assert_true(mr_rule_learning_rate(&o, 99, 0) == 0);
-    assert_true(mr_rule_learning_rate(&o, 5, 0.125f) == 0.125f);
+    assert_true(mr_rule_learning_rate(&o, 5, &(float){0.125f}) == 0.125f);
+    assert_true(mr_rule_learning_rate(&o, 5, &(float){0}) == 0);
+}
+
+/* FTRL divides by the rate: at 0 its weights, and what they are worked out from, stay, and it goes on from there. */
+static void test_ftrl_at_no_rate_keeps_its_weights(void **state)
+{
+    for (uint32_t kind = MR_OPT_FTRL; kind <= MR_OPT_GROUP_FTRL; kind++) {
+        struct mr_feature f = of_kind(kind, 4);
+        struct mr_rule o = make(&f);
+        float row[4] = {1, -2, 0.5f, 3}, stored[9], before[4], plain[4], first[9];
+        const float gradient[4] = {0.5f, -1, 2, 0.25f};
+        float *rows[] = {row}, *states[] = {stored};
+        const float *gradients[] = {gradient};
+        memcpy(before, row, sizeof(row));
+        mr_rule_state_init(&o, row, stored, 4);
+        memcpy(first, stored, sizeof(stored));
+        assert_int_equal(mr_rule_apply(&o, 0, rows, states, gradients, 1, 4), 1);
+        assert_memory_equal(row, before, sizeof(row));
+        for (uint32_t i = 0; i < 4; i++)
+            assert_true(stored[4 + i] == first[4 + i] + gradient[i] * gradient[i]);
+        assert_true(stored[8] == first[8]);
+        memcpy(plain, row, sizeof(row));
+        assert_int_equal(mr_rule_apply(&o, 0.1f, rows, states, gradients, 1, 4), 1);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_true(row[i] != plain[i] && fabsf(row[i] - plain[i]) < 0.2f);
+    }
 }
 
 static void test_norm_clipping_keeps_the_direction(void **state)
@@ -303,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_ftrl_weights_stay_when_rates_change),
         cmocka_unit_test(test_groups_vanish_as_a_whole),
         cmocka_unit_test(test_pushed_rates_win),
+        cmocka_unit_test(test_ftrl_at_no_rate_keeps_its_weights),
         cmocka_unit_test(test_norm_clipping_keeps_the_direction),
         cmocka_unit_test(test_what_is_set_is_the_row),
     };

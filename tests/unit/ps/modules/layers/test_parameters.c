@@ -175,7 +175,7 @@ static void test_optimizers_as_rows(void **state)
         mr_rule_state_init(&rule, row, kept, info->shape.count);
         for (uint64_t step = 1; step <= 3; step++) {
             float rate = step == 3 ? 0.01f : 0.05f;
-            assert_int_equal(ps_parameters_step(o, m.gradients, step, step == 3 ? rate : 0, NULL), MR_OK);
+            assert_int_equal(ps_parameters_step(o, m.gradients, step, step == 3 ? &rate : NULL, NULL), MR_OK);
             assert_int_equal(mr_rule_apply(&rule, rate, &row, &kept, &gradient, 1, info->shape.count), 1);
         }
         v = ps_parameters_hold(m.parameters);
