@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim kills mutants docs install uninstall deb deb-test clean help
+.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim differential kills mutants docs install uninstall deb deb-test clean help
 
 all: build
 
@@ -36,6 +36,9 @@ sim: build ## Simulate SEEDS seeds of the transport, and of references, under fa
 
 property: build ## Random calls on tables beside a plain model: OPERATIONS (default 10000000)
 	@build/tests/property/table_property --operations $(or $(OPERATIONS),10000000)
+
+differential: build ## A real node under random faults beside a plain model, for SECONDS (default 1800)
+	@build/tests/differential/differential --seconds $(or $(SECONDS),1800) build/ps/millraced
 
 kills: build ## Kill the server KILLS times (default 200) under training, to the same bits, and with the demo's load; full saves and deltas
 	@MILLRACE_KILLS=$(or $(KILLS),200) meson test -C build --no-rebuild --timeout-multiplier 20 --verbose integration/kills_full integration/kills_deltas
