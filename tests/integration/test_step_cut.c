@@ -242,7 +242,11 @@ static void test_killed_and_restored(void **state)
     atomic_store(&run.limit, STEPS);
     join_training(&run, trainers);
     assert_true(atomic_load(&run.is_lost));
-    start_training(&run, trainers, go_back(client) + 1, STEPS);
+    uint64_t restored = go_back(client);
+
+    while (node_fixture_counter(client, 0, "checkpoint.waiting_step") != restored + EVERY) {
+    } /* else training might pass it before the server looks */
+    start_training(&run, trainers, restored + 1, STEPS);
     join_training(&run, trainers);
     assert_false(atomic_load(&run.is_lost));
     read_rows(&run, client, disturbed);
