@@ -6,9 +6,9 @@
  * Five kinds in turn, made from the datagrams of the calls under way:
  *   noise      bytes of no meaning in a good UDP datagram
  *   cut        the second half missing
- *   forged     the session's own id and address, and a wrong tag
+ *   forged     the session's own id and address, a number yet to come, and a wrong tag
  *   stranger   a good datagram from another address
- *   replayed   a good datagram once more: the server may give the kept answer again
+ *   replayed   a good datagram once more
  *
  * First one call each of some sessions goes on alone for `seconds`, then with `packets` of garbage between, then the garbage
  * comes alone and must stay without an answer. Prints one JSON object:
@@ -17,6 +17,7 @@
  *   dropped_by_reason   what the server counted during the second part, of the reasons that rose
  *   unanswered          packets of the third part, which brought no answer */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,6 @@
 #define STRANGERS_PORT 40001u
 
 enum kind { NOISE, CUT, FORGED, STRANGER, REPLAYED, KINDS };
-#define SILENT_KINDS REPLAYED /* those before it get no answer in any case */
 
 struct datagram {
     uint8_t bytes[KEPT_BYTES];
@@ -216,6 +216,7 @@ static bool send_made(struct load *load, enum kind kind)
         d.size /= 2;
         break;
     case FORGED:
+        d.bytes[offsetof(struct mr_packet_header, number) + 5] ^= 0x40;
         d.bytes[MR_HEADER_BYTES - 1 - random_next(load) % 8] ^= 0x5a;
         break;
     case STRANGER:
@@ -227,10 +228,10 @@ static bool send_made(struct load *load, enum kind kind)
 }
 
 /* Up to a burst, until the port is full. */
-static void send_garbage(struct load *load, uint32_t kinds, uint64_t *left)
+static void send_garbage(struct load *load, uint64_t *left)
 {
     for (uint32_t i = 0; i<BURST && * left> 0; i++) {
-        enum kind kind = (enum kind)(*left % kinds);
+        enum kind kind = (enum kind)(*left % KINDS);
 
         if (!(kind == NOISE ? send_noise(load) : send_made(load, kind)))
             return;
@@ -268,7 +269,7 @@ static struct outcome run_among_garbage(struct load *load, uint64_t packets)
     start_calls(load);
     while (left > 0) {
         call_on(load);
-        send_garbage(load, KINDS, &left);
+        send_garbage(load, &left);
     }
     double took_s = (double)(dp_now_us() - start_us) / 1e6;
     struct outcome o = {.calls_per_s = (double)(load->calls_done - before) / took_s,
@@ -289,7 +290,7 @@ static void run_unanswered(struct load *load)
     uint64_t due = dpdk_client_received(load->client) - start;
     start += due;
     while (left > 0) {
-        send_garbage(load, SILENT_KINDS, &left);
+        send_garbage(load, &left);
         dpdk_client_turn(load->client);
     }
     read_counters(load, &ignored); /* comes behind the garbage, and so does its answer */
@@ -308,6 +309,7 @@ static void check_counted(const struct load *load, const struct counters *before
         {"wire.drop_short", load->sent[CUT] + load->noise_short},
         {"wire.drop_magic", load->sent[NOISE] - load->noise_short},
         {"wire.drop_tag", load->sent[FORGED]},
+        {"wire.drop_repeated", load->sent[REPLAYED]},
         {"wire.drop_session", load->sent[STRANGER]},
     };
 
