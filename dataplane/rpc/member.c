@@ -218,12 +218,15 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_session *session, enum 
         return;
     /* Another process is where the worker was: what it knew is gone with it. */
     if (m->rank != MR_RPC_NO_RANK) {
-        if (info.incarnation != m->incarnation)
+        if (m->start_id == 0)
+            m->start_id = info.start_id;
+        if (info.incarnation != m->incarnation || info.start_id != m->start_id)
             mr_member_died(agent, m);
         return;
     }
     /* Before all have joined it has nothing to forget but who asks again anyway. */
-    if (m->incarnation != info.incarnation && m->incarnation != 0 && atomic_load(&agent->complete))
+    if (m->start_id != info.start_id && m->start_id != 0 && atomic_load(&agent->complete))
         mr_world_rendezvous_lost(agent, mr_agent_now(agent));
+    m->start_id = info.start_id;
     m->incarnation = info.incarnation;
 }

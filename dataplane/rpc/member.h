@@ -21,6 +21,7 @@ struct mr_member {
     bool is_node, is_rendezvous;
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t incarnation;
+    uint64_t start_id; /* of the process that answered there first; 0: none yet */
     struct mr_address address;
 
     _Atomic bool dead; /* any thread; never again alive */

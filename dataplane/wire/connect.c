@@ -148,6 +148,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_session *s, const struct mr_
     s->peer.window = accept->window;
     s->grant_bytes = accept->grant_bytes;
     mr_flow_begin(ep, s);
+    s->start_id = accept->start_id;
     s->core_count = accept->core_count;
     s->map_version = accept->map_version;
     s->next_call_id = 1;
@@ -183,6 +184,8 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
     mr_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
     s->last_push_step = accept.last_push_step;
+    s->lineage = accept.lineage;
+    s->restores = accept.restores;
     bool was_away = s->away, was_established = s->established;
     s->away = false;
     s->arrived_core = accept.arrived_core;

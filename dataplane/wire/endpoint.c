@@ -174,6 +174,11 @@ uint32_t mr_endpoint_session_count(const struct mr_endpoint *ep)
     return ep->session_count;
 }
 
+void mr_endpoint_set_restores(struct mr_endpoint *ep, uint32_t restores)
+{
+    ep->config.restores = restores;
+}
+
 void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
                                     uint64_t (*hook)(void *app, const uint8_t *client_uuid))
 {

@@ -113,8 +113,11 @@ struct mr_endpoint_config {
 
     uint8_t client_uuid[MR_UUID_BYTES]; /* calling side */
     uint32_t incarnation;               /* serving side; rises at every start, from 1 */
-    uint16_t core, core_count;          /* serving side */
-    uint32_t map_version;               /* serving side */
+    uint64_t start_id;         /* serving side; random at every start; 0: the incarnation stands for it */
+    uint32_t lineage;          /* serving side, see struct mr_accept */
+    uint32_t restores;         /* serving side, see mr_endpoint_set_restores() */
+    uint16_t core, core_count; /* serving side */
+    uint32_t map_version;      /* serving side */
     bool hold_on_restart; /* calling side, with on_session: after MR_SESSION_RESTARTED a session is held until
                              mr_session_release(); meanwhile only calls with mr_call_options.ahead go out */
 
@@ -171,6 +174,9 @@ uint32_t mr_endpoint_session_count(const struct mr_endpoint *ep);
 /* Serving side: asked at ACCEPT for the last push step of a client; NULL hook = 0. */
 void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
                                     uint64_t (*hook)(void *app, const uint8_t *client_uuid));
+
+/* Serving side: so many restores by call there have been; ACCEPTs, and replies that are begun from now on say so. */
+void mr_endpoint_set_restores(struct mr_endpoint *ep, uint32_t restores);
 
 /* Use these keys from now on, at most MR_PSK_MAX; 0: none, as in the configuration. Sessions and calls go on. The serving
  * side accepts each of them, and answers a session under the one that its client uses. The calling side goes over to the
@@ -252,6 +258,8 @@ struct mr_session_info {
     bool up;
     bool held; /* restarted and not released, see hold_on_restart */
     uint32_t incarnation;
+    uint64_t start_id;          /* another one at each start of the server, whatever its incarnation */
+    uint32_t lineage, restores; /* as of the last ACCEPT, see there */
     uint16_t core, core_count;
     uint16_t arrived_core; /* whose NIC queue our HELLO came in on */
     uint32_t map_version;

@@ -132,7 +132,8 @@ void mr_served_busy(struct mr_endpoint *ep, struct mr_served *served, uint64_t c
 /* ---- reply.c ---- */
 
 /* The message that stands in a slot marked ready. `status_message` (a preamble long, aligned) is used for those without tensors. */
-const uint8_t *mr_slot_message(const struct mr_slot *slot, uint8_t *status_message);
+const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slot *slot,
+                               uint8_t *status_message);
 /* A request that was taken in whole is sent again, or asked about: with `probe` the client has waited for it in vain. */
 void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe);
 void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet);

@@ -107,8 +107,9 @@ struct mr_slot {
     uint8_t state; /* enum mr_slot_state */
     uint8_t op;
     uint8_t priority;
-    bool begun; /* EXECUTING: between mr_reply_begin and mr_reply_end */
-    bool acked; /* the client has the reply, or, while EXECUTING, wants none any more */
+    uint8_t restores; /* the low bits of the endpoint's, when the reply was begun */
+    bool begun;       /* EXECUTING: between mr_reply_begin and mr_reply_end */
+    bool acked;       /* the client has the reply, or, while EXECUTING, wants none any more */
 };
 
 struct mr_served {
@@ -164,8 +165,10 @@ struct mr_session {
     uint64_t retry_from;   /* number of the first HELLO that may be answered with a RETRY */
     uint64_t reset_number; /* of the newest packet that was answered with a RESET */
     uint64_t last_push_step;
-    uint32_t generation; /* rises when it is freed, so that one notices if a callback did that */
-    uint32_t next;       /* in the chain of its id's bucket, or of free ones; index + 1, 0 = end */
+    uint64_t start_id;          /* of the server */
+    uint32_t lineage, restores; /* as of its last ACCEPT */
+    uint32_t generation;        /* rises when it is freed, so that one notices if a callback did that */
+    uint32_t next;              /* in the chain of its id's bucket, or of free ones; index + 1, 0 = end */
     uint32_t grant_bytes;
     uint32_t map_version;
     uint32_t hello_tries;

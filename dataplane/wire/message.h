@@ -26,9 +26,12 @@ struct mr_preamble {
     uint16_t status;  /* enum mr_status; 0 in requests */
     uint16_t flags;   /* of the op; 0 unless the op says otherwise */
     uint16_t tensor_count;
-    uint16_t reserved;    /* zero */
-    uint32_t deadline_ms; /* time left for this call when sent; 0 = none */
-    uint64_t step;        /* the trainer's training step */
+    uint16_t reserved; /* zero */
+    union {
+        uint32_t deadline_ms; /* request: time left for this call when sent; 0 = none */
+        uint32_t restores;    /* reply: by call on the server, as of when it was begun */
+    };
+    uint64_t step; /* the trainer's training step */
     uint64_t
         sequence; /* request: number of this push among its client's to this core, from 1; 0 = not numbered.
                              Reply: this client's pushes up to it are in a checkpoint on disk; 0 = none, or unknown */

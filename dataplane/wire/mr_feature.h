@@ -13,10 +13,11 @@
 extern "C" {
 #endif
 
-#define MR_NAME_BYTES            64   /* feature names: 1..63 bytes of [A-Za-z0-9_./:-], NUL padded */
-#define MR_DIM_MAX               1024 /* floats per row */
-#define MR_FEATURE_MAX           4096 /* features per node */
-#define MR_PARTITION_COUNT       4096 /* slices of the hashed key space */
+#define MR_NAME_BYTES            64    /* feature names: 1..63 bytes of [A-Za-z0-9_./:-], NUL padded */
+#define MR_DIM_MAX               1024  /* floats per row */
+#define MR_FEATURE_MAX           4096  /* features per node */
+#define MR_FEATURE_ID_MAX        65535 /* their numbers, which never come again */
+#define MR_PARTITION_COUNT       4096  /* slices of the hashed key space */
 #define MR_VARIABLE_ELEMENTS_MAX (UINT64_C(1) << 30)
 #define MR_SIGHTINGS_MAX         255 /* admission after so many at most */
 #define MR_FILTER_BYTES_MAX      (UINT64_C(8) << 30)

@@ -28,7 +28,8 @@ enum mr_role {
  * CREATE              u8[n, sizeof(mr_feature)]           -> u32[n] feature ids. To core 0; does it on every core
  * FREEZE              u32[1] enum mr_freeze               -> -                  To core 0
  * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 2] {rows, bytes}
- *                                                             summed over cores   To core 0
+ *                                                             summed over cores, u32[2 + n] {restores, the last of everything,
+ *                                                             and of each feature}   To core 0
  * FEED_SAMPLE         u64[1] batch id, or u64[4] and the  -> -                  To every core, keys it owns only
  *                       plan of its stream; then per table:
  *                       u32[4] {table, samples, slots, flags}, u64[k] keys,
@@ -177,6 +178,9 @@ enum mr_node_state {
     MR_NODE_STOPPING = 4,
     MR_NODE_READ_ONLY = 5, /* serves a checkpoint, and takes no updates */
 };
+
+/* The first words of the last tensor of LIST's answer, behind which each feature has one. */
+enum mr_list_history { MR_LIST_RESTORES, MR_LIST_WHOLE, MR_LIST_HISTORY_WORDS };
 
 /* batch id = stream (high 16 bits) | sequence number (low 48 bits, from 0). A stream is one pass plan of one hub. */
 #define MR_BATCH_SEQUENCE_BITS 48

@@ -145,6 +145,9 @@ struct mr_accept {
     uint64_t session_id;
     uint64_t client_nonce;   /* the HELLO's */
     uint64_t last_push_step; /* highest step of this client's pushes that this core holds; 0 = none */
+    uint64_t start_id;       /* random, another one at each start of the server, whatever its incarnation */
+    uint32_t lineage;        /* random, of the server's directory: within one `restores` can be compared */
+    uint32_t restores;       /* by call so far, that took back what had been answered */
     uint32_t incarnation;
     uint32_t grant_bytes; /* of each request that may be sent before the first ACK */
     uint32_t map_version; /* of the partition map, see MR_OP_NODE_INFO */
@@ -157,7 +160,7 @@ struct mr_accept {
     uint16_t reserved;     /* zero */
     uint8_t proof[MR_PROOF_BYTES];
 };
-static_assert(sizeof(struct mr_accept) == 80, "accept size");
+static_assert(sizeof(struct mr_accept) == 96, "accept size");
 static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is amplified");
 
 /* Why a packet was dropped: X(name, help), in the order of the checks. Counted per reason, never answered. */

@@ -104,10 +104,19 @@ static bool sending_begin(struct mr_endpoint *ep, struct mr_served *served, stru
     return true;
 }
 
-static struct mr_preamble reply_preamble(const struct mr_slot *slot)
+/* The endpoint's when the reply was begun. No slot keeps an answer over 256 restores, which are by hand. */
+static uint32_t restores_of(const struct mr_endpoint *ep, const struct mr_slot *slot)
 {
-    return (struct mr_preamble){
-        .op = slot->op, .priority = slot->priority, .status = slot->status, .sequence = slot->sequence};
+    return ep->config.restores - (uint8_t)(ep->config.restores - slot->restores);
+}
+
+static struct mr_preamble reply_preamble(const struct mr_endpoint *ep, const struct mr_slot *slot)
+{
+    return (struct mr_preamble){.op = slot->op,
+                                .priority = slot->priority,
+                                .status = slot->status,
+                                .restores = restores_of(ep, slot),
+                                .sequence = slot->sequence};
 }
 
 bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
@@ -119,6 +128,7 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
     assert(!slot->begun && "mr_reply_begin was called twice");
     struct mr_served *served = &ep->served[ref.session_index];
     slot->status = (uint16_t)status;
+    slot->restores = (uint8_t)ep->config.restores;
     if (tensor_count == 0) {
         slot->message_bytes = sizeof(struct mr_preamble);
         slot->begun = true;
@@ -139,7 +149,7 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
         slot->message = NULL;
         return false;
     }
-    struct mr_preamble preamble = reply_preamble(slot);
+    struct mr_preamble preamble = reply_preamble(ep, slot);
     mr_message_layout(message, &preamble, tensors, tensor_count);
     slot->begun = true;
     return true;
@@ -194,6 +204,7 @@ void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_sta
         return;
     assert(!slot->begun && "mr_reply_status after mr_reply_begin");
     slot->status = (uint16_t)status;
+    slot->restores = (uint8_t)ep->config.restores;
     slot->message_bytes = sizeof(struct mr_preamble);
     finish(ep, ref, slot);
 }
@@ -261,11 +272,12 @@ const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_
     return &later->request;
 }
 
-const uint8_t *mr_slot_message(const struct mr_slot *slot, uint8_t *status_message)
+const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slot *slot,
+                               uint8_t *status_message)
 {
     if (slot->message != NULL)
         return slot->message;
-    struct mr_preamble preamble = reply_preamble(slot);
+    struct mr_preamble preamble = reply_preamble(ep, slot);
     mr_message_layout(status_message, &preamble, NULL, 0);
     return status_message;
 }

@@ -112,11 +112,12 @@ struct small_message {
 
 #define STATUS_MESSAGE_BYTES sizeof(struct mr_preamble)
 
-static struct small_message ready_message(struct mr_peer *peer, uint32_t slot_index, uint8_t *status_message)
+static struct small_message ready_message(const struct mr_endpoint *ep, struct mr_peer *peer,
+                                          uint32_t slot_index, uint8_t *status_message)
 {
     if (peer->serving) {
         const struct mr_slot *slot = &MR_CONTAINER(peer, struct mr_served, peer)->slots[slot_index];
-        return (struct small_message){mr_slot_message(slot, status_message), slot->call_id,
+        return (struct small_message){mr_slot_message(ep, slot, status_message), slot->call_id,
                                       slot->message_bytes, false};
     }
     const struct mr_call *call = MR_CONTAINER(peer, struct mr_session, peer)->slots[slot_index];
@@ -171,14 +172,14 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
 {
     _Alignas(MR_TENSOR_ALIGN) uint8_t status_message[STATUS_MESSAGE_BYTES];
     uint32_t index = (uint32_t)__builtin_ctzll(peer->ready);
-    struct small_message message = ready_message(peer, index, status_message);
+    struct small_message message = ready_message(ep, peer, index, status_message);
     uint64_t others = peer->ready & (peer->ready - 1);
     if (others == 0 || ep->config.no_bundle)
         return send_alone(ep, peer, index, &message);
     uint32_t room = peer->segment_bytes;
-    struct small_message second = ready_message(peer, (uint32_t)__builtin_ctzll(others), status_message);
+    struct small_message second = ready_message(ep, peer, (uint32_t)__builtin_ctzll(others), status_message);
     if (frame_bytes(message.message_bytes) + frame_bytes(second.message_bytes) > room) {
-        message = ready_message(peer, index, status_message);
+        message = ready_message(ep, peer, index, status_message);
         return send_alone(ep, peer, index, &message);
     }
     uint8_t *datagram =
@@ -191,7 +192,7 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
     bool asks = false;
     do {
         index = (uint32_t)__builtin_ctzll(peer->ready);
-        message = ready_message(peer, index, status_message);
+        message = ready_message(ep, peer, index, status_message);
         if (frame_bytes(message.message_bytes) > room - used)
             break;
         used += frame_write(datagram + MR_HEADER_BYTES + used, &message);

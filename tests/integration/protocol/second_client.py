@@ -139,11 +139,11 @@ class Client:
         self.hello(cookie)
         accept = self.receive(self.hello_key)
         body = accept.payload
-        assert accept.type == ACCEPT and len(body) == 80
-        (session, nonce, _, self.incarnation, _, _, udp_bytes, window, core, cores, arrived,
-         zero) = struct.unpack("<QQQIIIHHHHHH", body[:48])
-        assert body[48:] == keyed_hash("mr2 accept proof", self.psk,
-                                       body[:48] + bytes(32) + self.uuid + struct.pack("<Q", self.boot_nonce), 32)
+        assert accept.type == ACCEPT and len(body) == 96
+        (session, nonce, _, start, lineage, restores, self.incarnation, _, _, udp_bytes, window, core, cores, arrived,
+         zero) = struct.unpack("<QQQQIIIIIHHHHHH", body[:64])
+        assert start != 0 and lineage != 0 and restores == 0 and body[64:] == keyed_hash("mr2 accept proof", self.psk,
+                                       body[:64] + bytes(32) + self.uuid + struct.pack("<Q", self.boot_nonce), 32)
         assert nonce == self.nonce and (udp_bytes, window, core, cores, arrived, zero) == (1232, 4, 0, 1, 0, 0)
         assert incarnation in (0, self.incarnation) and session & 255 == core
         self.session, self.segment = session, udp_bytes - HEADER_BYTES

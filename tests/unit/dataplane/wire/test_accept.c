@@ -46,6 +46,9 @@ static void accept_tells_core_map_and_last_step(void **state)
     p.config[PAIR_SERVER].core = 2;
     p.config[PAIR_SERVER].core_count = 3;
     p.config[PAIR_SERVER].map_version = 9;
+    p.config[PAIR_SERVER].start_id = UINT64_C(0x123456789a);
+    p.config[PAIR_SERVER].lineage = 8;
+    p.config[PAIR_SERVER].restores = 2;
     p.config[PAIR_SERVER].udp_bytes_max = 4003;
     p.config[PAIR_CLIENT].udp_bytes_max = 8952;
     pair_start(&p);
@@ -57,6 +60,9 @@ static void accept_tells_core_map_and_last_step(void **state)
     assert_int_equal(info.core_count, 3);
     assert_int_equal(info.map_version, 9);
     assert_int_equal(info.last_push_step, 4711);
+    assert_true(info.start_id == UINT64_C(0x123456789a));
+    assert_int_equal(info.lineage, 8);
+    assert_int_equal(info.restores, 2);
     assert_int_equal(info.segment_bytes, 4000 - MR_HEADER_BYTES);
 }
 
