@@ -21,14 +21,13 @@ uint32_t ps_catalog_find_id(const struct ps_catalog *c, uint32_t id)
     return i;
 }
 
-uint32_t ps_catalog_free_id(const struct ps_catalog *c)
+uint32_t ps_catalog_last_id(const struct ps_catalog *c)
 {
-    for (uint32_t id = 1; id <= MR_FEATURE_MAX && c->count < MR_FEATURE_MAX; id++) {
-        if (ps_catalog_find_id(c, id) == c->count) {
-            return id;
-        }
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        last = c->ids[i] > last ? c->ids[i] : last;
     }
-    return 0;
+    return last;
 }
 
 void ps_catalog_add(struct ps_catalog *c, uint32_t id, const struct mr_feature *feature)

@@ -5,6 +5,12 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 
+/* What a refusal says when no number is left. */
+#define PS_NUMBERS_GONE                                                                                      \
+    ", and all numbers that it may give them have been given: begin with an empty checkpoint.directory, "    \
+    "and "                                                                                                   \
+    "restore by name into it what is to go on"
+
 struct ps_catalog {
     uint32_t count;
     uint32_t ids[MR_FEATURE_MAX];
@@ -14,8 +20,8 @@ struct ps_catalog {
 /* The feature's place of that name or number, or `count` when there is none. */
 uint32_t ps_catalog_find(const struct ps_catalog *c, const char *name);
 uint32_t ps_catalog_find_id(const struct ps_catalog *c, uint32_t id);
-/* The lowest number not in use, or 0 when all are. */
-uint32_t ps_catalog_free_id(const struct ps_catalog *c);
+/* The highest number in use; 0: none is. */
+uint32_t ps_catalog_last_id(const struct ps_catalog *c);
 /* There must be room, and neither name nor number in use. */
 void ps_catalog_add(struct ps_catalog *c, uint32_t id, const struct mr_feature *feature);
 /* Take out the one of that number, which must be there; the others keep their order. */

@@ -12,7 +12,7 @@
 
 #define PS_MANIFEST_NAME      "MANIFEST"
 #define PS_MANIFEST_BYTES_MAX (16u << 20)
-#define PS_FEATURE_ID_MAX     65535u /* a call names a feature by 16 bits */
+#define PS_FEATURE_ID_MAX     ((uint32_t)MR_FEATURE_ID_MAX)
 
 struct ps_manifest_file {
     uint32_t blocks;

@@ -94,12 +94,12 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
                                                .id = command->checkpoint_id,
                                                .names = command->names,
                                                .name_count = command->name_count,
-                                               .replace = command->replace};
+                                               .replace = command->replace,
+                                               .by_call = true};
     command->status = ps_control_restore(c, &request, &restored, command->text);
     if (command->status == MR_OK) {
         const uint64_t words[5] = {restored.id, restored.step, restored.is_at_step, restored.tables,
                                    restored.variables};
-        atomic_fetch_add(&c->node->restores, 1);
         ps_command_answer(command, mr_tensor_1d(MR_U64, 5, NULL), words);
     }
     if (c->gate == PS_GATE_BUSY) {
@@ -214,6 +214,21 @@ struct ps_control *ps_control_create(struct ps_node *node)
     sem_init(&c->wake, 0, 0);
     pthread_mutex_init(&c->view_lock, NULL);
     return c;
+}
+
+enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes)
+{
+    const char *directory = c->node->config->checkpoint_directory;
+    enum mr_status status = ps_history_open(directory, &c->history, error, error_bytes);
+    if (status == MR_OK) {
+        atomic_store(&c->node->restores, c->history.restores);
+    }
+    return status;
+}
+
+uint32_t ps_control_lineage(const struct ps_control *c)
+{
+    return c->history.lineage;
 }
 
 /* Commands that nobody will answer any more go with it. */

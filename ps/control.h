@@ -19,7 +19,7 @@
 #define PS_COMMANDS_MAX       64u /* handed over and not done */
 #define PS_DIRECTORY_BYTES    256
 #define PS_CONTROL_TEXT_BYTES 400
-#define PS_REPLY_TENSORS_MAX  3u
+#define PS_REPLY_TENSORS_MAX  4u
 
 /* A call for the control thread: what it asks for, and then the answer. Everything is a copy. */
 struct ps_command {
@@ -74,6 +74,10 @@ struct ps_checkpoint_report {
 /* NULL when memory is short. */
 struct ps_control *ps_control_create(struct ps_node *node);
 void ps_control_destroy(struct ps_control *c);
+/* Reads what the node's checkpoint directory says of its history. Before its data plane is made. MR_IO_ERROR, MR_NO_MEMORY, and a line
+ * in `error`. */
+enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes);
+uint32_t ps_control_lineage(const struct ps_control *c);
 /* Starts the thread. Before that, and after stop, its work may be done by the caller: restore at start, save at the end. */
 bool ps_control_start(struct ps_control *c);
 /* Ends the thread once the command at hand is done; further ones are answered MR_SHUTTING_DOWN. A save under way is given
@@ -102,6 +106,7 @@ struct ps_restore_request {
     const struct mr_restore_pair *names;
     uint32_t name_count; /* 0: everything, in place of all that the node holds */
     bool replace;        /* names: what has such a name already */
+    bool by_call;        /* not at start: it takes back what had been answered, and clients are told so */
 };
 /* What it came to. */
 struct ps_restored {

@@ -68,14 +68,48 @@ static bool check_feature(const struct ps_control *c, struct ps_command *command
     return true;
 }
 
+/* Numbers for the features that are not there, which nobody else gets from now on, whatever becomes of this node; the first of them. 0:
+ * the command has failed. */
+static uint32_t reserve_numbers(struct ps_control *c, struct ps_command *command, uint32_t count)
+{
+    char error[PS_CONTROL_TEXT_BYTES];
+    struct ps_history *h = &c->history;
+    if (c->catalog.count + count > MR_FEATURE_MAX || h->last_feature + count > MR_FEATURE_ID_MAX) {
+        ps_command_fail(command, MR_INVALID_ARGUMENT, "a node has at most %u features%s", MR_FEATURE_MAX,
+                        c->catalog.count + count > MR_FEATURE_MAX ? "" : PS_NUMBERS_GONE);
+        return 0;
+    }
+    h->last_feature += count;
+    if (ps_history_write(c->node->config->checkpoint_directory, h, error, sizeof(error)) != MR_OK) {
+        ps_command_fail(command, MR_IO_ERROR, "%s; no feature was created", error);
+        return 0;
+    }
+    return h->last_feature - count + 1;
+}
+
+/* Of the command's features those that are not there, each name once. */
+static uint32_t count_new(const struct ps_control *c, const struct ps_command *command)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < command->feature_count; i++) {
+        const char *name = command->features[i].name;
+        bool is_new = ps_catalog_find(&c->catalog, name) == c->catalog.count;
+        for (uint32_t j = 0; j < i && is_new; j++) {
+            is_new = strncmp(command->features[j].name, name, MR_NAME_BYTES) != 0;
+        }
+        count += is_new;
+    }
+    return count;
+}
+
 /* The features' numbers into `ids`, making those that are not there; all of them, or none new. */
 static bool create_all(struct ps_control *c, struct ps_command *command, uint32_t *ids)
 {
-    uint32_t count_before = c->catalog.count;
+    uint32_t count_before = c->catalog.count, new_count = count_new(c, command), next_id = 0;
     for (uint32_t i = 0; i < command->feature_count; i++) {
         uint32_t known = ps_catalog_find(&c->catalog, command->features[i].name);
-        ids[i] = known < c->catalog.count ? c->catalog.ids[known] : ps_catalog_free_id(&c->catalog);
         if (known < c->catalog.count) {
+            ids[i] = c->catalog.ids[known];
             continue;
         }
         if (c->node->is_read_only) {
@@ -83,9 +117,10 @@ static bool create_all(struct ps_control *c, struct ps_command *command, uint32_
                             c->node->serves, command->features[i].name);
             return false;
         }
-        if (ids[i] == 0) {
-            ps_command_fail(command, MR_INVALID_ARGUMENT, "a node has at most %u features", MR_FEATURE_MAX);
+        if (next_id == 0) {
+            next_id = reserve_numbers(c, command, new_count);
         }
+        ids[i] = next_id == 0 ? 0 : next_id++;
         if (ids[i] == 0 || !create_everywhere(c, command, &command->features[i], ids[i])) {
             while (c->catalog.count > count_before) {
                 ps_node_each_core(c->node, remove_on_core, &c->catalog.ids[c->catalog.count - 1]);
@@ -166,10 +201,13 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
 {
     const struct ps_catalog *catalog = &c->catalog;
     struct sizes sizes = {.catalog = catalog};
-    size_t words = 2 * (size_t)catalog->count;
+    size_t words = 2 * (size_t)catalog->count, at = 0;
+    uint32_t *taken_back = malloc((MR_LIST_HISTORY_WORDS + catalog->count) * sizeof(*taken_back));
     uint64_t *all = calloc((words + 1) * (c->node->core_count + 1), sizeof(*all));
-    if (all == NULL) {
+    if (all == NULL || taken_back == NULL) {
         ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
+        free(all);
+        free(taken_back);
         return;
     }
     for (uint32_t i = 0; i < c->node->core_count; i++) {
@@ -185,5 +223,12 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
                       catalog->features);
     ps_command_answer(command, mr_tensor_1d(MR_U32, catalog->count, NULL), catalog->ids);
     ps_command_answer(command, mr_tensor_2d(MR_U64, catalog->count, 2, NULL), all);
+    taken_back[at++] = c->history.restores;
+    taken_back[at++] = c->history.whole;
+    for (uint32_t i = 0; i < catalog->count; i++) {
+        taken_back[at++] = ps_history_taken_back(&c->history, catalog->ids[i]);
+    }
+    ps_command_answer(command, mr_tensor_1d(MR_U32, (uint32_t)at, NULL), taken_back);
     free(all);
+    free(taken_back);
 }

@@ -12,6 +12,7 @@
 #include "ps/control.h"
 #include "ps/control_saves.h"
 #include "ps/core.h"
+#include "ps/history.h"
 
 struct ps_control {
     struct ps_node *node;
@@ -24,6 +25,7 @@ struct ps_control {
     struct ps_command *commands[PS_COMMANDS_MAX];
 
     struct ps_catalog catalog;
+    struct ps_history history;
     /* the save under way; NULL = none */
     struct ps_writer *writer;
     struct ps_saves saves;

@@ -18,6 +18,7 @@ struct attempt {
     struct ps_restore_plan plan;
     struct ps_restored *restored;
     bool is_damaged; /* the reason of its failure */
+    bool reopens;    /* the gate was closed for a moment */
     char *text;      /* of the caller */
 };
 
@@ -95,8 +96,8 @@ static enum mr_status read_catalog(const struct ps_reader *reader, struct ps_cat
         uint32_t id;
         const struct mr_feature *f = ps_reader_feature(reader, i, &id);
         const char *field = mr_feature_check(f);
-        bool is_good = field == NULL && id >= 1 && id <= MR_FEATURE_MAX && catalog->count < MR_FEATURE_MAX &&
-                       ps_catalog_find_id(catalog, id) == catalog->count &&
+        bool is_good = field == NULL && id >= 1 && id <= MR_FEATURE_ID_MAX &&
+                       catalog->count < MR_FEATURE_MAX && ps_catalog_find_id(catalog, id) == catalog->count &&
                        ps_catalog_find(catalog, f->name) == catalog->count;
         if (!is_good) {
             snprintf(text, PS_CONTROL_TEXT_BYTES, "feature %u (%.63s): %s", id, f->name,
@@ -245,11 +246,58 @@ static enum mr_status load_named(struct attempt *a, struct ps_reader *reader)
     if (gate == PS_GATE_OPEN && a->request->replace) {
         ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
     }
+    a->reopens = c->gate != gate;
     ps_node_each_core(c->node, move_on_core, &a->plan);
-    if (c->gate != gate) {
-        ps_control_gate(c, gate, MR_OK, "");
-    }
     return MR_OK;
+}
+
+static void set_restores_on_core(struct ps_core *core, void *arg)
+{
+    mr_endpoint_set_restores(core->ep, *(const uint32_t *)arg);
+}
+
+/* What was answered before is taken back: clients must hear of it before the gate opens, and at the next start as well. */
+static void count_restore(struct ps_history *h, const struct ps_restore_plan *plan)
+{
+    bool counted = false;
+    if (plan->whole) {
+        ps_history_restored(h);
+        return;
+    }
+    for (uint32_t i = 0; i < plan->count; i++) {
+        if (plan->entries[i].replaced_id != 0) {
+            h->restores += !counted;
+            counted = true;
+            ps_history_replaced(h, plan->entries[i].replaced_id);
+        }
+    }
+}
+
+static enum mr_status note_history(struct attempt *a)
+{
+    struct ps_control *c = a->c;
+    struct ps_history *h = &c->history;
+    char error[PS_RESTORE_TEXT_BYTES];
+    const uint32_t restores = h->restores, last_feature = h->last_feature;
+    uint32_t highest = ps_catalog_last_id(&c->catalog);
+    h->last_feature = highest > last_feature ? highest : last_feature;
+    if (a->request->by_call) {
+        count_restore(h, &a->plan);
+    }
+    if (h->restores == restores && h->last_feature == last_feature) {
+        return MR_OK;
+    }
+    atomic_store(&c->node->restores, h->restores);
+    ps_node_each_core(c->node, set_restores_on_core, &h->restores);
+    enum mr_status status = ps_history_write(c->node->config->checkpoint_directory, h, error, sizeof(error));
+    if (status != MR_OK) {
+        snprintf(
+            a->text, PS_CONTROL_TEXT_BYTES,
+            "checkpoint %llu is restored, but %.200s: after the node's next start clients would bring back "
+            "what it took: make room and restore again",
+            (unsigned long long)a->view->id, error);
+    }
+    return status;
 }
 
 static enum mr_status load(struct attempt *a, struct ps_reader *reader)
@@ -258,13 +306,18 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
     enum mr_status status = read_catalog(reader, &a->held, a->text);
     if (status == MR_OK) {
         status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
-                                      request->replace, &a->plan, a->text);
+                                      request->replace, a->c->history.last_feature + 1, &a->plan, a->text);
     }
     if (status == MR_OK) {
         status = a->plan.whole ? load_whole(a, reader) : load_named(a, reader);
     }
-    if (status == MR_OK) {
-        ps_restore_plan_apply(&a->plan, &a->c->catalog);
+    if (status != MR_OK) {
+        return status;
+    }
+    ps_restore_plan_apply(&a->plan, &a->c->catalog);
+    status = note_history(a);
+    if (a->reopens) {
+        ps_control_gate(a->c, PS_GATE_OPEN, MR_OK, "");
     }
     return status;
 }

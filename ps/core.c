@@ -68,7 +68,7 @@ void ps_feature_destroy(struct ps_feature *f)
 
 void ps_core_put_feature(struct ps_core *core, struct ps_feature *f)
 {
-    assert(f->id >= 1 && f->id <= MR_FEATURE_MAX && core->features[f->id] == NULL);
+    assert(f->id >= 1 && f->id <= MR_FEATURE_ID_MAX && core->features[f->id] == NULL);
     core->features[f->id] = f;
     core->feature_id_max = f->id > core->feature_id_max ? f->id : core->feature_id_max;
     core->counters.features++;

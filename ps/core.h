@@ -110,7 +110,7 @@ struct ps_core {
     struct ps_arena *arena;       /* tables and variables */
     struct ps_arena *batch_arena; /* batches and the record: full tables must not stop training */
     struct ps_arena *gone_arena;  /* keys of rows that went, for deltas; NULL: there are to be none */
-    struct ps_feature *features[MR_FEATURE_MAX + 1]; /* by id, from 1 */
+    struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by id, from 1 */
     struct ps_batch_cache *batches;
     struct ps_learnt *learnt;
     struct ps_partials partials;

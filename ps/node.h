@@ -24,6 +24,7 @@ struct ps_node {
     struct dp *dp;
     uint32_t core_count;
     uint32_t incarnation;
+    uint64_t start_id; /* random */
     uint32_t message_bytes_max;
     uint64_t started_us;
     uint16_t partition_core[MR_PARTITION_COUNT]; /* which core owns a partition */
@@ -35,7 +36,7 @@ struct ps_node {
     char serves[PS_SERVES_BYTES];                      /* then: which */
     _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
-    _Atomic uint32_t restores; /* restores by call since the start; written by the control thread */
+    _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */
 };
 
 /* Contiguous slices of the partitions, as even as they go. */

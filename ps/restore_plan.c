@@ -36,15 +36,14 @@ static uint32_t find_in_plan(const struct ps_restore_plan *plan, const char *nam
     return i;
 }
 
-/* The lowest number from `first` on that the node does not have; 0 when there is none. */
-static uint32_t free_id(const struct ps_catalog *node, uint32_t first)
+/* Those of the plan that come beside what the node has. */
+static uint32_t new_count(const struct ps_restore_plan *plan)
 {
-    for (uint32_t id = first; id <= MR_FEATURE_MAX; id++) {
-        if (ps_catalog_find_id(node, id) == node->count) {
-            return id;
-        }
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        count += plan->entries[i].replaced_id == 0;
     }
-    return 0;
+    return count;
 }
 
 /* The feature under the name that it is to have. */
@@ -72,7 +71,7 @@ static enum mr_status name_entry(const struct ps_catalog *held, const struct mr_
     return MR_OK;
 }
 
-/* Its number on the node, and what it replaces there. Numbers below *next_id are taken. */
+/* Its number on the node, and what it replaces there. Numbers from *next_id on are free. */
 static enum mr_status place_entry(const struct ps_restore_plan *plan, const struct ps_catalog *node,
                                   bool replace, uint32_t *next_id, struct ps_restore_entry *entry, char *text)
 {
@@ -96,15 +95,16 @@ static enum mr_status place_entry(const struct ps_restore_plan *plan, const stru
         return MR_INVALID_ARGUMENT;
     }
     entry->replaced_id = at < node->count ? node->ids[at] : 0;
-    entry->id = at < node->count ? node->ids[at] : free_id(node, *next_id);
-    if (entry->id == 0) {
-        snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES, "%s: a node has at most %d features", name,
-                 MR_FEATURE_MAX);
+    if (entry->replaced_id != 0) {
+        entry->id = entry->replaced_id;
+        return MR_OK;
+    }
+    if (node->count + new_count(plan) == MR_FEATURE_MAX || *next_id > MR_FEATURE_ID_MAX) {
+        snprintf(text, PS_RESTORE_PLAN_TEXT_BYTES, "%s: a node has at most %d features%s", name,
+                 MR_FEATURE_MAX, *next_id > MR_FEATURE_ID_MAX ? PS_NUMBERS_GONE : "");
         return MR_INVALID_ARGUMENT;
     }
-    if (entry->replaced_id == 0) {
-        *next_id = entry->id + 1;
-    }
+    entry->id = (*next_id)++;
     return MR_OK;
 }
 
@@ -120,9 +120,8 @@ static void plan_whole(const struct ps_catalog *held, struct ps_restore_plan *ou
 
 enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct ps_catalog *node,
                                     const struct mr_restore_pair *names, uint32_t name_count, bool replace,
-                                    struct ps_restore_plan *out, char *text)
+                                    uint32_t next_id, struct ps_restore_plan *out, char *text)
 {
-    uint32_t next_id = 1;
     out->whole = false;
     out->count = 0;
     if (name_count == 0) {

@@ -29,11 +29,11 @@ struct ps_restore_plan {
 };
 
 /* `held` is the checkpoint's catalog, `node` the node's. The number of a feature that is replaced goes to the one that replaces
- * it, so that clients need not ask anew; others get free numbers. MR_UNKNOWN_TABLE: a name that the checkpoint does not hold;
+ * it, so that clients need not ask anew; others get the numbers from `next_id` on. MR_UNKNOWN_TABLE: a name that the checkpoint does not hold;
  * MR_INVALID_ARGUMENT: a name that is wrong, comes twice, or is taken on the node. `text` then says which, and what to do. */
 enum mr_status ps_restore_plan_make(const struct ps_catalog *held, const struct ps_catalog *node,
                                     const struct mr_restore_pair *names, uint32_t name_count, bool replace,
-                                    struct ps_restore_plan *out, char *text);
+                                    uint32_t next_id, struct ps_restore_plan *out, char *text);
 /* The node's catalog once the plan is carried out. */
 void ps_restore_plan_apply(const struct ps_restore_plan *plan, struct ps_catalog *node);
 

@@ -152,10 +152,19 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     }
     status =
         ps_incarnation_next(node->config->checkpoint_directory, &node->incarnation, error, DP_ERROR_BYTES);
+    if (status == MR_OK) {
+        status = ps_incarnation_start_id(&node->start_id, error, DP_ERROR_BYTES);
+    }
+    if (status == MR_OK) {
+        status = ps_control_open_history(node->control, error, DP_ERROR_BYTES);
+    }
     if (status != MR_OK) {
         return status;
     }
     dp_config.endpoint.incarnation = node->incarnation;
+    dp_config.endpoint.start_id = node->start_id;
+    dp_config.endpoint.lineage = ps_control_lineage(node->control);
+    dp_config.endpoint.restores = atomic_load(&node->restores);
     if (dp_config.fault.direction != DP_FAULT_OFF) {
         ps_log("fault.direction is on: packets are lost and damaged on purpose; this is for tests");
     }

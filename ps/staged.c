@@ -9,8 +9,8 @@ struct ps_staged {
     uint32_t clock_s;  /* of what is staged, when it was saved */
     uint64_t clock_us; /* whole: the same, or that of what served, when it was exchanged */
     uint32_t id_max;
-    struct ps_feature *features[MR_FEATURE_MAX + 1]; /* by their number in the checkpoint, from 1 */
-    uint64_t feature_count, batches_learnt;          /* as the core counts them */
+    struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by their number in the checkpoint, from 1 */
+    uint64_t feature_count, batches_learnt;             /* as the core counts them */
     /* of a whole restore */
     struct ps_learnt *learnt;
     struct ps_clients *clients;
@@ -47,7 +47,7 @@ enum mr_status ps_staged_add(struct ps_core *core, uint32_t checkpoint_id, uint3
                              const struct mr_feature *feature, char *text)
 {
     struct ps_staged *s = core->staged;
-    assert(checkpoint_id >= 1 && checkpoint_id <= MR_FEATURE_MAX && s->features[checkpoint_id] == NULL);
+    assert(checkpoint_id >= 1 && checkpoint_id <= MR_FEATURE_ID_MAX && s->features[checkpoint_id] == NULL);
     enum mr_status status = ps_feature_create(core, id, feature, &s->features[checkpoint_id], text);
     if (status == MR_OK && feature->kind == MR_TABLE) {
         ps_table_load_from(s->features[checkpoint_id]->table, s->clock_s,

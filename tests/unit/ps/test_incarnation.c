@@ -1,4 +1,4 @@
-/* The incarnation rises at every start and survives what may be in its way. */
+/* What a node keeps beside its checkpoints: the incarnation, which rises at every start, and its history. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "ps/history.h"
 #include "ps/incarnation.h"
 
 static char directory[64];
@@ -88,14 +89,115 @@ static void without_a_directory_it_is_the_time(void **state)
     assert_true(incarnation > 1600000000);
 }
 
+static void start_ids_are_never_the_same(void **state)
+{
+    char error[256];
+    uint64_t a = 0, b = 0;
+    (void)state;
+    assert_int_equal(ps_incarnation_start_id(&a, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_incarnation_start_id(&b, error, sizeof(error)), MR_OK);
+    assert_true(a != 0 && b != 0 && a != b);
+}
+
+/* ---- history ---- */
+
+static struct ps_history history;
+static char history_path[128];
+
+static int make_for_history(void **state)
+{
+    int failed = make(state);
+    snprintf(history_path, sizeof(history_path), "%s/history", directory);
+    memset(&history, 0xa5, sizeof(history));
+    return failed;
+}
+
+static int destroy_history(void **state)
+{
+    (void)unlink(history_path);
+    return destroy(state);
+}
+
+static enum mr_status open_history(char error[256])
+{
+    return ps_history_open(directory, &history, error, 256);
+}
+
+static void history_is_what_was_written(void **state)
+{
+    char error[256];
+    (void)state;
+    assert_int_equal(open_history(error), MR_OK);
+    uint32_t lineage = history.lineage;
+    assert_true(lineage != 0 && history.last_feature == 0 && history.restores == 0);
+    history.last_feature = 17;
+    ps_history_restored(&history);
+    history.restores++;
+    ps_history_replaced(&history, 3);
+    history.restores++;
+    ps_history_replaced(&history, 9);
+    ps_history_replaced(&history, 3);
+    assert_int_equal(ps_history_write(directory, &history, error, sizeof(error)), MR_OK);
+    memset(&history, 0xa5, sizeof(history));
+    assert_int_equal(open_history(error), MR_OK);
+    assert_int_equal(history.lineage, lineage);
+    assert_int_equal(history.last_feature, 17);
+    assert_int_equal(history.restores, 3);
+    assert_int_equal(ps_history_taken_back(&history, 3), 3);
+    assert_int_equal(ps_history_taken_back(&history, 9), 3);
+    assert_int_equal(ps_history_taken_back(&history, 4), 1);
+    ps_history_restored(&history);
+    assert_int_equal(ps_history_taken_back(&history, 3), 4);
+    assert_int_equal(ps_history_taken_back(&history, 4), 4);
+}
+
+static void a_wiped_directory_has_another_lineage(void **state)
+{
+    char error[256];
+    (void)state;
+    assert_int_equal(open_history(error), MR_OK);
+    uint32_t lineage = history.lineage;
+    assert_int_equal(unlink(history_path), 0);
+    assert_int_equal(open_history(error), MR_OK);
+    assert_true(history.lineage != lineage);
+    assert_int_equal(ps_history_open("", &history, error, sizeof(error)), MR_OK);
+    assert_true(history.lineage != 0 && history.lineage != lineage);
+}
+
+static void refuses_a_history_that_nobody_wrote(void **state)
+{
+    const char *const texts[] = {"",
+                                 "lineage 1",
+                                 "lineage 0\n",
+                                 "features 3\n",
+                                 "lineage 1\nfeatures 65536\n",
+                                 "lineage 1\nrestores 1 2\n",
+                                 "lineage 1\nrestores 1 1\nreplaced 3 2\n",
+                                 "lineage 1\nmore 1\n",
+                                 "lineage 1 \n"};
+    char error[256];
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        snprintf(path, sizeof(path), "%s", history_path);
+        write_file(texts[i]);
+        assert_int_equal(open_history(error), MR_IO_ERROR);
+        assert_non_null(strstr(error, history_path));
+    }
+}
+
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
+#define TEST(name)         cmocka_unit_test_setup_teardown(name, make, destroy)
+#define HISTORY_TEST(name) cmocka_unit_test_setup_teardown(name, make_for_history, destroy_history)
     const struct CMUnitTest tests[] = {
         TEST(rises_from_1),
         TEST(makes_the_directory),
         TEST(refuses_a_file_that_is_no_number),
         TEST(without_a_directory_it_is_the_time),
+        TEST(start_ids_are_never_the_same),
+        HISTORY_TEST(history_is_what_was_written),
+        HISTORY_TEST(a_wiped_directory_has_another_lineage),
+        HISTORY_TEST(refuses_a_history_that_nobody_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 static struct ps_catalog held, node;
 static struct ps_restore_plan plan;
 static char text[PS_RESTORE_PLAN_TEXT_BYTES];
+static uint32_t next_id;
 
 static void add(struct ps_catalog *c, uint32_t id, const char *name, uint32_t dim)
 {
@@ -32,6 +33,7 @@ static int set_up(void **state)
     add(&node, 1, "b", 4);
     add(&node, 2, "x", 4);
     text[0] = '\0';
+    next_id = 3;
     return 0;
 }
 
@@ -45,7 +47,7 @@ static struct mr_restore_pair pair(const char *name, const char *new_name)
 
 static enum mr_status make(const struct mr_restore_pair *pairs, uint32_t count, bool replace)
 {
-    return ps_restore_plan_make(&held, &node, pairs, count, replace, &plan, text);
+    return ps_restore_plan_make(&held, &node, pairs, count, replace, next_id, &plan, text);
 }
 
 static void check_entry(uint32_t i, const char *name, uint32_t checkpoint_id, uint32_t id,
@@ -97,14 +99,17 @@ static void named_ones_get_free_numbers(void **state)
     assert_int_equal(node.ids[ps_catalog_find(&node, "b_old")], 4);
 }
 
-static void numbers_between_others_are_used(void **state)
+static void numbers_begin_where_the_node_says(void **state)
 {
     const struct mr_restore_pair pairs[2] = {pair("a", ""), pair("v", "")};
     (void)state;
-    add(&node, 4, "y", 1);
+    next_id = MR_FEATURE_ID_MAX - 1;
     assert_int_equal(make(pairs, 2, false), MR_OK);
-    check_entry(0, "a", 1, 3, 0);
-    check_entry(1, "v", 7, 5, 0);
+    check_entry(0, "a", 1, MR_FEATURE_ID_MAX - 1, 0);
+    check_entry(1, "v", 7, MR_FEATURE_ID_MAX, 0);
+    next_id = MR_FEATURE_ID_MAX;
+    check_refused(pairs, 2, false, MR_INVALID_ARGUMENT,
+                  "v: a node has at most 4096 features, and all numbers");
 }
 
 static void one_that_is_there_is_refused_or_replaced(void **state)
@@ -160,8 +165,9 @@ static void a_full_node_takes_no_more(void **state)
         snprintf(name, sizeof(name), "t%u", id);
         add(&node, id, name, 1);
     }
+    next_id = 5000;
     assert_int_equal(make(pairs, 1, false), MR_OK);
-    check_entry(0, "a", 1, MR_FEATURE_MAX, 0);
+    check_entry(0, "a", 1, next_id, 0);
     check_refused(pairs, 2, false, MR_INVALID_ARGUMENT, "v: a node has at most 4096 features");
 }
 
@@ -170,7 +176,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup(name, set_up)
     const struct CMUnitTest tests[] = {
         TEST(all_of_it_keeps_its_numbers),         TEST(named_ones_get_free_numbers),
-        TEST(numbers_between_others_are_used),     TEST(one_that_is_there_is_refused_or_replaced),
+        TEST(numbers_begin_where_the_node_says),   TEST(one_that_is_there_is_refused_or_replaced),
         TEST(a_table_does_not_replace_a_variable), TEST(names_are_checked),
         TEST(a_full_node_takes_no_more),
     };
