@@ -40,10 +40,17 @@ static double rate(uint64_t before, uint64_t now, double seconds)
     return now > before ? (double)(now - before) / seconds : 0.0;
 }
 
+/* The number of the start may come again; the time since then does not go back. */
+static bool is_other_start(const struct tool_core_sample *before, const struct tool_core_sample *now)
+{
+    return now->state.incarnation != before->state.incarnation ||
+           now->state.uptime_us < before->state.uptime_us;
+}
+
 struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
                                        const struct tool_core_sample *now)
 {
-    if (now->time_us <= before->time_us || now->state.incarnation != before->state.incarnation)
+    if (now->time_us <= before->time_us || is_other_start(before, now))
         return (struct tool_core_rates){0};
     const double seconds = (double)(now->time_us - before->time_us) / 1e6;
     return (struct tool_core_rates){
@@ -114,8 +121,7 @@ void tool_core_line(const struct tool_core_sample *now, const struct tool_core_r
 static double written_per_s(const struct tool_core_sample *before, const struct tool_core_sample *now)
 {
     const uint64_t from = before->running_id == now->running_id ? before->running_bytes : 0;
-    if (now->running_id == 0 || now->time_us <= before->time_us ||
-        now->state.incarnation != before->state.incarnation)
+    if (now->running_id == 0 || now->time_us <= before->time_us || is_other_start(before, now))
         return 0.0;
     return rate(from, now->running_bytes, (double)(now->time_us - before->time_us) / 1e6);
 }

@@ -20,8 +20,8 @@ static const char command[] = "ctl save";
 /* A save that is waited for, and where it stood when it was looked at last. */
 struct waiting {
     struct mr_client *client;
-    uint64_t end_us; /* UINT64_MAX: none */
-    uint32_t incarnation;
+    uint64_t end_us;   /* UINT64_MAX: none */
+    uint64_t start_id; /* of the server */
     struct mr_save_info save;
     struct mr_checkpoint_info info;
     struct mr_checkpoint_status now;
@@ -65,7 +65,7 @@ static void pause_before_look(const struct waiting *w)
 
 static int look_failed(const struct waiting *w, enum mr_status status)
 {
-    if (mr_client_incarnation(w->client) != w->incarnation)
+    if (mr_client_start_id(w->client) != w->start_id)
         return tool_fail(command,
                          "the server was restarted while save %" PRIu64 " was under way; millrace ctl "
                          "checkpoints says what it was restored from",
@@ -112,7 +112,7 @@ static int wait_saved(struct waiting *w)
     }
     if (terminal)
         (void)fputc('\n', stderr);
-    if (status != MR_OK || mr_client_incarnation(w->client) != w->incarnation)
+    if (status != MR_OK || mr_client_start_id(w->client) != w->start_id)
         return look_failed(w, status);
     return w->save.state == MR_SAVE_ENDED ? ended(w) : goes_on(w);
 }
@@ -141,7 +141,7 @@ static int save(const struct tool_connection *c, const struct mr_save_options *w
     int exit_code = tool_connect(command, c, &w.client);
     if (exit_code != 0)
         return exit_code;
-    w.incarnation = mr_client_incarnation(w.client);
+    w.start_id = mr_client_start_id(w.client);
     enum mr_status status = mr_checkpoint_save(w.client, NULL, wish, &w.save.number);
     if (status == MR_OK)
         status = look(&w);

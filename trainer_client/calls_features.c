@@ -21,10 +21,8 @@ static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply
     if (status != MR_OK)
         return status;
     pthread_mutex_lock(&f->client->lock);
-    for (uint32_t i = 0; i < context->count; i++) {
-        /* Without memory it is asked for later. */
-        (void)mrc_features_add(&f->client->features, ((const uint32_t *)ids->data)[i], &features[i]);
-    }
+    for (uint32_t i = 0; i < context->count; i++)
+        mrc_survey_meet(f->client, ((const uint32_t *)ids->data)[i], &features[i], f->parts[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     memcpy(context->ids, ids->data, context->count * sizeof *context->ids);
     return MR_OK;
@@ -129,7 +127,10 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     const uint64_t *sizes = t[2]->data;
 
     pthread_mutex_lock(&f->client->lock);
-    (void)mrc_learn_features(f);
+    if (f->parts[0].start_id == f->client->node.start_id) /* else the node was restarted since it said so */
+        (void)mrc_learn_features(f);
+    for (uint32_t i = 0; i < count && context->infos != NULL; i++)
+        mrc_survey_meet(f->client, ids[i], &features[i], f->parts[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     if (context->infos == NULL)
         return MR_OK;

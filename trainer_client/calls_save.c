@@ -13,16 +13,16 @@
 
 struct save_context {
     uint64_t *checkpoint_id, *number; /* NULL: not wanted */
-    uint32_t incarnation;             /* of the server that has all pushes; 0: whichever it is */
+    uint64_t start_id;                /* of the server that has all pushes; 0: whichever it is */
 };
 
-static uint32_t incarnation_of(struct mr_client *client)
+static uint64_t start_of(struct mr_client *client)
 {
     pthread_mutex_lock(&client->lock);
-    uint32_t incarnation = client->node.incarnation;
+    uint64_t start_id = client->node.start_id;
 
     pthread_mutex_unlock(&client->lock);
-    return incarnation;
+    return start_id;
 }
 
 static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
@@ -35,7 +35,7 @@ static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
     if (id == NULL || id->dims[0] != 1 ||
         (context->number != NULL && (number == NULL || number->dims[0] != 1)))
         return mrc_part_garbled(f, 0);
-    if (context->incarnation != 0 && incarnation_of(f->client) != context->incarnation)
+    if (context->start_id != 0 && start_of(f->client) != context->start_id)
         return mrc_error(
             MR_UNKNOWN_OUTCOME,
             "%s: save: the server was restarted at that moment, and the checkpoint may lack pushes "
@@ -86,15 +86,15 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
         left = *options;
     /* Once more when the server was restarted between two cores' answers: not all have their pushes then. */
     while (client->replay) {
-        const uint32_t before = incarnation_of(client);
+        const uint64_t before = start_of(client);
         enum mr_status caught_up = wait_for_replay(client, &left);
 
         if (caught_up != MR_OK)
             return caught_up;
-        context.incarnation = incarnation_of(client);
+        context.start_id = start_of(client);
         now_us = mrc_now_us();
         left.deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
-        if (context.incarnation == before)
+        if (context.start_id == before)
             break;
     }
     enum mr_status status =

@@ -155,6 +155,7 @@ static void free_client(struct mr_client *client)
         mrc_link_destroy(client->links[i]);
     mrc_progress_fini(&client->progress);
     mrc_features_free(&client->features);
+    mrc_features_free(&client->met);
     mrc_remap_fini(client);
     mrc_keys_close(&client->keys);
     pthread_mutex_destroy(&client->lock);
@@ -170,6 +171,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
 
     if (c == NULL)
         goto failed;
+    mrc_remap_init(c);
     c->progress.epoll_fd = -1;
     c->progress.wake_fd = -1;
     pthread_mutex_init(&c->lock, NULL);
@@ -288,6 +290,19 @@ uint32_t mr_client_incarnation(const struct mr_client *client)
 
     pthread_mutex_unlock(&c->lock);
     return incarnation;
+}
+
+uint64_t mr_client_start_id(const struct mr_client *client)
+{
+    struct mr_client *c = (struct mr_client *)client;
+
+    if (c == NULL)
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    uint64_t start_id = c->node.start_id;
+
+    pthread_mutex_unlock(&c->lock);
+    return start_id;
 }
 
 void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info)

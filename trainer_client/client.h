@@ -14,6 +14,7 @@
 #include "trainer_client/node.h"
 #include "trainer_client/progress.h"
 #include "trainer_client/remap.h"
+#include "trainer_client/survey.h"
 
 #define MRC_DEADLINE_MS_DEFAULT  10000u
 #define MRC_CONNECT_MS_DEFAULT   10000u
@@ -37,11 +38,13 @@ struct mr_client {
     struct mrc_progress progress;
     struct mrc_keys keys;
     struct mrc_node node;
-    struct mrc_features features;
+    struct mrc_features features; /* of the node, as it is */
+    struct mrc_features met;      /* numbers that the caller may use, by what they were when it got them */
+    struct mrc_survey survey;
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
     uint32_t link_count;
     struct mrc_remap remap;
-    uint32_t looked_up_in; /* the start of the server that answered the last lookup of rows; 0: none */
+    uint64_t looked_up_in; /* the start of the server that answered the last lookup of rows; 0: none */
     uint32_t calls_held;   /* begun and not freed: views that the caller holds, too */
     uint64_t room_made;    /* rises when a call ends or is freed */
     uint32_t room_waiters; /* threads that wait for that */

@@ -86,6 +86,7 @@ enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_c
     link->client = client;
     link->core = core;
     link->port_us = MRC_NEVER_US;
+    mr_list_init(&link->parts);
     mrc_resend_init(link);
     link->address = *address;
     link->socket.fd = -1;

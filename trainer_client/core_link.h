@@ -49,13 +49,14 @@ struct mrc_link {
     uint64_t request_bytes; /* of calls begun and not ended */
     uint32_t calls_pending; /* begun and not ended */
     uint32_t calls_held;    /* ended and not freed: views that the caller holds */
-    uint32_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
-    uint32_t incarnation;   /* of the server, as this link has seen it last */
+    uint64_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
+    uint64_t start_id;      /* of the server, as this link has seen it last */
     struct mrc_replay own;  /* its pushes */
     struct mrc_replay *
         *former; /* the lanes of former maps, from the oldest map on: their keys are this core's now */
     uint32_t former_count;
     uint32_t former_cores;        /* of the map by which they were dealt out */
+    struct mr_link parts;         /* calls begun and not ended: struct mrc_part.under_way */
     struct mr_link resends;       /* those that are under way again */
     uint64_t resend_us;           /* when there is something to be sent again */
     bool held;                    /* the server restarted: only calls that are ahead of the others go out */

@@ -192,12 +192,18 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     if (status == MR_DEADLINE_EXCEEDED && reply == NULL &&
         mrc_link_was_silent(part->link, f->sent_us, mrc_now_us()))
         part->status = MR_UNREACHABLE;
+    if (part->is_void)
+        part->status = MR_UNKNOWN_TABLE;
     part->replied = reply != NULL;
+    part->start_id = reply != NULL ? part->link->start_id : 0;
     part->sequence = reply != NULL ? reply->preamble.sequence : 0;
+    part->restores = reply != NULL ? reply->preamble.restores : 0;
     if (reply != NULL && reply->preamble.tensor_count > 0)
         keep_answers(part, reply);
     mrc_request_ended(part);
     mrc_resend_ended(part, reply);
+    if (reply != NULL)
+        mrc_survey_answered(client, reply->preamble.restores);
     if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
         mrc_link_delivered(part->link);
     part->link->calls_held++;
@@ -243,7 +249,7 @@ static enum mr_status check_still_valid(const struct mr_future *f)
         return mrc_error(MR_CANCELLED,
                          "%s: %s: the node's cores changed before it was sent: make the call again",
                          f->client->server, mr_op_name(f->options.op));
-    return MR_OK;
+    return mrc_survey_check(f);
 }
 
 static bool has_ended(const void *arg)
@@ -317,6 +323,7 @@ static void free_calls(struct mr_future *f)
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
+        mrc_remap_leave(part);
         if (part->call != NULL)
             mrc_client_free_call(f->client, part->link, part->call);
         part->call = NULL;
@@ -347,7 +354,7 @@ void mrc_future_free(struct mr_future *f)
     bool holds = false;
 
     for (uint32_t i = 0; i < f->part_count; i++)
-        holds |= f->parts[i].call != NULL;
+        holds |= f->parts[i].call != NULL || f->parts[i].moved != 0;
     if (holds) {
         pthread_mutex_lock(&f->client->lock);
         free_calls(f);

@@ -27,13 +27,19 @@ struct mrc_part {
     struct mr_call *call;      /* NULL once freed or handed to a reply */
     struct mrc_push *push;     /* of a numbered call, until it ends */
     uint32_t request_bytes;
-    bool replied;          /* by the server; otherwise the call ended here */
-    uint64_t moved;        /* not 0: it was split anew, under this sequence, when the node's cores changed */
-    bool withdrawn;        /* the node's cores changed before it was sent: its number counts no more */
-    bool kept;             /* nobody answered, and it will be sent again */
-    uint64_t sequence;     /* of the reply */
-    enum mr_status status; /* once ended */
-    struct mr_tensor *answers; /* of the reply: views that are valid as long as `call`, or into `copy` */
+    bool replied;         /* by the server; otherwise the call ended here */
+    uint64_t moved;       /* not 0: it was split anew, under this sequence, when the node's cores changed */
+    struct mr_link mover; /* of mrc_remap.movers, while `moved` */
+    enum mr_status moved_status; /* why a piece of it will not be applied; MR_OK: none is known */
+    bool withdrawn;              /* the node's cores changed before it was sent: its number counts no more */
+    bool kept;                   /* nobody answered, and it will be sent again */
+    bool is_void;                /* it named a number that was found to be something else */
+    uint64_t start_id;           /* of the server that replied */
+    struct mr_link under_way;    /* of mrc_link.parts */
+    uint64_t sequence;           /* of the reply */
+    uint32_t restores;           /* of the reply */
+    enum mr_status status;       /* once ended */
+    struct mr_tensor *answers;   /* of the reply: views that are valid as long as `call`, or into `copy` */
     void *copy;
     uint32_t answer_count;
     struct mr_tensor few[MRC_FEW_ANSWERS]; /* where `answers` points when they are few */

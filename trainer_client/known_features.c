@@ -7,6 +7,7 @@
 /* Sorted by number. */
 struct mrc_known_feature {
     uint32_t id;
+    bool is_void;
     struct mr_feature feature;
 };
 
@@ -57,9 +58,36 @@ enum mr_status mrc_features_add(struct mrc_features *f, uint32_t id, const struc
     return MR_OK;
 }
 
+const struct mr_feature *mrc_features_at(const struct mrc_features *f, uint32_t i, uint32_t *id)
+{
+    *id = f->known[i].id;
+    return &f->known[i].feature;
+}
+
+void mrc_features_set_void(struct mrc_features *f, uint32_t id, bool is_void)
+{
+    uint32_t at = place(f, id);
+
+    if (at == f->count || f->known[at].id != id || f->known[at].is_void == is_void)
+        return;
+    f->known[at].is_void = is_void;
+    if (is_void)
+        f->void_count++;
+    else
+        f->void_count--;
+}
+
+bool mrc_features_is_void(const struct mrc_features *f, uint32_t id)
+{
+    uint32_t at = f->void_count == 0 ? f->count : place(f, id);
+
+    return at < f->count && f->known[at].id == id && f->known[at].is_void;
+}
+
 void mrc_features_clear(struct mrc_features *f)
 {
     f->count = 0;
+    f->void_count = 0;
     f->complete = false;
 }
 

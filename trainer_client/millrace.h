@@ -87,9 +87,12 @@ MR_API const char *mr_last_error(void);
 /* The process ends with exit code 1 where it would have ended with 0: for what learns of a failure when it ends anyway. */
 MR_API void mr_fail_at_exit(void);
 MR_API uint32_t mr_client_core_count(const struct mr_client *client);
-/* The number of the server's start. Another one each time the server was found restarted; rising, unless its checkpoint
- * directory was changed or wiped. */
+/* The number of the server's start, for people: it rises with each start on one checkpoint directory, and may come again on
+ * another, a wiped, or none. */
 MR_API uint32_t mr_client_incarnation(const struct mr_client *client);
+/* Random bits that the server drew at its start: another value each time the server was found restarted, whatever became of its
+ * directory. */
+MR_API uint64_t mr_client_start_id(const struct mr_client *client);
 /* A readable file descriptor when mr_client_progress() has something to do, for the caller's own event loop; -1 if none. */
 MR_API int mr_client_fd(const struct mr_client *client);
 /* Receive, send and complete what can be without waiting. Returns the number of calls that ended. */

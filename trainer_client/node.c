@@ -14,17 +14,18 @@
 void mrc_node_session_up(struct mr_client *client, struct mrc_link *link, const struct mr_session_info *info)
 {
     struct mrc_node *node = &client->node;
-    bool first = node->core_count == 0;
+    bool first = node->core_count == 0, started = info->start_id != node->start_id;
 
-    /* Lower, too: a server whose directory was wiped begins again. */
-    if (info->incarnation != node->incarnation) {
-        node->incarnation = info->incarnation;
+    node->incarnation = info->incarnation;
+    if (started) {
+        node->start_id = info->start_id;
         if (!first) {
             /* Numbers and descriptors may be others now. */
             mrc_features_clear(&client->features);
             node->stale = true;
         }
     }
+    mrc_survey_session_up(client, info, started && !first);
     if (link->core != 0)
         return;
     if (info->core_count == 1 && (first || node->core_count == 1)) {
@@ -138,6 +139,7 @@ void mrc_node_look_after(struct mr_client *client)
         return;
     mrc_remap_begin(client);
     match_links(client);
+    mrc_survey_look_after(client);
     mrc_remap_go_on(client);
 }
 
@@ -147,7 +149,10 @@ uint64_t mrc_node_next_us(const struct mr_client *client)
 
     if (node->asking)
         return MRC_NEVER_US;
-    return node->stale ? node->ask_us : mrc_remap_next_us(client);
+    uint64_t survey_us = mrc_survey_next_us(client),
+             next_us = node->stale ? node->ask_us : mrc_remap_next_us(client);
+
+    return survey_us < next_us ? survey_us : next_us;
 }
 
 static bool connected(const void *arg)

@@ -14,7 +14,8 @@ struct mr_future;
 
 struct mrc_node {
     uint32_t core_count;  /* 0 = not known yet */
-    uint32_t incarnation; /* the highest seen */
+    uint32_t incarnation; /* the last seen, for people */
+    uint64_t start_id;    /* of the start that was seen last */
     uint32_t map_version;
     uint32_t changes; /* of the map, since the client was made */
     bool asking;      /* NODE_INFO is under way */

@@ -55,6 +55,11 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
             if ((unsigned char)text[i] < ' ')
                 text[i] = ' ';
         }
+    } else if (part->is_void) {
+        snprintf(text, TEXT_BYTES,
+                 "its number is no longer that feature's since the node was restarted or restored: create it "
+                 "again, or "
+                 "list the features, for the number that it has now");
     } else if (part->status == MR_UNREACHABLE) {
         describe_silence(part, text);
     } else {

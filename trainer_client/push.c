@@ -28,6 +28,7 @@ struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint
                               .priority = priority,
                               .table = table,
                               .step = step,
+                              .restores = MRC_PUSH_UNANSWERED,
                               .tensor_count = tensor_count,
                               .tensors = (struct mr_tensor *)(push + 1),
                               .bytes = bytes};
@@ -41,6 +42,15 @@ struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint
         data += aligned(tensors[t].bytes);
     }
     return push;
+}
+
+uint32_t mrc_push_feature(const struct mrc_push *push)
+{
+    uint32_t id = push->table;
+
+    if (push->op == MR_OP_PUSH_GRAD && push->tensor_count > 0)
+        memcpy(&id, push->tensors[0].data, sizeof id);
+    return id;
 }
 
 void mrc_push_free(struct mrc_push *push)
@@ -98,8 +108,10 @@ static struct mrc_push *new_push(const struct mrc_push *like, const struct parts
         tensors[count++] = mr_tensor_1d(MR_F32, p->bags, NULL);
     struct mrc_push *push = mrc_push_new(like->op, like->table, like->priority, like->step, tensors, count);
 
-    if (push != NULL)
+    if (push != NULL) {
         push->looked_up_in = like->looked_up_in;
+        push->restores = like->restores;
+    }
     return push;
 }
 

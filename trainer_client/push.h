@@ -14,6 +14,8 @@
 #define MRC_ROWS_TENSORS     4u
 #define MRC_ROWS_TENSORS_MAX 7u
 
+#define MRC_PUSH_UNANSWERED UINT32_MAX
+
 enum mrc_push_state {
     MRC_PUSH_NEW,   /* in no buffer */
     MRC_PUSH_ASKED, /* its caller waits for the answer */
@@ -28,8 +30,9 @@ struct mrc_push {
     uint8_t op, priority;
     uint16_t table;
     uint64_t step;
-    uint32_t
-        looked_up_in; /* the start of the server that has had the lookup of its keys; 0: no matter which */
+    uint64_t
+        looked_up_in;  /* the start of the server that has had the lookup of its keys; 0: no matter which */
+    uint32_t restores; /* of the server, by call, when it answered this; MRC_PUSH_UNANSWERED: it has not */
     uint32_t tensor_count;
     struct mr_tensor *tensors; /* `data` is inside this push's memory */
     uint64_t bytes;            /* all of it */
@@ -47,6 +50,8 @@ struct mrc_push {
 /* A push with room for these tensors: `data` of those that have some is copied. NULL when memory is short. */
 struct mrc_push *mrc_push_new(uint8_t op, uint16_t table, uint8_t priority, uint64_t step,
                               const struct mr_tensor *tensors, uint32_t tensor_count);
+/* The number of the one feature that it is for; 0: it is for none, or for several. */
+uint32_t mrc_push_feature(const struct mrc_push *push);
 /* Of one that is in no buffer; NULL is fine. */
 void mrc_push_free(struct mrc_push *push);
 

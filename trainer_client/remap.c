@@ -38,7 +38,13 @@ bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint
     }
     own->lane = lane;
     own->next = mark->next;
+    own->whole = client->survey.restores;
     return true;
+}
+
+void mrc_remap_init(struct mr_client *client)
+{
+    mr_list_init(&client->remap.movers);
 }
 
 void mrc_remap_fini(struct mr_client *client)
@@ -84,7 +90,10 @@ static void end_asked(struct mrc_link *link)
             part->withdrawn = true;
             continue;
         }
-        part->moved = push->op != MR_OP_PUSH_GRAD_BATCH ? mrc_replay_sequence(own, push) : 0;
+        if (push->op != MR_OP_PUSH_GRAD_BATCH) {
+            part->moved = mrc_replay_sequence(own, push);
+            mr_list_append(&link->client->remap.movers, &part->mover);
+        }
         mr_call_cancel(link->ep, part->call);
     }
 }
@@ -134,47 +143,20 @@ void mrc_remap_begin(struct mr_client *client)
     }
 }
 
-/* ---- features, which tell who owns what ---- */
-
-static void features_came(struct mr_future *f)
-{
-    struct mrc_remap *remap = &f->client->remap;
-
-    remap->asking = false;
-    if (f->parts[0].status != MR_OK || !mrc_learn_features(f))
-        remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
-    mrc_future_free_locked(f);
-}
-
-static void ask_features(struct mr_client *client)
-{
-    struct mrc_remap *remap = &client->remap;
-    struct mr_future *f;
-
-    if (remap->asking || mrc_now_us() < remap->ask_us ||
-        mrc_future_new(client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)
-        return;
-    f->on_end = features_came;
-    f->options.ahead = true;
-    remap->asking = mrc_future_send_locked(f) == MR_OK;
-    if (remap->asking)
-        return;
-    remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
-    mrc_future_free_locked(f);
-}
+/* ---- giving it to the links ---- */
 
 void mrc_remap_go_on(struct mr_client *client)
 {
     struct mrc_remap *remap = &client->remap;
 
-    if (remap->lane_count == 0 || client->node.stale || client->node.asking)
+    if (remap->lane_count == 0 || client->node.stale || client->node.asking || !mrc_survey_is_over(client))
         return;
     if (client->link_count < client->node.core_count) { /* for want of descriptors or memory */
         remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
         return;
     }
     if (client->node.core_count > 1 && !client->features.complete) {
-        ask_features(client);
+        mrc_survey_want(client);
         return;
     }
     mrc_remap_split(client);
@@ -183,7 +165,7 @@ void mrc_remap_go_on(struct mr_client *client)
 
 uint64_t mrc_remap_next_us(const struct mr_client *client)
 {
-    return client->remap.lane_count == 0 || client->remap.asking ? MRC_NEVER_US : client->remap.ask_us;
+    return client->remap.lane_count == 0 || !mrc_survey_is_over(client) ? MRC_NEVER_US : client->remap.ask_us;
 }
 
 bool mrc_remap_is_over(const struct mrc_link *link)
@@ -198,6 +180,25 @@ bool mrc_remap_is_over(const struct mrc_link *link)
 }
 
 /* ---- callers that wait ---- */
+
+void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
+{
+    struct mr_link *movers = &client->remap.movers;
+
+    for (struct mr_link *l = movers->next; l != movers; l = l->next) {
+        struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, mover);
+
+        if (part->moved == sequence)
+            part->moved_status = status;
+    }
+}
+
+void mrc_remap_leave(struct mrc_part *part)
+{
+    if (part->moved != 0)
+        mr_list_remove(&part->mover);
+    part->moved = 0;
+}
 
 struct settling {
     const struct mr_client *client;
@@ -245,9 +246,10 @@ void mrc_remap_settle(struct mr_future *f)
             continue;
         pthread_mutex_lock(&f->client->lock);
         if (mrc_wait(f->client, has_settled, &settling, f->options.deadline_us)) {
-            part->status = MR_OK;
+            part->status = part->moved_status;
             part->kept = false;
         }
+        mrc_remap_leave(part);
         pthread_mutex_unlock(&f->client->lock);
     }
 }

@@ -14,6 +14,7 @@
 struct mr_client;
 struct mr_future;
 struct mrc_link;
+struct mrc_part;
 
 /* Where a lane's numbers go on when its map comes back. */
 struct mrc_lane_mark {
@@ -26,14 +27,14 @@ struct mrc_remap {
     uint32_t lane_count;
     struct mrc_lane_mark *marks;
     uint32_t mark_count;
-    bool asking; /* LIST is under way */
     uint64_t ask_us;
+    struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
 };
 
 /* When the map has changed: ends what is under way by the old one, and takes what is kept from the links. By the driving
  * thread, before links are closed. */
 void mrc_remap_begin(struct mr_client *client);
-/* ... and gives it to the links of the new map, once all features are known that it takes. */
+/* ... and gives it to the links of the new map, once the survey (survey.h) is over. */
 void mrc_remap_go_on(struct mr_client *client);
 /* When mrc_remap_go_on() has something to do by itself. */
 uint64_t mrc_remap_next_us(const struct mr_client *client);
@@ -48,6 +49,12 @@ bool mrc_remap_has_settled(const struct mr_future *f);
  * lock. */
 void mrc_remap_settle(struct mr_future *f);
 
+/* A piece of a push will not be applied: whoever waits for it hears why. */
+void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status);
+/* Nobody waits for the part's push any more. */
+void mrc_remap_leave(struct mrc_part *part);
+
+void mrc_remap_init(struct mr_client *client);
 void mrc_remap_fini(struct mr_client *client);
 
 #endif

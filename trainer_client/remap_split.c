@@ -5,6 +5,7 @@
 #include "trainer_client/calls.h"
 #include "trainer_client/client.h"
 #include "trainer_client/remap.h"
+#include "trainer_client/replay_internal.h"
 
 bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane)
 {
@@ -31,6 +32,7 @@ static struct mrc_replay *former_lane(struct mrc_link *link, const struct mrc_re
         return NULL;
     }
     mrc_replay_init(lane, from->lane, from->bytes_max);
+    lane->whole = from->whole;
     link->former_cores = link->client->node.core_count;
     return lane;
 }
@@ -61,11 +63,24 @@ static bool split_rows(struct mr_client *client, const struct mrc_replay *from, 
     return ok && given;
 }
 
-/* Nothing of it has to be split: the push itself goes over. */
-static bool hand_over(struct mr_client *client, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
+/* Takes a push out that will not be applied, whole or in part; its caller, or that of the next push, hears of it. */
+static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
 {
+    mrc_remap_failed(client, mrc_replay_sequence(from, push), why);
+    mrc_replay_drop(from, push, why);
+}
+
+/* Nothing of it has to be split: the push itself goes over. */
+static void hand_over(struct mr_client *client, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
+{
+    uint64_t number = push->number, step = push->step;
+
     mrc_replay_withdraw(from, push);
-    return give(client, core, from, push, push->number, push->after);
+    if (give(client, core, from, push, number, push->after))
+        return;
+    mrc_replay_add_loss(from, 1, step, step, MR_NO_MEMORY);
+    from->dropped++;
+    mrc_remap_failed(client, mr_push_sequence(from->lane, number), MR_NO_MEMORY);
 }
 
 static void split_push(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push)
@@ -83,23 +98,21 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
         return;
     }
     if (node->core_count == 1) {
-        if (!hand_over(client, 0, from, push))
-            from->dropped++;
+        hand_over(client, 0, from, push);
         return;
     }
     uint32_t id = push->op == MR_OP_VARIABLE_PUSH ? push->table : *(const uint32_t *)push->tensors[0].data;
     const struct mr_feature *feature = mrc_features_get(&client->features, id);
 
     if (feature == NULL) {
-        mrc_replay_drop(from, push, MR_UNKNOWN_TABLE);
+        lose(client, from, push, MR_UNKNOWN_TABLE);
     } else if (push->tensor_count < MRC_ROWS_TENSORS) {
-        uint16_t core = mrc_variable_core(feature, node->partition_core);
-
-        if (!hand_over(client, core, from, push))
-            from->dropped++;
+        hand_over(client, mrc_variable_core(feature, node->partition_core), from, push);
+    } else if (split_rows(client, from, push, feature)) {
+        mrc_replay_withdraw(from, push); /* its shares live on */
+        mrc_push_free(push);
     } else {
-        mrc_replay_drop(from, push, split_rows(client, from, push, feature) ? MR_OK : MR_NO_MEMORY);
-        from->dropped--; /* its shares live on */
+        lose(client, from, push, MR_NO_MEMORY);
     }
 }
 
@@ -111,6 +124,30 @@ static bool has_keys_of(const struct mrc_replay *lane)
             return true;
     }
     return false;
+}
+
+/* A core of now that owns keys of the lane's. */
+static uint32_t core_of_lane(const struct mr_client *client, uint16_t lane)
+{
+    uint32_t cores = mr_push_lane_cores(lane), core = mr_push_lane_core(lane);
+
+    return client->node.partition_core[(core * MR_PARTITION_COUNT + cores - 1) / cores];
+}
+
+/* Nothing is kept that would be answered: a mark asks what the server's checkpoint held. */
+static void ask_for_floor(struct mr_client *client, struct mrc_replay *from)
+{
+    struct mrc_replay *to = former_lane(client->links[core_of_lane(client, from->lane)], from);
+    struct mrc_push *mark =
+        to == NULL || to->next > from->given_up_to ? NULL : mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
+
+    if (mark != NULL)
+        mrc_replay_adopt(to, mark, from->given_up_to, 0);
+    if (to != NULL && to->count > 0)
+        mrc_replay_inherit(to, from);
+    else /* for want of memory: it may be in the checkpoint, and nobody will know */
+        mrc_replay_add_loss(from, from->given_up_to - from->floor,
+                            mrc_trail_step(&from->trail, from->floor + 1), from->gone_to_step, MR_NO_MEMORY);
 }
 
 /* The first of the new lanes that can tell answers for what had been given up, and for the losses met here. */
@@ -127,6 +164,8 @@ static void pass_on(struct mr_client *client, struct mrc_replay *from)
             return;
         }
     }
+    if (from->given_up_to > from->floor && from->gone_to > from->floor)
+        ask_for_floor(client, from);
     mrc_replay_retire(from, &client->links[0]->own);
 }
 
@@ -156,7 +195,8 @@ static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, ui
 }
 
 /* All pieces of a number become one push of one of the lanes; which of them. */
-static uint32_t unite(struct mrc_replay *const lanes[], uint32_t at[], uint32_t count)
+static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[], uint32_t at[],
+                      uint32_t count)
 {
     struct mrc_push *pieces[MR_CORE_MAX + 1], *whole;
 
@@ -177,6 +217,8 @@ static uint32_t unite(struct mrc_replay *const lanes[], uint32_t at[], uint32_t 
     whole = mrc_push_join(pieces, count);
     uint64_t number = pieces[0]->number, after = pieces[0]->after;
 
+    if (whole == NULL)
+        mrc_remap_failed(client, mrc_replay_sequence(lanes[at[0]], pieces[0]), MR_NO_MEMORY);
     for (uint32_t i = 0; i < count; i++) {
         mrc_replay_drop(lanes[at[i]], pieces[i], whole == NULL ? MR_NO_MEMORY : MR_OK);
         lanes[at[i]]->dropped -= whole != NULL;
@@ -210,7 +252,7 @@ static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], ui
 
     while ((found = find_pieces(lanes, count, at)) > 0) {
         if (found > 1)
-            at[0] = unite(lanes, at, found);
+            at[0] = unite(client, lanes, at, found);
         struct mrc_push *push = oldest(lanes[at[0]]);
 
         if (push == NULL) /* no memory for it: told as a loss */

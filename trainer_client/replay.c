@@ -105,9 +105,10 @@ void mrc_replay_fini(struct mrc_replay *r)
 /* An answered push leaves the buffer. */
 static void let_go(struct mrc_replay *r, struct mrc_push *push)
 {
-    if (push->number > r->gone_to) {
+    if (push->tensor_count > 0 && push->number > r->gone_to) {
         r->gone_to = push->number;
         r->gone_to_step = push->step;
+        r->gone_restores = push->restores;
         mrc_trail_note(&r->trail, push->number, push->step);
     }
     mrc_replay_take_out(r, push);
@@ -184,23 +185,108 @@ static void set_floor(struct mrc_replay *r, uint64_t floor)
     }
 }
 
+/* ---- restores on the server ---- */
+
+void mrc_replay_review(struct mrc_replay *r, enum mrc_verdict (*judge)(void *arg, struct mrc_push *push),
+                       void *arg)
+{
+    for (struct mr_link *l = r->kept.next, *next; l != &r->kept; l = next) {
+        struct mrc_push *push = PUSH_OF(l, kept);
+
+        next = l->next;
+        if (push->tensor_count == 0 || push->state == MRC_PUSH_ASKED || push->state == MRC_PUSH_AGAIN)
+            continue;
+        enum mrc_verdict verdict = judge(arg, push);
+
+        if (verdict == MRC_VOID) {
+            mrc_replay_add_loss(r, 1, push->step, push->step, MR_UNKNOWN_TABLE);
+            r->dropped++;
+        }
+        if (verdict != MRC_KEEP)
+            leave_empty(r, push);
+    }
+}
+
+/* Before `at` in the list of what is kept, whose numbers are higher. */
+static void mark_before(struct mrc_replay *r, struct mr_link *at, uint64_t number)
+{
+    struct mrc_push *empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
+
+    if (empty == NULL)
+        return; /* the floor stays below it for longer */
+    mrc_replay_insert(r, empty, number, 0);
+    mr_list_remove(&empty->kept);
+    mr_list_append(at, &empty->kept);
+    mrc_replay_set_state(r, empty, MRC_PUSH_DUE);
+}
+
+/* All that the server tells apart and that is not here. */
+static void mark_holes(struct mrc_replay *r)
+{
+    uint64_t number = r->next > MR_PUSH_WINDOW ? r->next - MR_PUSH_WINDOW + 1 : 1;
+    struct mr_link *l = r->kept.next;
+
+    for (; number < r->next; number++) {
+        while (l != &r->kept && PUSH_OF(l, kept)->number < number)
+            l = l->next;
+        if (l == &r->kept || PUSH_OF(l, kept)->number > number)
+            mark_before(r, l, number);
+    }
+}
+
+void mrc_replay_restored(struct mrc_replay *r, uint32_t whole)
+{
+    if (whole <= r->whole)
+        return;
+    r->whole = whole;
+    if (r->gone_to != 0 && r->gone_restores < whole) {
+        r->gone_to = 0;
+        mrc_trail_init(&r->trail);
+    }
+    if (r->lane != 0)
+        mark_holes(r);
+}
+
 /* ---- adding ---- */
 
+/* What is left when all that can be given up has been. */
+static uint64_t bytes_not_answered(const struct mrc_replay *r)
+{
+    uint64_t bytes = 0;
+
+    for (const struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
+        if (PUSH_OF(l, kept)->state != MRC_PUSH_DONE)
+            bytes += PUSH_OF(l, kept)->bytes;
+    }
+    return bytes;
+}
+
+static void give_up(struct mrc_replay *r, struct mrc_push *push)
+{
+    if (push->tensor_count > 0) {
+        r->given_up_to = push->number;
+        r->given_up++;
+    }
+    let_go(r, push);
+}
+
+/* Nothing is given up where it would not be enough. */
 static bool make_room(struct mrc_replay *r, uint64_t bytes)
 {
     struct mr_link *l = r->kept.next;
 
+    if (r->bytes + bytes <= r->bytes_max || r->count == 0)
+        return true;
+    uint64_t stays = bytes_not_answered(r);
+
+    if (stays > 0 && stays + bytes > r->bytes_max)
+        return false;
     while (r->count > 0 && r->bytes + bytes > r->bytes_max) {
-        while (l != &r->kept && PUSH_OF(l, kept)->state != MRC_PUSH_DONE)
-            l = l->next;
-        if (l == &r->kept)
-            return false;
         struct mrc_push *oldest = PUSH_OF(l, kept);
 
         l = l->next;
-        r->given_up_to = oldest->number;
-        let_go(r, oldest);
-        r->given_up++;
+        if (oldest->state == MRC_PUSH_DONE)
+            give_up(r, oldest);
     }
     return true;
 }

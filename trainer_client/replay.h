@@ -40,8 +40,10 @@ struct mrc_replay {
     uint64_t count;   /* in `kept` */
     uint64_t gone_to; /* the highest number that was answered and is not here any more */
     uint64_t gone_to_step;
+    uint32_t gone_restores; /* struct mrc_push.restores of that */
     uint64_t given_up_to;   /* the highest that went before it was known to be on disk */
     struct mrc_trail trail; /* of those */
+    uint32_t whole;         /* as of the last mrc_replay_restored() */
     bool restarted;         /* the floor is not known again yet */
     uint64_t pause_until_us;
     struct mrc_loss loss; /* not told yet */
@@ -70,6 +72,14 @@ void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from);
 void mrc_replay_inherit(struct mrc_replay *to, const struct mrc_replay *from);
 /* Frees what is kept; `heir` tells what was lost, and counts on. */
 void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir);
+/* What is not under way, one by one: what was taken back by a restore on the server goes without a word, what is for a feature that is
+ * something else now is a loss. Numbers that go are marked. */
+enum mrc_verdict { MRC_KEEP, MRC_TAKEN_BACK, MRC_VOID };
+void mrc_replay_review(struct mrc_replay *r, enum mrc_verdict (*judge)(void *arg, struct mrc_push *push),
+                       void *arg);
+/* The server was restored as a whole, for the `whole`-th time, and its record is an older one: what was gone before that is no loss, and
+ * numbers that it may lack are marked. Nothing if this is known. */
+void mrc_replay_restored(struct mrc_replay *r, uint32_t whole);
 /* A push that will not be sent again; a loss when `refused` is not MR_OK. */
 void mrc_replay_drop(struct mrc_replay *r, struct mrc_push *push, enum mr_status refused);
 /* Whether this number is still to be answered here. */

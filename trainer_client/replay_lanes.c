@@ -44,6 +44,7 @@ void mrc_replay_inherit(struct mrc_replay *to, const struct mrc_replay *from)
     to->given_up_to = from->given_up_to;
     to->gone_to = from->given_up_to;
     to->gone_to_step = from->gone_to_step;
+    to->gone_restores = from->gone_restores;
     to->trail = from->trail;
 }
 

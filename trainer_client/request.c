@@ -32,6 +32,7 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
         link->calls_pending++;
         link->request_bytes += part->request_bytes;
         client->calls_held++;
+        mr_list_append(&link->parts, &part->under_way);
         return MR_OK;
     }
     mrc_resend_undo(part);
@@ -44,6 +45,7 @@ void mrc_request_ended(struct mrc_part *part)
 {
     assert(part->link->calls_pending > 0);
     part->link->calls_pending--;
+    mr_list_remove(&part->under_way);
     part->link->request_bytes -= part->request_bytes;
 }
 
@@ -68,6 +70,10 @@ enum mr_status mrc_request_begin(struct mr_future *f)
 {
     if (mrc_map_has_changed(f))
         return MRC_STALE_MAP;
+    enum mr_status known = mrc_survey_check(f);
+
+    if (known != MR_OK)
+        return known;
     for (uint32_t i = 0; i < f->part_count; i++) {
         enum mr_status status = begin_part(f, &f->parts[i]);
 

@@ -86,9 +86,38 @@ static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_lo
 static uint16_t flags_of(const struct mrc_link *link, const struct mrc_push *push)
 {
     bool unseen =
-        push->op == MR_OP_PUSH_GRAD && push->looked_up_in != 0 && push->looked_up_in != link->incarnation;
+        push->op == MR_OP_PUSH_GRAD && push->looked_up_in != 0 && push->looked_up_in != link->start_id;
 
     return unseen ? MR_PUSH_UNSEEN : 0;
+}
+
+static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
+{
+    struct mrc_loss loss = mrc_replay_take_loss(lane);
+
+    if (loss.pushes == 0)
+        return;
+    if (sum->pushes == 0)
+        *sum = (struct mrc_loss){.from_step = loss.from_step, .to_step = loss.to_step};
+    sum->pushes += loss.pushes;
+    sum->from_step = loss.from_step < sum->from_step ? loss.from_step : sum->from_step;
+    sum->to_step = loss.to_step > sum->to_step ? loss.to_step : sum->to_step;
+    sum->refused = loss.refused != MR_OK ? loss.refused : sum->refused;
+}
+
+/* Of all cores and former maps: whose lane it was, its caller cannot know, and nobody may push to that core again. */
+static struct mrc_loss take_losses(struct mr_client *client)
+{
+    struct mrc_loss sum = {.pushes = 0};
+
+    for (uint32_t i = 0; i < client->remap.lane_count; i++)
+        add_loss(&sum, client->remap.lanes[i]);
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        add_loss(&sum, &client->links[i]->own);
+        for (uint32_t l = 0; l < client->links[i]->former_count; l++)
+            add_loss(&sum, client->links[i]->former[l]);
+    }
+    return sum;
 }
 
 uint16_t mrc_resend_lane(const struct mr_client *client, uint16_t core)
@@ -100,7 +129,7 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
 {
     if (part->push == NULL)
         return MR_OK;
-    struct mrc_loss loss = mrc_replay_take_loss(&link->own);
+    struct mrc_loss loss = take_losses(f->client);
 
     if (loss.pushes > 0)
         return tell_loss(link, &loss, f->options.step);
@@ -145,11 +174,13 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 
     if (part->future->options.op == MR_OP_LOOKUP && (part->future->options.flags & MR_FEED_READ_ONLY) == 0 &&
         part->replied && part->status == MR_OK)
-        part->link->looked_up_in = part->future->client->looked_up_in = part->link->incarnation;
+        part->link->looked_up_in = part->future->client->looked_up_in = part->link->start_id;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or not any more */
         return;
     part->push = NULL;
-    if (reply != NULL || part->link->session == NULL) {
+    if (reply != NULL)
+        push->restores = reply->preamble.restores;
+    if (reply != NULL || part->is_void || part->link->session == NULL) {
         uint64_t durable = reply == NULL ? 0 : mr_push_number(reply->preamble.sequence);
 
         mrc_replay_answered(lane, push, part->status, durable, mrc_now_us());
@@ -180,11 +211,17 @@ static void resend_ended(struct mr_future *f)
     const struct mrc_part *part = &f->parts[0];
 
     mr_list_remove(&resend->link);
-    if (part->replied)
+    if (part->replied) {
+        uint64_t dropped = resend->lane->dropped;
+
+        resend->push->restores = part->restores;
         mrc_replay_answered(resend->lane, resend->push, part->status, mr_push_number(part->sequence),
                             mrc_now_us());
-    else
+        if (resend->lane->dropped != dropped)
+            mrc_remap_failed(f->client, f->options.sequence, part->status);
+    } else {
         mrc_replay_unanswered(resend->lane, resend->push);
+    }
     part->link->resend_us = 0; /* what is next may have to do with it */
     mrc_future_free_locked(f);
 }
@@ -235,8 +272,8 @@ static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = &link->client->node;
 
-    return !node->stale && !node->asking && node->incarnation == link->incarnation &&
-           link->client->remap.lane_count == 0;
+    return !node->stale && !node->asking && node->start_id == link->start_id &&
+           link->client->remap.lane_count == 0 && mrc_survey_is_over(link->client);
 }
 
 /* False: this lane has not caught up; nothing behind it may go out. */
@@ -305,9 +342,14 @@ static void add_lane(struct mr_replay_info *info, const struct mrc_replay *lane)
     info->replayed += lane->replayed;
     info->given_up += lane->given_up;
     info->dropped += lane->dropped;
-    if (mr_list_empty(&lane->kept))
+    const struct mr_link *l = lane->kept.next;
+
+    while (l != &lane->kept &&
+           MR_CONTAINER(l, struct mrc_push, kept)->tensor_count == 0) /* marks have no step */
+        l = l->next;
+    if (l == &lane->kept)
         return;
-    uint64_t step = MR_CONTAINER(lane->kept.next, struct mrc_push, kept)->step;
+    uint64_t step = MR_CONTAINER(l, struct mrc_push, kept)->step;
 
     info->oldest_step = info->oldest_step == 0 || step < info->oldest_step ? step : info->oldest_step;
 }
@@ -365,9 +407,9 @@ static void mark_asked(const struct mrc_link *link)
 
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *info, bool again)
 {
-    bool restarted = again && info->incarnation != link->incarnation;
+    bool restarted = again && info->start_id != link->start_id;
 
-    link->incarnation = info->incarnation;
+    link->start_id = info->start_id;
     link->held = info->held;
     if (again && !restarted)
         mrc_link_was_forgotten(link, mrc_now_us());

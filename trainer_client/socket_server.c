@@ -47,6 +47,9 @@ static enum mr_status create_endpoint(struct mrc_socket_server *s,
     config.app = options->app;
     config.on_request = options->on_request;
     config.incarnation = options->incarnation;
+    config.start_id = options->start_id;
+    config.lineage = options->lineage;
+    config.restores = options->restores;
     config.core = options->core;
     config.core_count = options->core_count == 0 ? 1 : options->core_count;
     config.map_version = 1;

@@ -13,6 +13,8 @@ struct mrc_socket_server_options {
     const char *listen;   /* "0.0.0.0:7800", "[::]:7800" */
     const char *key_file; /* NULL: no key */
     uint32_t incarnation;
+    uint64_t start_id;          /* random at every start; 0: the incarnation stands for it */
+    uint32_t lineage, restores; /* as in struct mr_accept; of stand-ins for nodes */
     mr_on_request on_request;
     void *app;
     /* For stand-ins of servers with several queues: on which core's a datagram came in. NULL: on its own. */

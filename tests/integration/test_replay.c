@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
 
@@ -317,6 +318,150 @@ static void test_other_number_of_cores(void **state)
     stop(&x);
 }
 
+/* Somebody restores the node. What that took back does not come again with the next crash, also if the node had another after it. */
+static void test_restored_by_hand(void **state)
+{
+    struct fixture x;
+    uint64_t id;
+
+    (void)state;
+    start(&x, cores, 0);
+    train(x.client, &x.disturbed, 0, 30);
+    save(x.client);
+    train(x.client, &x.disturbed, 30, 90);
+    expect_ok(mr_restore(x.client, NULL, NULL, 0, &id));
+    train(x.client, &x.disturbed, 90, 105);
+    crash(&x, cores);
+    crash(&x, cores + 1);
+    train(x.client, &x.disturbed, 105, 120);
+    train(x.client, &x.calm, 0, 30);
+    train(x.client, &x.calm, 90, 120);
+    compare(&x);
+    stop(&x);
+}
+
+/* Nobody but the node itself heard of the restore before it died. */
+static void test_restored_by_hand_unheard(void **state)
+{
+    struct fixture x;
+    struct mr_client *other;
+    uint64_t id;
+
+    (void)state;
+    start(&x, cores, 0);
+    other = node_fixture_connect(&x.node);
+    train(x.client, &x.disturbed, 0, 30);
+    save(x.client);
+    train(x.client, &x.disturbed, 30, 60);
+    expect_ok(mr_restore(other, NULL, NULL, 0, &id));
+    crash(&x, cores);
+    train(x.client, &x.disturbed, 60, 75);
+    train(x.client, &x.calm, 0, 30);
+    train(x.client, &x.calm, 60, 75);
+    compare(&x);
+    mr_client_destroy(other);
+    stop(&x);
+}
+
+/* One table is put back: that one's pushes do not come again, and the others' do. */
+static void test_one_table_restored_by_hand(void **state)
+{
+    const struct mr_restore_name name = {.name = "disturbed"};
+    const struct mr_restore_options what = {
+        .bytes = sizeof what, .names = &name, .name_count = 1, .replace = true};
+    uint64_t random = 5;
+    struct fixture x;
+
+    (void)state;
+    start(&x, cores, 0);
+    train(x.client, &x.disturbed, 0, 30);
+    save(x.client);
+    for (uint32_t i = 0; i < 20; i++) {
+        push_rows(x.client, NULL, x.disturbed.table, &random);
+        push_variable(x.client, NULL, x.disturbed.variable, &random);
+    }
+    expect_ok(mr_checkpoint_restore(x.client, NULL, &what, NULL));
+    crash(&x, cores);
+    train(x.client, &x.calm, 0, 30);
+    random = 5;
+    for (uint32_t i = 0; i < 20; i++) {
+        for (uint32_t skip = 0; skip < KEYS_PER_PUSH + KEYS_PER_PUSH * DIM; skip++)
+            (void)next_random(&random);
+        push_variable(x.client, NULL, x.calm.variable, &random);
+    }
+    compare(&x);
+    stop(&x);
+}
+
+/* The directory comes back without its number of starts, so that the next start has the same number as the one before. */
+static void test_incarnation_comes_again(void **state)
+{
+    struct fixture x;
+    char path[NODE_PATH_BYTES + 16];
+
+    (void)state;
+    start(&x, cores, 0);
+    train(x.client, &x.disturbed, 0, 30);
+    uint32_t before = mr_client_incarnation(x.client);
+
+    node_fixture_kill(&x.node);
+    (void)snprintf(path, sizeof path, "%s/incarnation", x.node.checkpoints);
+    assert_int_equal(unlink(path), 0);
+    node_fixture_restart_with(&x.node, cores);
+    train(x.client, &x.disturbed, 30, 40);
+    assert_int_equal(mr_client_incarnation(x.client), before);
+    train(x.client, &x.calm, 0, 40);
+    compare(&x);
+    stop(&x);
+}
+
+/* A table is gone with the node that made it. Its number is nobody's after that, whoever makes the next one. */
+static void test_numbers_do_not_return(void **state)
+{
+    struct mr_feature lost = mr_feature_table("lost", DIM), found = mr_feature_table("found", DIM);
+    uint64_t key = 7;
+    float ones[DIM] = {1, 1, 1, 1, 1, 1, 1, 1};
+    struct mr_client *other;
+    struct mr_reply *reply;
+    uint32_t lost_id, found_id;
+    struct fixture x;
+
+    (void)state;
+    start(&x, cores, 0);
+    expect_ok(mr_create(x.client, NULL, &lost, 1, &lost_id));
+    expect_ok(mr_push_gradients(x.client, NULL, lost_id, &key, 1, DIM, ones));
+    crash(&x, cores);
+    other = node_fixture_connect(&x.node);
+    expect_ok(mr_create(other, NULL, &found, 1, &found_id));
+    assert_true(found_id > lost_id);
+    node_fixture_refused(mr_lookup(x.client, NULL, lost_id, &key, 1, &reply), MR_UNKNOWN_TABLE,
+                         "restarted or restored");
+    expect_ok(mr_lookup(other, NULL, found_id, &key, 1, &reply));
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == 0);
+    mr_reply_free(reply);
+    mr_client_destroy(other);
+    stop(&x);
+}
+
+/* Given up before the node came back with other cores: the next push says so. */
+static void test_small_buffer_and_other_cores(void **state)
+{
+    struct mr_options options = {.step = 1000};
+    struct fixture x;
+    uint64_t key = 1;
+    float gradient[DIM] = {0};
+
+    (void)state;
+    start(&x, cores, 16384);
+    train(x.client, &x.disturbed, 0, 60);
+    crash(&x, cores + 1);
+    expect_ok(mr_lookup(x.client, NULL, x.disturbed.table, &key, 1, NULL));
+    node_fixture_refused(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient),
+                         MR_UNKNOWN_OUTCOME, "may lack up to");
+    expect_ok(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient));
+    stop(&x);
+}
+
 /* ---- many at once: whole numbers, whose sums do not depend on the order ---- */
 
 enum { ASYNC_PUSHES = 300, UNDER_WAY = 20 };
@@ -383,9 +528,18 @@ static void test_many_under_way(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_while_idle), cmocka_unit_test(test_killed_at_any_moment),
-        cmocka_unit_test(test_saved_is_let_go),   cmocka_unit_test(test_small_buffer_is_told),
-        cmocka_unit_test(test_many_under_way),    cmocka_unit_test(test_other_number_of_cores),
+        cmocka_unit_test(test_killed_while_idle),
+        cmocka_unit_test(test_killed_at_any_moment),
+        cmocka_unit_test(test_saved_is_let_go),
+        cmocka_unit_test(test_small_buffer_is_told),
+        cmocka_unit_test(test_many_under_way),
+        cmocka_unit_test(test_other_number_of_cores),
+        cmocka_unit_test(test_restored_by_hand),
+        cmocka_unit_test(test_restored_by_hand_unheard),
+        cmocka_unit_test(test_one_table_restored_by_hand),
+        cmocka_unit_test(test_incarnation_comes_again),
+        cmocka_unit_test(test_numbers_do_not_return),
+        cmocka_unit_test(test_small_buffer_and_other_cores),
     };
 
     if (argc != 3) {

@@ -20,7 +20,7 @@ struct feeder {
         is_again; /* the plan that has come to its end is taken up again, and nothing has changed: it goes on as it is */
     struct hub_batch_source *source;
     struct mr_client *client; /* NULL: the server was never reached */
-    uint32_t incarnation;     /* of the server, as last seen */
+    uint64_t server_start;    /* start id of the server, as last seen */
     uint32_t table;           /* feature id; 0 = not known */
     uint64_t next_record_us, retry_us;
     bool said_away, said_no_table;

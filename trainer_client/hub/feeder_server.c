@@ -45,19 +45,19 @@ bool hub_feeder_connect(struct feeder *f)
     }
     hub_feeder_wait_for(f, "%s", "");
     f->said_away = false;
-    f->incarnation = mr_client_incarnation(f->client);
+    f->server_start = mr_client_start_id(f->client);
     return true;
 }
 
 void hub_feeder_notice_restart(struct feeder *f)
 {
     struct hub *hub = f->hub;
-    uint32_t incarnation = mr_client_incarnation(f->client);
-    if (incarnation == f->incarnation) {
+    uint64_t start = mr_client_start_id(f->client);
+    if (start == f->server_start) {
         return;
     }
     hub_log("the parameter server restarted: feeding again what it has not learnt");
-    f->incarnation = incarnation;
+    f->server_start = start;
     f->table = 0;
     f->next_record_us = 0;
     pthread_mutex_lock(&hub->lock);

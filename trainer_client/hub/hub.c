@@ -3,18 +3,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 #include "trainer_client/socket_server.h"
 
 bool hub_init(struct hub *hub, const struct hub_config *config)
 {
-    *hub = (struct hub){.config = *config,
-                        .started_us = mrc_now_us(),
-                        /* Rises from start to start as long as no two fall into one second. */
-                        .incarnation = (uint32_t)time(NULL)};
+    *hub = (struct hub){.config = *config, .started_us = mrc_now_us(), .incarnation = (uint32_t)time(NULL)};
     pthread_condattr_t attributes;
-    bool ok = pthread_condattr_init(&attributes) == 0 &&
+    bool ok = getrandom(&hub->start_id, sizeof(hub->start_id), 0) == sizeof(hub->start_id) &&
+              pthread_condattr_init(&attributes) == 0 &&
               pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
               pthread_cond_init(&hub->changed, &attributes) == 0;
     pthread_condattr_destroy(&attributes);

@@ -43,7 +43,8 @@ struct hub_config {
 struct hub {
     struct hub_config config;
     uint64_t started_us;
-    uint32_t incarnation;
+    uint32_t incarnation; /* rises from start to start, unless two fall into one second */
+    uint64_t start_id;    /* random */
     atomic_bool stop;
     atomic_uint port; /* UDP port that trainers reach it at; 0 = it does not listen yet */
 

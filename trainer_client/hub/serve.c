@@ -52,6 +52,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     const struct mrc_socket_server_options options = {.listen = hub->config.listen,
                                                       .key_file = hub->config.key_file,
                                                       .incarnation = hub->incarnation,
+                                                      .start_id = hub->start_id,
                                                       .on_request = hub_service_on_request,
                                                       .app = service};
     struct mrc_socket_server *server = NULL;

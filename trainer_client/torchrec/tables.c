@@ -13,12 +13,12 @@ void tde_tables_free(struct tde_tables *tables)
 
 void tde_table_forget(struct tde_table *table)
 {
-    table->incarnation = 0;
+    table->start = 0;
 }
 
 bool tde_table_is_current(const struct tde_table *table, const struct mr_client *client)
 {
-    return table->incarnation == mr_client_incarnation(client);
+    return table->start == mr_client_start_id(client);
 }
 
 static enum mr_status refuse(enum mr_status status, const char *why, char *error, size_t error_bytes)
@@ -64,11 +64,12 @@ static enum mr_status look_up(struct tde_table *entry, struct mr_client *client,
 {
     const struct mr_options options = {.deadline_ms = deadline_ms};
     struct mr_feature_info *infos;
-    uint32_t count, incarnation = mr_client_incarnation(client);
+    uint32_t count;
+    uint64_t start = mr_client_start_id(client);
     enum mr_status status = mr_list(client, &options, &infos, &count);
     if (status != MR_OK)
         return refuse_call(status, error, error_bytes);
-    entry->incarnation = 0;
+    entry->start = 0;
     for (uint32_t i = 0; i < count && status == MR_OK; i++) {
         const struct mr_feature *f = &infos[i].feature;
         if (strcmp(f->name, entry->name) != 0)
@@ -81,7 +82,7 @@ static enum mr_status look_up(struct tde_table *entry, struct mr_client *client,
                        error, error_bytes);
         entry->id = infos[i].id;
         entry->dim = f->dims[0];
-        entry->incarnation = incarnation;
+        entry->start = start;
     }
     free(infos);
     return status;
@@ -93,16 +94,16 @@ enum mr_status tde_table_find(struct tde_tables *tables, struct mr_client *clien
     struct tde_table *entry = entry_of(tables, name);
     if (entry == NULL)
         return refuse(MR_NO_MEMORY, "no memory", error, error_bytes);
-    if (entry->incarnation == 0 || !tde_table_is_current(entry, client)) {
+    if (entry->start == 0 || !tde_table_is_current(entry, client)) {
         enum mr_status status = look_up(entry, client, deadline_ms, error, error_bytes);
         if (status != MR_OK)
             return status;
-        if (entry->was_there && entry->incarnation == 0)
+        if (entry->was_there && entry->start == 0)
             tde_line("the server has lost table %s: it restarted, from a checkpoint without it or from none",
                      name);
-        entry->was_there = entry->incarnation != 0;
+        entry->was_there = entry->start != 0;
     }
-    *out = entry->incarnation == 0 ? NULL : entry;
+    *out = entry->start == 0 ? NULL : entry;
     return MR_OK;
 }
 
@@ -122,14 +123,14 @@ static enum mr_status create(struct tde_table *entry, struct mr_client *client, 
 {
     const struct mr_options options = {.deadline_ms = deadline_ms};
     struct mr_feature f = mr_feature_table(entry->name, dim);
-    uint32_t incarnation = mr_client_incarnation(client);
+    uint64_t start = mr_client_start_id(client);
     mr_feature_set_optimizer(&f, MR_OPT_ASSIGN);
     f.dtype = (uint32_t)configuration->dtype;
     enum mr_status status = mr_create(client, &options, &f, 1, &entry->id);
     if (status != MR_OK)
         return refuse_call(status, error, error_bytes);
     entry->dim = dim;
-    entry->incarnation = incarnation;
+    entry->start = start;
     entry->was_there = true;
     if (configuration->replay)
         save(client, entry->name, deadline_ms);

@@ -11,8 +11,8 @@
 struct tde_table {
     char name[MR_NAME_BYTES];
     uint32_t id, dim;
-    uint32_t incarnation; /* of the server that has it under this number; 0: not known */
-    bool was_there;       /* at some time */
+    uint64_t start; /* of the server that has it under this number; 0: not known */
+    bool was_there; /* at some time */
 };
 
 struct tde_tables {

@@ -48,6 +48,9 @@ static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t 
     struct mrc_socket_server_options options = {.listen = listen,
                                                 .key_file = node->key_file,
                                                 .incarnation = node->incarnation,
+                                                .start_id = node->start_id,
+                                                .lineage = node->lineage,
+                                                .restores = node->restores,
                                                 .on_request = fake_node_answer,
                                                 .app = &node->cores[core],
                                                 .arrived_at = arrived_at,
@@ -83,6 +86,14 @@ static bool open_cores(struct fake_node *node, uint16_t base_port)
     return true;
 }
 
+static void take_back(struct fake_node *node)
+{
+    fake_record_restore(node);
+    node->whole = ++node->restores;
+    for (uint32_t i = 0; i < node->core_count; i++)
+        mr_endpoint_set_restores(mrc_socket_server_endpoint(node->cores[i].server), node->restores);
+}
+
 static void *serve(void *arg)
 {
     struct fake_node *node = arg;
@@ -92,6 +103,10 @@ static void *serve(void *arg)
         if (atomic_load(&node->save_wanted)) {
             fake_record_save(node);
             atomic_store(&node->save_wanted, false);
+        }
+        if (atomic_load(&node->take_back_wanted)) {
+            take_back(node);
+            atomic_store(&node->take_back_wanted, false);
         }
         for (uint32_t i = 0; i < node->core_count; i++)
             mrc_socket_server_run(node->cores[i].server, i + 1 == node->core_count ? 1 : 0);
@@ -123,6 +138,8 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
     assert_non_null(node);
     node->core_count = core_count;
     node->incarnation = 1;
+    node->start_id = 1;
+    node->lineage = 1;
     node->key_file = key_file;
     node->mute = mute;
     node->features = calloc(FAKE_FEATURES_MAX, sizeof *node->features);
@@ -171,6 +188,7 @@ void fake_node_restart_with(struct fake_node *node, uint32_t core_count)
         fake_record_restore(node);
     node->core_count = core_count;
     node->incarnation++;
+    node->start_id++;
     for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
         open = open_cores(node, node->base_port);
     assert_true(open);
@@ -181,6 +199,13 @@ void fake_node_save(struct fake_node *node)
 {
     atomic_store(&node->save_wanted, true);
     while (node->thread != NULL && atomic_load(&node->save_wanted))
+        usleep(100);
+}
+
+void fake_node_take_back(struct fake_node *node)
+{
+    atomic_store(&node->take_back_wanted, true);
+    while (atomic_load(&node->take_back_wanted))
         usleep(100);
 }
 

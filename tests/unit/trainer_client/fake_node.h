@@ -78,6 +78,9 @@ struct fake_node {
     uint32_t core_count;
     uint16_t base_port;
     uint32_t incarnation;
+    uint64_t start_id;          /* rises with each start */
+    uint32_t lineage, restores; /* of its directory, and by call so far ... */
+    uint32_t whole, replaced;   /* ... of which the last of everything, and of the first feature alone */
     const char *key_file;
     bool mute;             /* take ECHO and PUSH_GRAD and never answer them */
     atomic_bool spreads;   /* datagrams from some source ports come in on another core */
@@ -86,7 +89,7 @@ struct fake_node {
     atomic_ullong unseen;  /* pushes that came with MR_PUSH_UNSEEN */
     atomic_ullong known;   /* pushes that had been applied before */
     bool forgetful;        /* a restart goes back to the last fake_node_save() */
-    atomic_bool save_wanted;
+    atomic_bool save_wanted, take_back_wanted;
     struct fake_feature *saved; /* [FAKE_FEATURES_MAX] */
     uint32_t saved_feature_count;
     struct fake_lane *saved_lanes; /* [FAKE_LANES_MAX], of all cores */
@@ -111,6 +114,8 @@ void fake_node_restart(struct fake_node *node);
 void fake_node_restart_with(struct fake_node *node, uint32_t core_count);
 /* A checkpoint of features and of what was pushed; a node that is forgetful comes back as it was then. */
 void fake_node_save(struct fake_node *node);
+/* While it runs: a restore by call of the last fake_node_save(). */
+void fake_node_take_back(struct fake_node *node);
 void fake_node_destroy(struct fake_node *node);
 /* "127.0.0.1:PORT"; valid until the next call. */
 const char *fake_node_address(const struct fake_node *node);

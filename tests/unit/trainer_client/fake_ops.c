@@ -203,16 +203,20 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     struct mr_feature features[FAKE_FEATURES_MAX] = {0};
     uint32_t ids[FAKE_FEATURES_MAX] = {0};
     uint64_t sizes[FAKE_FEATURES_MAX][2] = {{0}};
-    struct mr_tensor t[3] = {mr_tensor_2d(MR_U8, count, sizeof features[0], features),
-                             mr_tensor_1d(MR_U32, count, ids), mr_tensor_2d(MR_U64, count, 2, sizes)};
+    uint32_t taken_back[MR_LIST_HISTORY_WORDS + FAKE_FEATURES_MAX] = {node->restores, node->whole};
+    struct mr_tensor t[4] = {mr_tensor_2d(MR_U8, count, sizeof features[0], features),
+                             mr_tensor_1d(MR_U32, count, ids), mr_tensor_2d(MR_U64, count, 2, sizes),
+                             mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + count, taken_back)};
 
     for (uint32_t i = 0; i < count; i++) {
         features[i] = node->features[i].feature;
         ids[i] = i + 1;
         sizes[i][0] = 10 * i;
         sizes[i][1] = 100 * i;
+        taken_back[MR_LIST_HISTORY_WORDS + i] =
+            i == 0 && node->replaced > node->whole ? node->replaced : node->whole;
     }
-    reply(ep, r, t, 3);
+    reply(ep, r, t, 4);
 }
 
 static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)

@@ -260,6 +260,73 @@ static void test_cores_change_before_sending(void **state)
     replay_stop(&x);
 }
 
+/* What had been given up before the cores changed is told after it, though the lane is no core's any more; once. */
+static void test_given_up_and_other_cores(void **state)
+{
+    static const uint32_t cores[][2] = {{2, 3}, {1, 2}, {3, 1}, {2, 1}};
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct replay_fixture x;
+        struct mr_options options = {.step = 101};
+
+        replay_start(&x, cores[i][0], 8192);
+        replay_push_steps(&x, 1, 100);
+        assert_true(replay_info_of(&x).given_up > 0);
+        crash_onto(&x, cores[i][1]);
+        assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
+        assert_int_equal(replay_push(&x, &options, 1), MR_UNKNOWN_OUTCOME);
+        assert_non_null(strstr(mr_last_error(), "may lack up to"));
+        assert_int_equal(replay_push(&x, &options, 1), MR_OK);
+        replay_stop(&x);
+    }
+}
+
+/* Of the cores that were, one has nothing left that could be sent again. */
+static void test_all_given_up_and_other_cores(void **state)
+{
+    struct replay_fixture x;
+    struct mr_options options = {.step = 101};
+
+    (void)state;
+    replay_start(&x, 1, 1);
+    replay_push_steps(&x, 1, 10);
+    fake_node_kill(x.node);
+    options.deadline_ms = 1;
+    (void)mr_push_gradients(x.client, &options, 999, x.keys, 1, REPLAY_DIM, (float[REPLAY_DIM]){0});
+    options.deadline_ms = 0;
+    fake_node_restart_with(x.node, 2);
+    assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
+    assert_int_equal(replay_push(&x, &options, 1), MR_UNKNOWN_OUTCOME);
+    replay_stop(&x);
+}
+
+/* A push under way to a table that the node comes back without. */
+static void test_refused_on_the_way_to_another_core(void **state)
+{
+    static const uint32_t cores[][2] = {{2, 3}, {2, 1}, {1, 2}};
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct replay_fixture x;
+        struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+        float ones[REPLAY_KEYS * REPLAY_DIM] = {0};
+        struct mr_future *future;
+        struct mr_options options = {.step = 9, .future = &future};
+        uint32_t later;
+
+        replay_start(&x, cores[i][0], 0);
+        assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
+        fake_node_kill(x.node);
+        assert_int_equal(mr_push_gradients(x.client, &options, later, x.keys, REPLAY_KEYS, REPLAY_DIM, ones),
+                         MR_OK);
+        fake_node_restart_with(x.node, cores[i][1]);
+        assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_TABLE);
+        mr_future_destroy(future);
+        replay_stop(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +337,9 @@ int main(void)
         cmocka_unit_test(test_cores_change_under_future_lookup),
         cmocka_unit_test(test_cores_change_under_abandoned_lookup),
         cmocka_unit_test(test_cores_change_before_sending),
+        cmocka_unit_test(test_given_up_and_other_cores),
+        cmocka_unit_test(test_all_given_up_and_other_cores),
+        cmocka_unit_test(test_refused_on_the_way_to_another_core),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

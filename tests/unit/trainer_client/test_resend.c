@@ -344,6 +344,180 @@ static void test_refused_when_sent_again(void **state)
     replay_stop(&x);
 }
 
+/* Somebody restores the node: what it took is not brought back by a replay, whether the client had heard of it or not. */
+static void test_restored_by_call_stays_so(void **state)
+{
+    for (uint32_t heard = 0; heard < 2; heard++) {
+        for (uint32_t cores = 1; cores <= 3; cores++) {
+            struct replay_fixture x;
+
+            (void)state;
+            replay_start(&x, 2, 0);
+            replay_push_steps(&x, 1, 10);
+            fake_node_save(x.node);
+            replay_push_steps(&x, 11, 30);
+            fake_node_take_back(x.node);
+            for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+                x.expected[i] -= 20;
+            if (heard) {
+                replay_push_steps(&x, 31, 35);
+                replay_check_rows(&x);
+            }
+            fake_node_kill(x.node);
+            fake_node_restart_with(x.node, cores);
+            replay_check_rows(&x);
+            replay_push_steps(&x, 36, 40); /* nothing of it counts as lost */
+            replay_crash(&x);
+            replay_check_rows(&x);
+            replay_stop(&x);
+        }
+    }
+}
+
+/* The numbers that the restore took are marked, so that what comes after it can become durable. */
+static void test_restored_by_call_leaves_no_gap(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 1, 0);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 1, 20);
+    fake_node_take_back(x.node);
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+        x.expected[i] = 0;
+    replay_push_steps(&x, 21, 25);
+    while (replay_info_of(&x).replaying || replay_info_of(&x).oldest_step != 21)
+        mr_client_progress(x.client);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 26, 27);
+    assert_int_equal(replay_info_of(&x).kept, 2);
+    replay_crash(&x);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
+/* Another directory counts its restores by itself: nothing follows from a higher count. */
+static void test_restores_of_another_directory(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    fake_node_kill(x.node);
+    x.node->lineage++;
+    x.node->whole = x.node->restores = 7;
+    fake_node_restart(x.node);
+    replay_check_rows(&x);
+    replay_push_steps(&x, 6, 8);
+    /* And an older copy of it: what was answered meanwhile is due all the same. */
+    fake_node_kill(x.node);
+    x.node->whole = x.node->restores = 2;
+    fake_node_restart(x.node);
+    replay_check_rows(&x);
+    fake_node_take_back(x.node);
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+        x.expected[i] = 0;
+    replay_crash(&x);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
+/* One feature was put back by a restore: only what it had is taken. */
+static void test_one_feature_restored_by_call(void **state)
+{
+    struct replay_fixture x;
+    struct mr_feature feature = mr_feature_table("beside", REPLAY_DIM);
+    uint64_t key = 5;
+    float ones[REPLAY_DIM] = {1, 1};
+    struct mr_reply *reply;
+    uint32_t beside;
+
+    (void)state;
+    replay_start(&x, 1, 0);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &beside), MR_OK);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 1, 9);
+    assert_int_equal(mr_push_gradients(x.client, NULL, beside, &key, 1, REPLAY_DIM, ones), MR_OK);
+    fake_node_kill(x.node); /* between the restore and this it would hold the same */
+    x.node->replaced = ++x.node->restores;
+    fake_node_restart(x.node);
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+        x.expected[i] = 0;
+    replay_check_rows(&x);
+    assert_int_equal(mr_lookup(x.client, NULL, beside, &key, 1, &reply), MR_OK);
+    assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == fake_initial(5, 0) - 1);
+    mr_reply_free(reply);
+    replay_stop(&x);
+}
+
+/* A directory that was wiped, or none and two starts in one second: the number of the start is the same. */
+static void test_incarnation_comes_again(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 10);
+    fake_node_kill(x.node);
+    x.node->incarnation--;
+    fake_node_restart(x.node);
+    replay_check_rows(&x);
+    assert_int_equal(replay_info_of(&x).replayed, 2 * 10);
+    replay_stop(&x);
+}
+
+/* The node comes back with another job's table under the number. */
+static void give_number_2_to_another(struct replay_fixture *x)
+{
+    fake_node_kill(x->node);
+    x->node->saved[1] = x->node->saved[0];
+    x->node->saved[1].feature = mr_feature_table("another", REPLAY_DIM);
+    x->node->saved_feature_count = 2;
+    fake_node_restart(x->node);
+}
+
+static void test_reused_number_is_not_taken_for_it(void **state)
+{
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        struct replay_fixture x;
+        struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+        uint64_t key = 5;
+        float ones[REPLAY_DIM] = {1, 1};
+        struct mr_future *future;
+        struct mr_options under_way = {.future = &future}, step = {.step = 9};
+        struct mr_reply *reply;
+        uint32_t later, again;
+
+        (void)state;
+        replay_start(&x, cores, 0);
+        assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
+        assert_int_equal(mr_push_gradients(x.client, &step, later, &key, 1, REPLAY_DIM, ones), MR_OK);
+        uint64_t applied = atomic_load(&x.node->applied);
+
+        fake_node_kill(x.node);
+        assert_int_equal(mr_push_gradients(x.client, &under_way, later, &key, 1, REPLAY_DIM, ones), MR_OK);
+        give_number_2_to_another(&x);
+        assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_TABLE);
+        assert_non_null(strstr(mr_last_error(), "no longer that feature's"));
+        mr_future_destroy(future);
+        assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
+        assert_non_null(strstr(mr_last_error(), "number 2 was \"later\""));
+        assert_int_equal(mr_push_gradients(x.client, NULL, later, &key, 1, REPLAY_DIM, ones),
+                         MR_UNKNOWN_TABLE);
+        assert_int_equal(atomic_load(&x.node->applied), applied);
+        assert_int_equal(replay_push(&x, &step, 0), MR_UNKNOWN_OUTCOME);
+        assert_non_null(strstr(mr_last_error(), "refused 1 pushes of steps 9..9"));
+        feature = mr_feature_table("another", REPLAY_DIM); /* who asks for it may use it */
+        assert_int_equal(mr_create(x.client, NULL, &feature, 1, &again), MR_OK);
+        assert_int_equal(again, later);
+        assert_int_equal(mr_lookup(x.client, NULL, again, &key, 1, &reply), MR_OK);
+        mr_reply_free(reply);
+        replay_stop(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +535,12 @@ int main(void)
         cmocka_unit_test(test_many_under_way),
         cmocka_unit_test(test_other_pushes),
         cmocka_unit_test(test_refused_when_sent_again),
+        cmocka_unit_test(test_restored_by_call_stays_so),
+        cmocka_unit_test(test_restored_by_call_leaves_no_gap),
+        cmocka_unit_test(test_restores_of_another_directory),
+        cmocka_unit_test(test_one_feature_restored_by_call),
+        cmocka_unit_test(test_incarnation_comes_again),
+        cmocka_unit_test(test_reused_number_is_not_taken_for_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
