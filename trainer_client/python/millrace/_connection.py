@@ -255,8 +255,13 @@ class Connection:
 
     @property
     def incarnation(self) -> int:
-        """The number of the server's start: another one each time that it was found restarted."""
+        """The number of the server's start, for people: it may come again where the checkpoint directory changed."""
         return self._ask(lib.mr_client_incarnation)
+
+    @property
+    def start_id(self) -> int:
+        """Random bits of the server's start: another value each time that it was found restarted."""
+        return self._ask(lib.mr_client_start_id)
 
     def fileno(self) -> int:
         """A descriptor that is readable when progress() has something to do, for an event loop of your own."""
