@@ -173,6 +173,23 @@ static void process_links(struct mr_client *client)
     }
 }
 
+static bool over(const struct mrc_waiter *w, uint64_t now_us)
+{
+    return w->done(w->arg) || now_us >= w->deadline_us;
+}
+
+/* It came true while nobody had the lock: whoever made it so found no driver asleep that it could wake. */
+static bool somebody_is_done(const struct mr_client *client)
+{
+    uint64_t now_us = mrc_now_us();
+
+    for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
+        if (over(w, now_us))
+            return true;
+    }
+    return false;
+}
+
 static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
 {
     struct mrc_progress *p = &client->progress;
@@ -213,7 +230,7 @@ static void drive(struct mr_client *client)
     } while (!got && mrc_now_us() < spin_until_us);
     pthread_mutex_lock(&client->lock);
 
-    if (!got && client->busy_poll_us != UINT32_MAX) {
+    if (!got && client->busy_poll_us != UINT32_MAX && !somebody_is_done(client)) {
         /* Others may have sent or begun to wait meanwhile: their times count too. */
         sleep_for_packets(client, due_us(client));
         (void)receive_links(client, links);
@@ -228,11 +245,6 @@ static void remove_waiter(struct mr_client *client, struct mrc_waiter *waiter)
     while (*at != waiter)
         at = &(*at)->next;
     *at = waiter->next;
-}
-
-static bool over(const struct mrc_waiter *w, uint64_t now_us)
-{
-    return w->done(w->arg) || now_us >= w->deadline_us;
 }
 
 void mrc_wake_waiters(struct mr_client *client)

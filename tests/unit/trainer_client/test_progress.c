@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/client.h"
+#include "trainer_client/clock.h"
 #include "trainer_client/millrace.h"
 
 static struct mr_client *connect_with(const struct fake_node *node, struct mr_client_options options)
@@ -423,6 +425,30 @@ static void test_own_loop_is_woken_for_timers(void **state)
     fake_node_destroy(node);
 }
 
+/* True from the third time on that it is asked: while the driver looks for packets. */
+static bool third_time(const void *arg)
+{
+    uint32_t *asked = *(uint32_t *const *)arg;
+
+    return ++*asked >= 3;
+}
+
+static void test_driver_does_not_sleep_over_its_own_end(void **state)
+{
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client *client = connect_with(node, (struct mr_client_options){.busy_poll_us = 1});
+    uint32_t asked = 0, *counter = &asked;
+
+    (void)state;
+    pthread_mutex_lock(&client->lock);
+    client->progress.sleep_until_us = 0;
+    assert_true(mrc_wait(client, third_time, &counter, MRC_NEVER_US));
+    assert_true(client->progress.sleep_until_us == 0); /* it has not slept */
+    pthread_mutex_unlock(&client->lock);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +461,7 @@ int main(void)
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_threads_and_progress_thread),
+        cmocka_unit_test(test_driver_does_not_sleep_over_its_own_end),
         cmocka_unit_test(test_progress_thread),
         cmocka_unit_test(test_event_loop),
         cmocka_unit_test(test_wait_for),
