@@ -43,8 +43,10 @@ struct mrc_replay {
     uint32_t gone_restores; /* struct mrc_push.restores of that */
     uint64_t given_up_to;   /* the highest that went before it was known to be on disk */
     struct mrc_trail trail; /* of those */
-    uint32_t whole;         /* as of the last mrc_replay_restored() */
-    bool restarted;         /* the floor is not known again yet */
+    uint64_t
+        asked_at;   /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
+    uint32_t whole; /* as of the last mrc_replay_restored() */
+    bool restarted; /* the floor is not known again yet */
     uint64_t pause_until_us;
     struct mrc_loss loss; /* not told yet */
     uint64_t replayed, given_up, dropped;
@@ -98,6 +100,8 @@ void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push);
 
 /* The server has lost its memory: all that was answered is due. Repetitions under way must have ended. */
 void mrc_replay_restart(struct mrc_replay *r);
+/* Nothing more is pushed in this lane: a mark under its newest number, which the server has, asks up to where all is on disk. */
+void mrc_replay_ask(struct mrc_replay *r);
 /* The push to be sent next, now AGAIN; NULL: none now. Undo it by mrc_replay_unanswered(). */
 struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us);
 /* When mrc_replay_next() may have one that it has not now, other than by an answer; UINT64_MAX = never. */

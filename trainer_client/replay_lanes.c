@@ -1,5 +1,6 @@
 /* Pushes on their way from one lane's buffer to another's, when the cores of the node have changed. */
 #include <assert.h>
+#include "dataplane/wire/op.h"
 #include "trainer_client/replay_internal.h"
 
 void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
@@ -9,6 +10,19 @@ void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t numb
     r->next = number + 1;
     r->restarted = true;
     mrc_replay_set_state(r, push, MRC_PUSH_DUE);
+}
+
+void mrc_replay_ask(struct mrc_replay *r)
+{
+    struct mrc_push *newest = MR_CONTAINER(r->kept.prev, struct mrc_push, kept), *mark = newest;
+
+    if (newest->tensor_count > 0)
+        mark = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
+    if (mark == NULL)
+        return; /* another time */
+    if (mark != newest)
+        mrc_replay_insert(r, mark, newest->number, 0);
+    mrc_replay_set_state(r, mark, MRC_PUSH_DUE);
 }
 
 void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)

@@ -295,6 +295,10 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
     for (uint32_t i = 0; i < link->former_count; i++) {
         struct mrc_replay *lane = link->former[i];
 
+        if (lane->count > 0 && lane->asked_at != link->own.floor && mrc_replay_caught_up(lane)) {
+            lane->asked_at = link->own.floor; /* there is a new checkpoint */
+            mrc_replay_ask(lane);
+        }
         caught_up = caught_up && pump(link, lane, now_us);
         if (lane->count > 0) {
             link->former[left++] = lane;

@@ -301,6 +301,30 @@ static void test_all_given_up_and_other_cores(void **state)
     replay_stop(&x);
 }
 
+/* Nothing is pushed in the lanes of a former map any more: they are asked about when there is a checkpoint. */
+static void test_former_lanes_are_let_go(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    crash_onto(&x, 3);
+    replay_check_rows(&x);
+    replay_push_steps(&x, 6, 7);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 8, 8);
+    for (uint32_t i = 0; i < 60000 && replay_info_of(&x).kept > 3; i++) {
+        mr_client_progress(x.client);
+        usleep(1000);
+    }
+    assert_int_equal(replay_info_of(&x).kept, 3);
+    assert_int_equal(replay_info_of(&x).oldest_step, 8);
+    crash_onto(&x, 2);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
 /* A push under way to a table that the node comes back without. */
 static void test_refused_on_the_way_to_another_core(void **state)
 {
@@ -340,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_given_up_and_other_cores),
         cmocka_unit_test(test_all_given_up_and_other_cores),
         cmocka_unit_test(test_refused_on_the_way_to_another_core),
+        cmocka_unit_test(test_former_lanes_are_let_go),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
