@@ -560,9 +560,35 @@ static void test_synchronous_trainer_repeats_exactly(void **state)
     mrc_replay_fini(&r);
 }
 
+/* Giving up all that was answered would not be enough: nothing is given up for it. */
+static void test_no_room_gives_nothing_up(void **state)
+{
+    struct mrc_replay r;
+    struct mrc_push *done =
+        mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 1, (struct mr_tensor[]){mr_tensor_1d(MR_U8, 1000, NULL)}, 1);
+    struct mrc_push *asked =
+        mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 2, (struct mr_tensor[]){mr_tensor_1d(MR_U8, 3000, NULL)}, 1);
+    struct mrc_push *large =
+        mrc_push_new(MR_OP_PUSH_GRAD, 1, 0, 3, (struct mr_tensor[]){mr_tensor_1d(MR_U8, 9000, NULL)}, 1);
+
+    (void)state;
+    mrc_replay_init(&r, 0x100, done->bytes + asked->bytes);
+    assert_true(mrc_replay_add(&r, done));
+    mrc_replay_answered(&r, done, MR_OK, 0, 0);
+    assert_true(mrc_replay_add(&r, asked));
+    assert_false(mrc_replay_add(&r, large));
+    assert_int_equal(r.count, 2);
+    assert_int_equal(r.given_up, 0);
+    mrc_replay_answered(&r, asked, MR_OK, 0, 0);
+    assert_true(mrc_replay_add(&r, large)); /* alone it always fits */
+    assert_int_equal(r.given_up, 2);
+    mrc_replay_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_room_gives_nothing_up),
         cmocka_unit_test(test_push_is_a_copy),
         cmocka_unit_test(test_numbers_carry_the_lane),
         cmocka_unit_test(test_on_disk_is_let_go),
