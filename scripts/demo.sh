@@ -24,7 +24,8 @@ seconds_max=90                   # for everything after the build
 [ -z "$data_argument" ] || seconds_max=86400 # your own data may be larger; what makes no progress still gives up
 readonly seconds_max
 driver=${MILLRACE_DRIVER:-auto}
-readonly batch_samples=512 epochs=2
+readonly batches_wanted=400 # in all epochs, at least: so many steps a model needs, and a crash has time to come in between
+batch_samples=512 epochs=2  # of the flights data, and of as many samples of your own
 
 say() { echo "demo: $*" >&2; }
 fail() {
@@ -92,7 +93,7 @@ clean_up() {
     wait 2>/dev/null
     ip netns del "$server_ns" 2>/dev/null
     ip netns del "$client_ns" 2>/dev/null
-    rm -rf "$work"
+    rm -rf "$work" "/run/dpdk/demo-$$" # DPDK leaves what it shares with helpers behind
     exit $code
 }
 trap clean_up EXIT
@@ -107,11 +108,23 @@ prepare_data() {
     if [ -n "$data_argument" ]; then
         data=$data_argument
         format=$(guess_format "$data")
+        choose_plan "$(wc -l <"$data")"
         return
     fi
     data=$work/flights-3m.csv
     format=flights
     xz -dc trainer_client/examples/data/flights-3m.csv.xz >"$data"
+}
+
+# choose_plan LINES: smaller batches and more epochs for less data. A fifth of it is held out.
+choose_plan() {
+    local samples=$(($1 * 4 / 5)) batches
+    while [ "$batch_samples" -gt 8 ] && [ $((samples / batch_samples)) -lt 150 ]; do
+        batch_samples=$((batch_samples / 2))
+    done
+    batches=$((samples / batch_samples + 1))
+    epochs=$(((batches_wanted + batches - 1) / batches))
+    epochs=$((epochs < 2 ? 2 : epochs > 4 ? 4 : epochs)) # more would only learn the samples by heart
 }
 
 # By its name, else by its first lines: Criteo has 39 tabs a line, libsvm index:value pairs.
@@ -232,21 +245,24 @@ train_through_a_crash() {
     local batches killed_at
     run_fm plan plan --give-up 60
     batches=$(field plan batches)
-    say "$(field plan samples) samples to train on, $(field plan keys) keys, $batches batches of $batch_samples"
+    say "$(field plan samples) samples to train on, $(field plan keys) keys, $batches batches of $batch_samples, $epochs epochs"
     [ "$batches" -ge 12 ] || fail "too few samples for a crash in the middle: $batches batches, at least 12 are needed"
     [ -n "$data_argument" ] || [ "$(field plan keys)" -eq 162867 ] || fail "the flights data has 162867 keys"
 
-    # Two trainers share the batches, so that the first one saves after about a third of all.
+    # Two trainers share the batches: by the time that half of them are learnt one has had a sixth, and saved.
     start_trainer 1 --save-every $((batches / 6))
-    start_trainer 2
+    start_trainer 2 --save-every $((batches / 6))
     run_fm wait wait --until-learnt $((batches / 2)) --give-up 30
+    # Little data is learnt before a checkpoint of it is on disk: the trainers pause until the server is gone.
+    kill -STOP "${trainer_pids[@]}"
     while [ "$(checkpoints)" -eq 0 ]; do
-        alive "${trainer_pids[0]}" || fail "training ended before its checkpoint was complete"
+        alive "$server_pid" || fail "the server ended before its checkpoint was complete"
         check_time
         sleep 0.01
     done
     kill -KILL "$server_pid"
     wait "$server_pid" 2>/dev/null || true
+    kill -CONT "${trainer_pids[@]}"
     run_fm killed wait --until-learnt 0
     killed_at=$(field killed learnt)
     [ "$(field killed at_end)" = false ] || fail "training ended before the server could be killed"
