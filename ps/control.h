@@ -102,6 +102,7 @@ enum mr_status ps_control_claim_directory(struct ps_control *c, char *text);
 void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text);
 struct ps_restore_request {
     const char *directory; /* "": the configured one */
+    bool is_own;           /* the configuration names that directory itself, not a client */
     uint64_t id;           /* 0: the newest that verifies */
     const struct mr_restore_pair *names;
     uint32_t name_count; /* 0: everything, in place of all that the node holds */

@@ -13,19 +13,6 @@ void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *
     pthread_mutex_unlock(&c->view_lock);
 }
 
-const char *ps_control_directory(const struct ps_control *c, const char *directory, char *text)
-{
-    if (directory[0] == '\0') {
-        directory = c->node->config->checkpoint_directory;
-    }
-    if (directory[0] == '\0') {
-        snprintf(text, PS_CONTROL_TEXT_BYTES,
-                 "no directory: set checkpoint.directory, or name one in the call");
-        return NULL;
-    }
-    return directory;
-}
-
 enum mr_status ps_control_check_idle(const struct ps_control *c, char *text)
 {
     if (c->writer == NULL) {

@@ -48,8 +48,6 @@ void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *
 /* Counters are written by one thread and read by others. */
 void ps_control_set_counter(uint64_t *counter, uint64_t value);
 void ps_control_add_counter(uint64_t *counter, uint64_t value);
-/* The directory meant by a call, or NULL with the reason in `text`. */
-const char *ps_control_directory(const struct ps_control *c, const char *directory, char *text);
 /* Keeps others from writing to a directory while the save under way does; refused by name when another process has it. */
 enum mr_status ps_control_lock(struct ps_control *c, const char *directory, char *text);
 void ps_control_unlock(struct ps_control *c);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "ps/checkpoint_manifest.h"
 #include "ps/control_internal.h"
+#include "ps/directory_check.h"
 #include "ps/log.h"
 #include "ps/restore.h"
 #include "ps/restore_plan.h"
@@ -436,9 +437,15 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     if (status != MR_OK) {
         return status;
     }
-    const char *directory = ps_control_directory(c, request->directory, text);
-    if (directory == NULL) {
-        return MR_INVALID_ARGUMENT;
+    char directory[PS_DIRECTORY_BYTES];
+    if (request->is_own) {
+        snprintf(directory, sizeof(directory), "%s", request->directory);
+    } else {
+        status = ps_directory_check(c->node->config, request->directory, directory, sizeof(directory), text,
+                                    PS_CONTROL_TEXT_BYTES);
+    }
+    if (status != MR_OK) {
+        return status;
     }
     view.state = PS_VIEW_LOADING;
     view.id = request->id;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "ps/control_internal.h"
+#include "ps/directory_check.h"
 #include "ps/log.h"
 
 #define ARM_TRIES 8u /* at a step that training is just passing */
@@ -34,13 +35,13 @@ static enum mr_status check_request(struct ps_control *c, struct ps_save_request
         snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint and does not save it");
         return MR_CHECKPOINT_CORRUPT;
     }
-    const char *directory = ps_control_directory(c, request->directory, text);
-    if (directory == NULL) {
-        return MR_INVALID_ARGUMENT;
+    char directory[sizeof(request->directory)];
+    enum mr_status status = ps_directory_check(c->node->config, request->directory, directory,
+                                               sizeof(directory), text, PS_CONTROL_TEXT_BYTES);
+    if (status != MR_OK) {
+        return status;
     }
-    if (directory != request->directory) {
-        snprintf(request->directory, sizeof(request->directory), "%s", directory);
-    }
+    memcpy(request->directory, directory, sizeof(directory));
     if (request->step != 0 && request->trainers == 0) {
         request->trainers = (uint32_t)c->node->config->checkpoint_trainers;
     }

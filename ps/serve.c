@@ -52,7 +52,7 @@ enum mr_status ps_serve_start(struct ps_node *node, char *error)
 {
     const char *path = node->config->checkpoint_serve;
     char directory[PS_DIRECTORY_BYTES], text[PS_CONTROL_TEXT_BYTES] = "path: too long";
-    struct ps_restore_request request = {.directory = directory};
+    struct ps_restore_request request = {.directory = directory, .is_own = true};
     struct ps_restored restored = {0};
     enum mr_status status = MR_INVALID_ARGUMENT;
     if (ps_serve_path_parse(path, directory, sizeof(directory), &request.id)) {

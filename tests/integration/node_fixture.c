@@ -51,9 +51,9 @@ static void write_config(struct node_fixture *f, uint32_t cores)
             "[memory]\nhugepages = never\npackets_mib = 128\nlimit_mib = 256\nmessages_mib = 64\n"
             "[transport]\nmessage_mib_max = 16\n"
             "[batches]\nmemory_mib = 64\ncount_max = 8\n"
-            "[checkpoint]\ndirectory = %s\nevery_s = 0\nsave_on_stop = no\n",
+            "[checkpoint]\ndirectory = %s\nallow = %s\nevery_s = 0\nsave_on_stop = no\n",
             strrchr(f->directory, '/') + 1, NETNS_SERVER_IF, NETNS_SERVER_IPV4, NETNS_SERVER_IPV6, PORT,
-            cores, f->checkpoints);
+            cores, f->checkpoints, f->directory);
     assert_int_equal(fclose(file), 0);
 }
 

@@ -36,6 +36,7 @@ memory_mib = 64
 count_max = 8
 [checkpoint]
 directory = {directory}/ckpt
+allow = {directory}
 every_s = 0
 save_on_stop = no
 """

@@ -110,6 +110,8 @@ static int setup(void **state, uint32_t core_count)
     snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt", n->directory);
     n->config.checkpoint_every_s = 0;
     n->config.checkpoint_save_on_stop = false;
+    n->config.checkpoint_allow.count = 1;
+    snprintf(n->config.checkpoint_allow.values[0], PS_CONFIG_VALUE_MAX, "%s", n->directory);
     n->config.memory_messages_mib = FIXTURE_IO_MIB;
     n->config.transport_message_mib_max = 16;
     n->config.memory_limit_mib = 512;

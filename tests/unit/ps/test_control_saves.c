@@ -3,7 +3,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "node_fixture.h"
 #include "ps/checkpoint_lock.h"
@@ -314,12 +316,71 @@ static void one_that_has_ended_cannot_be_withdrawn(void **state)
 static void one_that_failed_before_its_cut_is_told(void **state)
 {
     struct node_fixture *n = *state;
-    static const char nowhere[] = "/proc/version/nowhere";
+    char nowhere[400];
+    snprintf(nowhere, sizeof(nowhere), "%s/incarnation", n->config.checkpoint_directory); /* a file */
     node_check(save_to(n, nowhere), MR_IO_ERROR, "name a directory");
     const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
     node_check(reply, MR_OK, NULL);
     assert_int_not_equal(((const uint64_t *)reply->tensors[0].data)[6], MR_OK);
-    assert_non_null(memmem(reply->tensors[1].data, reply->tensors[1].bytes, nowhere, sizeof(nowhere) - 1));
+    assert_non_null(memmem(reply->tensors[1].data, reply->tensors[1].bytes, nowhere, strlen(nowhere)));
+}
+
+static const struct node_reply *restore_from(struct node_fixture *n, const char *directory)
+{
+    uint64_t id = 0;
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory),
+                                   mr_tensor_1d(MR_U64, 1, &id)};
+    return node_call(n, 0, MR_OP_RESTORE, 0, tensors, 2);
+}
+
+static void check_not_allowed(struct node_fixture *n, const char *path)
+{
+    node_check(save_to(n, path), MR_INVALID_ARGUMENT, "checkpoint.allow");
+    node_check(restore_from(n, path), MR_INVALID_ARGUMENT, "checkpoint.allow");
+}
+
+static void save_and_restore(struct node_fixture *n, const char *directory)
+{
+    uint64_t saved[WORDS];
+    const struct node_reply *reply = save_to(n, directory);
+    node_check(reply, MR_OK, NULL);
+    wait_for_end(n, *(const uint64_t *)reply->tensors[1].data, saved);
+    assert_int_equal(saved[STATUS], MR_OK);
+    node_check(restore_from(n, directory), MR_OK, NULL);
+}
+
+/* Whoever holds the key names no other directories of the machine than those that the configuration does. */
+static void only_directories_that_are_listed_may_be_named(void **state)
+{
+    struct node_fixture *n = *state;
+    char path[512], away[] = "/tmp/millrace-away-XXXXXX";
+    assert_non_null(mkdtemp(away));
+    snprintf(path, sizeof(path), "%s/below", n->directory);
+    save_and_restore(n, path);
+    snprintf(path, sizeof(path), "%s/./ckpt/", n->directory); /* the configured one, spelled otherwise */
+    save_and_restore(n, path);
+    check_not_allowed(n, away);
+    check_not_allowed(n, "/");
+    snprintf(path, sizeof(path), "%s-other", n->directory); /* begins as an allowed one does */
+    check_not_allowed(n, path);
+    snprintf(path, sizeof(path), "%s/below/..", n->directory);
+    check_not_allowed(n, path);
+    snprintf(path, sizeof(path), "%s/none/../../etc", n->directory);
+    check_not_allowed(n, path);
+    snprintf(path, sizeof(path), "%s/link", n->directory);
+    assert_int_equal(symlink(away, path), 0);
+    check_not_allowed(n, path);
+    snprintf(path, sizeof(path), "%s/link/new", n->directory);
+    check_not_allowed(n, path);
+    snprintf(path, sizeof(path), "%s/no/such/place", n->directory);
+    check_not_allowed(n, path);
+    assert_int_equal(rmdir(away), 0); /* it is as empty as it was */
+    node_stop(n);
+    n->config.checkpoint_allow.count = 0;
+    node_start(n, n->core_count);
+    snprintf(path, sizeof(path), "%s/below", n->directory);
+    check_not_allowed(n, path);
+    save_and_restore(n, n->config.checkpoint_directory);
 }
 
 /* Two nodes on a directory would remove each other's checkpoints and load each other's tables. */
@@ -550,6 +611,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
         TEST_3(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
+        TEST(only_directories_that_are_listed_may_be_named),
         TEST(a_directory_that_another_process_writes_to_is_refused),
         TEST(who_is_held_and_who_is_not),
         TEST_3(trainers_that_do_not_come_are_not_waited_for_long),
