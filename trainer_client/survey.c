@@ -66,11 +66,12 @@ void mrc_survey_meet(struct mr_client *client, uint32_t id, const struct mr_feat
                      uint64_t start_id)
 {
     (void)mrc_features_add(&client->met, id, feature); /* without memory it is not checked */
-    mrc_features_set_void(&client->met, id, false);
+    /* What the node said before it was restarted holds once it says so again. */
+    mrc_features_set_void(&client->met, id, start_id != client->node.start_id);
     if (start_id == client->node.start_id)
         (void)mrc_features_add(&client->features, id, feature);
     else
-        mrc_survey_want(client); /* the node was restarted since it said so */
+        mrc_survey_want(client);
 }
 
 static void check_met(struct mr_client *client)

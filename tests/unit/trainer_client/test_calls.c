@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/client.h"
 #include "trainer_client/millrace.h"
 
 enum { KEYS = 60, BAGS = 25, DIM = 3 };
@@ -637,9 +638,29 @@ static void test_async_without_tensors(void **state)
     tear_down(&x);
 }
 
+/* What the restored node has under a number may be something else. */
+static void test_features_are_asked_again_after_a_restore(void **state)
+{
+    struct mr_feature feature = mr_feature_table("t", 2);
+    struct fake_node *node = fake_node_start(1);
+    struct mr_client_options options = {.server = fake_node_address(node)};
+    struct mr_client *client;
+    uint32_t id;
+
+    (void)state;
+    assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
+    assert_int_equal(mr_create(client, NULL, &feature, 1, &id), MR_OK);
+    assert_int_equal(client->features.count, 1);
+    assert_int_equal(mr_restore(client, NULL, "/dir", 0, NULL), MR_OK);
+    assert_int_equal(client->features.count, 0);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_features_are_asked_again_after_a_restore),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_pooling),
         cmocka_unit_test(test_batches),

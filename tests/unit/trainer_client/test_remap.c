@@ -325,6 +325,33 @@ static void test_former_lanes_are_let_go(void **state)
     replay_stop(&x);
 }
 
+/* A loss that nobody was told of yet, when the cores change: of the lane that moves, and of one that had moved before. */
+static void test_a_loss_and_other_cores(void **state)
+{
+    struct replay_fixture x;
+    struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+    struct mr_options options = {.step = 9};
+    float ones[REPLAY_KEYS * REPLAY_DIM] = {0};
+    uint32_t later;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    assert_int_equal(mr_create(x.client, NULL, &feature, 1, &later), MR_OK);
+    assert_int_equal(mr_push_gradients(x.client, &options, later, x.keys, REPLAY_KEYS, REPLAY_DIM, ones),
+                     MR_OK);
+    replay_crash(&x);
+    replay_check_rows(&x);
+    assert_int_equal(replay_info_of(&x).dropped, 2);
+    crash_onto(&x, 3);
+    replay_check_rows(&x);
+    crash_onto(&x, 1);
+    replay_check_rows(&x);
+    assert_int_equal(replay_push(&x, &options, 1), MR_UNKNOWN_OUTCOME);
+    assert_non_null(strstr(mr_last_error(), "refused 2 pushes of steps 9..9"));
+    assert_int_equal(replay_push(&x, &options, 1), MR_OK);
+    replay_stop(&x);
+}
+
 /* A push under way to a table that the node comes back without. */
 static void test_refused_on_the_way_to_another_core(void **state)
 {
@@ -365,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_all_given_up_and_other_cores),
         cmocka_unit_test(test_refused_on_the_way_to_another_core),
         cmocka_unit_test(test_former_lanes_are_let_go),
+        cmocka_unit_test(test_a_loss_and_other_cores),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -525,6 +525,31 @@ static void test_reused_number_is_not_taken_for_it(void **state)
     }
 }
 
+/* The answer came before the node was restarted, and is taken in after it. */
+static void test_answer_from_before_a_restart(void **state)
+{
+    struct replay_fixture x;
+    struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
+    struct mr_future *future;
+    struct mr_options options = {.future = &future};
+    uint64_t key = 5;
+    uint32_t later = 0;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    assert_int_equal(mr_create(x.client, &options, &feature, 1, &later), MR_OK);
+    while (!mr_future_done(future)) {
+    }
+    give_number_2_to_another(&x);
+    replay_check_rows(&x); /* the client has noticed */
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
+    replay_check_rows(&x);
+    assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
+    replay_stop(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -548,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_one_feature_restored_by_call),
         cmocka_unit_test(test_incarnation_comes_again),
         cmocka_unit_test(test_reused_number_is_not_taken_for_it),
+        cmocka_unit_test(test_answer_from_before_a_restart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
