@@ -6,6 +6,7 @@
  *   sim_world.c   one run: the clock, what happens when, the end
  *   sim_draw.c    what kind of world a seed is: machines, links, faults, work
  *   sim_fault.c   restarts, pauses, partitions, and their end
+ *   sim_play.c    packets that were taken in, played again: that nothing comes of them
  *   sim_net.c     the network: links, queues, sockets; what is lost, repeated, delayed, damaged, cut off
  *   sim_address.c what servers may send to an address that nobody has proven to be at
  *   sim_grant.c   whether senders keep to what they were granted
@@ -31,6 +32,7 @@
 #define SIM_CALLS_MAX    160u /* per client */
 #define SIM_LATER_MAX    512u
 #define SIM_OLD_PACKETS  32u
+#define SIM_TAKEN        4u /* packets of each type that were taken in, and are played again */
 #define SIM_PORTS        8u /* that one client uses one after another */
 #define SIM_STRANGERS    8u /* addresses at which there is nobody */
 #define SIM_ADDRESSES    (SIM_CLIENTS_MAX * SIM_PORTS + SIM_STRANGERS)
@@ -51,6 +53,7 @@ enum sim_event_kind {
     SIM_STALL,
     SIM_MOVE,
     SIM_PATH, /* a path carries larger or smaller datagrams than before */
+    SIM_PLAY, /* somebody on the path sends a packet once more */
     SIM_KEYS, /* a node goes on from the old pre-shared key towards the new one */
 };
 
@@ -73,6 +76,7 @@ struct sim_packet {
     struct sim_packet *next;
     struct mr_address from;
     uint32_t to; /* node */
+    bool again;  /* it was taken in before: nothing may come of it */
     uint32_t bytes;
     uint32_t room; /* at data */
     uint8_t data[];
@@ -83,6 +87,7 @@ struct sim_link {
     uint64_t bytes_per_ms; /* 0: no limit */
     uint64_t queue_bytes;
     uint64_t free_ns; /* when all that is in it will have left */
+    uint64_t carried_bytes;
 };
 
 struct sim_grant {
@@ -165,6 +170,7 @@ struct sim_work {
     uint32_t busy_ppm, later_ppm, parts_ppm, cancel_ppm, deadline_ppm, number_ppm, save_ppm;
     uint32_t request_bytes_max, reply_bytes_max;
     uint32_t large_ppm;     /* of messages up to the largest */
+    bool steady;            /* nothing is lost: nothing may be sent again, and links are to be used */
     uint64_t small_late_us; /* a small call takes no longer, whatever else there is; 0: not checked */
     uint64_t late_us;       /* no call does */
 };
@@ -178,7 +184,7 @@ struct sim {
     struct sim_faults faults;
     uint32_t servers, clients, restarts;
     bool may_restart_servers, may_restart_clients, memory_is_short, calm;
-    bool changes_keys;
+    bool changes_keys, plays;
     bool changes_paths;
     bool honest; /* nothing is damaged, forged or replayed, and all have the same key */
     struct sim_work work;
@@ -191,7 +197,8 @@ struct sim {
     uint32_t heap_count, heap_room;
     uint64_t order;
     struct sim_packet *old[SIM_OLD_PACKETS]; /* seen before, to be played again */
-    struct sim_packet *spare[3];             /* by size */
+    struct sim_packet *taken[MR_PACKET_TYPE_END][SIM_TAKEN];
+    struct sim_packet *spare[3]; /* by size */
     struct sim_later later[SIM_LATER_MAX];
     uint32_t later_count;
     struct sim_call calls[SIM_CLIENTS_MAX][SIM_CALLS_MAX];
@@ -251,6 +258,20 @@ void sim_net_receive(struct sim_node *node);
 void sim_net_close(struct sim_node *node);
 void sim_net_end(struct sim *sim);  /* of a run */
 void sim_net_free(struct sim *sim); /* of all */
+
+struct sim_packet *sim_packet_copy(struct sim *sim, const struct sim_packet *packet);
+void sim_packet_free(struct sim *sim, struct sim_packet *packet);
+
+/* ---- sim_play.c ---- */
+/* The node has taken in the packet, and counted `before` before that. */
+void sim_play_keep(struct sim_node *node, const struct sim_packet *packet,
+                   const struct mr_wire_counters *before);
+/* SIM_PLAY: one of those kept goes to its node once more. */
+void sim_play(struct sim *sim);
+void sim_play_next(struct sim *sim);
+/* One that was taken in before is given to the node. */
+void sim_play_check(struct sim_node *node, const struct sim_packet *packet);
+void sim_play_end(struct sim *sim); /* of a run */
 
 /* ---- sim_address.c ---- */
 void sim_address_check_send(struct sim_node *server, const struct mr_address *to, const uint8_t *data,

@@ -119,6 +119,23 @@ static void draw_crowded(struct sim *sim)
     sim->faults_end_us = SIM_FIRST_US + 1;
 }
 
+/* No faults, and links whose queues hold all there is. */
+static void draw_steady(struct sim *sim)
+{
+    draw_work(sim);
+    sim->servers = 1;
+    sim->clients = number(sim, 1, 2);
+    sim->work.steady = true;
+    sim->work.calls_per_client = number(sim, 30, 80);
+    sim->work.waiting_max = number(sim, 4, 12);
+    sim->work.gap_us = 200;
+    sim->work.busy_ppm = sim->work.later_ppm = sim->work.cancel_ppm = sim->work.deadline_ppm = 0;
+    sim->work.request_bytes_max = number(sim, 200000, 1000000);
+    sim->work.reply_bytes_max = number(sim, 200000, 1000000);
+    sim->work.large_ppm = 1000000;
+    sim->faults_end_us = SIM_FIRST_US + 1;
+}
+
 static void draw_bulk(struct sim *sim)
 {
     draw_work(sim);
@@ -167,9 +184,9 @@ static void draw_narrow(struct sim *sim)
 }
 
 static const struct kind kinds[] = {
-    {"tiny", 620, draw_tiny},    {"mixed", 240, draw_mixed},    {"short of memory", 70, draw_short_of_memory},
+    {"tiny", 610, draw_tiny},    {"mixed", 240, draw_mixed},    {"short of memory", 70, draw_short_of_memory},
     {"narrow", 20, draw_narrow}, {"crowded", 20, draw_crowded}, {"bulk", 29, draw_bulk},
-    {"huge", 1, draw_huge},
+    {"huge", 1, draw_huge},      {"steady", 10, draw_steady},
 };
 
 /* ---- machines ---- */
@@ -194,6 +211,12 @@ static void draw_link(struct sim_node *node)
     node->packet_ns = sim_chance(&sim->rng, 300000) ? sim_below(&sim->rng, 3000) : 0;
     if (sim->work.late_us > 0)
         return;
+    if (sim->work.steady) {
+        node->packet_ns = 0;
+        node->link = (struct sim_link){.bytes_per_ms = sim_between(&sim->rng, 400 * KIB, 2 * MIB),
+                                       .queue_bytes = 64 * MIB};
+        return;
+    }
     if (crowded || sim_chance(&sim->rng, 150000)) {
         node->link.bytes_per_ms = sim_between(&sim->rng, 20 * KIB, 2 * MIB); /* 0.16 to 17 Gb/s */
         node->link.queue_bytes = sim_between(&sim->rng, 32 * KIB, 512 * KIB);
@@ -214,6 +237,11 @@ static void draw_sizes(struct sim *sim, struct sim_node *node)
     c->window = sim_chance(rng, 300000) ? number(sim, 1, 63) : MR_WINDOW_MAX;
     c->udp_bytes_max = number(sim, MR_UDP_BYTES_MIN, MR_UDP_BYTES_MAX);
     c->receive_window_bytes = number(sim, 1000, 400000);
+    if (sim->work.steady) { /* no side is short of anything */
+        c->calls_max = SIM_CALLS_MAX;
+        c->window = MR_WINDOW_MAX;
+        c->receive_window_bytes = number(sim, 128 * KIB, 512 * KIB);
+    }
     c->memory_bytes = huge ? SIM_MEMORY_BYTES : large ? 128 * (size_t)MIB : 32 * (size_t)MIB;
     if (huge) {
         c->udp_bytes_max = MR_UDP_BYTES_MAX;
@@ -284,5 +312,6 @@ void sim_draw(struct sim *sim)
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
         draw_node(sim, i);
     sim_path_draw(sim);
+    sim->plays = sim_chance(&sim->rng, 300000);
     sim->calls_to_start = sim->clients * sim->work.calls_per_client;
 }

@@ -31,6 +31,7 @@ static struct sim_packet *packet_new(struct sim *sim, uint32_t bytes)
         packet->room = rooms[size];
     }
     packet->bytes = bytes;
+    packet->again = false;
     return packet;
 }
 
@@ -52,6 +53,16 @@ static struct sim_packet *packet_copy(struct sim *sim, const struct sim_packet *
     return copy;
 }
 
+struct sim_packet *sim_packet_copy(struct sim *sim, const struct sim_packet *packet)
+{
+    return packet_copy(sim, packet);
+}
+
+void sim_packet_free(struct sim *sim, struct sim_packet *packet)
+{
+    packet_free(sim, packet);
+}
+
 static const char *type_of(const struct sim_packet *packet)
 {
     return packet->bytes >= MR_HEADER_BYTES ? mr_packet_type_name(packet->data[3]) : "?";
@@ -69,12 +80,15 @@ static uint64_t through_link(struct sim *sim, const struct sim_packet *packet)
     uint64_t start_ns = link->free_ns > now_ns ? link->free_ns : now_ns;
     if ((start_ns - now_ns) * link->bytes_per_ms / 1000000 + packet->bytes > link->queue_bytes)
         return UINT64_MAX;
+    link->carried_bytes += packet->bytes;
     link->free_ns = start_ns + packet->bytes * UINT64_C(1000000) / link->bytes_per_ms;
     return link->free_ns / 1000;
 }
 
 static uint64_t delay_us(struct sim *sim)
 {
+    if (sim->work.steady) /* and in order */
+        return DELAY_HIGH_US;
     uint64_t us = sim_between(&sim->rng, DELAY_LOW_US, DELAY_HIGH_US);
     if (sim_chance(&sim->rng, sim->faults.reorder_ppm))
         us += sim_below(&sim->rng, 2000);
@@ -292,6 +306,13 @@ static void take_in(struct sim_node *node, const struct sim_packet *packet)
     sim_note(sim, packet->to, packet->bytes);
     sim_log(sim, "node %u takes in %s of %u bytes from port %u", node->index, type_of(packet), packet->bytes,
             packet->from.port);
+    node->receiving_bytes = packet->bytes;
+    node->receiving_from = packet->from;
+    if (packet->again) {
+        sim_play_check(node, packet);
+        node->receiving_bytes = 0;
+        return;
+    }
     if (!node->is_server && packet->bytes >= MR_HEADER_BYTES && packet->data[3] == MR_PACKET_RETRY)
         for (uint32_t i = 0; i < sim->servers; i++)
             if (packet->from.port == sim->nodes[i].address.port)
@@ -301,11 +322,11 @@ static void take_in(struct sim_node *node, const struct sim_packet *packet)
         sim_grant_came(node, from->index, packet->data, packet->bytes);
     if (node->is_server)
         sim_address_note_hello(node, &packet->from, packet->data, packet->bytes);
-    node->receiving_bytes = packet->bytes;
-    node->receiving_from = packet->from;
     struct mr_wire_counters before = *mr_endpoint_counters(node->ep);
     mr_endpoint_receive(node->ep, sim_clock_us(node), &packet->from, packet->data, packet->bytes);
     node->receiving_bytes = 0;
+    if (sim->plays)
+        sim_play_keep(node, packet, &before);
     if (sim->verbose)
         log_drops(node, &before);
 }
@@ -335,6 +356,7 @@ void sim_net_end(struct sim *sim)
         if (sim->heap[i].kind == SIM_ARRIVAL)
             packet_free(sim, sim->heap[i].what);
     sim->heap_count = 0;
+    sim_play_end(sim);
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
         sim_net_close(&sim->nodes[i]);
     for (uint32_t i = 0; i < SIM_OLD_PACKETS; i++) {

@@ -15,6 +15,11 @@
 #define STEPS_MAX     5000000u
 #define TURN_SEGMENTS 16u
 
+#define SENT_AGAIN_SHARE 50u /* one of so many, and some */
+#define USE_FACTOR       2u
+#define SENT_AGAIN_MORE  10u
+#define USE_SLACK_US     25000u
+
 /* ---- what is told ---- */
 
 void sim_fail(struct sim *sim, const char *format, ...)
@@ -109,6 +114,9 @@ static void happen(struct sim *sim, const struct sim_event *event)
         break;
     case SIM_FREE:
         sim_client_free(sim, event->what);
+        break;
+    case SIM_PLAY:
+        sim_play(sim);
         break;
     case SIM_RESTART:
     case SIM_CUT:
@@ -278,6 +286,25 @@ static void check_counters(struct sim *sim)
     }
 }
 
+/* Where nothing is lost, next to nothing is sent again, and the link that has most to carry is used: the time for its bytes is a
+ * good part of all. A window that stays small, or a wait for a probe, would be many times that. */
+static void check_use(struct sim *sim)
+{
+    uint64_t again = 0, least_us = 0, us = sim->now_us - SIM_FIRST_US;
+    for (uint32_t i = 0; i < sim->servers + sim->clients; i++) {
+        const struct sim_node *node = &sim->nodes[i];
+        uint64_t link_us = node->link.carried_bytes * 1000 / node->link.bytes_per_ms;
+        again += mr_endpoint_counters(node->ep)->segments_resent;
+        least_us = link_us > least_us ? link_us : least_us;
+    }
+    if (again > sim->packets / SENT_AGAIN_SHARE + SENT_AGAIN_MORE)
+        sim_fail(sim, "%llu of %llu packets were sent again, and none was lost", (unsigned long long)again,
+                 (unsigned long long)sim->packets);
+    if (us > USE_FACTOR * least_us + USE_SLACK_US)
+        sim_fail(sim, "%llu us were needed for what the links carry in %llu us", (unsigned long long)us,
+                 (unsigned long long)least_us);
+}
+
 static void print_counters(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++) {
@@ -311,6 +338,8 @@ static void live(struct sim *sim)
     sim_fault_end(sim);
     run_until(sim, sim->now_us + calm_us(sim), all_over);
     uint64_t over_us = sim->now_us - sim->faults_end_us;
+    if (!sim->failed && sim->work.steady && all_over(sim))
+        check_use(sim);
     if (!sim->failed && !all_over(sim))
         sim_check_calls(sim);
     if (!sim->failed && !all_over(sim))
@@ -357,6 +386,8 @@ bool sim_run(struct sim *sim, uint64_t seed, bool verbose)
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
         sim_node_start(&sim->nodes[i]);
     sim_fault_begin(sim);
+    if (sim->plays)
+        sim_play_next(sim);
     live(sim);
     sim_net_end(sim);
     for (uint32_t i = 0; i < sim->servers + sim->clients; i++)
