@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 build=build/install
 log=$build/meson-logs/install-log.txt
+prefix_file=$build/installed-prefix
 prefix=${PREFIX:-/usr/local}
 
 die() {
@@ -53,13 +54,23 @@ install_all() {
     fi
     ninja -C "$build"
     meson install -C "$build" --no-rebuild --quiet
+    echo "${DESTDIR:-}$prefix" >"$prefix_file"
     update_linker_cache
     echo "install: $(grep -vc '^#' "$log") files and folders below ${DESTDIR:-}$prefix; scripts/install.sh --uninstall removes them"
     tell_paths
 }
 
+# The last make install has written which prefix it was for; another one's files are not known here.
+check_prefix() {
+    local installed
+    installed=$(cat "$prefix_file" 2>/dev/null) || return 0
+    [ "$installed" = "${DESTDIR:-}$prefix" ] ||
+        die "the last make install went to $installed, not to ${DESTDIR:-}$prefix: nothing was removed. Give the same PREFIX and DESTDIR, or install there again first" 2
+}
+
 uninstall() {
     [ -f "$log" ] || die "nothing is known of an installation: $log is missing. make install with the same PREFIX writes it"
+    check_prefix
     local path folders=()
     mapfile -t installed < <(grep -v '^#' "$log")
     for path in "${installed[@]}"; do
@@ -75,9 +86,9 @@ uninstall() {
     printf '%s\n' "${folders[@]}" | sort -ru | while read -r path; do
         rmdir --ignore-fail-on-non-empty "$path" 2>/dev/null || true
     done
-    rm -f "$log"
+    rm -f "$log" "$prefix_file"
     update_linker_cache
-    echo "install: removed"
+    echo "install: removed what was below ${DESTDIR:-}$prefix"
 }
 
 case "${1:-}" in

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -87,6 +88,33 @@ def test_the_unit_starts_the_installed_server(root):
     assert str(root / "bin/millraced").endswith(program)
     for name, number in re.findall(r"man:([\w.-]+)\((\d)\)", unit):
         assert (root / f"share/man/man{number}/{name}.{number}").exists()
+
+
+def test_the_unit_runs_as_a_user_of_its_own(root):
+    unit = (root / "lib/systemd/system/millraced.service").read_text(encoding="utf-8")
+    user = re.search(r"^User=(\S+)$", unit, re.M)[1]
+    assert re.search(rf"^u {user} ", (root / "lib/sysusers.d/millraced.conf").read_text(encoding="utf-8"), re.M)
+    assert "ProtectSystem=strict" in unit and "NoNewPrivileges=yes" in unit
+    granted, bound = (re.search(rf"^{name}=(.*)$", unit, re.M)[1] for name in ("AmbientCapabilities", "CapabilityBoundingSet"))
+    assert granted == bound
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_no_fault_in_the_unit(root, tmp_path):
+    unit = (root / "lib/systemd/system/millraced.service").read_text(encoding="utf-8")
+    copy = tmp_path / "millraced.service"
+    copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={root / 'bin/millraced'}", unit, flags=re.M), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_pages_examples_are_there(root):
+    examples = root / "share/doc/millrace/examples"
+    for page in (SOURCE / "docs").glob("*.md"):
+        for name in re.findall(r"\]\(\.\./trainer_client/examples/([\w/]+\.[ch])\)", page.read_text(encoding="utf-8")):
+            assert (examples / name).is_file(), f"{page.name}: {name}"
+        for name in re.findall(r"\]\(\.\./trainer_client/python/examples/(\w+\.py)\)", page.read_text(encoding="utf-8")):
+            assert (examples / "python" / name).is_file(), f"{page.name}: {name}"
 
 
 def test_the_example_configuration_is_the_servers_own(root):
