@@ -1,4 +1,6 @@
 #include "dataplane/dataplane.h"
+#include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -254,6 +256,13 @@ const char *dp_steering_name(const struct dp *dp)
 const char *dp_steering_why(const struct dp *dp)
 {
     return dp->port.steering.why;
+}
+
+void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])
+{
+    static_assert(DP_ADDRESS_BYTES == INET6_ADDRSTRLEN, "room for any address");
+    if (inet_ntop(AF_INET6, dp->net.link_local, text, DP_ADDRESS_BYTES) == NULL)
+        text[0] = '\0';
 }
 
 uint32_t dp_segment_bytes(const struct dp *dp)

@@ -127,6 +127,9 @@ const char *dp_memory_name(const struct dp *dp);
 const char *dp_steering_name(const struct dp *dp);
 const char *dp_steering_why(const struct dp *dp);
 uint32_t dp_segment_bytes(const struct dp *dp);
+/* The address that always answers, "fe80::...". */
+#define DP_ADDRESS_BYTES 46
+void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES]);
 
 /* ---- cores ---- */
 uint32_t dp_core_index(const struct dp_core *core);

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <ini.h>
+#include <inttypes.h>
+#include <net/if.h>
 #include <stdarg.h>
 #include <string.h>
 #include "ps/config_table.h"
@@ -186,31 +188,79 @@ static enum mr_status refuse(const struct ps_config *config, const struct rule *
     return MR_INVALID_ARGUMENT;
 }
 
+void ps_config_settle(struct ps_config *c)
+{
+    if (c->lines[KEY(batches_memory_mib)] == 0 && c->batches_memory_mib > c->memory_limit_mib / 4) {
+        c->batches_memory_mib = c->memory_limit_mib / 4;
+    }
+    if (c->lines[KEY(transport_message_mib_max)] == 0 &&
+        c->transport_message_mib_max > c->memory_messages_mib / 2) {
+        c->transport_message_mib_max = c->memory_messages_mib / 2;
+    }
+}
+
+/* Texts of rules that are told with the numbers that break them. */
+struct told {
+    char batches[160], per_core[224], messages[208], device[256];
+};
+
+/* For who has nothing but the printed configuration. */
+static void tell_device(char *out, size_t out_bytes)
+{
+    struct if_nameindex *interfaces = if_nameindex();
+    size_t at =
+        (size_t)snprintf(out, out_bytes,
+                         "port.device is not set: name a PCI address, a network interface, or a memif "
+                         "socket, here or with --set port.device=NAME; this machine has");
+    for (const struct if_nameindex *i = interfaces; i != NULL && i->if_index != 0 && at + 32 < out_bytes;
+         i++) {
+        at += (size_t)snprintf(out + at, out_bytes - at, "%s %.15s", i == interfaces ? "" : ",", i->if_name);
+    }
+    if_freenameindex(interfaces);
+}
+
+static void tell_numbers(const struct ps_config *c, struct told *out)
+{
+    snprintf(out->batches, sizeof(out->batches),
+             "batches.memory_mib (%" PRIu64 ") is a part of memory.limit_mib (%" PRIu64
+             ") and must be smaller",
+             c->batches_memory_mib, c->memory_limit_mib);
+    snprintf(out->per_core, sizeof(out->per_core),
+             "memory.limit_mib (%" PRIu64 ") is too small: each of %" PRIu64
+             " cores needs 64 MiB of it beside batches.memory_mib (%" PRIu64 "): %" PRIu64 " at least",
+             c->memory_limit_mib, c->cores_count, c->batches_memory_mib,
+             c->batches_memory_mib + c->cores_count * PS_CORE_MEMORY_MIB_MIN);
+    snprintf(out->messages, sizeof(out->messages),
+             "memory.messages_mib (%" PRIu64
+             ") is too small: it must hold two messages of transport.message_mib_max (%" PRIu64 ")",
+             c->memory_messages_mib, c->transport_message_mib_max);
+    tell_device(out->device, sizeof(out->device));
+}
+
 enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_ERROR_BYTES])
 {
+    struct told told;
+    tell_numbers(c, &told);
     int cpus[64];
     int cpu_count = ps_cpus_parse(c->cores_cpus, cpus, 64);
     uint64_t core_mib = (c->memory_limit_mib - c->batches_memory_mib) / c->cores_count;
     const struct rule rules[] = {
-        {c->port_device[0] == '\0',
-         "port.device is not set: name a PCI address, a network interface, or a memif socket",
-         1,
-         {KEY(port_device)}},
+        {c->port_device[0] == '\0', told.device, 1, {KEY(port_device)}},
         {c->port_mtu != 0 && c->port_mtu < 1280, "port.mtu: allowed: 0, or 1280 to 9000", 1, {KEY(port_mtu)}},
         {cpu_count > 0 && (uint64_t)cpu_count < c->cores_count,
          "cores.cpus names fewer CPUs than cores.count; name one for each core, or none",
          2,
          {KEY(cores_cpus), KEY(cores_count)}},
         {c->batches_memory_mib >= c->memory_limit_mib,
-         "batches.memory_mib is a part of memory.limit_mib and must be smaller",
+         told.batches,
          2,
          {KEY(batches_memory_mib), KEY(memory_limit_mib)}},
         {core_mib < PS_CORE_MEMORY_MIB_MIN,
-         "memory.limit_mib is too small: each core needs 64 MiB of it beside batches.memory_mib",
+         told.per_core,
          3,
          {KEY(memory_limit_mib), KEY(batches_memory_mib), KEY(cores_count)}},
         {c->memory_messages_mib < 2 * c->transport_message_mib_max,
-         "memory.messages_mib is too small: it must hold two messages of transport.message_mib_max",
+         told.messages,
          2,
          {KEY(memory_messages_mib), KEY(transport_message_mib_max)}},
         {c->checkpoint_every_steps != 0 && c->checkpoint_directory[0] == '\0',

@@ -1,4 +1,5 @@
 /* millraced: a Millrace node. Reads the command line and the configuration, serves until it is told to stop. */
+#include <assert.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 #include <time.h>
 #include "ps/config.h"
 #include "ps/config_rules.h"
+#include "ps/keys.h"
 #include "ps/log.h"
 #include "ps/server.h"
 
@@ -27,8 +29,9 @@ static const char usage[] =
     "  --restore WHAT       what to load at start, in place of checkpoint.restore\n"
     "  --serve PATH         serve a checkpoint (DIR/ckpt-7), or the newest of DIR, read only: nothing is\n"
     "                       learnt or saved\n"
-    "  --check-config FILE  say whether a configuration is good, and stop\n"
-    "  --print-config       print every key with its help and default, and stop\n"
+    "  --check-config FILE  say whether a configuration and its key files are good, and stop\n"
+    "  --print-config       print every key with its help and default, and stop; port.device is to be filled "
+    "in\n"
     "  --version            print the version, and stop\n"
     "  --help               print this, and stop\n"
     "\n"
@@ -147,6 +150,7 @@ static enum mr_status read_config(const struct arguments *arguments, struct ps_c
         snprintf(config->checkpoint_serve, sizeof(config->checkpoint_serve), "%s", arguments->serve);
     }
     if (status == MR_OK) {
+        ps_config_settle(config);
         status = ps_config_check(config, error);
     }
     return status;
@@ -211,6 +215,16 @@ static int serve(const struct ps_config *config)
     return status == MR_OK && number != 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* What the configuration names must be there, or a start would fail all the same. */
+static bool check_files(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES])
+{
+    static_assert(PS_CONFIG_ERROR_BYTES >= PS_KEYS_ERROR_BYTES, "one line of either");
+    struct ps_keys keys;
+    bool is_good = ps_keys_read(config, &keys, error) == MR_OK;
+    explicit_bzero(&keys, sizeof(keys));
+    return is_good;
+}
+
 int main(int argc, char **argv)
 {
     static struct ps_config config;
@@ -222,6 +236,10 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (arguments.check_only) {
+        if (!check_files(&config, error)) {
+            fprintf(stderr, "millraced: %s\n", error);
+            return EXIT_USAGE;
+        }
         printf("%s: ok\n", arguments.config_path);
         return EXIT_SUCCESS;
     }

@@ -348,7 +348,11 @@ void ps_server_print_ready(const struct ps_server *server, FILE *out)
     char host[64];
     const char *address = config->port_ipv4[0] != '\0' ? config->port_ipv4 : config->port_ipv6;
     bool is_ipv6 = address == config->port_ipv6;
-    snprintf(host, sizeof(host), "%.*s", (int)strcspn(address, "/"), address[0] != '\0' ? address : "::");
+    if (address[0] != '\0') {
+        snprintf(host, sizeof(host), "%.*s", (int)strcspn(address, "/"), address);
+    } else {
+        dp_link_local(node->dp, host);
+    }
     fprintf(out,
             "millraced: ready port=%s memory=%s cores=%u listen=%s%s%s:%" PRIu64
             " steering=%s (%s) incarnation=%u\n",

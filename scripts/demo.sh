@@ -171,7 +171,8 @@ address_client() {
 # launch_server [options]: false when it ends before it serves.
 launch_server() {
     : >"$work/server.out"
-    ip netns exec "$server_ns" "$millraced" --config configs/demo.conf --set port.driver="$driver" \
+    # DPDK's run-time files go into the demo's own folder: a killed server leaves them behind.
+    RUNTIME_DIRECTORY=$work ip netns exec "$server_ns" "$millraced" --config configs/demo.conf --set port.driver="$driver" \
         --set port.device=mrserver0 --set port.ipv4="$server_address/24" --set node.key_file="$work/key" \
         --set node.name="demo-$$" --set checkpoint.directory="$work/checkpoints" "$@" \
         >"$work/server.out" 2>>"$work/server.log" &

@@ -226,7 +226,7 @@ static void judge_rights(const struct doctor_facts *f, struct doctor_findings *o
     if ((f->capabilities & port) == port)
         found(out, "rights", DOCTOR_OK, "may open ports");
     else {
-        found(out, "rights", DOCTOR_ADVICE,
+        found(out, "rights", DOCTOR_PROBLEM,
               "this user may not open ports: the server needs CAP_NET_ADMIN and "
               "CAP_NET_RAW");
         mend(out, "start the server with sudo, or through its systemd unit, which gives it what it needs");

@@ -107,6 +107,25 @@ static const char *store_value(const struct tool_option *o, const char *text)
     return NULL;
 }
 
+/* Silently the last one would count, or the first: neither is what both say. */
+static bool is_given_before(const struct tool_usage *usage, const struct tool_option *o, char **argv,
+                            int before)
+{
+    const size_t name_bytes = strlen(o->name);
+    for (int i = 1; i < before && strcmp(argv[i], "--") != 0; i++) {
+        if (strncmp(argv[i], "--", 2) != 0)
+            continue;
+        const char *name = argv[i] + 2;
+        const size_t bytes = strcspn(name, "=");
+        if (bytes == name_bytes && memcmp(name, o->name, bytes) == 0)
+            return true;
+        const struct tool_option *other = find_option(usage, name, bytes);
+        if (other && other->kind != TOOL_FLAG && name[bytes] == '\0')
+            i++; /* its value */
+    }
+    return false;
+}
+
 /* One "--name", "--name value" or "--name=value" at argv[*i]; *i moves to the last argument it took. */
 static bool take_option(const struct tool_usage *usage, int argc, char **argv, int *i, int *exit_code)
 {
@@ -121,6 +140,8 @@ static bool take_option(const struct tool_usage *usage, int argc, char **argv, i
     const struct tool_option *o = find_option(usage, name, name_bytes);
     if (!o)
         return usage_error(usage, "unknown option ", argv[*i], exit_code);
+    if (o->kind != TOOL_LIST && is_given_before(usage, o, argv, *i))
+        return usage_error(usage, "given twice: --", o->name, exit_code);
     const char *value = equals ? equals + 1 : NULL;
     if (o->kind == TOOL_FLAG && value)
         return usage_error(usage, "no value belongs to --", o->name, exit_code);

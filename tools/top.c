@@ -85,33 +85,40 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
     return fflush(stdout) == 0 ? 0 : tool_fail(command, "the output could not be written");
 }
 
-/* The server does not answer. Somebody watching a terminal waits for it to come back, a program is told. */
-static int away(enum mr_status status, bool watched)
+/* The server does not answer: says so once, on standard error, so that a pipe holds blocks alone. */
+static void say_away(bool terminal, bool *is_away)
 {
-    if (!watched)
-        return tool_call_failed(command, status);
-    (void)printf(CLEAR_SCREEN "%s\n", mr_last_error());
+    if (terminal)
+        (void)printf(CLEAR_SCREEN);
     (void)fflush(stdout);
-    return 0;
+    if (!*is_away)
+        (void)tool_fail(command, "%s; waiting for it to come back", mr_last_error());
+    *is_away = true;
 }
 
-static int run(const struct tool_connection *c, float interval_s, uint32_t blocks)
+static void say_back(bool *is_away)
 {
-    struct mr_client *client;
-    int exit_code = tool_connect(command, c, &client);
-    if (exit_code != 0)
-        return exit_code;
+    if (*is_away)
+        (void)tool_fail(command, "the server is back");
+    *is_away = false;
+}
+
+/* Blocks until a signal, or until there were as many as were asked for. A server that ends, and may be started again, is waited for. */
+static int show(struct mr_client *client, const struct tool_connection *c, float interval_s, uint32_t blocks)
+{
     struct tool_core_sample samples[2][CORES_MAX];
     const bool terminal = isatty(STDOUT_FILENO) == 1;
     const uint64_t interval_us = (uint64_t)((double)interval_s * 1e6);
     uint64_t next_us = now_us();
     uint32_t which = 0, shown = 0, count_before = 0, count;
+    bool is_away = false;
+    int exit_code = 0;
     while (!stop && exit_code == 0 && (blocks == 0 || shown < blocks)) {
-        enum mr_status status = take_samples(client, samples[which], &count);
-        if (status != MR_OK) {
-            exit_code = away(status, terminal && blocks == 0);
+        if (take_samples(client, samples[which], &count) != MR_OK) {
+            say_away(terminal, &is_away);
             count_before = 0;
         } else {
+            say_back(&is_away);
             if (count == count_before) {
                 exit_code = print_block(c->json, terminal, samples[1 - which], samples[which], count);
                 shown++;
@@ -123,6 +130,16 @@ static int run(const struct tool_connection *c, float interval_s, uint32_t block
         if (exit_code == 0 && (blocks == 0 || shown < blocks))
             wait_until(next_us);
     }
+    return exit_code;
+}
+
+static int run(const struct tool_connection *c, float interval_s, uint32_t blocks)
+{
+    struct mr_client *client;
+    int exit_code = tool_connect(command, c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    exit_code = show(client, c, interval_s, blocks);
     mr_client_destroy(client);
     return exit_code;
 }
@@ -140,10 +157,12 @@ int tool_top(int argc, char **argv)
     const struct tool_usage usage = {
         .command = command,
         .synopsis = "[options]",
-        .summary = "What each core does: calls, keys and packets per second, busy share, rows, memory, "
-                   "cached batches;\n"
-                   "below that the checkpoint being written, and what waits. JSON has it with core 0.\n"
-                   "A terminal is refreshed; in a pipe there is one block per interval.",
+        .summary =
+            "What each core does: calls, keys and packets per second, busy share, rows, memory, "
+            "cached batches;\n"
+            "below that the checkpoint being written, and what waits. JSON has it with core 0.\n"
+            "A terminal is refreshed; in a pipe there is one block per interval. A server that ends is "
+            "waited\nfor, also in a pipe.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };

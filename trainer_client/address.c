@@ -134,6 +134,21 @@ static bool has_route(const struct addrinfo *ai)
     return ok;
 }
 
+/* What the resolver's own words leave out: whether it is for good, and where to look. */
+static const char *why_unresolved(int failed)
+{
+    switch (failed) {
+    case EAI_NONAME:
+        return "no such host: look for a typing error, or use its address";
+    case EAI_AGAIN:
+        return "the name server does not answer now: try again, look at /etc/resolv.conf, or use its address";
+    case EAI_SYSTEM:
+        return strerror(errno);
+    default:
+        return gai_strerror(failed);
+    }
+}
+
 enum mr_status mrc_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
                                    size_t error_bytes)
 {
@@ -151,8 +166,7 @@ enum mr_status mrc_address_resolve(const char *text, bool listening, struct mr_a
     int failed = getaddrinfo(host[0] == '\0' ? NULL : host, port, &hints, &list);
 
     if (failed != 0) {
-        snprintf(error, error_bytes, "%s: the name does not resolve: %s", host,
-                 failed == EAI_SYSTEM ? strerror(errno) : gai_strerror(failed));
+        snprintf(error, error_bytes, "%s: the name does not resolve: %s", host, why_unresolved(failed));
         return MR_INVALID_ARGUMENT;
     }
     const struct addrinfo *chosen = list;

@@ -30,7 +30,7 @@ def help_options(text: str) -> dict[str, str]:
 
 
 def commands(*program: str) -> list[str]:
-    return re.findall(r"^  ([a-z]+) {2,}\S", output("tools/millrace", *program, "--help"), re.M)
+    return re.findall(r"^  ([a-z][a-z-]*) {2,}\S", output("tools/millrace", *program, "--help"), re.M)
 
 
 SUBCOMMANDS = [(tool, command) for tool in ("ctl", "ckpt") for command in commands(tool)]

@@ -157,7 +157,8 @@ static void test_starts(void **state)
     expect_refused_with("--set port.driver=pci --set port.device=0000:ff:1f.7", "\"0000:ff:1f.7\" with pci");
     expect_refused_with("--set port.driver=memif --set port.device=/nowhere/memif.sock",
                         "socket path in a directory that can be written");
-    expect_refused_with("--set node.key_file=/nowhere/key", "make one with: openssl rand -hex 32");
+    expect_refused_with("--set node.key_file=/nowhere/key",
+                        "make one with: (umask 077; openssl rand -hex 32");
     expect_refused_with("--set node.key_file=/dev/null", "/dev/null");
     expect_refused_with("--set memory.hugepages=always --set memory.packets_mib=65536",
                         "hugepages = always, but of the 65536 MiB wanted only");

@@ -245,6 +245,16 @@ static void one_that_keeps_nothing_says_so(void **state)
     assert_int_equal(netns_end(&x->node, SIGTERM), 0);
 }
 
+/* Without an address of its own it is reached by the link's. */
+static void says_where_it_listens(void **state)
+{
+    struct fixture *x = *state;
+
+    start_node(x, "--set port.ipv4=");
+    assert_non_null(strstr(x->node.line, "listen=[fe80::"));
+    assert_int_equal(netns_end(&x->node, SIGTERM), 0);
+}
+
 static void a_link_that_is_down_comes_back(void **state)
 {
     struct fixture *x = *state;
@@ -268,6 +278,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(what_was_pushed_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_directory_is_enough_to_save_by_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_keeps_nothing_says_so, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(says_where_it_listens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_link_that_is_down_comes_back, set_up, tear_down),
     };
 

@@ -1,6 +1,7 @@
 /* The millrace program against a running node: what it says in text and in JSON is what the node says through the library. */
 #include <jansson.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -390,6 +391,28 @@ static uint32_t lines_with(const char *all, const char *says)
     return lines;
 }
 
+/* A server that is started again is found again, also by who reads a pipe. */
+static void test_top_waits(void **state)
+{
+    struct fixture *x = *state;
+    struct netns_process top;
+    char command[256];
+    char *argv[] = {"/bin/sh", "-c", command, NULL};
+
+    snprintf(command, sizeof command, "exec %s top --interval 0.05 --deadline-ms 2000 --server %s 2>&1",
+             millrace, x->node.address);
+    netns_spawn(&x->node.net, NETNS_CLIENT, argv, &top);
+    assert_true(netns_wait_line(&top, "calls", NODE_READY_MS));
+    node_fixture_kill(&x->node);
+    assert_true(netns_wait_line(&top, "waiting for it to come back", NODE_READY_MS));
+    netns_leave(&x->node.net);
+    node_fixture_restart(&x->node);
+    netns_enter(&x->node.net, NETNS_CLIENT);
+    assert_true(netns_wait_line(&top, "the server is back", NODE_READY_MS));
+    assert_true(netns_wait_line(&top, "calls", NODE_READY_MS));
+    assert_int_equal(netns_end(&top, SIGTERM), 0);
+}
+
 static void test_top(void **state)
 {
     struct fixture *x = *state;
@@ -483,7 +506,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TOOLS_TEST(test_create),      TOOLS_TEST(test_list),      TOOLS_TEST(test_freeze),
         TOOLS_TEST(test_checkpoints), TOOLS_TEST(test_heartbeat), TOOLS_TEST(test_stats),
-        TOOLS_TEST(test_top),         TOOLS_TEST(test_doctor),    TOOLS_TEST(test_mistakes),
+        TOOLS_TEST(test_top),         TOOLS_TEST(test_top_waits), TOOLS_TEST(test_doctor),
+        TOOLS_TEST(test_mistakes),
     };
 
     if (argc != 3) {

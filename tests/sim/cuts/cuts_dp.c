@@ -2,6 +2,7 @@
  * loop does: tasks, packets, the application's turn, the endpoint's. One node at a time. */
 #include <assert.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include "cuts_net.h"
 #include "dataplane/dataplane.h"
@@ -256,6 +257,12 @@ void dp_destroy(struct dp *dp)
 }
 
 /* ---- what else there is to ask ---- */
+
+void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])
+{
+    (void)dp;
+    (void)snprintf(text, DP_ADDRESS_BYTES, "fe80::1");
+}
 
 enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES])
 {

@@ -353,6 +353,12 @@ void dp_destroy(struct dp *dp)
     free(dp);
 }
 
+void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])
+{
+    (void)dp;
+    (void)snprintf(text, DP_ADDRESS_BYTES, "fe80::1");
+}
+
 enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES])
 {
     (void)dp;

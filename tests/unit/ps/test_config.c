@@ -268,6 +268,34 @@ static void next_key_alone(struct ps_config *c)
     snprintf(c->node_key_file_next, sizeof(c->node_key_file_next), "k");
 }
 
+/* A limit that is set alone is enough: defaults that do not fit it give way, and values that were given do not. */
+static void defaults_follow_what_is_set(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(
+        load("[port]\ndevice = mr0\n[memory]\nlimit_mib = 256\nmessages_mib = 32\n", &config, error), MR_OK);
+    ps_config_settle(&config);
+    assert_int_equal(config.batches_memory_mib, 64);
+    assert_int_equal(config.transport_message_mib_max, 16);
+    assert_int_equal(ps_config_check(&config, error), MR_OK);
+    assert_int_equal(ps_config_set(&config, "batches.memory_mib=300", error), MR_OK);
+    ps_config_settle(&config);
+    assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
+    assert_string_equal(
+        error, "--set: batches.memory_mib (300) is a part of memory.limit_mib (256) and must be smaller");
+    assert_int_equal(ps_config_set(&config, "batches.memory_mib=200", error), MR_OK);
+    assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(error, "each of 1 cores needs 64 MiB of it beside batches.memory_mib (200): 264 at least"));
+    ps_config_default(&config);
+    ps_config_settle(&config);
+    assert_int_equal(config.batches_memory_mib, 1024);
+    assert_int_equal(config.transport_message_mib_max, 64);
+}
+
 static void keys_are_checked_against_each_other(void **state)
 {
     (void)state;
@@ -425,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_line_that_is_too_long_is_refused),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(a_key_on_the_command_line),
+        cmocka_unit_test(defaults_follow_what_is_set),
         cmocka_unit_test(keys_are_checked_against_each_other),
         cmocka_unit_test(places_of_keys_that_do_not_fit),
         cmocka_unit_test(a_list_is_read),

@@ -70,7 +70,11 @@ static void mistakes_are_one_line_and_exit_2(void **state)
 static void checks_a_file_without_serving(void **state)
 {
     (void)state;
-    check("--check-config " DEMO_CONF, 0, "demo.conf: ok");
+    check("--check-config " DEMO_CONF " --set node.key_file=", 0, "demo.conf: ok");
+    check("--check-config " DEMO_CONF " --set node.key_file=/nonexistent.key", 2,
+          "/nonexistent.key: No such file");
+    check("--check-config " DEMO_CONF " --set node.key_file= --set node.key=trainer:/nonexistent.key", 2,
+          "/nonexistent.key: No such file");
     check("--check-config " MILLRACED_CONF " --set port.device=mr0", 0, "millraced.conf: ok");
 }
 

@@ -136,7 +136,7 @@ static void test_ports(void **state)
     expect(&f, "ports", DOCTOR_ADVICE, "linux-image-amd64");
     f = good();
     f.capabilities = 0;
-    expect(&f, "rights", DOCTOR_ADVICE, "sudo");
+    expect(&f, "rights", DOCTOR_PROBLEM, "sudo");
     f = good();
     f.nic_count = 0;
     doctor_judge(&f, &findings);

@@ -113,6 +113,10 @@ static void expect_usage_error(bool went_on, const char *text)
 
 static void test_mistakes_are_named(void **state)
 {
+    expect_usage_error(PARSE("a", "--text", "x", "--text", "y"), "given twice: --text; see");
+    expect_usage_error(PARSE("a", "--u32=1", "--flag", "--u32", "1"), "given twice: --u32; see");
+    assert_true(PARSE("a", "--text", "--text", "--u32=1")); /* the second one is the first one's value */
+    assert_string_equal(got.text, "--text");
     (void)state;
     expect_usage_error(PARSE("a", "--nope"), "unknown option --nope; see millrace try it --help");
     expect_usage_error(PARSE("a", "--fla"), "unknown option --fla");
