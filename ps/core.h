@@ -45,7 +45,8 @@
     X(push_lanes_forgotten,                                                                                  \
       "records of clients' numbered pushes dropped for others: resent, those count as new")                  \
     X(pushes_waiting, "numbered pushes told to try again because they were just being applied")              \
-    X(variable_gradients_skipped, "variable gradients skipped because they held NaN or Inf")                 \
+    X(variable_gradients_skipped,                                                                            \
+      "variable gradients skipped: they held NaN or Inf, or would have led to it")                           \
     X(batches_fed, "batches fed")                                                                            \
     X(batches_looked_up, "lookups by batch")                                                                 \
     X(batches_expired, "batches dropped because nobody asked for them in time")                              \

@@ -1,5 +1,19 @@
 #include <inttypes.h>
+#include <math.h>
 #include "ps/ops.h"
+
+/* What is set stays: so no NaN and no Inf, which no gradient would take away again. */
+static bool check_finite(const struct ps_op *op, const struct ps_feature *f, uint64_t first,
+                         const float *values, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!isfinite(values[i])) {
+            return ps_refuse(op, MR_INVALID_ARGUMENT, "variable %s: element %" PRIu64 " would be %g",
+                             f->feature.name, first + i, (double)values[i]);
+        }
+    }
+    return true;
+}
 
 void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
@@ -19,6 +33,9 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
         ps_refuse(&op, MR_WRONG_SHAPE,
                   "variable %s has %" PRIu64 " elements; %u from %" PRIu64 " on are beyond its end",
                   f->feature.name, total, count, first);
+        return;
+    }
+    if (!check_finite(&op, f, first, op.tensors[1].data, count)) {
         return;
     }
     /* Of a large one also a small part waits its turn: a pull in slices is to see it whole or not at all. */

@@ -25,7 +25,7 @@ struct ps_table;
     X(keys_missing, "keys looked up that have no row and got the initial value")                             \
     X(keys_pushed, "keys pushed, repeats counted")                                                           \
     X(updates, "rows changed by the optimizer")                                                              \
-    X(gradients_skipped, "gradients skipped because they held NaN or Inf")                                   \
+    X(gradients_skipped, "gradients skipped because they held NaN or Inf, or would have taken a row there")  \
     X(gradients_without_row, "keys of pushes left out because they have no row, repeats counted once")       \
     X(rows_refused, "rows not created because memory or the capacity was used up")                           \
     X(rows_evicted_age, "rows evicted: unseen for too many seconds")                                         \

@@ -36,4 +36,4 @@ INLINE void adam_row(const struct mr_rule *o, float lr, float *restrict w, float
     }
 }
 
-MR_RULE_KERNELS(adam)
+MR_RULE_KERNELS(adam, 33)

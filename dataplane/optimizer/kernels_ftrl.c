@@ -95,5 +95,5 @@ INLINE void group_ftrl_row(const struct mr_rule *o, float lr, float *restrict w,
     state[2 * dim] = lr;
 }
 
-MR_RULE_KERNELS(ftrl)
-MR_RULE_KERNELS(group_ftrl)
+MR_RULE_KERNELS(ftrl, 33)
+MR_RULE_KERNELS(group_ftrl, 33)

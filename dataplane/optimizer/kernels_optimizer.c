@@ -91,11 +91,11 @@ INLINE void assign_row(const struct mr_rule *o, float lr, float *restrict w, con
     memcpy(w, gradient, dim * sizeof(*w));
 }
 
-MR_RULE_KERNELS(sgd)
-MR_RULE_KERNELS(momentum)
-MR_RULE_KERNELS(adagrad)
-MR_RULE_KERNELS(rowwise_adagrad)
-MR_RULE_KERNELS(assign)
+MR_RULE_KERNELS(sgd, 0)
+MR_RULE_KERNELS(momentum, 16)
+MR_RULE_KERNELS(adagrad, 16)
+MR_RULE_KERNELS(rowwise_adagrad, 1)
+MR_RULE_KERNELS(assign, 0)
 
 #define TABLE(set)                                                                                           \
     mr_rule_kernel *const mr_rule_kernels_##set[MR_OPTIMIZER_KINDS] = {                                      \

@@ -5,6 +5,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include "dataplane/optimizer/kernels_internal.h"
 #include "dataplane/optimizer/rule.h"
 
@@ -64,40 +65,91 @@ INLINE float transformed(struct transform t, float g, float w)
     return t.on ? clip(g, t.bound) * t.scale + t.decay * w : g;
 }
 
-/* Row after row through name_row(), in one set. Rows of 16 values, with nothing to leave out or transform, have straight code. */
-#define MR_RULE_KERNEL(set, name, ...)                                                                       \
+/* A row as it was before its step: one that would come to hold NaN or Inf stays so, values and state. */
+#define MR_KEPT_ROWS   16u   /* kept at a time, where rows are short */
+#define MR_KEPT_FLOATS 1024u /* of a longer row, on the stack; larger ones are kept on the heap */
+
+INLINE void keep(float *restrict kept, const float *restrict w, const float *restrict state, size_t dim,
+                 size_t state_floats)
+{
+    memcpy(kept, w, dim * sizeof(*w));
+    if (state_floats > 0)
+        memcpy(kept + dim, state, state_floats * sizeof(*state));
+}
+
+/* True when the row may stay as it is. */
+INLINE bool settle(const float *restrict kept, float *restrict w, float *restrict state, size_t dim,
+                   size_t state_floats)
+{
+    if (all_finite_body(w, dim))
+        return true;
+    keep(w, kept, NULL, dim, 0);
+    if (state_floats > 0)
+        memcpy(state, kept + dim, state_floats * sizeof(*state));
+    return false;
+}
+
+/* Row after row through name_row(), in one set. Rows of 16 values, with nothing to leave out or transform, have straight code;
+ * state16: floats of their state, known to the compiler, so that keeping them is a few registers' work. */
+#define MR_RULE_KERNEL(set, name, state16, ...)                                                              \
+    __VA_ARGS__ static uint32_t name##_short_rows_##set(const struct mr_rule *o, float lr,                   \
+                                                        float *const *values, float *const *states,          \
+                                                        const float *const *gradients, uint32_t row_count)   \
+    {                                                                                                        \
+        float kept[MR_KEPT_ROWS][16 + (state16)];                                                            \
+        uint32_t changed = row_count;                                                                        \
+        for (uint32_t r = 0; r < row_count; r++) {                                                           \
+            keep(kept[r], values[r], states[r], 16, state16);                                                \
+            name##_row(o, lr, values[r], states[r], gradients[r], 16, false);                                \
+        }                                                                                                    \
+        if (all_rows_finite_body((const float *const *)values, row_count, 16))                               \
+            return changed;                                                                                  \
+        for (uint32_t r = 0; r < row_count; r++)                                                             \
+            changed -= !settle(kept[r], values[r], states[r], 16, state16);                                  \
+        return changed;                                                                                      \
+    }                                                                                                        \
     __VA_ARGS__ uint32_t mr_##name##_##set(const struct mr_rule *o, float lr, float *const *values,          \
                                            float *const *states, const float *const *gradients,              \
                                            uint32_t row_count, size_t dim)                                   \
     {                                                                                                        \
         uint32_t changed = 0;                                                                                \
+        const size_t state_floats = mr_rule_state_floats(o, dim), floats = dim + state_floats;               \
         const bool all_finite = all_rows_finite_body(gradients, row_count, dim);                             \
-        if (all_finite && dim == 16 && !o->transforms) {                                                     \
-            for (uint32_t r = 0; r < row_count; r++)                                                         \
-                name##_row(o, lr, values[r], states[r], gradients[r], 16, false);                            \
-            return row_count;                                                                                \
+        if (all_finite && dim == 16 && !o->transforms && state_floats == (state16)) {                        \
+            for (uint32_t r = 0; r < row_count; r += MR_KEPT_ROWS)                                           \
+                changed +=                                                                                   \
+                    name##_short_rows_##set(o, lr, values + r, states + r, gradients + r,                    \
+                                            row_count - r < MR_KEPT_ROWS ? row_count - r : MR_KEPT_ROWS);    \
+            return changed;                                                                                  \
         }                                                                                                    \
+        float near[MR_KEPT_FLOATS],                                                                          \
+            *kept = floats <= MR_KEPT_FLOATS ? near : malloc(floats * sizeof(*kept));                        \
+        if (kept == NULL) /* what cannot be put back is not tried */                                         \
+            return 0;                                                                                        \
         for (uint32_t r = 0; r < row_count; r++) {                                                           \
             if (!all_finite && !all_finite_body(gradients[r], dim))                                          \
                 continue;                                                                                    \
+            keep(kept, values[r], states[r], dim, state_floats);                                             \
             if (o->transforms)                                                                               \
                 name##_row(o, lr, values[r], states[r], gradients[r], dim, true);                            \
             else                                                                                             \
                 name##_row(o, lr, values[r], states[r], gradients[r], dim, false);                           \
-            changed++;                                                                                       \
+            changed += settle(kept, values[r], states[r], dim, state_floats);                                \
         }                                                                                                    \
+        if (kept != near)                                                                                    \
+            free(kept);                                                                                      \
         return changed;                                                                                      \
     }
 
 #ifdef __x86_64__
-#define MR_RULE_KERNELS(name)                                                                                \
-    MR_RULE_KERNEL(baseline, name)                                                                           \
-    MR_RULE_KERNEL(avx2, name, MR_TARGET_AVX2)                                                               \
-    MR_RULE_KERNEL(avx512, name, MR_TARGET_AVX512)
+#define MR_RULE_KERNELS(name, state16)                                                                       \
+    MR_RULE_KERNEL(baseline, name, state16)                                                                  \
+    MR_RULE_KERNEL(avx2, name, state16, MR_TARGET_AVX2)                                                      \
+    MR_RULE_KERNEL(avx512, name, state16, MR_TARGET_AVX512)
 #define MR_RULE_DECLARE(name) mr_rule_kernel mr_##name##_baseline, mr_##name##_avx2, mr_##name##_avx512;
 #else
-#define MR_RULE_KERNELS(name) MR_RULE_KERNEL(baseline, name)
-#define MR_RULE_DECLARE(name) mr_rule_kernel mr_##name##_baseline;
+#define MR_RULE_KERNELS(name, state16) MR_RULE_KERNEL(baseline, name, state16)
+#define MR_RULE_DECLARE(name)          mr_rule_kernel mr_##name##_baseline;
 #endif
 
 MR_RULE_DECLARE(sgd)

@@ -84,7 +84,8 @@ void mr_rule_values_set(const struct mr_rule *o, const float *values, float *sta
 /* The learning rate of a push of training step `step`; `pushed`, if not NULL, is what the push itself asks for: 0 is one, too. */
 float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, const float *pushed);
 /* values[i]: `count` floats, states[i]: their mr_rule_state_floats() (not read if there are none), gradients[i]: `count`
- * floats. Rows are distinct. Returns how many rows were changed; the others' gradients held NaN or Inf. */
+ * floats. Rows are distinct. Returns how many rows were changed; the others' gradients held NaN or Inf, or would
+ * have made such values: these rows and their state are as they were. */
 uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,
                        float *const *states, const float *const *gradients, uint32_t row_count, size_t count);
 

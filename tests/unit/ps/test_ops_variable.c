@@ -1,7 +1,9 @@
 /* Variables by name's number, whole or a range. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 #include <cmocka.h>
 #include "node_fixture.h"
 
@@ -40,6 +42,25 @@ static void moves_whole_and_ranges(void **state)
     assert_int_equal(reply->tensors[0].dims[0], 3);
 }
 
+static void refuses_values_that_are_no_numbers(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_variable("w", 8);
+    uint32_t variable = node_create(n, &f);
+    uint64_t first = 4;
+    float values[3] = {1, NAN, 2}, before[8];
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, 3, values)};
+    const struct node_reply *reply = pull(n, variable, 0, 0);
+    memcpy(before, reply->tensors[0].data, sizeof(before));
+    node_check(node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, tensors, 2), MR_INVALID_ARGUMENT,
+               "variable w: element 5 would be nan");
+    values[1] = -INFINITY;
+    node_check(node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, tensors, 2), MR_INVALID_ARGUMENT,
+               "element 5 would be -inf");
+    reply = pull(n, variable, 0, 0);
+    assert_memory_equal(reply->tensors[0].data, before, sizeof(before));
+}
+
 static void refuses_what_is_wrong(void **state)
 {
     struct node_fixture *n = *state;
@@ -65,6 +86,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
     const struct CMUnitTest tests[] = {
         TEST(moves_whole_and_ranges),
+        TEST(refuses_values_that_are_no_numbers),
         TEST(refuses_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
 #include "random_fixture.h"
 
@@ -250,6 +252,52 @@ static void test_pushed_rates_win(void **state)
     assert_true(mr_rule_learning_rate(&o, 5, &(float){0}) == 0);
 }
 
+/* A finite gradient that would take a row beyond the largest float leaves it as it was, state as well, and others learn. In short rows
+ * with straight code, in others, and in some too long for the stack. */
+static void check_overflow(uint32_t kind, uint32_t dim)
+{
+    struct mr_feature f = of_kind(kind, MR_DIM_MAX < dim ? MR_DIM_MAX : dim);
+    struct mr_rule o = make(&f);
+    size_t floats = dim + mr_rule_state_floats(&o, dim);
+    float *rows[3], *states[3], *befores[3];
+    float *wild = calloc(dim, sizeof(*wild)), *tame = calloc(dim, sizeof(*tame));
+    const float *gradients[3] = {tame, wild, tame};
+    for (uint32_t i = 0; i < dim; i++)
+        wild[i] = i == dim - 1 ? 100.0f : 0;
+    for (uint32_t r = 0; r < 3; r++) {
+        rows[r] = calloc(floats, sizeof(**rows));
+        befores[r] = calloc(floats, sizeof(**rows));
+        states[r] = rows[r] + dim;
+        for (uint32_t i = 0; i < dim; i++)
+            rows[r][i] = -3.4e38f;
+        mr_rule_state_init(&o, rows[r], states[r], dim);
+        memcpy(befores[r], rows[r], floats * sizeof(**rows));
+    }
+    assert_int_equal(mr_rule_apply(&o, 1e37f, rows, states, gradients, 3, dim), 2);
+    assert_memory_equal(rows[1], befores[1], floats * sizeof(**rows));
+    for (uint32_t r = 0; r < 3; r++) {
+        for (uint32_t i = 0; i < dim; i++)
+            assert_true(isfinite(rows[r][i]));
+        free(rows[r]);
+        free(befores[r]);
+    }
+    free(wild);
+    free(tame);
+}
+
+static void test_rows_that_would_overflow_stay(void **state)
+{
+    static const uint32_t dims[] = {1, 5, 16, 17, 33, 600};
+    const struct mr_kernels *kernels;
+    for (uint32_t k = 0; (kernels = mr_kernels_at(k)) != NULL; k++) {
+        mr_kernels_force(kernels);
+        for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_ADAMW; kind++)
+            for (size_t d = 0; d < sizeof(dims) / sizeof(*dims); d++)
+                check_overflow(kind, dims[d]);
+    }
+    mr_kernels_force(NULL);
+}
+
 /* FTRL divides by the rate: at 0 its weights, and what they are worked out from, stay, and it goes on from there. */
 static void test_ftrl_at_no_rate_keeps_its_weights(void **state)
 {
@@ -330,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_groups_vanish_as_a_whole),
         cmocka_unit_test(test_pushed_rates_win),
         cmocka_unit_test(test_ftrl_at_no_rate_keeps_its_weights),
+        cmocka_unit_test(test_rows_that_would_overflow_stay),
         cmocka_unit_test(test_norm_clipping_keeps_the_direction),
         cmocka_unit_test(test_what_is_set_is_the_row),
     };
