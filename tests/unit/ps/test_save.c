@@ -9,6 +9,8 @@
 #include <cmocka.h>
 #include "ps/core.h"
 
+#define POLLS 100000u /* enough for all background work, whatever comes between */
+
 #define ROWS 40000u
 #define DIM  16u
 
@@ -295,14 +297,131 @@ static void ends_half_way_when_told_so(void **state)
     ps_writer_finish(f->writer);
 }
 
+/* ---- a variable that is pushed to while it is written ---- */
+
+#define ELEMENTS 60000u /* several pieces */
+
+struct variable_seen {
+    uint8_t *bytes;
+    uint64_t count;
+};
+
+static enum mr_status see_variable(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct variable_seen *seen = arg;
+    if (record->kind == PS_RECORD_VARIABLE) {
+        memcpy(seen->bytes + record->offset, bytes, record->bytes);
+        seen->count += record->bytes;
+    }
+    return MR_OK;
+}
+
+/* Some pieces are written as they stand, the rest from a copy that begins where those end. */
+static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
+{
+    struct fixture *f = *state;
+    static float values[ELEMENTS], later[ELEMENTS];
+    const uint32_t dims[1] = {ELEMENTS}, ids[2] = {1, 2};
+    char text[256];
+    uint64_t bytes;
+    struct ps_reader *reader;
+    struct mr_feature features[2] = {f->feature, mr_feature_variable("v", 1, dims)};
+    features[1].optimizer = MR_OPT_SGD;
+    assert_int_equal(ps_core_add_feature(f->core, 2, &features[1], text), MR_OK);
+    struct ps_feature *v = f->core->features[2];
+    for (uint32_t i = 0; i < ELEMENTS; i++) {
+        values[i] = (float)i;
+        later[i] = -1;
+    }
+    assert_int_equal(ps_variable_set(v->variable, 0, values, ELEMENTS), MR_OK);
+    const struct ps_writer_options options = {.directory = f->directory,
+                                              .id = 1,
+                                              .features = features,
+                                              .feature_ids = ids,
+                                              .feature_count = 2,
+                                              .core_count = 1,
+                                              .incarnation = 1,
+                                              .buffers_per_core = 16};
+    assert_int_equal(ps_writer_start(NULL, &options, &f->writer, text), MR_OK);
+    assert_int_equal(ps_save_begin(f->core, f->writer, PS_SAVE_FULL, &bytes), MR_OK);
+    while (v->cut_bytes == 0) {
+        ps_save_step(f->core, dp_now_us(), 0);
+    }
+    assert_in_range(v->cut_bytes, 1, ELEMENTS * sizeof(float) / 2);
+    assert_true(ps_save_variable_ready(f->core, v));
+    assert_int_equal(ps_variable_set(v->variable, 0, later, ELEMENTS), MR_OK);
+    assert_int_equal(finish(f).status, MR_OK);
+    struct variable_seen seen = {.bytes = calloc(1, ps_variable_stored_bytes(v->variable))};
+    assert_int_equal(ps_reader_open(f->directory, 1, &reader, text), MR_OK);
+    assert_int_equal(ps_reader_each(reader, see_variable, &seen, text), MR_OK);
+    ps_reader_close(reader);
+    assert_int_equal(seen.count, ps_variable_stored_bytes(v->variable));
+    assert_memory_equal(seen.bytes, values, sizeof(values));
+    free(seen.bytes);
+}
+
+/* ---- what a restore exchanges, and what waits for it ---- */
+
+static void what_is_partly_learnt_goes_with_the_state_it_belongs_to(void **state)
+{
+    struct fixture *f = *state;
+    const struct ps_partial old = {.batch_id = 5}, new = {.batch_id = 6};
+    assert_true(ps_partials_set(&f->core->partials, &old, 1));
+    ps_core_set_clock_us(f->core, UINT64_C(7000000000));
+    assert_int_equal(ps_staged_begin(f->core, true, 900), MR_OK);
+    ps_staged_swap(f->core);
+    assert_int_equal(f->core->partials.count, 0);
+    assert_in_range(f->core->now_s, 900, 1900);
+    assert_true(ps_partials_set(&f->core->partials, &new, 1));
+    ps_staged_swap(f->core); /* it is taken back */
+    assert_int_equal(f->core->partials.count, 1);
+    assert_non_null(ps_partials_find(&f->core->partials, 5));
+    assert_null(ps_partials_find(&f->core->partials, 6));
+    assert_in_range(f->core->now_s, 7000, 8000);
+    ps_staged_end(f->core);
+}
+
+/* A restore that fails leaves what it found: no row goes before it is known to have succeeded. */
+static void no_row_goes_while_the_gate_is_shut(void **state)
+{
+    struct fixture *f = *state;
+    char text[256];
+    const uint64_t key = 3;
+    float row[DIM];
+    struct mr_feature feature = mr_feature_table("aged", DIM);
+    feature.eviction = MR_EVICT_AGE;
+    feature.eviction_arg = 100;
+    assert_int_equal(ps_core_add_feature(f->core, 2, &feature, text), MR_OK);
+    struct ps_table *t = f->core->features[2]->table;
+    ps_table_lookup(t, &key, 1, true, row);
+    ps_core_set_clock_us(f->core, UINT64_C(1000000000000));
+    f->core->gate = PS_GATE_BUSY;
+    for (uint32_t i = 0; i < POLLS; i++) {
+        ps_core_poll(f->core, dp_now_us());
+    }
+    assert_int_equal(ps_table_rows(t), 1);
+    f->core->gate = PS_GATE_OPEN;
+    for (uint32_t i = 0; i < POLLS; i++) {
+        ps_core_poll(f->core, dp_now_us());
+    }
+    assert_int_equal(ps_table_rows(t), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
     const struct CMUnitTest tests[] = {
-        TEST(a_push_behind_the_cut_is_not_in_it),        TEST(a_push_larger_than_all_buffers_waits),
-        TEST(pushes_find_the_room_they_were_promised),   TEST(the_cursor_leaves_room_for_a_push_that_waits),
-        TEST(the_cursor_leaves_room_for_pushes_to_come), TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
-        TEST(an_abandoned_save_frees_the_core),          TEST(ends_half_way_when_told_so),
+        TEST(a_variable_that_changes_half_way_is_as_of_the_cut),
+        TEST(what_is_partly_learnt_goes_with_the_state_it_belongs_to),
+        TEST(no_row_goes_while_the_gate_is_shut),
+        TEST(a_push_behind_the_cut_is_not_in_it),
+        TEST(a_push_larger_than_all_buffers_waits),
+        TEST(pushes_find_the_room_they_were_promised),
+        TEST(the_cursor_leaves_room_for_a_push_that_waits),
+        TEST(the_cursor_leaves_room_for_pushes_to_come),
+        TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
+        TEST(an_abandoned_save_frees_the_core),
+        TEST(ends_half_way_when_told_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
