@@ -299,6 +299,27 @@ static void one_being_written_can_be_withdrawn(void **state)
                "the last save was withdrawn");
 }
 
+static void wait_for_automatic(struct node_fixture *n, uint64_t count)
+{
+    while (node_counter(n, 0, "checkpoint.saves_automatic") < count) {
+    }
+}
+
+/* What a save had that came to nothing is in no checkpoint: the next by time comes, though nothing has changed since. */
+static void one_that_came_to_nothing_is_made_up_for(void **state)
+{
+    struct node_fixture *n = *state;
+    node_stop(n);
+    n->config.checkpoint_rate_mib_s = 1;
+    n->config.checkpoint_every_s = 1;
+    node_start(n, n->core_count);
+    struct mr_feature f = node_variable("big", 16u << 20);
+    node_create(n, &f);
+    wait_for_automatic(n, 1);
+    check_withdrawn(n, 1);
+    wait_for_automatic(n, 2);
+}
+
 static void one_that_has_ended_cannot_be_withdrawn(void **state)
 {
     struct node_fixture *n = *state;
@@ -620,6 +641,7 @@ int main(void)
         TEST_3(one_that_waits_can_be_withdrawn),
         TEST(an_automatic_cut_is_not_withdrawn_with_it),
         TEST_3(one_being_written_can_be_withdrawn),
+        TEST(one_that_came_to_nothing_is_made_up_for),
         TEST(one_that_has_ended_cannot_be_withdrawn),
         TEST(one_that_failed_before_its_cut_is_told),
         TEST(a_second_save_is_refused_or_waits),
