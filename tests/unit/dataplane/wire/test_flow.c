@@ -364,8 +364,7 @@ static enum pair_verdict lose_one_segment(struct pair *pair, enum pair_side from
     struct mr_packet_header h;
     memcpy(&h, packet->data, sizeof(h));
     resends += h.type == MR_PACKET_RESEND;
-    if (h.type == MR_PACKET_DATA && h.message_offset == lost_at * p.session->peer.segment_bytes &&
-        lost_at > 0) {
+    if (h.type == MR_PACKET_DATA && h.segment_number == lost_at && lost_at > 0) {
         lost_at = 0;
         return PAIR_DROP;
     }
