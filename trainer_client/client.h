@@ -16,9 +16,10 @@
 #include "trainer_client/remap.h"
 #include "trainer_client/survey.h"
 
-#define MRC_DEADLINE_MS_DEFAULT  10000u
-#define MRC_CONNECT_MS_DEFAULT   10000u
-#define MRC_MEMORY_BYTES_DEFAULT (64u << 20)
+#define MRC_DEADLINE_MS_DEFAULT 10000u
+#define MRC_CONNECT_MS_DEFAULT  10000u
+#define MRC_MEMORY_BYTES_DEFAULT                                                                             \
+    (256u << 20) /* a request and a reply of the largest length, and others beside them */
 #define MRC_BUSY_POLL_US_DEFAULT 50u
 #define MRC_REPLAY_BYTES_DEFAULT (64u << 20)
 

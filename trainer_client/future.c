@@ -196,6 +196,7 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         part->status = MR_UNKNOWN_TABLE;
     part->replied = reply != NULL;
     part->start_id = reply != NULL ? part->link->start_id : 0;
+    part->unread_bytes = mr_call_unread_bytes(call);
     part->sequence = reply != NULL ? reply->preamble.sequence : 0;
     part->restores = reply != NULL ? reply->preamble.restores : 0;
     if (reply != NULL && reply->preamble.tensor_count > 0)

@@ -27,9 +27,10 @@ struct mrc_part {
     struct mr_call *call;      /* NULL once freed or handed to a reply */
     struct mrc_push *push;     /* of a numbered call, until it ends */
     uint32_t request_bytes;
-    bool replied;         /* by the server; otherwise the call ended here */
-    uint64_t moved;       /* not 0: it was split anew, under this sequence, when the node's cores changed */
-    struct mr_link mover; /* of mrc_remap.movers, while `moved` */
+    uint32_t unread_bytes; /* of a reply for which there was no room; 0: there was */
+    bool replied;          /* by the server; otherwise the call ended here */
+    uint64_t moved;        /* not 0: it was split anew, under this sequence, when the node's cores changed */
+    struct mr_link mover;  /* of mrc_remap.movers, while `moved` */
     enum mr_status moved_status; /* why a piece of it will not be applied; MR_OK: none is known */
     bool withdrawn;              /* the node's cores changed before it was sent: its number counts no more */
     bool kept;                   /* nobody answered, and it will be sent again */

@@ -55,8 +55,10 @@ struct mr_client_options {
     uint32_t connect_ms;  /* mr_client_create waits this long for the server; 0 = 10000 */
     uint32_t
         receive_buffer_bytes; /* socket buffer asked for, per core; 0 = 4 MiB, cut to what the system allows */
-    uint32_t memory_bytes;    /* for requests and replies, per core; 0 = 64 MiB */
-    uint32_t udp_bytes_max;   /* largest UDP payload; 0 = from the route's MTU */
+    /* For requests and replies, per core; 0 = 256 MiB, of which only what is used takes memory: enough for any message. A reply that
+     * finds no room, as it needs more than half or the caller holds others, ends its call with MR_NO_MEMORY. */
+    uint32_t memory_bytes;
+    uint32_t udp_bytes_max; /* largest UDP payload; 0 = from the route's MTU */
     uint32_t
         busy_poll_us; /* a waiting call spins this long before it sleeps; UINT32_MAX = always spin; 0 = 50 */
     /* Keep a copy of each gradient push until it is in a checkpoint on disk, and give a server that was restarted from a

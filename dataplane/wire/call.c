@@ -123,6 +123,11 @@ void mr_call_free(struct mr_endpoint *ep, struct mr_call *call)
         call_to_pool(ep, call);
 }
 
+uint32_t mr_call_unread_bytes(const struct mr_call *call)
+{
+    return call->unread_bytes;
+}
+
 void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call)
 {
     if (call->incoming.bytes != NULL) {

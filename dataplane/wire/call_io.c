@@ -38,14 +38,42 @@ static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *
     }
 }
 
+/* No call is on its way but this one, whose end would give back memory; what is taken is in replies that users hold. */
+static bool others_are_over(const struct mr_endpoint *ep, const struct mr_call *call)
+{
+    if (ep->requests_bytes > mr_buddy_block_bytes(call->request_bytes))
+        return false;
+    for (uint32_t i = 0; i < ep->config.sessions_max; i++)
+        if (ep->sessions[i].used && ep->sessions[i].receiving > 0)
+            return false;
+    return true;
+}
+
+/* Room for the reply. NULL: it comes again when the probe asks for it; or, where waiting would not help, the call has ended. */
+static uint8_t *reply_alloc(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
+{
+    uint32_t bytes = fragment->message_bytes;
+    uint8_t *reply = mr_buddy_alloc(ep->memory, bytes);
+    if (reply != NULL)
+        return reply;
+    if (mr_buddy_block_bytes(bytes) <= mr_buddy_capacity_bytes(ep->memory) / 2 && !others_are_over(ep, call))
+        return NULL;
+    call->unread_bytes = bytes;
+    if (fragment->segment_bytes != 0) /* lets the server give its memory back */
+        (void)mr_transmit_ack(ep, &call->session->peer, MR_FLAG_REPLY, call->call_id, bytes);
+    mr_call_release_slot(ep, call);
+    mr_call_end(ep, call, MR_NO_MEMORY, NULL);
+    return NULL;
+}
+
 static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
 {
     uint8_t *reply = ep->scratch; /* without tensors nothing of it needs to stay */
     if (fragment->bytes > sizeof(struct mr_preamble)) {
-        call->reply = mr_buddy_alloc(ep->memory, fragment->bytes);
-        if (call->reply == NULL)
-            return; /* it comes again when the probe asks for it */
-        reply = call->reply;
+        reply = reply_alloc(ep, call, fragment);
+        if (reply == NULL)
+            return;
+        call->reply = reply;
     }
     memcpy(reply, fragment->payload, fragment->bytes);
     finish(ep, call, reply, fragment->payload, fragment->bytes);
@@ -97,9 +125,10 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
     struct mr_incoming *in = &call->incoming;
     struct mr_session *s = call->session;
     if (call->reply == NULL) {
-        call->reply = mr_buddy_alloc(ep->memory, fragment->message_bytes);
-        if (call->reply == NULL)
+        uint8_t *reply = reply_alloc(ep, call, fragment);
+        if (reply == NULL)
             return;
+        call->reply = reply;
         mr_incoming_init(in, call->reply, fragment->message_bytes, fragment->segment_bytes,
                          ep->config.receive_window_bytes);
         s->receiving++;

@@ -92,7 +92,8 @@ enum mr_session_event {
 typedef void (*mr_on_session)(void *app, struct mr_session *session, enum mr_session_event event);
 
 /* Calling side: the call ended. `reply` is NULL unless a reply came (its preamble.status, which `status` is then, may be an
- * error). MR_BAD_MESSAGE without a reply: the server answered with something malformed. *reply is valid until the handler returns, what its tensors point to until mr_call_free(call). The handler may
+ * error). MR_BAD_MESSAGE without a reply: the server answered with something malformed. MR_NO_MEMORY without one: the server has
+ * executed the call, and there is no room for its reply (see mr_call_unread_bytes). *reply is valid until the handler returns, what its tensors point to until mr_call_free(call). The handler may
  * begin, send, cancel and free calls, this one too, and close sessions. */
 typedef void (*mr_on_reply)(void *app, struct mr_call *call, void *user, enum mr_status status,
                             const struct mr_message *reply);
@@ -194,7 +195,7 @@ void mr_endpoint_set_role_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_P
 /* Room for a reply with these tensors. Tensors with data are copied in; for the others `data` is set to where the
  * handler writes. False when message memory is short: nothing was begun, the caller should mr_reply_busy(). With a stale
  * ref, and when the reply is too large for a message (the call is then answered with MR_TOO_LARGE): false too, and
- * mr_reply_busy() then does nothing. Begin the reply before changing anything: a call that answered busy is executed again.
+ * mr_reply_busy() then does nothing; likewise when it could not fit even if no other call held memory (MR_NO_MEMORY). Begin the reply before changing anything: a call that answered busy is executed again.
  * Between begin and end no other function of the endpoint may be called, unless the answer comes later (mr_reply_later).
  * With a ref that became stale meanwhile mr_reply_end() only gives the request back. */
 bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
@@ -303,6 +304,10 @@ void mr_call_send(struct mr_endpoint *ep, struct mr_call *call, uint64_t now_us)
 void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call);
 /* The same, if not all of it was ever sent, so that the server can never execute it. False: nothing is changed. */
 bool mr_call_withdraw(struct mr_endpoint *ep, struct mr_call *call);
+/* Length of the reply for which there was no room, in a call that ended so: with MR_NO_MEMORY, as soon as the reply began to come,
+ * because it takes more than half of memory_bytes (in a block of the next power of two), or because what is taken is in replies that
+ * their users hold. As long as other calls are on their way it waits for the room that they will leave. 0: there was room. */
+uint32_t mr_call_unread_bytes(const struct mr_call *call);
 /* Give back an ended call's memory, or that of one begun and never sent. */
 void mr_call_free(struct mr_endpoint *ep, struct mr_call *call);
 

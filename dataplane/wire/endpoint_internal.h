@@ -123,6 +123,9 @@ void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet);
 /* Message memory for the slot. NULL when there is none, or when the session holds its share, in other slots too. */
 void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_served *served, const struct mr_slot *slot,
                     size_t bytes);
+/* After that failed: it would fail even if no other call held memory, beside `beside_bytes` of the same call. */
+bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_served *served,
+                        const struct mr_slot *slot, size_t bytes, size_t beside_bytes);
 /* Give back such a block; NULL is fine. */
 void mr_slot_free(struct mr_endpoint *ep, struct mr_served *served, void *block);
 /* Give back what the slot holds, whatever its state. */

@@ -207,6 +207,7 @@ struct mr_call {
     uint8_t *reply;
     void *user;
     uint32_t request_bytes;
+    uint32_t unread_bytes; /* of a reply that found no room */
     uint32_t
         segment_bytes; /* of the request in its present slot: never longer than it was there; 0: has no slot */
     uint8_t state;

@@ -7,6 +7,7 @@
 #include "dataplane/wire/endpoint_internal.h"
 
 #define ERROR_TEXT_BYTES_MAX 400u
+#define REFUSAL_BYTES_MAX    1024u /* more than a message with such a text */
 
 static struct mr_slot *slot_find(const struct mr_endpoint *ep, struct mr_call_ref ref)
 {
@@ -119,6 +120,25 @@ static struct mr_preamble reply_preamble(const struct mr_endpoint *ep, const str
                                 .sequence = slot->sequence};
 }
 
+/* A reply that can never be given is refused once and for all, with a text if there is room for that. */
+static void refuse_reply(struct mr_endpoint *ep, struct mr_call_ref ref, uint32_t bytes)
+{
+    if (bytes <= REFUSAL_BYTES_MAX)
+        mr_reply_status(ep, ref, MR_NO_MEMORY);
+    else
+        mr_reply_error(ep, ref, MR_NO_MEMORY,
+                       "the reply of %u bytes does not fit beside its request into the server's memory for "
+                       "messages, %zu "
+                       "KiB: raise memory.messages_mib there, or ask for less at once",
+                       bytes, mr_buddy_capacity_bytes(ep->memory) >> 10);
+}
+
+/* One that came in a packet of its own takes no message memory. */
+static uint32_t request_kept_bytes(const struct mr_slot *slot)
+{
+    return slot->request_bytes > MR_SEGMENT_BYTES_MAX ? slot->request_bytes : 0;
+}
+
 bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
                     struct mr_tensor *tensors, uint32_t tensor_count)
 {
@@ -140,13 +160,18 @@ bool mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_stat
         return false;
     }
     uint8_t *message = mr_slot_alloc(ep, served, slot, bytes);
-    if (message == NULL)
+    if (message == NULL) {
+        if (mr_slot_fits_never(ep, served, slot, bytes, request_kept_bytes(slot)))
+            refuse_reply(ep, ref, bytes);
         return false;
+    }
     slot->message = message;
     slot->message_bytes = bytes;
     if (bytes > served->peer.segment_bytes && !sending_begin(ep, served, slot)) {
         mr_slot_free(ep, served, message);
         slot->message = NULL;
+        if (mr_slot_fits_never(ep, served, slot, bytes, request_kept_bytes(slot)))
+            refuse_reply(ep, ref, bytes);
         return false;
     }
     struct mr_preamble preamble = reply_preamble(ep, slot);

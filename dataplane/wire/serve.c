@@ -21,6 +21,25 @@ static bool share_is_used_up(const struct mr_endpoint *ep, const struct mr_serve
     return false;
 }
 
+/* Nothing else holds memory, so that what does not fit now never will. */
+static bool is_alone(const struct mr_endpoint *ep, const struct mr_served *served, const struct mr_slot *slot)
+{
+    if (mr_buddy_used_bytes(ep->memory) > served->memory_bytes)
+        return false;
+    for (uint32_t i = 0; i < served->peer.window; i++)
+        if (&served->slots[i] != slot && holds_memory(&served->slots[i]))
+            return false;
+    return true;
+}
+
+bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_served *served,
+                        const struct mr_slot *slot, size_t bytes, size_t beside_bytes)
+{
+    size_t beside = beside_bytes > 0 ? mr_buddy_block_bytes(beside_bytes) : 0;
+    return mr_buddy_block_bytes(bytes) + beside > mr_buddy_capacity_bytes(ep->memory) ||
+           is_alone(ep, served, slot);
+}
+
 void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_served *served, const struct mr_slot *slot,
                     size_t bytes)
 {
@@ -149,6 +168,24 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_served *served, stru
     (void)execute(ep, served, slot, ep->scratch, fragment->payload, fragment->bytes, ep->now_us);
 }
 
+/* A request that can never be taken in is refused once and for all. */
+static void refuse_request(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
+                           uint32_t message_bytes)
+{
+    struct mr_call_ref ref = {(uint32_t)(served - ep->served), (uint32_t)(slot - served->slots),
+                              served->peer.session_id, slot->call_id};
+    slot->op = 0;
+    slot->priority = 0;
+    slot->sequence = 0;
+    slot->request_bytes = message_bytes;
+    slot->state = MR_SLOT_EXECUTING;
+    mr_reply_error(
+        ep, ref, MR_NO_MEMORY,
+        "the request of %u bytes does not fit into the server's memory for messages, %zu KiB: raise "
+        "memory.messages_mib there, or ask for less at once",
+        message_bytes, mr_buddy_capacity_bytes(ep->memory) >> 10);
+}
+
 static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
                             const struct mr_fragment *fragment)
 {
@@ -157,7 +194,10 @@ static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, st
     uint8_t *bytes = receiving != NULL ? mr_slot_alloc(ep, served, slot, message_bytes) : NULL;
     if (bytes == NULL) {
         mr_slot_free(ep, served, receiving);
-        mr_served_busy(ep, served, slot->call_id);
+        if (mr_slot_fits_never(ep, served, slot, message_bytes, 0))
+            refuse_request(ep, served, slot, message_bytes);
+        else
+            mr_served_busy(ep, served, slot->call_id);
         return false;
     }
     mr_incoming_init(&receiving->in, bytes, message_bytes, fragment->segment_bytes,

@@ -266,10 +266,8 @@ static void check_largest(const char *driver, uint16_t mtu)
     assert_non_null(data);
     node_fixture_start_over(&node, &cable, 1, settings);
 
-    struct mr_client_options options = {.server = node.address,
-                                        .deadline_ms = NODE_READY_MS,
-                                        .connect_ms = NODE_READY_MS,
-                                        .memory_bytes = 256u << 20};
+    struct mr_client_options options = {
+        .server = node.address, .deadline_ms = NODE_READY_MS, .connect_ms = NODE_READY_MS};
 
     assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_OK);
     echo(client, 0, data, bytes, &random);

@@ -35,7 +35,7 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         lacks: each is applied once (docs/replay.md). Also $MILLRACE_REPLAY.
     replay_bytes: for those copies, per core; 0: 64 MiB.
     progress_thread: a thread of the library's own keeps calls going while Python computes.
-    memory_bytes: for requests and replies, per core; 0: 64 MiB.
+    memory_bytes: for requests and replies, per core; 0: 256 MiB, of which only what is used takes memory.
     receive_buffer_bytes: of a socket; 0: 4 MiB.
     udp_bytes_max: largest UDP payload; 0: from the route's MTU.
     busy_poll_s: a waiting call spins so long before it sleeps; None: 50 us; math.inf: always.

@@ -199,26 +199,77 @@ static void one_lost_packet_costs_one_packet(void **state)
     assert_in_range(p.wire_packets, packets + 1, packets + 8);
 }
 
-static void a_client_without_memory_gets_the_reply_later(void **state)
+static void start_with(uint32_t memory_bytes)
 {
     pair_stop(&p);
     pair_init(&p);
-    p.config[PAIR_CLIENT].memory_bytes = 80u << 10;
+    p.config[PAIR_CLIENT].memory_bytes = memory_bytes;
     pair_start(&p);
     pair_open(&p);
+}
+
+/* Waiting would not help: it needs more than half, whatever else there is. */
+static void a_reply_that_cannot_fit_ends_its_call_at_once(void **state)
+{
+    start_with(256u << 10);
+    struct pair_call a = {0}, other = {0};
+    pair_call(&p, &other, MR_OP_SAVE, NULL, 0, UINT64_MAX); /* goes on */
+    p.reply_bytes = 300000;
+    pair_call(&p, &a, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    a.keep = true;
+    pair_run(&p, 1000);
+    assert_int_equal(a.ended, 1);
+    assert_int_equal(a.status, MR_NO_MEMORY);
+    assert_in_range(mr_call_unread_bytes(a.call), 300000, 300200);
+    mr_call_free(client(), a.call);
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    pair_run(&p, 1000);
+    assert_in_range(p.ends[PAIR_SERVER].sent, sent, sent + 2); /* and the server does not go on sending */
+    mr_reply_status(server(), p.later[0], MR_OK);
+    pair_run(&p, 300000);
+    assert_int_equal(other.status, MR_OK);
+    assert_int_equal(p.executed, 2);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+    echo(50000, 30000); /* the session is as good as before */
+}
+
+/* What is taken is in replies that the user holds: he may well wait for this one before he lets go of them. */
+static void replies_that_are_held_do_not_hold_up_others(void **state)
+{
+    start_with(80u << 10);
     struct pair_call a = {.keep = true}, b = {0};
     p.reply_bytes = 40000;
     pair_call(&p, &a, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
     pair_run(&p, 1000);
     assert_int_equal(a.status, MR_OK);
     pair_call(&p, &b, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
-    pair_run(&p, 1000000);
-    assert_int_equal(b.ended, 0);
-    mr_call_free(client(), a.call);
-    pair_run(&p, 300000);
+    pair_run(&p, 1000);
     assert_int_equal(b.ended, 1);
-    assert_int_equal(b.status, MR_OK);
-    assert_int_equal(p.executed, 2);
+    assert_int_equal(b.status, MR_NO_MEMORY);
+    mr_call_free(client(), a.call);
+    struct pair_call c = {0};
+    pair_call(&p, &c, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 300000);
+    assert_int_equal(c.status, MR_OK);
+    assert_int_equal(p.executed, 3);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
+/* Calls on their way leave room when they end, so that one reply after another finds it. */
+static void replies_wait_for_calls_on_their_way(void **state)
+{
+    enum { CALLS = 12 };
+    start_with(128u << 10);
+    struct pair_call calls[CALLS] = {{0}};
+    p.reply_bytes = 40000; /* two at once have room */
+    for (uint32_t i = 0; i < CALLS; i++)
+        pair_call(&p, &calls[i], MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 5000000);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        assert_int_equal(calls[i].ended, 1);
+        assert_int_equal(calls[i].status, MR_OK);
+    }
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
 }
 
@@ -358,7 +409,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_may_come_twice_and_in_any_order, setup, pair_ended),
         cmocka_unit_test_setup_teardown(heavy_loss_is_survived, setup, pair_ended),
         cmocka_unit_test_setup_teardown(one_lost_packet_costs_one_packet, no_setup, pair_ended),
-        cmocka_unit_test_setup_teardown(a_client_without_memory_gets_the_reply_later, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_reply_that_cannot_fit_ends_its_call_at_once, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(replies_that_are_held_do_not_hold_up_others, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(replies_wait_for_calls_on_their_way, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_user_who_left_does_not_get_the_reply, setup, pair_ended),
         cmocka_unit_test_setup_teardown(nonsense_from_the_server_is_dropped, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_malformed_reply_ends_the_call, setup, pair_ended),

@@ -8,6 +8,8 @@
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 
+#define ERROR_TEXT_BYTES 512u
+
 static size_t server_memory(void)
 {
     return mr_endpoint_memory_used(server());
@@ -302,11 +304,50 @@ static void no_memory_for_the_reply_is_busy(void **state)
     assert_true(mr_endpoint_counters(server())->busy_sent > 0);
 }
 
+/* Whose size forbids it is not asked to try again until its deadline, with a line of text. */
+static void what_never_fits_is_refused_at_once(void **state)
+{
+    static const struct {
+        uint32_t request_bytes, reply_bytes;
+        const char *says;
+    } cases[] = {
+        {300000, 10, "the request of"}, {10, 300000, "the reply of"}, {100000, 140000, "beside its request"}};
+    static uint8_t data[300000];
+    p.config[PAIR_SERVER].memory_bytes = 256u << 10;
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    for (size_t i = 0; i < 3; i++) {
+        struct pair_call c = {.keep = true};
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, cases[i].request_bytes, data);
+        p.reply_bytes = cases[i].reply_bytes;
+        pair_call(&p, &c, MR_OP_LOOKUP, &tensor, 1, UINT64_MAX);
+        pair_run(&p, 100000);
+        assert_int_equal(c.ended, 1);
+        assert_int_equal(c.status, MR_NO_MEMORY);
+        assert_int_equal(mr_endpoint_counters(server())->busy_sent, 0);
+        assert_int_equal(c.tensor_count, 1);
+        char text[ERROR_TEXT_BYTES] = "";
+        memcpy(text, c.tensors[0].data, c.tensors[0].bytes);
+        assert_non_null(strstr(text, cases[i].says));
+        assert_non_null(strstr(text, "memory.messages_mib"));
+        mr_call_free(client(), c.call);
+        pair_run(&p, 300000); /* until the server keeps nothing of it */
+    }
+    p.reply_bytes = 100000;
+    struct pair_call good = {0};
+    call(&good, MR_OP_LOOKUP);
+    pair_run(&p, 100000);
+    assert_int_equal(good.status, MR_OK);
+    pair_run(&p, 300000);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_error_carries_its_text, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_reply_tells_its_sequence, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(what_never_fits_is_refused_at_once, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_later_call_in_the_slot_starts_without, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_long_text_is_cut, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_busy_answer_is_tried_again, pair_opened, pair_ended),
