@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 #include "trainer_client/client.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/core_link.h"
+#include "trainer_client/epoll_sleep.h"
 #include "trainer_client/keys.h"
 #include "trainer_client/node.h"
 #include "trainer_client/resend.h"
@@ -199,13 +199,11 @@ static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
     if (until_us <= now_us)
         return;
     uint64_t left_us = until_us - now_us > SLEEP_MAX_US ? SLEEP_MAX_US : until_us - now_us;
-    struct timespec left = {.tv_sec = (time_t)(left_us / 1000000u),
-                            .tv_nsec = (long)(left_us % 1000000u) * 1000};
 
     p->sleeping = true;
     p->sleep_until_us = now_us + left_us;
     pthread_mutex_unlock(&client->lock);
-    (void)epoll_pwait2(p->epoll_fd, events, EVENTS_MAX, &left, NULL);
+    (void)mrc_epoll_sleep(p->epoll_fd, events, EVENTS_MAX, left_us);
     pthread_mutex_lock(&client->lock);
     p->sleeping = false;
     (void)!read(p->wake_fd, &count, sizeof count);

@@ -7,9 +7,9 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 #include "trainer_client/clock.h"
+#include "trainer_client/epoll_sleep.h"
 #include "trainer_client/environment.h"
 #include "trainer_client/rpc_driver_internal.h"
 
@@ -209,11 +209,7 @@ static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64
     if (next_us < until_us)
         until_us = next_us;
     if (until_us > now_us && !something_to_do(d, now_us) && !is_done(done) && !atomic_load(&d->stopping)) {
-        uint64_t left_us = until_us - now_us;
-        struct timespec left = {.tv_sec = (time_t)(left_us / 1000000u),
-                                .tv_nsec = (long)(left_us % 1000000u) * 1000};
-
-        if (epoll_pwait2(d->epoll_fd, events, 2, &left, NULL) > 0)
+        if (mrc_epoll_sleep(d->epoll_fd, events, 2, until_us - now_us) > 0)
             drain(d->wake_fd);
     }
     atomic_store(&d->awake, true);

@@ -142,6 +142,8 @@ bool __wrap_mrc_udp_receive(struct mrc_udp_receiver *r);
 bool __wrap_mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *from,
                                  const uint8_t **datagram, size_t *datagram_bytes);
 bool __wrap_mrc_udp_receive_refused(struct mrc_udp_receiver *r);
+bool __wrap_mrc_udp_receive_too_long(struct mrc_udp_receiver *r);
+bool __wrap_mrc_udp_send_too_long(struct mrc_udp_sender *s);
 struct mrc_udp_sender *__wrap_mrc_udp_sender_create(const struct mrc_udp_socket *socket, bool offload);
 void __wrap_mrc_udp_sender_destroy(struct mrc_udp_sender *s);
 bool __wrap_mrc_udp_send_flush(struct mrc_udp_sender *s);
@@ -259,6 +261,18 @@ bool __wrap_mrc_udp_receive_next(struct mrc_udp_receiver *r, struct mr_address *
 bool __wrap_mrc_udp_receive_refused(struct mrc_udp_receiver *r)
 {
     (void)r;
+    return false;
+}
+
+bool __wrap_mrc_udp_receive_too_long(struct mrc_udp_receiver *r)
+{
+    (void)r;
+    return false;
+}
+
+bool __wrap_mrc_udp_send_too_long(struct mrc_udp_sender *s)
+{
+    (void)s;
     return false;
 }
 
