@@ -1,6 +1,8 @@
 /* MAC addresses of hosts on the link, for packets that answer none: calls to workers that have not called us.
  *
- * Core 0 asks (ARP) and looks; the answer may arrive at any core. IPv4 only. No lock: entries are added, never taken away.
+ * Core 0 asks (ARP) and looks; the answer may arrive at any core. IPv4 only. Where there is no place for another, the one that
+ * was looked up longest ago leaves. No lock: the word that holds the address counts whose place it is, so that an answer for who had it
+ * before is not taken for the next one's.
  */
 #ifndef DP_NEIGHBOURS_H
 #define DP_NEIGHBOURS_H
@@ -14,9 +16,11 @@
 #define DP_NEIGHBOUR_REFRESH_US 30000000u /* and for one that is: it may have got another network card */
 
 struct dp_neighbour {
-    uint8_t ip[4];
-    uint64_t asked_us;    /* core 0's; 0: never */
-    _Atomic uint64_t mac; /* in the upper 48 bits, and 1; 0: not known */
+    _Atomic uint32_t ip; /* as its bytes stand in memory */
+    uint64_t asked_us;   /* core 0's; 0: never */
+    uint64_t looked_us;  /* core 0's: when it was last looked up */
+    _Atomic uint64_t
+        mac; /* in the upper 48 bits; then the place's turn, 15 bits, odd while it changes hands; 1: known */
 };
 
 struct dp_neighbours {

@@ -71,18 +71,33 @@ static void who_was_not_asked_for_is_not_kept(void **state)
     assert_false(dp_neighbour_find(n, ip, 5, found, &ask));
 }
 
-static void there_is_an_end(void **state)
+/* The one that was looked up longest ago leaves; those in use stay, and are known. */
+static void another_takes_the_place_of_the_least_used(void **state)
 {
     struct dp_neighbours *n = *state;
+    uint64_t now_us = 5;
     uint8_t found[6];
     bool ask;
 
-    for (uint32_t i = 0; i < DP_NEIGHBOURS_MAX; i++) {
+    (void)dp_neighbour_find(n, ip, now_us, found, &ask);
+    dp_neighbour_learn(n, ip, mac);
+    for (uint32_t i = 0; i < 3 * DP_NEIGHBOURS_MAX; i++) {
         const uint8_t many[4] = {10, 1, (uint8_t)(i >> 8), (uint8_t)i};
-        (void)dp_neighbour_find(n, many, 5, found, &ask);
+
+        assert_false(dp_neighbour_find(n, many, ++now_us, found, &ask));
+        assert_true(ask);
+        dp_neighbour_learn(n, many, later);
+        assert_true(dp_neighbour_find(n, many, now_us, found, &ask));
+        assert_memory_equal(found, later, 6);
+        assert_true(dp_neighbour_find(n, ip, now_us, found, &ask));
+        assert_memory_equal(found, mac, 6);
     }
-    assert_false(dp_neighbour_find(n, ip, 5, found, &ask));
-    assert_false(ask);
+    const uint8_t first[4] = {10, 1, 0, 0};
+
+    dp_neighbour_learn(n, first, later); /* it has left, and is asked for again */
+    assert_false(dp_neighbour_find(n, first, ++now_us, found, &ask));
+    assert_true(ask);
+    assert_int_equal(n->count, DP_NEIGHBOURS_MAX);
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -93,7 +108,7 @@ int main(void)
         test(one_that_is_not_known_is_asked_for),
         test(one_that_answers_is_known),
         test(who_was_not_asked_for_is_not_kept),
-        test(there_is_an_end),
+        test(another_takes_the_place_of_the_least_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
