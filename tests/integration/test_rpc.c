@@ -376,9 +376,18 @@ static bool ask_in_vain(void *options, char error[ERROR])
            strstr(error, "nobody answers at the rendezvous") != NULL;
 }
 
-static bool read_error(void *errors, char error[ERROR])
+struct both {
+    struct mr_rpc_options *asks;
+    int errors;
+};
+
+/* Of a time in which it is asked: what was read before may be of one that began later than the questions. */
+static bool ask_and_read_error(void *arg, char error[ERROR])
 {
-    return read(*(int *)errors, error, ERROR) == ERROR;
+    struct both *both = arg;
+
+    (void)ask_in_vain(both->asks, error);
+    return read(both->errors, error, ERROR) == ERROR;
 }
 
 static void expect_strangers(const char *key, const char *other_key, const char *says)
@@ -393,7 +402,9 @@ static void expect_strangers(const char *key, const char *other_key, const char 
     pid_t pid = wait_for_strangers(first, &errors);
 
     expect_in_time(says, ask_in_vain, &second);
-    expect_in_time("missing: rank 1; somebody asks under another key", read_error, &errors);
+    struct both both = {.asks = &second, .errors = errors};
+
+    expect_in_time("missing: rank 1; somebody asks under another key", ask_and_read_error, &both);
     assert_int_equal(kill(pid, SIGKILL), 0);
     rpc_expect_killed(pid);
     close(errors);
