@@ -8,6 +8,7 @@
 
 #define TURN_MS     20
 #define INCARNATION 3u
+#define LINEAGE     5u
 
 static void on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
 {
@@ -41,6 +42,7 @@ int main(int argc, char **argv)
     struct mrc_socket_server_options options = {.listen = argv[1],
                                                 .key_file = argc > 2 ? argv[2] : NULL,
                                                 .incarnation = INCARNATION,
+                                                .lineage = LINEAGE,
                                                 .on_request = on_request};
     if (mrc_socket_server_create(&options, &server, error, sizeof(error)) != MR_OK) {
         fprintf(stderr, "small_server: %s\n", error);
