@@ -115,6 +115,9 @@ struct ps_restored {
     bool is_at_step;            /* it was cut at that step */
     uint32_t tables, variables; /* taken of it */
 };
+/* Before the first restore of a start: false, or what the node was restored from by call and has not saved since, which a start with
+ * `latest` goes on from: then `request` asks for that. Its directory is valid until the next restore. */
+bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *request);
 /* What is loaded lies beside what serves until all of it is there; on failure the node holds what it held before. One exception: when
  * both do not fit into memory, the checkpoint is verified first and then takes the place of what was there; should it fail even
  * so, `text` says that the node refuses data calls. Data calls must not be let in meanwhile, but with names they may be. */

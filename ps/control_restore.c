@@ -258,11 +258,17 @@ static void set_restores_on_core(struct ps_core *core, void *arg)
 }
 
 /* What was answered before is taken back: clients must hear of it before the gate opens, and at the next start as well. */
-static void count_restore(struct ps_history *h, const struct ps_restore_plan *plan)
+static void count_restore(struct attempt *a)
 {
+    struct ps_history *h = &a->c->history;
+    const struct ps_restore_plan *plan = &a->plan;
+    const char *own = a->c->node->config->checkpoint_directory;
+    uint64_t newest = 0;
     bool counted = false;
     if (plan->whole) {
-        ps_history_restored(h);
+        (void)ps_checkpoint_list(own, &newest, 1);
+        bool is_newest = newest == a->view->id && strcmp(own, a->directory) == 0;
+        ps_history_restored(h, a->directory, is_newest ? 0 : a->view->id, newest);
         return;
     }
     for (uint32_t i = 0; i < plan->count; i++) {
@@ -283,7 +289,7 @@ static enum mr_status note_history(struct attempt *a)
     uint32_t highest = ps_catalog_last_id(&c->catalog);
     h->last_feature = highest > last_feature ? highest : last_feature;
     if (a->request->by_call) {
-        count_restore(h, &a->plan);
+        count_restore(a);
     }
     if (h->restores == restores && h->last_feature == last_feature) {
         return MR_OK;
@@ -426,6 +432,18 @@ static enum mr_status check_possible(const struct ps_control *c, const struct ps
         return MR_CHECKPOINT_CORRUPT;
     }
     return ps_control_check_idle(c, text);
+}
+
+bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *request)
+{
+    uint64_t newest = 0;
+    (void)ps_checkpoint_list(c->node->config->checkpoint_directory, &newest, 1);
+    if (!ps_history_goes_back(&c->history, newest)) {
+        return false;
+    }
+    *request = (struct ps_restore_request){
+        .directory = c->history.back_directory, .is_own = true, .id = c->history.back_id};
+    return true;
 }
 
 enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,

@@ -11,9 +11,25 @@
 
 #define FILE_NAME  "history"
 #define LINE_BYTES 48u
-#define TEXT_BYTES (LINE_BYTES * (MR_FEATURE_MAX + 4u))
+#define TEXT_BYTES (LINE_BYTES * (MR_FEATURE_MAX + 5u) + PS_HISTORY_DIRECTORY_BYTES)
 
 /* ---- reading ---- */
+
+/* The directory is the rest of the line. */
+static bool read_back(struct ps_history *h, const char *line)
+{
+    int at = 0;
+    if (sscanf(line, "back %" SCNu64 " %" SCNu64 " %n", &h->back_id, &h->back_newest, &at) != 2 || at == 0) {
+        return false;
+    }
+    size_t bytes = strcspn(line + at, "\n");
+    if (bytes >= sizeof(h->back_directory)) {
+        return false;
+    }
+    memcpy(h->back_directory, line + at, bytes);
+    h->back_directory[bytes] = '\0';
+    return true;
+}
 
 static bool read_line(struct ps_history *h, const char *line)
 {
@@ -34,7 +50,7 @@ static bool read_line(struct ps_history *h, const char *line)
         h->replaced[h->replaced_count++] = r;
         return true;
     }
-    return false;
+    return strncmp(line, "back ", 5) == 0 && read_back(h, line);
 }
 
 static bool read_text(struct ps_history *h, const char *text)
@@ -117,6 +133,10 @@ enum mr_status ps_history_write(const char *directory, const struct ps_history *
     int at = snprintf(text, TEXT_BYTES,
                       "lineage %08" PRIx32 "\nfeatures %" PRIu32 "\nrestores %" PRIu32 " %" PRIu32 "\n",
                       h->lineage, h->last_feature, h->restores, h->whole);
+    if (h->back_id != 0) {
+        at += snprintf(text + at, TEXT_BYTES - (size_t)at, "back %" PRIu64 " %" PRIu64 " %s\n", h->back_id,
+                       h->back_newest, h->back_directory);
+    }
     for (uint32_t i = 0; i < h->replaced_count; i++) {
         at += snprintf(text + at, TEXT_BYTES - (size_t)at, "replaced %" PRIu32 " %" PRIu32 "\n",
                        h->replaced[i].id, h->replaced[i].restores);
@@ -128,10 +148,18 @@ enum mr_status ps_history_write(const char *directory, const struct ps_history *
 
 /* ---- restores ---- */
 
-void ps_history_restored(struct ps_history *h)
+void ps_history_restored(struct ps_history *h, const char *directory, uint64_t id, uint64_t newest)
 {
     h->whole = ++h->restores;
     h->replaced_count = 0;
+    h->back_id = id;
+    h->back_newest = newest;
+    snprintf(h->back_directory, sizeof(h->back_directory), "%s", directory);
+}
+
+bool ps_history_goes_back(const struct ps_history *h, uint64_t newest)
+{
+    return h->back_id != 0 && newest <= h->back_newest;
 }
 
 static struct ps_replaced *find(struct ps_history *h, uint32_t id)

@@ -206,9 +206,16 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
         ps_log("restore: none; starting empty");
         return MR_OK;
     }
+    if (is_latest && ps_control_goes_back(server->node.control, &request)) {
+        ps_log("restore: going on from checkpoint %" PRIu64
+               " of %s, which was restored by call, and not from "
+               "the newest one",
+               request.id, request.directory);
+    }
     uint32_t count = 0;
     bool is_read = ps_checkpoint_list_all(NULL, config->checkpoint_directory, &id, 1, &count) == 0;
-    if (is_latest && is_read && count == 0) { /* of one that cannot be read the restore says why */
+    if (is_latest && request.id == 0 && is_read &&
+        count == 0) { /* of one that cannot be read the restore says why */
         ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
         return MR_OK;
     }

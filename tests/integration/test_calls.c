@@ -496,7 +496,7 @@ static void test_save_restore(void **state)
     check_pushed(x, reply, 1);
     mr_reply_free(reply);
     assert_refused(mr_restore(x->client, NULL, NULL, 999, &restored), MR_CHECKPOINT_NOT_FOUND, "999");
-    assert_refused(mr_save(x->client, NULL, "/proc/nowhere", &id), MR_IO_ERROR, "/proc/nowhere");
+    assert_refused(mr_save(x->client, NULL, "/proc/nowhere", &id), MR_INVALID_ARGUMENT, "checkpoint.allow");
     /* Refused calls change nothing. */
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     check_pushed(x, reply, 1);

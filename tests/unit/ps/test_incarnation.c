@@ -130,8 +130,9 @@ static void history_is_what_was_written(void **state)
     assert_int_equal(open_history(error), MR_OK);
     uint32_t lineage = history.lineage;
     assert_true(lineage != 0 && history.last_feature == 0 && history.restores == 0);
+    assert_false(ps_history_goes_back(&history, 0));
     history.last_feature = 17;
-    ps_history_restored(&history);
+    ps_history_restored(&history, "/a b/c", 5, 8);
     history.restores++;
     ps_history_replaced(&history, 3);
     history.restores++;
@@ -146,7 +147,12 @@ static void history_is_what_was_written(void **state)
     assert_int_equal(ps_history_taken_back(&history, 3), 3);
     assert_int_equal(ps_history_taken_back(&history, 9), 3);
     assert_int_equal(ps_history_taken_back(&history, 4), 1);
-    ps_history_restored(&history);
+    assert_true(ps_history_goes_back(&history, 8));
+    assert_int_equal(history.back_id, 5);
+    assert_string_equal(history.back_directory, "/a b/c");
+    assert_false(ps_history_goes_back(&history, 9)); /* it has saved since */
+    ps_history_restored(&history, "", 0, 9);
+    assert_false(ps_history_goes_back(&history, 9)); /* there is nothing later */
     assert_int_equal(ps_history_taken_back(&history, 3), 4);
     assert_int_equal(ps_history_taken_back(&history, 4), 4);
 }
@@ -173,6 +179,7 @@ static void refuses_a_history_that_nobody_wrote(void **state)
                                  "lineage 1\nfeatures 65536\n",
                                  "lineage 1\nrestores 1 2\n",
                                  "lineage 1\nrestores 1 1\nreplaced 3 2\n",
+                                 "lineage 1\nback 1\n",
                                  "lineage 1\nmore 1\n",
                                  "lineage 1 \n"};
     char error[256];

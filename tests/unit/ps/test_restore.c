@@ -152,6 +152,28 @@ static void by_call_takes_the_state_back(void **state)
     check_values(n, table, 99);
 }
 
+/* Until it has saved again, a start goes on from there as well, though there are newer checkpoints. */
+static void a_start_goes_on_from_what_was_restored_by_call(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    learn(n, table, BATCH(0));
+    uint64_t id = node_save(n);
+    learn(n, table, BATCH(1));
+    uint64_t newest = node_save(n);
+    check_values(n, table, 98);
+    node_check(node_restore(n, id), MR_OK, NULL);
+    node_restart(n, 2);
+    check_values(n, table, 99);
+    assert_int_equal(node_counter(n, 0, "checkpoint.restored_id"), id);
+    learn(n, table, BATCH(2));
+    check_values(n, table, 98);
+    assert_int_equal(node_save(n), newest + 1);
+    node_restart(n, 1);
+    assert_int_equal(node_counter(n, 0, "checkpoint.restored_id"), newest + 1);
+    check_values(n, table, 98);
+}
+
 static uint32_t count_checkpoints(const struct node_fixture *n)
 {
     uint32_t count = 0;
@@ -261,6 +283,7 @@ int main(void)
         ON_1_CORE(from_2_cores_to_5),
         ON_1_CORE(from_3_cores_to_3),
         ON_1_CORE(by_call_takes_the_state_back),
+        ON_1_CORE(a_start_goes_on_from_what_was_restored_by_call),
         ON_1_CORE(keeps_as_many_as_configured),
         ON_3_CORES(a_second_save_waits_for_the_first),
         ON_1_CORE(a_directory_that_cannot_be_written_is_named),
