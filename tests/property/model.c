@@ -187,7 +187,7 @@ float model_divisor(const struct model *m, const struct model_keys *k, uint32_t 
     return (float)(m->feature.pooling == MR_POOL_MEAN ? sum : sqrt(sum));
 }
 
-static bool finite_floats(const float *x, uint32_t count)
+bool model_all_finite(const float *x, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         if (!isfinite(x[i]))
@@ -201,7 +201,7 @@ static void gather_one(const struct model *m, struct model_gradient *g, const fl
     float share[MR_DIM_MAX];
     for (uint32_t i = 0; i < m->dim; i++)
         share[i] = (divisor > 0 || divisor < 0 ? gradient[i] / divisor : 0.0f) * weight;
-    if (!finite_floats(share, m->dim)) {
+    if (!model_all_finite(share, m->dim)) {
         g->bad++;
         return;
     }

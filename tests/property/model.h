@@ -78,7 +78,8 @@ struct model_gradient {
 /* The push's distinct keys in the order of appearance; returns how many. `out` and `sums` have room for all. */
 uint32_t model_gather(const struct model *m, const struct model_keys *k, const float *gradients,
                       struct model_gradient *out, float *sums);
-/* One step of the optimizer; false when the gradient holds NaN or Inf (it changes nothing then). */
+bool model_all_finite(const float *x, uint32_t count);
+/* One step of the optimizer; false when the gradient holds NaN or Inf, or the row would: values and state stay then. */
 bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate);
 
 /* model_optimizer.c */

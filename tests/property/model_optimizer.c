@@ -3,6 +3,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "model.h"
 #include "dataplane/optimizer/kernels.h"
 
@@ -82,18 +83,33 @@ static void plain_step(const struct model *m, struct model_row *row, const float
     }
 }
 
-bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
+/* False when the row would come to hold NaN or Inf: it is as it was then. */
+static bool step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
 {
     float *values = row->floats, *state = values + m->dim;
-    for (uint32_t i = 0; i < m->dim; i++)
-        if (!isfinite(gradient[i]))
-            return false;
-    bool sets = m->feature.optimizer == MR_OPT_ASSIGN;
-    if (sets || m->feature.optimizer == MR_OPT_SGD || m->feature.optimizer == MR_OPT_ADAGRAD)
-        plain_step(m, row, gradient, learning_rate);
-    else
-        (void)mr_rule_apply(&m->optimizer, learning_rate, &values, &state, &gradient, 1, m->dim);
-    if (model_is_half(m) && sets)
+    uint32_t optimizer = m->feature.optimizer;
+    if (optimizer != MR_OPT_ASSIGN && optimizer != MR_OPT_SGD && optimizer != MR_OPT_ADAGRAD)
+        return mr_rule_apply(&m->optimizer, learning_rate, &values, &state, &gradient, 1, m->dim) == 1;
+    size_t bytes = (m->dim + m->state_floats) * sizeof(float);
+    float *before = malloc(bytes);
+    memcpy(before, values, bytes);
+    plain_step(m, row, gradient, learning_rate);
+    bool stays = model_all_finite(values, m->dim);
+    if (!stays)
+        memcpy(values, before, bytes);
+    free(before);
+    return stays;
+}
+
+bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
+{
+    if (!model_all_finite(gradient, m->dim))
+        return false;
+    if (!step(m, row, gradient, learning_rate)) {
+        row->updates += model_is_half(m); /* the random bits of this step have been used */
+        return false;
+    }
+    if (model_is_half(m) && m->feature.optimizer == MR_OPT_ASSIGN)
         model_set(m, row);
     else if (model_is_half(m))
         model_round(m, row);

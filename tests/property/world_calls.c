@@ -243,14 +243,35 @@ void world_push(struct world *w, struct subject *s)
     s->expected.keys_pushed += c->key_count;
 }
 
-/* Values and state from 0 to 2, as a stored row. */
-static void draw_stored(struct world *w, struct subject *s, uint64_t key, uint8_t *stored)
+/* When a row was used last, by the clock of the node that saved it, and when that was by this table's: as long before. */
+static uint32_t draw_seen(struct world *w, struct subject *s, uint32_t *seen_here)
+{
+    enum mr_eviction eviction = (enum mr_eviction)s->model.feature.eviction;
+    bool is_told = eviction == MR_EVICT_AGE || eviction == MR_EVICT_NORM;
+    if (!is_told) {
+        *seen_here = s->table->use.now - (model_evicts_by_limit(&s->model) ? 0 : random_below(&w->rng, 10));
+        return *seen_here;
+    }
+    uint32_t clock_s = random_below(&w->rng, 2000000), age_s = random_below(&w->rng, 10);
+    uint32_t seen = clock_s - age_s;
+    if (random_one_in(&w->rng, 8)) { /* stamped by the wall clock, as before version 4: as old as the node */
+        seen = 100000000 + random_below(&w->rng, 100000000);
+        age_s = clock_s = random_one_in(&w->rng, 2) ? 0 : clock_s;
+    }
+    ps_table_load_from(s->table, clock_s, s->now_s);
+    *seen_here = s->now_s - age_s;
+    return seen;
+}
+
+/* Values and state from 0 to 2, as a stored row; the second it was used by this table's clock into `seen_here`. */
+static void draw_stored(struct world *w, struct subject *s, uint64_t key, uint8_t *stored,
+                        uint32_t *seen_here)
 {
     struct model *m = &s->model;
     struct model_row *row = calloc(1, sizeof(*row) + (m->dim + m->state_floats) * sizeof(float));
     row->key = key;
     row->updates = random_below(&w->rng, 1000);
-    row->seen = model_evicts_by_limit(m) ? s->table->use.now : s->table->use.now - random_below(&w->rng, 10);
+    row->seen = draw_seen(w, s, seen_here);
     for (uint32_t i = 0; i < m->dim + m->state_floats; i++)
         row->floats[i] = 1.0f + random_float(&w->rng);
     model_store(m, row, stored);
@@ -261,8 +282,9 @@ void world_load(struct world *w, struct subject *s)
 {
     uint8_t stored[WORLD_STORED_BYTES];
     uint64_t key = draw_key(w), bound = world_cut_bound(s, 1);
+    uint32_t seen_here;
     w->doing = "load";
-    draw_stored(w, s, key, stored);
+    draw_stored(w, s, key, stored, &seen_here);
     enum mr_status status = ps_table_load(s->table, key, stored);
     s->rows_allowed++;
     s->loaded = true;
@@ -275,6 +297,7 @@ void world_load(struct world *w, struct subject *s)
     if (row != NULL) {
         world_use(s, row);
         model_restore(&s->model, row, stored);
+        row->seen = seen_here;
     }
     world_chain_load(s, key);
 }
