@@ -1,4 +1,5 @@
 #include "trainer_client/calls.h"
+#include "trainer_client/clock.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,6 +23,19 @@ uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PA
     *changes = client->node.changes;
     pthread_mutex_unlock(&client->lock);
     return core_count;
+}
+
+bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
+                      enum mr_status status)
+{
+    uint32_t changes;
+
+    if (status == MRC_STALE_MAP)
+        return true;
+    if (status == MR_OK || !mr_op_repeatable(op) || mrc_now_us() >= attempt->deadline_us)
+        return false;
+    (void)mrc_cores_of_map(client, NULL, &changes);
+    return changes != attempt->map_changes;
 }
 
 static bool find_known(struct mr_client *client, uint32_t id, struct mr_feature *out)

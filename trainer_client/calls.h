@@ -24,6 +24,14 @@ bool mrc_learn_features(const struct mr_future *f);
 /* As mrc_cores(), with the number of the map's changes so far. */
 uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
                           uint32_t *changes);
+/* A repeatable call that is split by the node's map is made again when the map changes under it, with the same deadline. */
+struct mrc_attempt {
+    uint64_t deadline_us;
+    uint32_t map_changes; /* of the map that it was split by */
+};
+/* The map has changed under the call, and there is time to make it again. Takes the lock. */
+bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
+                      enum mr_status status);
 /* The core that owns a variable, where there are several. */
 uint16_t mrc_variable_core(const struct mr_feature *variable,
                            const uint8_t partition_core[MR_PARTITION_COUNT]);

@@ -5,6 +5,22 @@
 #define HEARTBEAT_WORDS                                                                                      \
     8u /* state, incarnation, uptime us, busy ppm, last step, batches, rows, memory bytes */
 
+/* A call to cores by their number says so when there are others meanwhile: the caller's arguments are of the old ones. */
+static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
+                                 struct mr_reply **reply)
+{
+    const struct mr_client *client = f->client;
+    uint8_t op = f->options.op;
+
+    f->map_changes = map_changes;
+    enum mr_status status = mrc_future_run(f, options, reply);
+
+    if (status == MRC_STALE_MAP)
+        return mrc_error(MR_CANCELLED, "%s: %s: the node's cores changed before it was sent: make it again",
+                         client->server, mr_op_name(op));
+    return status;
+}
+
 /* ---- heartbeat ---- */
 
 static uint64_t link_rtt_us(struct mr_client *client, const struct mrc_link *link)
@@ -57,14 +73,15 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
 
     if (client == NULL || states == NULL)
         return mrc_bad_argument("mr_heartbeat", client == NULL ? "client is NULL" : "states is NULL");
-    enum mr_status status = mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, mrc_cores(client, NULL), 0,
-                                           sizeof(struct heartbeat_context), &f);
+    uint32_t map_changes, cores = mrc_cores_of_map(client, NULL, &map_changes);
+    enum mr_status status =
+        mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, cores, 0, sizeof(struct heartbeat_context), &f);
 
     if (status != MR_OK)
         return status;
     ((struct heartbeat_context *)f->context)->states = states;
     f->finish = finish_heartbeat;
-    return mrc_future_run(f, options, NULL);
+    return run_by_map(f, map_changes, options, NULL);
 }
 
 /* ---- counters ---- */
@@ -103,11 +120,13 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-static enum mr_status check_core(const char *call, struct mr_client *client, uint32_t core)
+/* `*map_changes`: of the map by which there is such a core. */
+static enum mr_status check_core(const char *call, struct mr_client *client, uint32_t core,
+                                 uint32_t *map_changes)
 {
     if (client == NULL)
         return mrc_bad_argument(call, "client is NULL");
-    uint32_t core_count = mrc_cores(client, NULL);
+    uint32_t core_count = mrc_cores_of_map(client, NULL, map_changes);
 
     if (core >= core_count)
         return mrc_error(MR_INVALID_ARGUMENT, "%s: core is %u; the node has %u", call, core, core_count);
@@ -118,7 +137,8 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
                         void (*visit)(void *arg, const char *name, uint64_t value), void *arg)
 {
     struct mr_future *f;
-    enum mr_status status = check_core("mr_stats", client, core);
+    uint32_t map_changes;
+    enum mr_status status = check_core("mr_stats", client, core, &map_changes);
 
     if (status != MR_OK)
         return status;
@@ -130,7 +150,7 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
     *(struct stats_context *)f->context = (struct stats_context){.visit = visit, .arg = arg};
     f->parts[0].core = (uint16_t)core;
     f->finish = finish_stats;
-    return mrc_future_run(f, options, NULL);
+    return run_by_map(f, map_changes, options, NULL);
 }
 
 /* ---- memory ---- */
@@ -169,7 +189,8 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
                          void (*visit)(void *arg, const struct mr_table_memory *table), void *arg)
 {
     struct mr_future *f;
-    enum mr_status status = check_core("mr_memory", client, core);
+    uint32_t map_changes;
+    enum mr_status status = check_core("mr_memory", client, core, &map_changes);
 
     if (status != MR_OK)
         return status;
@@ -181,7 +202,7 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
     *(struct memory_context *)f->context = (struct memory_context){memory, visit, arg};
     f->parts[0].core = (uint16_t)core;
     f->finish = finish_memory;
-    return mrc_future_run(f, options, NULL);
+    return run_by_map(f, map_changes, options, NULL);
 }
 
 /* ---- echo ---- */
@@ -209,7 +230,8 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
                        const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply)
 {
     struct mr_future *f;
-    enum mr_status status = check_core("mr_echo", client, core);
+    uint32_t map_changes;
+    enum mr_status status = check_core("mr_echo", client, core, &map_changes);
 
     if (status != MR_OK)
         return status;
@@ -228,5 +250,5 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
     f->parts[0].core = (uint16_t)core;
     for (uint32_t t = 0; t < count; t++)
         mrc_part_add(f, 0, tensors[t]);
-    return mrc_future_run(f, options, reply);
+    return run_by_map(f, map_changes, options, reply);
 }

@@ -171,8 +171,8 @@ static enum mr_status new_future(const struct mrc_rows_call *c, uint32_t part_co
     struct rows_context *context = f->context;
     uint32_t flags = (c->weights != NULL ? MR_BAG_WEIGHTS : 0) | (c->averages ? MR_BAG_DIVISORS : 0);
 
-    f->map_changes = c->map_changes;
-    f->options.deadline_us = c->deadline_us;
+    f->map_changes = c->attempt.map_changes;
+    f->options.deadline_us = c->attempt.deadline_us;
     context->dtype = c->dtype;
     context->bag_count = c->bag_count;
     context->has_bags = c->offsets != NULL;
@@ -315,7 +315,7 @@ static enum mr_status run_once(struct mrc_rows_call *c, struct mr_reply **reply)
     struct mrc_shard shard;
     uint16_t core = 0;
 
-    if (mrc_cores_of_map(c->client, partition_core, &c->map_changes) <= 1)
+    if (mrc_cores_of_map(c->client, partition_core, &c->attempt.map_changes) <= 1)
         return run_whole(c, 0, reply);
 
     enum mr_status status = mrc_find_feature(c->client, c->options, c->op, c->table, MR_TABLE, &table);
@@ -336,29 +336,16 @@ static enum mr_status run_once(struct mrc_rows_call *c, struct mr_reply **reply)
     return run_split(c, &shard, part_count, reply);
 }
 
-/* The map has changed under the call, and it may be made again. */
-static bool is_overtaken(const struct mrc_rows_call *c, enum mr_status status)
-{
-    uint32_t changes;
-
-    if (status == MRC_STALE_MAP)
-        return true;
-    if (status == MR_OK || !mr_op_repeatable(c->op) || mrc_now_us() >= c->deadline_us)
-        return false;
-    (void)mrc_cores_of_map(c->client, NULL, &changes);
-    return changes != c->map_changes;
-}
-
 enum mr_status mrc_rows_run(struct mrc_rows_call *c, struct mr_reply **reply)
 {
     enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->dtype);
 
     if (status != MR_OK)
         return status;
-    c->deadline_us = mrc_deadline_us(c->client, c->options, mrc_now_us());
+    c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mrc_now_us());
     do {
         status = run_once(c, reply);
-    } while (is_overtaken(c, status));
+    } while (mrc_is_overtaken(c->client, c->op, &c->attempt, status));
     if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
         mrc_rows_keep(c, *c->options->future);
     return status;

@@ -20,11 +20,10 @@ struct mrc_rows_call {
     uint32_t dim;           /* pushes */
     const float *gradients; /* pushes; NULL: lookup */
     /* mrc_rows_run()'s own; zero to begin with */
-    enum mr_dtype dtype;  /* of rows in messages */
-    bool averages;        /* several cores, and bags are divided by something */
-    uint32_t pooling;     /* enum mr_pooling; several cores */
-    uint32_t map_changes; /* of the map that it is split by */
-    uint64_t deadline_us; /* the same however often it is made */
+    enum mr_dtype dtype; /* of rows in messages */
+    bool averages;       /* several cores, and bags are divided by something */
+    uint32_t pooling;    /* enum mr_pooling; several cores */
+    struct mrc_attempt attempt;
 };
 
 /* The arguments have been checked. reply: as of the public calls. */
