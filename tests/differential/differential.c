@@ -400,8 +400,12 @@ static void restore_by_hand(void)
 {
     uint64_t id;
 
+    enum mr_status status;
+
     find_server();
-    expect_ok(mr_restore(x.watcher, NULL, NULL, x.kept_id, &id), "restore");
+    while ((status = mr_restore(x.watcher, NULL, NULL, x.kept_id, &id)) == MR_CHECKPOINT_RUNNING)
+        wait_ms(5);
+    expect_ok(status, "restore");
     for (uint32_t i = 0; i < x.worker_count; i++) {
         struct worker *w = &x.workers[i];
 
