@@ -452,7 +452,13 @@ static void test_restoring_what_was_imported(void **state)
         own, own, in);
     assert_int_equal(mr_restore(x->client, NULL, in, 0, &restored), MR_OK);
     assert_int_equal(restored, 2);
-    assert_int_equal(mr_lookup(x->client, NULL, 1, x->keys, 1, NULL), MR_OK);
+    struct mr_feature_info *infos;
+    uint32_t count;
+    assert_int_equal(mr_list(x->client, NULL, &infos, &count), MR_OK);
+    assert_int_equal(count, 1);
+    assert_string_equal(infos[0].feature.name, "half");
+    assert_int_equal(mr_lookup(x->client, NULL, infos[0].id, x->keys, 1, NULL), MR_OK);
+    free(infos);
 }
 
 static void test_damage(void **state)
