@@ -85,9 +85,13 @@ def test_saves_that_wait_and_are_withdrawn(new_node):
         assert client.checkpoint_status_async().result().state == "idle"
 
 
-def test_a_directory_that_cannot_be_written(new_node):
-    with millrace.Client(new_node().address, deadline_s=60.0) as client:
+def test_a_directory_that_is_not_listed_or_cannot_be_written(new_node):
+    node = new_node(settings=("checkpoint.allow=/proc",))
+    with millrace.Client(node.address, deadline_s=60.0) as client:
         client.table("t", 2)
+        for refused in (client.save, client.restore):
+            with pytest.raises(millrace.InvalidArgument, match="/sys/nowhere is not below .* checkpoint.allow"):
+                refused("/sys/nowhere")
         with pytest.raises(OSError, match="/proc/nowhere"):
             client.wait_for_save(client.save("/proc/nowhere"), timeout_s=60)
 
