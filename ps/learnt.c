@@ -112,6 +112,7 @@ static void drop_least_used(struct ps_learnt *l)
             least = i;
         }
     }
+    assert(least != PS_STREAMS_MAX); /* more than the reserved one are kept */
     free_stream(l, least);
     l->dropped++;
 }
