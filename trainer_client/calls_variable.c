@@ -63,9 +63,12 @@ static enum mr_status new_call(struct mr_client *client, const struct mr_options
     return status;
 }
 
-static struct place begin(const struct mr_client *client, const struct mr_options *options)
+static struct place begin(struct mr_client *client, const struct mr_options *options)
 {
-    return (struct place){.attempt.deadline_us = mrc_deadline_us(client, options, mrc_now_us())};
+    struct place place = {.attempt.deadline_us = mrc_deadline_us(client, options, mrc_now_us())};
+
+    (void)mrc_cores_of_map(client, NULL, &place.attempt.map_changes);
+    return place;
 }
 
 /* `values`: to be written; NULL: to be read. */
