@@ -135,7 +135,7 @@ static void test_too_small(void **state)
     struct mr_client *client = node_fixture_connect(&node);
     static uint8_t data[5000];
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof data, data);
-    const struct mr_options hurried = {.deadline_ms = 1000};
+    const struct mr_options hurried = {.deadline_ms = 5000};
     struct mr_reply *reply = NULL;
 
     refused(1200);

@@ -165,7 +165,7 @@ static void test_directory(void **state)
     assert_int_equal(mr_restore(x->client, NULL, directory, 0, &id), MR_OK);
     read_values(x, &saved);
     node_fixture_kill(&x->node);
-    node_fixture_restart(&x->node); /* finds none where it looks */
+    node_fixture_restart(&x->node); /* goes on from there */
     assert_int_equal(mr_heartbeat(x->client, NULL, states),
                      MR_OK); /* a Restore sent to the old one ends with MR_UNKNOWN_OUTCOME */
     assert_int_equal(mr_restore(x->client, NULL, directory, 0, &id), MR_OK);
