@@ -166,6 +166,7 @@ static struct mr_address address(uint8_t last, uint16_t port)
 
 void pair_init(struct pair *p)
 {
+    assert(p->ends[PAIR_CLIENT].ep == NULL && p->ends[PAIR_SERVER].ep == NULL);
     memset(p, 0, sizeof(*p));
     p->now_us = 1000000;
     p->ends[PAIR_CLIENT].address = address(2, 40000);
@@ -194,6 +195,7 @@ void pair_init(struct pair *p)
 
 static void start_end(struct pair_end *end, const struct mr_endpoint_config *config)
 {
+    assert(end->ep == NULL);
     enum mr_status status = mr_endpoint_create(config, &end->ep);
     assert(status == MR_OK);
     (void)status;
@@ -208,6 +210,7 @@ void pair_start(struct pair *p)
 void pair_restart_server(struct pair *p)
 {
     mr_endpoint_destroy(p->ends[PAIR_SERVER].ep);
+    p->ends[PAIR_SERVER].ep = NULL;
     p->config[PAIR_SERVER].incarnation++;
     p->later_count = 0;
     start_end(&p->ends[PAIR_SERVER], &p->config[PAIR_SERVER]);
@@ -216,6 +219,7 @@ void pair_restart_server(struct pair *p)
 void pair_restart_client(struct pair *p)
 {
     mr_endpoint_destroy(p->ends[PAIR_CLIENT].ep);
+    p->ends[PAIR_CLIENT].ep = NULL;
     p->session = NULL;
     start_end(&p->ends[PAIR_CLIENT], &p->config[PAIR_CLIENT]);
 }
@@ -225,6 +229,7 @@ void pair_stop(struct pair *p)
     for (int i = 0; i < 2; i++) {
         struct pair_end *end = &p->ends[i];
         mr_endpoint_destroy(end->ep);
+        end->ep = NULL;
         while (end->head != end->tail)
             free(end->queue[end->head++ % PAIR_QUEUE_MAX]);
     }

@@ -69,7 +69,7 @@ struct pair {
     void (*on_event)(struct pair *p, enum mr_session_event event);
 };
 
-/* Fill in the configurations; they may be changed before pair_start. */
+/* Fill in the configurations; they may be changed before pair_start. `p` is all zero, or was stopped. */
 void pair_init(struct pair *p);
 void pair_start(struct pair *p);
 /* Another process in the server's (the client's) place. */

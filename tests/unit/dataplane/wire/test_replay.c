@@ -92,9 +92,14 @@ static bool taped_type(uint8_t type)
     return false;
 }
 
+static void erase(void)
+{
+    while (taped > 0)
+        free(tape[--taped].data);
+}
+
 static int setup(void **state)
 {
-    taped = 0;
     losses = NULL;
     pair_init(&p);
     p.config[PAIR_SERVER].session_memory_bytes =
@@ -107,8 +112,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    while (taped > 0)
-        free(tape[--taped].data);
+    erase();
     return pair_ended(state);
 }
 
@@ -258,7 +262,7 @@ static void a_stale_accept_does_not_bury_the_session(void **state)
 {
     struct pair_call c = {0};
     mr_session_close(client(), p.session, p.now_us);
-    taped = 0;
+    erase();
     p.filter = no_accept;
     assert_int_equal(mr_session_open(client(), &p.ends[PAIR_SERVER].address, 0, NULL, &p.session), MR_OK);
     while (!taped_type(MR_PACKET_ACCEPT))
