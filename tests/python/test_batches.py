@@ -76,3 +76,27 @@ def test_what_does_not_fit_is_refused(client, table):
     with pytest.raises(ValueError):
         client.push_gradients_batch(batch_id(31), [(table, np.zeros((1, 2, 5)))])
     client.forget_batches([batch_id(31)])
+
+
+def test_streams_are_listed_and_forgotten(client, table):
+    def listed():
+        return {stream.stream: stream for stream in client.streams()}
+
+    first, other = 40 << 48, 41 << 48
+    for number in (first, first + 1, other):
+        client.feed(number, [(table, [1, 2], [0, 1, 2])], 2)
+        client.lookup_batch(number, table)
+        assert client.push_gradients_batch(number, [(table, np.ones((2, 1, 4)))]) is True
+    found = listed()
+    assert (found[40].learnt, found[40].plan, found[40].differs, found[40].twice) == (2, "", False, 0)
+    assert found[41].learnt == 1 and found[40].used < found[41].used
+    client.forget_streams([40])
+    assert 40 not in listed() and client.streams_async().result()[-1].stream == 41
+    client.feed(other + 1, [(table, [1, 2], [0, 1, 2])], 2)
+    with pytest.raises(millrace.AlreadyStarted, match="stream 41 is in use"):
+        client.forget_streams([41])
+    client.forget_batches([other + 1])
+    client.forget_streams_async([41]).result()
+    assert 41 not in listed()
+    with pytest.raises(ValueError, match="stream is 65536"):
+        client.forget_streams([1 << 16])
