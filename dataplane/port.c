@@ -296,8 +296,9 @@ static void describe_failure(enum dp_driver driver, const struct dp_config *conf
                              int result, char error[DP_ERROR_BYTES])
 {
     static const char *const mend[] = {
-        [DP_DRIVER_AF_XDP] = "needs root or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_SYS_ADMIN, Linux 5.4 "
-                             "or newer, and an interface that nobody else holds",
+        [DP_DRIVER_AF_XDP] =
+            ("needs root or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_SYS_ADMIN, Linux 5.4 "
+             "or newer, and an interface that nobody else holds"),
         [DP_DRIVER_AF_PACKET] = "needs CAP_NET_RAW",
         [DP_DRIVER_TAP] = "needs CAP_NET_ADMIN, /dev/net/tun, and a name that is free",
         [DP_DRIVER_MEMIF] = "needs a socket path in a directory that can be written",
