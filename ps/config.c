@@ -239,7 +239,7 @@ static void tell_numbers(const struct ps_config *c, struct told *out)
 
 enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_ERROR_BYTES])
 {
-    struct told told;
+    struct told told = {0};
     tell_numbers(c, &told);
     int cpus[64];
     int cpu_count = ps_cpus_parse(c->cores_cpus, cpus, 64);

@@ -362,7 +362,7 @@ static void test_refused_on_the_way_to_another_core(void **state)
         struct replay_fixture x;
         struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
         float ones[REPLAY_KEYS * REPLAY_DIM] = {0};
-        struct mr_future *future;
+        struct mr_future *future = NULL;
         struct mr_options options = {.step = 9, .future = &future};
         uint32_t later;
 

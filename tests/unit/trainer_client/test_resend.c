@@ -492,7 +492,7 @@ static void test_reused_number_is_not_taken_for_it(void **state)
         struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
         uint64_t key = 5;
         float ones[REPLAY_DIM] = {1, 1};
-        struct mr_future *future;
+        struct mr_future *future = NULL;
         struct mr_options under_way = {.future = &future}, step = {.step = 9};
         struct mr_reply *reply;
         uint32_t later, again;
@@ -530,7 +530,7 @@ static void test_answer_from_before_a_restart(void **state)
 {
     struct replay_fixture x;
     struct mr_feature feature = mr_feature_table("later", REPLAY_DIM);
-    struct mr_future *future;
+    struct mr_future *future = NULL;
     struct mr_options options = {.future = &future};
     uint64_t key = 5;
     uint32_t later = 0;
