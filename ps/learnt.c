@@ -155,11 +155,11 @@ static enum mr_status make_room(struct ps_learnt *l, uint32_t number, uint64_t a
     return window_bits == s->window_bits || widen(l, s, window_bits) ? MR_OK : MR_OUT_OF_MEMORY;
 }
 
-enum mr_status ps_learnt_claim(struct ps_learnt *l, uint32_t number, const struct mr_plan *plan)
+enum mr_status ps_learnt_claim(struct ps_learnt *l, uint32_t stream, const struct mr_plan *plan)
 {
-    struct stream *s = l->streams[number];
+    struct stream *s = l->streams[stream];
     if (s == NULL) {
-        s = new_stream(l, number);
+        s = new_stream(l, stream);
     } else if (!mr_plan_same(&s->plan, plan) && !mr_plan_same(&s->plan, &MR_PLAN_UNKNOWN)) {
         return MR_ALREADY_STARTED;
     }
