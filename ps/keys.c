@@ -121,7 +121,8 @@ static void put_first_trainer_first(struct ps_keys *keys)
 enum mr_status ps_keys_read(const struct ps_config *config, struct ps_keys *out,
                             char error[PS_KEYS_ERROR_BYTES])
 {
-    struct reading r = {.keys = out, .error = error};
+    struct reading r = {.keys = out};
+    r.error = error;
     memset(out, 0, sizeof(*out));
     enum mr_status status = read_all(&r, config);
     if (status != MR_OK) {
