@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "dataplane/wire/endpoint_internal.h"
 
@@ -99,7 +100,11 @@ static bool create_memory(struct mr_endpoint *ep)
 {
     if (ep->config.memory == NULL) {
         size_t bytes = (ep->config.memory_bytes + MR_BUDDY_ALIGN - 1) & ~(size_t)(MR_BUDDY_ALIGN - 1);
-        ep->own_memory = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+        /* Address space: only what is used takes memory, whatever the allocator does to what it gives out. */
+        void *memory =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        ep->own_memory = memory == MAP_FAILED ? NULL : memory;
+        ep->own_memory_bytes = bytes;
         ep->config.memory = ep->own_memory;
     }
     if (ep->config.memory == NULL)
@@ -155,7 +160,8 @@ void mr_endpoint_destroy(struct mr_endpoint *ep)
     free(ep->served_buckets);
     free(ep->served);
     free(ep->scratch);
-    free(ep->own_memory);
+    if (ep->own_memory != NULL)
+        munmap(ep->own_memory, ep->own_memory_bytes);
     free(ep);
 }
 

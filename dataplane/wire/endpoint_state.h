@@ -229,7 +229,8 @@ struct mr_endpoint {
     struct mr_endpoint_config config;
     struct mr_wire_counters counters;
     struct mr_buddy *memory;
-    void *own_memory;
+    void *own_memory; /* mapped, unless the caller gave it */
+    size_t own_memory_bytes;
     uint64_t (*last_step_hook)(void *app, const uint8_t *client_uuid);
     uint64_t now_us;    /* of the last call that told it */
     uint64_t polled_us; /* what comes in now has come since; within a poll, of the one before */
