@@ -92,7 +92,10 @@ enum mr_status mr_streams(struct mr_client *client, const struct mr_options *opt
 
     if (status != MR_OK)
         return status;
-    *(struct streams_context *)f->context = (struct streams_context){streams, count};
+    struct streams_context *context = f->context;
+
+    context->streams = streams;
+    context->count = count;
     f->finish = finish_streams;
     return mrc_future_run(f, options, NULL);
 }
