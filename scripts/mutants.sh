@@ -5,13 +5,13 @@
 # code as it is must pass them all. Prints a table; exit status 1 when a mutant survives, or a patch no longer applies or builds.
 # With --sample N it breaks the source at N random places of its own choosing instead (scripts/mutation/run.py --help).
 # usage: scripts/mutants.sh --sample N [--seed S] | [--seeds N] [--operations N] [--jobs N] [sim | cuts | sim_references | property | power | PATCH...]
-#   defaults: 4000 seeds of the simulator (of cuts a tenth, of references ten times as many), 1000000 operations on tables, all processors, all patches
+#   defaults: 4000 seeds of the simulator (of cuts a tenth, of references ten times as many), 1500000 operations on tables, all processors, all patches
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 [ "${1:-}" != --sample ] || exec python3 scripts/mutation/run.py "$@"
 
-seeds=4000 operations=1000000 jobs=$(nproc) patches=()
+seeds=4000 operations=1500000 jobs=$(nproc) patches=()
 while [ $# -gt 0 ]; do
     case $1 in
     --seeds | --operations | --jobs)
