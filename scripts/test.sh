@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds, and runs every test: as built for release, then under ASan and UBSan, then the
-# threaded ones under TSan. Ends with one line: N passed, N failed, N skipped.
+# threaded ones under TSan. Ends with what failed tests printed last, and one line: N passed, N failed, N skipped.
 # usage: scripts/test.sh [--quick]      --quick: the release build's tests only
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +16,8 @@ esac
 scripts/setup.sh test
 
 passed=0 failed=0 skipped=0
+failures=$(mktemp)
+trap 'rm -f "$failures"' EXIT
 
 # configure DIR [meson options]: makes the build directory, or updates its options.
 configure() {
@@ -36,7 +38,7 @@ run() {
     meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || ok=1
     for name in "$dir"/meson-logs/testlog*.json; do
         [ -f "$name" ] || continue
-        read -r p f s < <(python3 scripts/count_tests.py "$name")
+        read -r p f s < <(python3 scripts/count_tests.py "$name" "$failures")
         passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
         rm -f "$name"
     done
@@ -63,6 +65,7 @@ if [ "$quick" -eq 0 ]; then
     run build/tsan --timeout-multiplier 4 --suite threads || status=1
 fi
 
+cat "$failures"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$passed" -gt 0 ] || { echo "test: no test ran" >&2; status=1; }
 exit $status
