@@ -14,12 +14,14 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,8 +30,14 @@ from faults import Fault, faults_of
 ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = ROOT / "tests/mutation/equivalent.tsv"
 RSS_BYTES_MAX = 4 << 30  # of a test that a fault made hungry
-TIMEOUT_LEAST_S = 20
-CHUNK_TESTS = 8  # built and run before the next ones are built
+FILE_BYTES_MAX = 16 << 30
+TIMEOUT_LEAST_S = 10
+TIMEOUT_FACTOR = 6  # of what the test takes on the code as it is
+FIRST_TESTS = 2  # built and run before the next ones are built
+CHUNK_TESTS = 8
+SANITIZERS = ["-Db_sanitize=address,undefined", "-Db_lundef=false"]  # and where they look: as scripts/test.sh has it
+SANITIZER_ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
+CORES = os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,8 @@ class Area:
 
 
 AREAS = {
-    "wire": Area(("dataplane/wire/*.c",), ("wire/*", "trainer_client/client", "trainer_client/calls")),
+    "wire": Area(("dataplane/wire/*.c",), ("wire/*", "fuzz/message", "fuzz/packet", "fuzz/session", "trainer_client/client",
+                                         "trainer_client/calls")),
     "exactly-once": Area(
         ("ps/learnt*.c", "ps/partial.c", "ps/push*.c", "ps/clients.c", "trainer_client/re[mps]*.c", "trainer_client/push.c",
          "trainer_client/trail.c", "trainer_client/learnt.c"),
@@ -47,9 +56,11 @@ AREAS = {
     "checkpoint": Area(
         ("ps/checkpoint*.c", "ps/restore*.c", "ps/save*.c", "ps/manifest_file.c", "ps/block*.c", "ps/uring_writer.c", "ps/gone.c",
          "ps/staged.c"),
-        ("ps/checkpoint*", "ps/restore*", "ps/save*", "ps/block*", "ps/uring_writer", "ps/gone", "ps/control*", "ps/table_delta", "sim/cuts_*")),
-    "index": Area(("ps/index*.c",), ("ps/index*", "ps/table*", "ps/property*")),
-    "rpc": Area(("dataplane/rpc/*.c",), ("rpc/*", "integration/rpc", "integration/rref", "integration/autograd", "integration/rpc_optimizer")),
+        ("ps/checkpoint*", "ps/restore*", "ps/save*", "ps/block*", "ps/uring_writer", "ps/gone", "ps/control*", "ps/table_delta", "sim/cuts_*",
+         "tools/ckpt*", "fuzz/chain", "fuzz/checkpoint")),
+    "index": Area(("ps/index*.c",), ("ps/index*", "ps/table*", "ps/property*", "fuzz/index")),
+    "rpc": Area(("dataplane/rpc/*.c",), ("rpc/*", "integration/rpc", "integration/rref", "integration/autograd", "integration/rpc_optimizer",
+                                       "fuzz/values")),
 }
 SLOW = ("*mutants*",)  # tests that are no tests of the code itself
 
@@ -61,6 +72,7 @@ class Test:
     environment: dict[str, str]
     directory: str
     targets: list[str]
+    files: list[str] = field(default_factory=list)  # the targets, and those of our libraries that they load
     seconds: float = 0.0
 
 
@@ -78,8 +90,8 @@ def fail(message: str) -> None:
 class Workshop:
     """A copy of the tree with a build of its own, in which one fault at a time is tried."""
 
-    def __init__(self, directory: Path) -> None:
-        self.tree, self.build = directory / "tree", directory / "tree/build"
+    def __init__(self, directory: Path, sanitized: bool) -> None:
+        self.tree, self.build, self.scratch = directory / "tree", directory / "tree/build", directory / "tmp"
         shutil.rmtree(self.tree, ignore_errors=True)
         files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, files.split("\0")):
@@ -87,13 +99,15 @@ class Workshop:
                 (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.tree / name)
         strict = "-Werror=incompatible-pointer-types -Werror=int-conversion -Werror=implicit-function-declaration"
+        self.environment = SANITIZER_ENVIRONMENT if sanitized else {"MALLOC_PERTURB_": "85"}
         self.run(["meson", "setup", "build", "-Doptimization=1", "-Ddebug=false", "-Dwerror=false", "-Dwarning_level=0",
-                  f"-Dc_args={strict}"])
+                  f"-Dc_args={strict}", *(SANITIZERS if sanitized else [])])
         self.objects = {}
         for entry in json.loads((self.build / "compile_commands.json").read_text()):
             source = os.path.relpath(os.path.join(entry["directory"], entry["file"]), self.tree)
             self.objects.setdefault(source, []).append(entry["output"])
         self.hashes: dict[str, str] = {}
+        self.sound: dict[str, str] = {}  # what a test consists of as long as nothing is broken
 
     def run(self, command: list[str]) -> None:
         done = subprocess.run(command, cwd=self.tree, capture_output=True, text=True, check=False)
@@ -114,69 +128,105 @@ class Workshop:
                                    [f for target in test["depends"] for f in files.get(target, [])])
         return list(tests.values())
 
-    def ninja(self, targets: list[str]) -> bool:
-        done = subprocess.run(["ninja", "-j1", *dict.fromkeys(targets)], cwd=self.build, capture_output=True, text=True, check=False)
+    def ninja(self, targets: list[str], jobs: int = 1) -> bool:
+        done = subprocess.run(["ninja", f"-j{jobs}", *dict.fromkeys(targets)], cwd=self.build, capture_output=True, text=True, check=False)
         return done.returncode == 0
 
-    def hash_objects(self, source: str) -> str:
+    def hash_files(self, names: list[str]) -> str:
         digest = hashlib.sha256()
-        for name in self.objects[source]:
+        for name in names:
             digest.update((self.build / name).read_bytes())
         return digest.hexdigest()
 
-    def stamp(self, test: Test) -> tuple[int, ...]:
-        return tuple(os.stat(self.build / name).st_mtime_ns for name in test.targets if (self.build / name).exists())
+    def remember(self, tests: list[Test]) -> None:
+        """Called when all is built and nothing is broken."""
+        for test in tests:
+            libraries = {name for target in test.targets for name in self.libraries(target)}
+            test.files = [name for name in [*test.targets, *sorted(libraries)] if (self.build / name).is_file()]
+            self.sound[test.name] = self.hash_files(test.files)
+
+    def libraries(self, target: str) -> list[str]:
+        text = subprocess.run(["ldd", target], cwd=self.build, capture_output=True, text=True, check=False).stdout
+        paths = [os.path.realpath(path) for path in re.findall(r"=> (/\S+)", text)]
+        return [os.path.relpath(path, self.build) for path in paths if path.startswith(f"{self.build}/")]
 
     def try_fault(self, fault: Fault, tests: list[Test]) -> Outcome | None:
         """None: it does not build, or builds to the same."""
-        path = self.tree / fault.path
+        path, objects = self.tree / fault.path, self.objects[fault.path]
         original = path.read_text(encoding="utf-8")
         if fault.path not in self.hashes:
-            if not self.ninja(self.objects[fault.path]):
+            if not self.ninja(objects):
                 fail(f"{fault.path} does not build")
-            self.hashes[fault.path] = self.hash_objects(fault.path)
+            self.hashes[fault.path] = self.hash_files(objects)
         try:
             path.write_text(fault.apply(original), encoding="utf-8")
-            if not self.ninja(self.objects[fault.path]) or self.hash_objects(fault.path) == self.hashes[fault.path]:
+            if not self.ninja(objects) or self.hash_files(objects) == self.hashes[fault.path]:
                 return None
             return self.try_tests(fault, tests)
         finally:
             path.write_text(original, encoding="utf-8")
 
     def try_tests(self, fault: Fault, tests: list[Test]) -> Outcome:
-        for first in range(0, len(tests), CHUNK_TESTS):
-            chunk = tests[first:first + CHUNK_TESTS]
-            stamps = [self.stamp(test) for test in chunk]
+        first, count = 0, FIRST_TESTS
+        while first < len(tests):
+            chunk = tests[first:first + count]
             if not self.ninja([name for test in chunk for name in test.targets]):
                 return Outcome(fault, "the linker", "does not link")
-            for test, stamp in zip(chunk, stamps):
-                if self.stamp(test) != stamp:  # else it does not hold the broken file
-                    how = self.run_test(test, max(TIMEOUT_LEAST_S, 10 * test.seconds))
+            for test in chunk:
+                if self.hash_files(test.files) != self.sound[test.name]:  # else it does not hold the broken file
+                    how = self.caught(test)
                     if how:
                         return Outcome(fault, test.name, how)
+            first, count = first + count, CHUNK_TESTS
         return Outcome(fault)
 
-    def run_test(self, test: Test, timeout_s: float) -> str:
-        """Why it failed, or nothing."""
-        environment = {**os.environ, **test.environment, "MALLOC_PERTURB_": "85"}
+    def caught(self, test: Test) -> str:
+        """A test that fails once and passes then is no proof: it may be the machine's load."""
+        limit = max(TIMEOUT_LEAST_S, TIMEOUT_FACTOR * test.seconds)
+        how, _ = self.run_test(test, limit)
+        if how and how != "time-out":
+            how, _ = self.run_test(test, limit)
+        return how
+
+    def run_test(self, test: Test, limit_s: float) -> tuple[str, float]:
+        """Why it failed, or nothing; and the seconds that it took, as far as others left it the processors."""
+        self.scratch.mkdir(exist_ok=True)
+        mark = f"MILLRACE_MUTATION={self.scratch}"
+        environment = {**os.environ, **self.environment, **test.environment, "TMPDIR": str(self.scratch),
+                       "MILLRACE_MUTATION": str(self.scratch)}
         with subprocess.Popen(test.command, cwd=test.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL, start_new_session=True) as process:
-            end = time.monotonic() + timeout_s
-            how = ""
+            spent, last, how = 0.0, time.monotonic(), ""
             while process.poll() is None and not how:
-                if time.monotonic() > end:
+                if spent > limit_s:
                     how = "time-out"
                 elif rss_bytes(process.pid) > RSS_BYTES_MAX:
                     how = "memory"
                 time.sleep(0.01)
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+                now = time.monotonic()
+                spent, last = spent + (now - last) * processor_share(), now
+            kill_marked(mark)
             process.wait()
-        if how or process.returncode in (0, 77):
-            return how
-        return f"signal {-process.returncode}" if process.returncode < 0 else f"exit {process.returncode}"
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if not how and process.returncode not in (0, 77):
+            how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit {process.returncode}"
+        return how, spent
+
+
+def processor_share() -> float:
+    """What each runnable thread gets of a processor now: the limits of tests hold on a busy machine, too."""
+    runnable = int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].split("/")[0])
+    return min(1.0, CORES / max(1, runnable - 1))  # without the one that reads this
+
+
+def kill_marked(mark: str) -> None:
+    """Ends what a test left behind, whatever group it is in: a child's environment is its parent's."""
+    for directory in glob.glob("/proc/[0-9]*"):
+        try:
+            if mark.encode() in Path(directory, "environ").read_bytes().split(b"\0"):
+                os.kill(int(directory[6:]), signal.SIGKILL)
+        except (OSError, ProcessLookupError):
+            pass
 
 
 def rss_bytes(pid: int) -> int:
@@ -186,15 +236,26 @@ def rss_bytes(pid: int) -> int:
         return 0
 
 
-def nearest_first(path: str, tests: list[Test]) -> list[Test]:
-    """The test of the file's own name, then those that share most words with it, the quick ones first."""
-    words = set(re.split(r"[_/]", Path(path).stem))
+class Order:
+    """Which tests run first: those that are quick for how likely they notice, by their name and by what they caught before."""
 
-    def rank(test: Test) -> tuple[int, float]:
-        name = test.name.split("/", 1)[1]
-        return (-1000 if name == Path(path).stem else -len(words & set(re.split(r"[_/]", name))), test.seconds)
+    def __init__(self) -> None:
+        self.caught: dict[tuple[str, str], int] = {}  # by file and test
 
-    return sorted(tests, key=rank)
+    def note(self, outcome: Outcome) -> None:
+        key = (outcome.fault.path, outcome.caught_by)
+        self.caught[key] = self.caught.get(key, 0) + 1
+
+    def sorted(self, path: str, tests: list[Test]) -> list[Test]:
+        stem = Path(path).stem
+        words = set(stem.split("_"))
+
+        def cost(test: Test) -> float:
+            name = test.name.split("/", 1)[1]
+            likely = 1 + 30 * (name == stem) + 4 * len(words & set(re.split(r"[_/]", name))) + 10 * self.caught.get((path, test.name), 0)
+            return (0.2 + test.seconds) / likely
+
+        return sorted(tests, key=cost)
 
 
 def equivalents() -> set[str]:
@@ -209,6 +270,7 @@ class Sample:
     wanted: int
     seed: int
     only: str
+    names: set[str] | None = None  # try these, whatever the others
     queues: dict[str, list[Fault]] = field(default_factory=dict)
     given: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -219,7 +281,8 @@ class Sample:
         for area in self.areas:
             paths = sorted({path for pattern in AREAS[area].sources for path in glob.glob(pattern, root_dir=ROOT)})
             faults = [fault for path in paths if fnmatch.fnmatch(path, self.only)
-                      for fault in faults_of(path, (ROOT / path).read_text(encoding="utf-8")) if fault.name not in known]
+                      for fault in faults_of(path, (ROOT / path).read_text(encoding="utf-8"))
+                      if (fault.name in self.names if self.names is not None else fault.name not in known)]
             chance.shuffle(faults)
             self.queues[area] = faults
             self.given[area] = 0
@@ -241,83 +304,132 @@ class Sample:
             self.given[area] -= 1
 
 
-def prepare(directory: Path, areas: list[str]) -> tuple[Workshop, dict[str, list[Test]]]:
-    workshop = Workshop(directory)
-    tests = {area: workshop.tests(AREAS[area].tests) for area in areas}
-    if not workshop.ninja([name for area in areas for test in tests[area] for name in test.targets]):
-        fail("the tree does not build")
-    return workshop, tests
+class Stage:
+    """Trees of one kind of build, and their tests."""
 
+    def __init__(self, directory: Path, areas: list[str], jobs: int, sanitized: bool) -> None:
+        self.shops = [Workshop(directory / str(n), sanitized) for n in range(jobs)]
+        self.tests = [{area: shop.tests(AREAS[area].tests) for area in areas} for shop in self.shops]
+        for shop, by_area in zip(self.shops, self.tests):
+            every = [test for of_area in by_area.values() for test in of_area]
+            if not shop.ninja([name for test in every for name in test.targets], CORES):
+                fail("the tree does not build")
+            shop.remember(every)
+        self.time_tests()
 
-def time_tests(workshop: Workshop, tests: dict[str, list[Test]]) -> dict[str, float]:
-    """The code as it is passes them all; how long each takes."""
-    seconds: dict[str, float] = {}
-    for test in (test for area in tests.values() for test in area):
-        if test.name in seconds:
-            continue
-        began = time.monotonic()
-        how = workshop.run_test(test, 600) and workshop.run_test(test, 600)
+    def time_tests(self) -> None:
+        """The code as it is passes them all; how long each takes."""
+        seconds: dict[str, float] = {}
+        for area, tests in self.tests[0].items():
+            for test in tests:
+                if test.name not in seconds:
+                    seconds[test.name] = self.seconds_of(test)
+            print(f"mutation: {area}: {len(tests)} tests, {sum(seconds[test.name] for test in tests):.0f} s", flush=True)
+        for test in (test for by_area in self.tests for of_area in by_area.values() for test in of_area):
+            test.seconds = seconds[test.name]
+
+    def seconds_of(self, test: Test) -> float:
+        how, seconds = self.shops[0].run_test(test, 600)
+        if how:  # the machine's load, perhaps
+            how, seconds = self.shops[0].run_test(test, 600)
         if how:
             fail(f"{test.name} fails on the code as it is: {how}")
-        seconds[test.name] = time.monotonic() - began
-    return seconds
+        return seconds
+
+    def work(self, draw: Callable[[], tuple[str, Fault] | None], order: Order,
+             done: Callable[[str, Fault, Outcome | None], None]) -> None:
+        """Tries what is drawn until nothing is left, in each tree on a thread of its own."""
+        lock = threading.Lock()
+
+        def work_in(workshop: Workshop, tests: dict[str, list[Test]]) -> None:
+            while (drawn := draw()) is not None:
+                area, fault = drawn
+                outcome = workshop.try_fault(fault, order.sorted(fault.path, tests[area]))
+                with lock:
+                    if outcome is not None:
+                        order.note(outcome)
+                    done(area, fault, outcome)
+
+        threads = [threading.Thread(target=work_in, args=both) for both in zip(self.shops, self.tests)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
-def report(number: int, outcome: Outcome) -> None:
-    fault = outcome.fault
-    result = f"{outcome.caught_by} ({outcome.how})" if outcome.caught_by else "SURVIVED"
-    print(f"{number:4} {result:40} {fault.path}:{fault.line} {fault.kind}: {' '.join(fault.before.split())[:80]}", flush=True)
+SURVIVED = "SURVIVED"
 
 
-def main() -> int:
+def report(number: int, fault: Fault, outcome: Outcome | None) -> None:
+    result = f"{outcome.caught_by} ({outcome.how})" if outcome and outcome.caught_by else SURVIVED
+    print(f"{number:4} {result:40} line {fault.line}\t{fault.name}", flush=True)
+
+
+def survivors_of(output: str) -> set[str]:
+    """The names of those that an earlier run's output lists as survivors, and not as caught further below."""
+    survived: dict[str, bool] = {}
+    for line in Path(output).read_text(encoding="utf-8").splitlines():
+        result, tab, name = line.partition("\t")
+        if tab:
+            survived[name] = f" {SURVIVED} " in result
+    return {name for name, has in survived.items() if has}
+
+
+def summarize(outcomes: dict[Fault, tuple[str, bool]], areas: list[str], seed: int) -> float:
+    for area in areas:
+        caught = [is_caught for name, is_caught in outcomes.values() if name == area]
+        print(f"mutation: {area}: {sum(caught)} of {len(caught)} caught")
+    count = sum(is_caught for _, is_caught in outcomes.values())
+    share = 100 * count / max(1, len(outcomes))
+    print(f"mutation: {count} of {len(outcomes)} caught, {share:.1f} %, seed {seed}")
+    return share
+
+
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutation", description=__doc__)
     parser.add_argument("--sample", type=int, default=300, help="faults to try (default %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="draws the same ones again (default: the time)")
     parser.add_argument("--area", action="append", choices=sorted(AREAS), help="only these (default: all)")
     parser.add_argument("--only", default="*", metavar="GLOB", help="only files whose path matches")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trees worked in at a time (default: all processors)")
+    parser.add_argument("--again", metavar="FILE", help="instead of a sample, the survivors in this output of an earlier run")
+    parser.add_argument("--jobs", type=int, default=CORES, help="trees worked in at a time (default: all processors)")
     parser.add_argument("--least", type=float, default=85.0, metavar="PERCENT", help="exit status 1 when fewer are caught (default %(default)s)")
+    parser.add_argument("--no-sanitizers", action="store_true", help="do not try the survivors again under ASan and UBSan")
     parser.add_argument("--list", action="store_true", help="name the faults that the sample draws from, and try none")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse_options()
     areas = options.area or list(AREAS)
     seed = options.seed if options.seed is not None else int(time.time())
-    sample = Sample(areas, options.sample, seed, options.only)
+    sample = Sample(areas, options.sample, seed, options.only, survivors_of(options.again) if options.again else None)
     sample.fill()
     if options.list:
         for area in areas:
             print("\n".join(sorted(fault.name for fault in sample.queues[area])))
         return 0
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
     print(f"mutation: seed {seed}, {sum(map(len, sample.queues.values()))} faults to draw from", flush=True)
-    outcomes: list[Outcome] = []
-    lock = threading.Lock()
-    shops = [prepare(ROOT / f"build/mutation/{n}", areas) for n in range(options.jobs)]
-    seconds = time_tests(*shops[0])
+    outcomes: dict[Fault, tuple[str, bool]] = {}
+    order = Order()
 
-    def work(workshop: Workshop, tests: dict[str, list[Test]]) -> None:
-        for test in (test for area in tests.values() for test in area):
-            test.seconds = seconds[test.name]
-        while (drawn := sample.next()) is not None:
-            area, fault = drawn
-            outcome = workshop.try_fault(fault, nearest_first(fault.path, tests[area]))
-            if outcome is None:
-                sample.give_back(area)
-                continue
-            with lock:
-                outcomes.append(outcome)
-                report(len(outcomes), outcome)
+    def done(area: str, fault: Fault, outcome: Outcome | None) -> None:
+        if outcome is None and fault not in outcomes:
+            sample.give_back(area)
+            return
+        outcomes[fault] = (area, outcome is not None and outcome.caught_by != "")
+        report(len(outcomes), fault, outcome)
 
-    threads = [threading.Thread(target=work, args=shop) for shop in shops]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    survivors = [outcome.fault for outcome in outcomes if not outcome.caught_by]
-    for fault in sorted(survivors, key=lambda f: f.name):
-        print(f"survived: line {fault.line}\t{fault.name}")
-    caught = len(outcomes) - len(survivors)
-    share = 100 * caught / max(1, len(outcomes))
-    print(f"mutation: {caught} of {len(outcomes)} caught, {share:.1f} %, seed {seed}")
-    return 0 if share >= options.least else 1
+    Stage(ROOT / "build/mutation", areas, options.jobs, False).work(sample.next, order, done)
+    survivors = [(area, fault) for fault, (area, is_caught) in outcomes.items() if not is_caught]
+    if survivors and not options.no_sanitizers:
+        print(f"mutation: {len(survivors)} survived so far: with sanitizers", flush=True)
+        concerned = [area for area in areas if any(area == of for of, _ in survivors)]
+        Stage(ROOT / "build/mutation/sanitized", concerned, options.jobs, True).work(lambda: survivors.pop() if survivors else None, order,
+                                                                                  done)
+    return 0 if summarize(outcomes, areas, seed) >= options.least else 1
 
 
 if __name__ == "__main__":
