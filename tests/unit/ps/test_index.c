@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "index_fixture.h"
+#include "ps/index_internal.h"
 
 static uint32_t find(const struct fixture *f, uint64_t key)
 {
@@ -16,6 +17,26 @@ static uint64_t key_in_partitions(const struct fixture *f, uint64_t *rng, uint32
         if (partition >= first && partition < end)
             return key;
     }
+}
+
+/* What the index counts is what is there. */
+static void check_counts(const struct ps_index *ix)
+{
+    uint64_t rows = 0, places = 0, used = 0, buckets = 0, untidy = 0;
+    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
+        const struct ps_partition *p = &ix->partitions[i];
+        bool is_used = !ps_partition_is_empty(p);
+        rows += ix->partition_rows[i];
+        used += is_used;
+        places += is_used ? p->bucket_count * PS_BUCKET_KEYS : 0;
+        buckets += ps_index_bucket_count(ix, i);
+        untidy += ix->untidy[i / 64] >> (i % 64) & 1;
+    }
+    assert_int_equal(ix->rows, rows);
+    assert_int_equal(ix->places, places);
+    assert_int_equal(ix->partitions_used, used);
+    assert_int_equal(ix->bytes, buckets * sizeof(struct ps_bucket));
+    assert_int_equal(ix->untidy_count, untidy);
 }
 
 static void test_hash_is_the_one_of_the_wire_and_has_an_inverse(void **state)
@@ -87,16 +108,24 @@ static void test_random_keys_are_found_and_others_not(void **state)
     free(rows);
 }
 
-/* Partitions do not grow in the order of their buckets in memory, and units that are left almost empty go back all the same. */
+/* Partitions do not grow in the order of their buckets in memory, and units that are left almost empty go back all the same: where
+ * one grows, others' buckets move, at most three at a time. */
 static void test_a_growing_index_leaves_little_memory_unused(void **state)
 {
-    enum { COUNT = 1600000, STEP = 200000 };
+    enum { COUNT = 1600000, STEP = 200000, ARRAYS_AT_A_TIME = 3 };
     struct fixture *f = *state;
+    uint64_t most = 0;
     for (uint32_t i = 0; i < COUNT; i++) {
+        uint64_t places = f->ix.places, rewrites = f->ix.rewrites;
         insert(f, i);
+        uint64_t grown = f->ix.places != places, rewritten = f->ix.rewrites - rewrites;
+        assert_true(grown || rewritten == 0);
+        most = rewritten > most ? rewritten : most;
         size_t mapped = i % STEP == 0 ? ps_arena_mapped_bytes(f->arena) : 0;
         assert_true(mapped <= f->ix.bytes + f->ix.bytes / 8 + 4 * PS_UNIT_BYTES);
     }
+    assert_int_equal(most, 1 + ARRAYS_AT_A_TIME);
+    check_counts(&f->ix);
 }
 
 /* Keys of one partition only: what an adversary, or bad luck, would send. All the time they are where they should be, also
@@ -160,13 +189,92 @@ static void test_a_small_partition_among_large_ones(void **state)
     assert_true(f->ix.partitions[33].bucket_count > 1);
     assert_true(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, key)), 7));
     assert_int_equal(find(f, key), 7);
-    f->row_ends[2] = 8;
+    f->row_ends[2] = ps_row_max(1) + 1; /* the highest number that one bucket can hold is the last */
     ps_index_tidy_group(&f->ix, 2);
     maintain_to_the_end(f);
     assert_int_equal(f->ix.partitions[33].bucket_count, 1);
     assert_int_equal(find(f, key), 7);
     assert_false(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, key)), COUNT));
     assert_int_equal(find(f, key), 7);
+}
+
+/* Row numbers up to the highest that a bucket can hold. */
+static void test_the_highest_row_number_of_a_size(void **state)
+{
+    struct fixture *f = *state;
+    const struct ps_partition *p = &f->ix.partitions[33];
+    uint64_t rng = fixture_seed("highest row"), first = key_in_partitions(f, &rng, 33, 34),
+             second = key_in_partitions(f, &rng, 33, 34);
+    uint32_t highest = ps_row_max(1);
+    assert_true(ps_index_insert(&f->ix, hash_of(f, first), highest, false));
+    assert_int_equal(p->bucket_count, 1);
+    assert_true(ps_index_insert(&f->ix, hash_of(f, second), 0, false));
+    assert_true(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, second)), highest));
+    assert_false(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, second)), highest + 1));
+    assert_int_equal(find(f, first), highest);
+    assert_int_equal(find(f, second), highest);
+    remove_key(f, first);
+    assert_true(ps_index_insert(&f->ix, hash_of(f, first), highest + 1, false));
+    assert_int_equal(p->bucket_count, 2);
+    assert_int_equal(find(f, first), highest + 1);
+    assert_int_equal(find(f, second), highest);
+}
+
+/* Partitions without keys get a bucket once there are many, so that a key finds one without memory, and give it back when there are
+ * few; but not those of a group that has no keys at all. */
+static void test_partitions_get_their_first_bucket_ahead(void **state)
+{
+    enum {
+        COUNT = 3 * MR_PARTITION_COUNT,
+        PARTITIONS = MR_PARTITION_COUNT / 2,
+        FEW = MR_PARTITION_COUNT - 1
+    };
+    struct fixture *f = *state;
+    static uint64_t keys[COUNT];
+    uint64_t rng = fixture_seed("first bucket");
+    for (uint32_t i = 0; i < COUNT; i++) { /* of every second partition, in half of the groups */
+        do
+            keys[i] = key_in_partitions(f, &rng, 0, PARTITIONS);
+        while (mr_partition_of(hash_of(f, keys[i])) % 2 != 0);
+    }
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < COUNT; i++)
+            (void)insert(f, keys[i]);
+        assert_int_equal(f->ix.partitions_used, PARTITIONS);
+        for (uint32_t i = FEW + 1; i < COUNT; i++)
+            remove_key(f, keys[i]);
+        maintain_to_the_end(f);
+        assert_int_equal(f->ix.partitions_used, PARTITIONS);
+        remove_key(f, keys[FEW]);
+        maintain_to_the_end(f);
+        uint32_t with_rows = 0;
+        for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++)
+            with_rows += f->ix.partition_rows[i] > 0;
+        assert_int_equal(f->ix.partitions_used, with_rows);
+        check_counts(&f->ix);
+        for (uint32_t i = 0; i < FEW; i++)
+            remove_key(f, keys[i]);
+        maintain_to_the_end(f);
+        assert_int_equal(f->ix.bytes, 0);
+    }
+}
+
+/* A partition waits for upkeep from the removal on that leaves it too large. */
+static void test_what_removals_leave_too_large_is_noted(void **state)
+{
+    enum { COUNT = 100000 };
+    struct fixture *f = *state;
+    for (uint32_t i = 0; i < COUNT; i++)
+        insert(f, i);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint32_t partition = mr_partition_of(hash_of(f, i));
+        remove_key(f, i);
+        bool is_noted = f->ix.untidy[partition / 64] >> (partition % 64) & 1;
+        assert_int_equal(is_noted, ps_partition_is_too_large(&f->ix, partition));
+    }
+    check_counts(&f->ix);
+    maintain_to_the_end(f);
+    assert_int_equal(f->ix.bytes, 0);
 }
 
 static void test_clear_gives_all_back(void **state)
@@ -181,6 +289,30 @@ static void test_clear_gives_all_back(void **state)
     assert_int_equal(find(f, 1), UINT32_MAX);
     uint32_t row = insert(f, 1);
     assert_int_equal(find(f, 1), row);
+}
+
+/* What waited for upkeep waits for it no more, and what is put in and removed afterwards does. */
+static void test_clear_leaves_nothing_to_tidy(void **state)
+{
+    enum { COUNT = 50000 };
+    struct fixture *f = *state;
+    for (uint32_t round = 0; round < 2; round++) {
+        uint16_t version = f->ix.versions[7];
+        for (uint32_t i = 0; i < COUNT; i++)
+            insert(f, i);
+        for (uint32_t i = 0; i < COUNT; i++)
+            remove_key(f, i);
+        assert_true(f->ix.untidy_count > 0);
+        if (round == 0)
+            ps_index_clear(&f->ix);
+        assert_int_not_equal(f->ix.versions[7], version);
+        check_counts(&f->ix);
+        maintain_to_the_end(f);
+        assert_int_equal(f->ix.bytes, 0);
+    }
+    uint16_t version = f->ix.versions[7];
+    ps_index_clear(&f->ix);
+    assert_int_not_equal(f->ix.versions[7], version); /* cursors of before look again */
 }
 
 /* The arena's memory, or what the owner allows. */
@@ -243,6 +375,7 @@ static void keys_come_and_go(struct fixture *f, uint64_t *rng, uint32_t partitio
     }
     for (uint32_t i = 0; i < KEYS; i++)
         assert_int_equal(find(f, keys[i]), there[i] ? rows[i] : UINT32_MAX);
+    check_counts(&f->ix);
     ps_index_clear(&f->ix);
 }
 
@@ -300,7 +433,10 @@ static void test_room_is_reserved(void **state)
         for (uint32_t i = 0; i < COUNT; i++) {
             if (i % parts[p] == 0) {
                 ps_index_reserve(&f->ix, PARTITION, i + parts[p]);
+                uint64_t rewrites = f->ix.rewrites;
                 ps_index_reserve(&f->ix, PARTITION, i);
+                ps_index_reserve(&f->ix, PARTITION, ps_partition_rows_max(&f->ix.partitions[PARTITION]));
+                assert_int_equal(f->ix.rewrites, rewrites);
             }
             uint32_t bucket_count = f->ix.partitions[PARTITION].bucket_count;
             rows[i] = insert(f, keys[i]);
@@ -367,7 +503,11 @@ int main(void)
         WITH_INDEX(test_one_partition_takes_them_all),
         WITH_INDEX(test_small_partitions_at_every_size),
         WITH_INDEX(test_a_small_partition_among_large_ones),
+        WITH_INDEX(test_the_highest_row_number_of_a_size),
+        WITH_INDEX(test_partitions_get_their_first_bucket_ahead),
+        WITH_INDEX(test_what_removals_leave_too_large_is_noted),
         WITH_INDEX(test_clear_gives_all_back),
+        WITH_INDEX(test_clear_leaves_nothing_to_tidy),
         cmocka_unit_test(test_no_memory_changes_nothing),
         WITH_INDEX(test_keys_come_and_go),
         WITH_INDEX(test_removing_most_keys_gives_the_memory_back),
