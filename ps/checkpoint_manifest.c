@@ -262,8 +262,11 @@ static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f
     LATER_FLOAT_FIELDS(PARSE_LATER_FLOAT)
     LATER_U64_FIELDS(PARSE_LATER_U64)
     const char *wrong = p->bad ? NULL : mr_feature_check(f);
-    if (wrong)
-        refuse(p, "feature \"%s\": \"%s\" is out of range", f->name, wrong);
+    if (wrong) {
+        char text[MR_FEATURE_TEXT_BYTES];
+        mr_feature_explain(f, wrong, text, sizeof text);
+        refuse(p, "feature \"%.*s\": %s", MR_NAME_BYTES, f->name, text);
+    }
 }
 
 static void parse_features(struct parse *p, const json_t *root, struct ps_manifest *m)

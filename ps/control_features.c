@@ -46,10 +46,11 @@ static bool create_everywhere(struct ps_control *c, struct ps_command *command,
 static bool check_feature(const struct ps_control *c, struct ps_command *command, uint32_t index)
 {
     const struct mr_feature *f = &command->features[index];
+    char text[MR_FEATURE_TEXT_BYTES];
     const char *field = mr_feature_check(f);
     if (field != NULL) {
-        ps_command_fail(command, MR_INVALID_ARGUMENT, "feature %u (%.63s): %s is out of its range", index,
-                        f->name, field);
+        mr_feature_explain(f, field, text, sizeof(text));
+        ps_command_fail(command, MR_INVALID_ARGUMENT, "feature %u (%.63s): %s", index, f->name, text);
         return false;
     }
     uint32_t known = ps_catalog_find(&c->catalog, f->name);
@@ -61,8 +62,9 @@ static bool check_feature(const struct ps_control *c, struct ps_command *command
     }
     field = other != NULL ? mr_feature_diff(f, other) : NULL;
     if (field != NULL) {
+        mr_feature_explain_diff(f, other, field, text, sizeof(text));
         ps_command_fail(command, MR_FEATURE_MISMATCH,
-                        "%.63s exists with another %s; millrace ctl list tells its options", f->name, field);
+                        "%.63s exists with %s; millrace ctl list shows its options", f->name, text);
         return false;
     }
     return true;
@@ -153,7 +155,8 @@ void ps_control_create_features(struct ps_control *c, struct ps_command *command
     if (create_all(c, command, ids)) {
         ps_command_answer(command, mr_tensor_1d(MR_U32, command->feature_count, NULL), ids);
         if (c->catalog.count > count_before) {
-            ps_log("created %u features, first %s; there are %u", c->catalog.count - count_before,
+            uint32_t made = c->catalog.count - count_before;
+            ps_log("created %u feature%s, first %s; there are %u", made, made == 1 ? "" : "s",
                    c->catalog.features[count_before].name, c->catalog.count);
         }
     }

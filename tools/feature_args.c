@@ -241,10 +241,10 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
         !enum_value("dtype", args->dtype, dtype_name, &f.dtype, error, error_bytes) ||
         !enum_value("init", args->init, mr_initializer_name, &f.initializer, error, error_bytes) ||
         !enum_value("optimizer", args->optimizer, mr_optimizer_name, &f.optimizer, error, error_bytes) ||
-        !enum_value("schedule", args->schedule, tool_schedule_name, &f.schedule, error, error_bytes) ||
-        !enum_value("pooling", args->pooling, tool_pooling_name, &f.pooling, error, error_bytes) ||
-        !enum_value("admission", args->admission, tool_admission_name, &f.admission, error, error_bytes) ||
-        !enum_value("eviction", args->eviction, tool_eviction_name, &f.eviction, error, error_bytes))
+        !enum_value("schedule", args->schedule, mr_schedule_name, &f.schedule, error, error_bytes) ||
+        !enum_value("pooling", args->pooling, mr_pooling_name, &f.pooling, error, error_bytes) ||
+        !enum_value("admission", args->admission, mr_admission_name, &f.admission, error, error_bytes) ||
+        !enum_value("eviction", args->eviction, mr_eviction_name, &f.eviction, error, error_bytes))
         return false;
     if (args->optimizer)
         mr_feature_set_optimizer(&f, (enum mr_optimizer)f.optimizer);

@@ -12,35 +12,6 @@
 #define WHOLE_MAX        1e7f
 #define MIB              1048576.0
 
-static const char *pick(const char *const *names, size_t count, uint32_t value)
-{
-    return value < count ? names[value] : "?";
-}
-
-const char *tool_schedule_name(uint32_t schedule)
-{
-    static const char *const names[] = {"constant", "linear", "cosine", "exponential"};
-    return pick(names, sizeof names / sizeof *names, schedule);
-}
-
-const char *tool_pooling_name(uint32_t pooling)
-{
-    static const char *const names[] = {"sum", "mean", "sqrtn", "none"};
-    return pick(names, sizeof names / sizeof *names, pooling);
-}
-
-const char *tool_admission_name(uint32_t admission)
-{
-    static const char *const names[] = {"always", "probability", "sightings"};
-    return pick(names, sizeof names / sizeof *names, admission);
-}
-
-const char *tool_eviction_name(uint32_t eviction)
-{
-    static const char *const names[] = {"never", "age", "lru", "lfu", "norm", "steps"};
-    return pick(names, sizeof names / sizeof *names, eviction);
-}
-
 /* ---- text that ends where its room ends ---- */
 
 struct text {
@@ -132,18 +103,18 @@ void tool_feature_options(const struct mr_feature *f, char *out, size_t out_byte
     name_option(&t, "optimizer", mr_optimizer_name(f->optimizer), f->optimizer == standard.optimizer);
     optimizer_args_option(&t, f);
     float_option(&t, "learning-rate", f->learning_rate, standard.learning_rate);
-    name_option(&t, "schedule", tool_schedule_name(f->schedule), f->schedule == MR_SCHEDULE_CONSTANT);
+    name_option(&t, "schedule", mr_schedule_name(f->schedule), f->schedule == MR_SCHEDULE_CONSTANT);
     number_option(&t, "schedule-steps", f->schedule_steps);
     number_option(&t, "schedule-warmup-steps", f->schedule_warmup_steps);
     float_option(&t, "learning-rate-end", f->learning_rate_end, 0);
     float_option(&t, "weight-decay", f->weight_decay, 0);
     float_option(&t, "clip-value", f->clip_value, 0);
     float_option(&t, "clip-norm", f->clip_norm, 0);
-    name_option(&t, "pooling", tool_pooling_name(f->pooling), f->pooling == MR_POOL_SUM);
-    name_option(&t, "admission", tool_admission_name(f->admission), f->admission == MR_ADMIT_ALWAYS);
+    name_option(&t, "pooling", mr_pooling_name(f->pooling), f->pooling == MR_POOL_SUM);
+    name_option(&t, "admission", mr_admission_name(f->admission), f->admission == MR_ADMIT_ALWAYS);
     float_option(&t, "admission-arg", f->admission_arg, 0);
     mib_option(&t, "filter-mib", f->filter_bytes);
-    name_option(&t, "eviction", tool_eviction_name(f->eviction), f->eviction == MR_EVICT_NEVER);
+    name_option(&t, "eviction", mr_eviction_name(f->eviction), f->eviction == MR_EVICT_NEVER);
     float_option(&t, "eviction-arg", f->eviction_arg, 0);
     number_option(&t, "capacity-rows", f->capacity_rows);
     mib_option(&t, "memory-mib", f->memory_bytes);

@@ -8,11 +8,6 @@
 
 #define TOOL_FEATURE_OPTIONS_BYTES 1024u /* room for the options of any feature */
 
-const char *tool_schedule_name(uint32_t schedule);
-const char *tool_pooling_name(uint32_t pooling);
-const char *tool_admission_name(uint32_t admission);
-const char *tool_eviction_name(uint32_t eviction);
-
 /* "table f32[16]", "variable f32[3,4]" */
 void tool_feature_shape(const struct mr_feature *f, char *out, size_t out_bytes);
 /* The options of `millrace ctl create` that make the feature, without those of its shape and dtype and without those that stand

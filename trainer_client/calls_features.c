@@ -43,10 +43,13 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
     for (uint32_t i = 0; i < count; i++) {
         const char *field = mr_feature_check(&features[i]);
 
-        if (field != NULL)
-            return mrc_error(MR_INVALID_ARGUMENT,
-                             "mr_create: features[%u] (\"%.*s\"): %s is out of its range", i,
-                             MR_NAME_BYTES - 1, features[i].name, field);
+        if (field != NULL) {
+            char text[MR_FEATURE_TEXT_BYTES];
+
+            mr_feature_explain(&features[i], field, text, sizeof text);
+            return mrc_error(MR_INVALID_ARGUMENT, "mr_create: features[%u] (\"%.*s\"): %s", i,
+                             MR_NAME_BYTES - 1, features[i].name, text);
+        }
     }
     struct mr_tensor tensor = mr_tensor_2d(MR_U8, count, sizeof *features, features);
     enum mr_status status = mrc_call_core0(client, options, MR_OP_CREATE, &tensor, 1, finish_create,

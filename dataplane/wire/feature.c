@@ -47,32 +47,6 @@ FEATURE_FIELD_LIST(FIELD_ASSERT)
 #undef FIELD_ASSERT
 static_assert(sizeof(struct mr_feature) == 240, "feature size");
 
-static const char *const optimizer_names[] = {
-    [MR_OPT_SGD] = "sgd",         [MR_OPT_MOMENTUM] = "momentum",
-    [MR_OPT_ADAGRAD] = "adagrad", [MR_OPT_ROWWISE_ADAGRAD] = "rowwise_adagrad",
-    [MR_OPT_ADAM] = "adam",       [MR_OPT_ADAMW] = "adamw",
-    [MR_OPT_FTRL] = "ftrl",       [MR_OPT_GROUP_FTRL] = "group_ftrl",
-    [MR_OPT_ASSIGN] = "assign",
-};
-static const char *const initializer_names[] = {
-    [MR_INIT_CONSTANT] = "constant",
-    [MR_INIT_UNIFORM] = "uniform",
-    [MR_INIT_NORMAL] = "normal",
-    [MR_INIT_TRUNCATED_NORMAL] = "truncated_normal",
-};
-
-const char *mr_optimizer_name(uint32_t optimizer)
-{
-    bool known = optimizer >= MR_OPT_SGD && optimizer <= MR_OPT_LAST;
-    return known ? optimizer_names[optimizer] : "?";
-}
-
-const char *mr_initializer_name(uint32_t initializer)
-{
-    bool known = initializer >= MR_INIT_CONSTANT && initializer <= MR_INIT_TRUNCATED_NORMAL;
-    return known ? initializer_names[initializer] : "?";
-}
-
 /* ---- defaults ---- */
 
 /* SGD has Adagrad's: it does not read them, so that naming that is all it takes. */

@@ -123,8 +123,23 @@ void mr_feature_set_optimizer(struct mr_feature *f, enum mr_optimizer optimizer)
 const char *mr_feature_check(const struct mr_feature *f);
 /* NULL when equal, else the name of the first field that differs. */
 const char *mr_feature_diff(const struct mr_feature *a, const struct mr_feature *b);
-const char *mr_optimizer_name(uint32_t optimizer); /* "adagrad"; "?" when unknown */
+
+/* ---- in words ---- */
+
+/* The names of the enums' members: "adagrad", "uniform", "cosine", "sqrtn", "sightings", "lru"; "?" when unknown. */
+const char *mr_optimizer_name(uint32_t optimizer);
 const char *mr_initializer_name(uint32_t initializer);
+const char *mr_schedule_name(uint32_t schedule);
+const char *mr_pooling_name(uint32_t pooling);
+const char *mr_admission_name(uint32_t admission);
+const char *mr_eviction_name(uint32_t eviction);
+
+#define MR_FEATURE_TEXT_BYTES 320u /* room for the texts below, whatever they say */
+/* What mr_feature_check() refuses in `f`, for people: "learning_rate is -1: it is above 0, and finite". */
+void mr_feature_explain(const struct mr_feature *f, const char *field, char *text, size_t bytes);
+/* What mr_feature_diff() found: "dim 8, not 16" where `mine` has 16. */
+void mr_feature_explain_diff(const struct mr_feature *mine, const struct mr_feature *other, const char *field,
+                             char *text, size_t bytes);
 
 /* ---- where keys live: the same function in client and server ---- */
 

@@ -239,7 +239,7 @@ static void test_checkpoints(void **state)
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS / 2);
     /* A restored table is what the checkpoint says, its optimizer included. */
     expect_text(x, CREATE, "user is table");
-    expect_refused(x, CREATE_ADAM, 1, "user exists with another optimizer");
+    expect_refused(x, CREATE_ADAM, 1, "user exists with optimizer adagrad, not adam");
     expect_text(x, "ctl restore", "restored checkpoint 2: 1 table, 0 variables");
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), KEYS);
     status = run_json(x, "ctl status");

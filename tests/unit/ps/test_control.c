@@ -49,12 +49,12 @@ static void another_descriptor_is_refused_by_its_field(void **state)
     node_check(create(n, &a, 1), MR_OK, NULL);
     other = a;
     other.dims[0] = 5;
-    node_check(create(n, &other, 1), MR_FEATURE_MISMATCH, "a exists with another dim");
+    node_check(create(n, &other, 1), MR_FEATURE_MISMATCH, "a exists with dim 4, not 5");
     other = a;
     other.learning_rate = 2;
-    node_check(create(n, &other, 1), MR_FEATURE_MISMATCH, "learning_rate");
+    node_check(create(n, &other, 1), MR_FEATURE_MISMATCH, "a exists with learning_rate 1, not 2");
     struct mr_feature pair[2] = {node_table("b", 1), node_table("b", 2)};
-    node_check(create(n, pair, 2), MR_FEATURE_MISMATCH, "b exists with another");
+    node_check(create(n, pair, 2), MR_FEATURE_MISMATCH, "b exists with init_a 1, not 2");
     assert_int_equal(feature_count(n), 1);
 }
 

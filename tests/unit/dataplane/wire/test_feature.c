@@ -315,23 +315,6 @@ static void differences_are_named(void **state)
     assert_string_equal(mr_feature_diff(&a, &b), "optimizer_args");
 }
 
-static void enums_have_names(void **state)
-{
-    assert_string_equal(mr_optimizer_name(MR_OPT_SGD), "sgd");
-    assert_string_equal(mr_optimizer_name(MR_OPT_ADAGRAD), "adagrad");
-    assert_string_equal(mr_optimizer_name(MR_OPT_GROUP_FTRL), "group_ftrl");
-    assert_string_equal(mr_optimizer_name(MR_OPT_ASSIGN), "assign");
-    assert_string_equal(mr_initializer_name(MR_INIT_TRUNCATED_NORMAL), "truncated_normal");
-    for (uint32_t i = 1; i <= 9; i++)
-        assert_string_not_equal(mr_optimizer_name(i), "?");
-    for (uint32_t i = 1; i <= 4; i++)
-        assert_string_not_equal(mr_initializer_name(i), "?");
-    assert_string_equal(mr_optimizer_name(0), "?");
-    assert_string_equal(mr_optimizer_name(10), "?");
-    assert_string_equal(mr_initializer_name(0), "?");
-    assert_string_equal(mr_initializer_name(UINT32_MAX), "?");
-}
-
 /* Computed from XXH3's specification by another program: client and server of all versions must agree on these. */
 static void key_hashes_are_xxh3(void **state)
 {
@@ -385,7 +368,6 @@ int main(void)
         cmocka_unit_test(rows_options_are_checked),
         cmocka_unit_test(any_changed_byte_is_a_difference),
         cmocka_unit_test(differences_are_named),
-        cmocka_unit_test(enums_have_names),
         cmocka_unit_test(key_hashes_are_xxh3),
         cmocka_unit_test(partitions_are_the_top_bits_and_evenly_filled),
         cmocka_unit_test(variables_live_by_their_name),
