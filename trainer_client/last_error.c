@@ -1,6 +1,7 @@
 #include "trainer_client/last_error.h"
 
 #include <stdarg.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,6 +21,17 @@ void mrc_error_line(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+}
+
+const char *mrc_of_steps(uint64_t from, uint64_t to, char *text)
+{
+    if (to == 0)
+        text[0] = '\0';
+    else if (from == to)
+        snprintf(text, MRC_STEPS_BYTES, " of step %" PRIu64, to);
+    else
+        snprintf(text, MRC_STEPS_BYTES, " of steps %" PRIu64 "..%" PRIu64, from, to);
+    return text;
 }
 
 static void end_with_failure(int status, void *arg)

@@ -80,28 +80,31 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
 static enum mr_status partly_applied(const struct mr_future *f, const struct mrc_part *failed,
                                      const char *text, uint32_t good)
 {
-    return mrc_error(MR_UNKNOWN_OUTCOME,
-                     "%s: %s: %s: %s; %u of %u cores have applied the call of step %" PRIu64,
+    char step[MRC_STEPS_BYTES];
+
+    return mrc_error(MR_UNKNOWN_OUTCOME, "%s: %s: %s: %s; %u of %u cores have applied the call%s",
                      failed->link->name, mr_op_name(f->options.op), mr_status_name(failed->status), text,
-                     good, f->part_count, f->options.step);
+                     good, f->part_count, mrc_of_steps(f->options.step, f->options.step, step));
 }
 
-/* What cannot be known is told with the step. */
+/* A push that may have been applied is named by its step. */
 static enum mr_status told(const struct mr_future *f, const struct mrc_part *failed, const char *text)
 {
-    char step[96] = "";
+    char step[MRC_STEPS_BYTES] = "";
+    const char *kept = "";
     struct mr_client *client = f->client;
 
     pthread_mutex_lock(&client->lock);
     bool contested = !failed->replied && mrc_link_is_contested(failed->link, mrc_now_us());
 
     pthread_mutex_unlock(&client->lock);
-    if (failed->status == MR_UNKNOWN_OUTCOME)
-        snprintf(step, sizeof step, "; step %" PRIu64 "%s", f->options.step,
-                 failed->kept ? ", kept to be sent again: it must not be pushed again" : "");
+    if (failed->status == MR_UNKNOWN_OUTCOME) {
+        mrc_of_steps(f->options.step, f->options.step, step);
+        kept = failed->kept ? "; it is kept to be sent again: it must not be pushed again" : "";
+    }
     return mrc_error(
-        failed->status, "%s: %s: %s: %s%s%s", failed->link->name, mr_op_name(f->options.op),
-        mr_status_name(failed->status), text, step,
+        failed->status, "%s: %s%s: %s: %s%s%s", failed->link->name, mr_op_name(f->options.op), step,
+        mr_status_name(failed->status), text, kept,
         contested
             ? "; the server loses this session again and again: does another process use the same client_id?"
             : "");

@@ -67,19 +67,23 @@ void mrc_resend_free(struct mr_future *f)
 
 static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_loss *loss, uint64_t step)
 {
+    char lost[MRC_STEPS_BYTES], this_one[MRC_STEPS_BYTES];
+
+    mrc_of_steps(loss->from_step, loss->to_step, lost);
+    mrc_of_steps(step, step, this_one);
     if (loss->refused != MR_OK)
-        return mrc_error(
-            MR_UNKNOWN_OUTCOME,
-            "%s: the server restarted and refused %" PRIu64 " pushes of steps %" PRIu64 "..%" PRIu64
-            " when they were sent again: %s. Save after creating features; this push "
-            "of step %" PRIu64 " was not sent",
-            link->name, loss->pushes, loss->from_step, loss->to_step, mr_status_text(loss->refused), step);
+        return mrc_error(MR_UNKNOWN_OUTCOME,
+                         "%s: the server restarted and refused %" PRIu64
+                         " push%s%s sent again: %s. Save after creating features; this push%s was "
+                         "not sent",
+                         link->name, loss->pushes, loss->pushes == 1 ? "" : "es", lost,
+                         mr_status_text(loss->refused), this_one);
     return mrc_error(MR_UNKNOWN_OUTCOME,
                      "%s: the server restarted from a checkpoint that may lack up to %" PRIu64
-                     " pushes of steps %" PRIu64 "..%" PRIu64 ", and they are no longer in the replay buffer "
-                     "of %" PRIu64 " bytes: raise replay_bytes, or save more often. This push of step "
-                     "%" PRIu64 " was not sent",
-                     link->name, loss->pushes, loss->from_step, loss->to_step, link->own.bytes_max, step);
+                     " push%s%s, and they are no longer in the replay buffer of %" PRIu64
+                     " bytes: raise replay_bytes, or save more often. This push%s was not sent",
+                     link->name, loss->pushes, loss->pushes == 1 ? "" : "es", lost, link->own.bytes_max,
+                     this_one);
 }
 
 /* Where rows are made by lookups, a server that has not had this push's has to be told. */
