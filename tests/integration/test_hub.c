@@ -301,7 +301,7 @@ static void test_refusals(void **state)
     plan = good;
     plan.run = 2;
     node_fixture_refused(mr_start_sample(x->trainers[1], NULL, &plan, &info), MR_ALREADY_STARTED,
-                         "samples.tsv");
+                         "run 0, not 2");
     node_fixture_refused(mr_lookup(x->trainers[0], NULL, 1, (uint64_t[]){1}, 1, NULL), MR_UNKNOWN_OP, "");
 }
 

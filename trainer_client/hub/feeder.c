@@ -83,7 +83,7 @@ static void log_plan(const struct feeder *f)
 static bool has_samples(const struct feeder *f, const struct hub_request *request)
 {
     char ignored[HUB_ERROR_BYTES];
-    return f->source != NULL && hub_request_equal(&f->request, request) &&
+    return f->source != NULL && !hub_request_differs(&f->request, request, NULL, 0) &&
            hub_batch_source_check(f->source, ignored) == MR_OK;
 }
 

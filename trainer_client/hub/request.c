@@ -1,5 +1,7 @@
 #include "trainer_client/hub/request.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -70,13 +72,43 @@ enum mr_status hub_request_parse(const struct mr_message *message, struct hub_re
     return MR_OK;
 }
 
-bool hub_request_equal(const struct hub_request *a, const struct hub_request *b)
+bool hub_request_differs(const struct hub_request *taken, const struct hub_request *wanted, char *text,
+                         size_t text_bytes)
 {
-    return strcmp(a->path, b->path) == 0 && strcmp(a->format, b->format) == 0 &&
-           strcmp(a->table, b->table) == 0 && a->batch_samples == b->batch_samples &&
-           a->epochs == b->epochs && a->shuffle_seed == b->shuffle_seed &&
-           a->held_out_ppm == b->held_out_ppm && a->held_out == b->held_out && a->strict == b->strict &&
-           a->run == b->run;
+    const struct {
+        const char *name, *taken, *wanted;
+    } texts[] = {
+        {"path", taken->path, wanted->path},
+        {"format", taken->format, wanted->format},
+        {"table", taken->table, wanted->table},
+        {"part", taken->held_out ? "held-out" : "training", wanted->held_out ? "held-out" : "training"},
+    };
+    const struct {
+        const char *name;
+        uint64_t taken, wanted;
+    } numbers[] = {
+        {"batch_samples", taken->batch_samples, wanted->batch_samples},
+        {"epochs", taken->epochs, wanted->epochs},
+        {"shuffle_seed", taken->shuffle_seed, wanted->shuffle_seed},
+        {"held-out millionths", taken->held_out_ppm, wanted->held_out_ppm},
+        {"strict", taken->strict, wanted->strict},
+        {"run", taken->run, wanted->run},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (strcmp(texts[i].taken, texts[i].wanted) != 0) {
+            snprintf(text, text_bytes, "%s %.130s, not %.130s", texts[i].name, texts[i].taken,
+                     texts[i].wanted);
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (numbers[i].taken != numbers[i].wanted) {
+            snprintf(text, text_bytes, "%s %" PRIu64 ", not %" PRIu64, numbers[i].name, numbers[i].taken,
+                     numbers[i].wanted);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* What makes a plan what it is; strictness changes nothing of what is learnt. */

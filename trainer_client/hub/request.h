@@ -3,6 +3,7 @@
 #define HUB_REQUEST_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/message.h"
 #include "dataplane/wire/mr_feature.h"
@@ -10,6 +11,7 @@
 #include "dataplane/wire/op.h"
 
 #define HUB_PATH_BYTES        1024u
+#define HUB_DIFFERENCE_BYTES  320u /* room for what sets two apart */
 #define HUB_FORMAT_BYTES      16u
 #define HUB_BATCH_SAMPLES_MAX 65536u
 #define HUB_EPOCHS_MAX        1000000u
@@ -28,7 +30,9 @@ struct hub_request {
 
 /* MR_INVALID_ARGUMENT, MR_BAD_MESSAGE: `why` is one line. `out` is untouched then. */
 enum mr_status hub_request_parse(const struct mr_message *message, struct hub_request *out, const char **why);
-bool hub_request_equal(const struct hub_request *a, const struct hub_request *b);
+/* Writes the first thing that sets `wanted` apart from what is `taken` up, "batch_samples 512, not 256"; false: they are equal. */
+bool hub_request_differs(const struct hub_request *taken, const struct hub_request *wanted, char *text,
+                         size_t text_bytes);
 /* What tells the plan and the run apart from all others: the same after a restart of the hub, so that the server's record still
  * fits. `data` is a digest of the samples; `salt` is 0, or makes it another plan. */
 struct mr_plan hub_request_plan(const struct hub_request *r, uint64_t data, uint64_t salt);

@@ -47,12 +47,14 @@ static bool is_over(const struct hub *hub, uint64_t now_us)
            hub_trainers_alive(&hub->trainers, hub->plan_number, now_us, hub->config.trainer_timeout_us) == 0;
 }
 
-static bool can_join(const struct hub *hub, const struct hub_request *request)
+/* `why_not` (HUB_DIFFERENCE_BYTES): what sets the request apart from the plan that is taken up. */
+static bool can_join(const struct hub *hub, const struct hub_request *request, char *why_not)
 {
     bool taken_up = hub->stage == HUB_OPENING || hub->stage == HUB_RUNNING;
     /* At its end it is taken up again: held-out samples are read again, and others may have changed since. */
     bool read_through = hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan);
-    return taken_up && !read_through && hub_request_equal(&hub->request, request);
+    return !hub_request_differs(&hub->request, request, why_not, HUB_DIFFERENCE_BYTES) && taken_up &&
+           !read_through;
 }
 
 static void wait_for_start(struct hub_service *service, struct mr_endpoint *ep,
@@ -78,13 +80,13 @@ static void start_sample(struct hub_service *service, struct mr_endpoint *ep,
         mr_reply_error(ep, request->ref, status, "%s", why);
         return;
     }
-    if (!can_join(hub, &wanted)) {
+    char why_not[HUB_DIFFERENCE_BYTES] = "";
+    if (!can_join(hub, &wanted, why_not)) {
         if (!is_over(hub, request->now_us)) {
             mr_reply_error(ep, request->ref, MR_ALREADY_STARTED,
-                           "this hub reads %.200s (table '%s', run %" PRIu64 ", %s part); %" PRIu64
-                           " of %" PRIu64 " batches are done",
-                           hub->request.path, hub->request.table, hub->request.run,
-                           hub->request.held_out ? "held-out" : "training", hub->plan.learnt, hub->batches);
+                           "this hub has a plan with %s; %" PRIu64 " of %" PRIu64
+                           " batches of %.200s are done",
+                           why_not, hub->plan.learnt, hub->batches, hub->request.path);
             return;
         }
         if (hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan)) {

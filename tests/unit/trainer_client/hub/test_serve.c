@@ -248,6 +248,7 @@ static void another_plan_waits_for_the_end(void **state)
     other.held_out_share = 0.5;
     start_plan(one, &plan);
     assert_int_equal(mr_start_sample(two, NULL, &other, &info), MR_ALREADY_STARTED);
+    assert_non_null(strstr(mr_last_error(), "part training, not held-out"));
     assert_non_null(strstr(mr_last_error(), b->file.path));
     train(b, one, UINT32_MAX);
     start_plan(two, &other);
