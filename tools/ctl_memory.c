@@ -122,7 +122,7 @@ static void print_account(const struct account *a, const struct mr_feature_info 
                      name_of(infos, count, t->id), t->rows, all / MIB, (double)t->index_bytes / MIB,
                      (double)t->values_bytes / MIB, (double)t->state_bytes / MIB,
                      (double)t->slack_bytes / MIB, (double)t->filter_bytes / MIB);
-        if (raw > 0)
+        if (raw >= MIB) /* a smaller one is mostly its first blocks */
             (void)printf("%7.1f%%\n", 100 * (all / raw - 1));
         else
             (void)printf("%8s\n", "-");
