@@ -25,7 +25,7 @@ static const char usage[] =
     "A node of the Millrace parameter server.\n"
     "\n"
     "  --config FILE        serve with this configuration\n"
-    "  --set S.KEY=VALUE    one key, in place of the file's\n"
+    "  --set S.KEY=VALUE    one key, in place of the file's; of one key the last counts\n"
     "  --restore WHAT       what to load at start, in place of checkpoint.restore\n"
     "  --serve PATH         serve a checkpoint (DIR/ckpt-7), or the newest of DIR, read only: nothing is\n"
     "                       learnt or saved\n"
@@ -93,12 +93,18 @@ static void read_option(int option, struct arguments *arguments)
         arguments->sets[arguments->set_count++] = optarg;
         return;
     case OPTION_RESTORE:
+        if (arguments->restore != NULL) {
+            refuse_usage("given twice: --restore");
+        }
         if (ps_rule_restore(optarg) != NULL) {
             refuse_usage("--restore: latest, none, or the number of a checkpoint");
         }
         arguments->restore = optarg;
         return;
     case OPTION_SERVE:
+        if (arguments->serve != NULL) {
+            refuse_usage("given twice: --serve");
+        }
         if (optarg[0] == '\0' || strlen(optarg) >= sizeof(((struct ps_config *)NULL)->checkpoint_serve)) {
             refuse_usage("--serve: the path of a checkpoint, DIR/ckpt-7, or of a directory of them");
         }

@@ -340,8 +340,14 @@ void fm_options_parse(int argc, char **argv, struct fm_options *o)
         .give_up_s = 60,
     };
     int index = 0;
+    bool seen[sizeof long_options / sizeof long_options[0]] = {false};
     for (int c; (c = getopt_long(argc, argv, "", long_options, &index)) != -1;) {
         const char *name = c == '?' ? "" : long_options[index].name;
+        if (c != '?' && seen[index]) {
+            fprintf(stderr, "fm: given twice: --%s; see --help\n", name);
+            exit(2);
+        }
+        seen[index] |= c != '?';
         if (!parse_plan(c, name, optarg, &o->plan) && !parse_model(c, name, optarg, o)) {
             parse_rest(c, name, optarg, o);
         }

@@ -54,7 +54,14 @@ static struct hub_config parse_arguments(int argc, char **argv)
     struct hub_config config = {.listen = "0.0.0.0:" PORT_DEFAULT,
                                 .prefetch = PREFETCH_DEFAULT,
                                 .trainer_timeout_us = TRAINER_TIMEOUT_S * UINT64_C(1000000)};
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    bool seen[sizeof options / sizeof options[0]] = {false};
+    int index = 0;
+    for (int c; (c = getopt_long(argc, argv, "", options, &index)) != -1;) {
+        if (c != '?' && seen[index]) {
+            fprintf(stderr, "millrace-hub: given twice: --%s; see --help\n", options[index].name);
+            exit(2);
+        }
+        seen[index] |= c != '?';
         switch (c) {
         case 'l':
             config.listen = optarg;

@@ -1,5 +1,6 @@
 #include "trainer_client/examples/common/options.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -90,6 +91,8 @@ static const struct example_option *find(const struct example_program *p, const 
 
 void example_options_read(const struct example_program *p, int argc, char **argv)
 {
+    uint64_t seen = 0;
+    assert(p->option_count <= 64);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             print_usage(p);
@@ -98,6 +101,10 @@ void example_options_read(const struct example_program *p, int argc, char **argv
         const struct example_option *o = find(p, argv[i]);
         if (o == NULL)
             example_usage_error(p, "unknown option '%s'", argv[i]);
+        uint64_t bit = UINT64_C(1) << (o - p->options);
+        if ((seen & bit) != 0)
+            example_usage_error(p, "given twice: --%s", o->name);
+        seen |= bit;
         const char *equals = strchr(argv[i], '=');
         if (equals == NULL && i + 1 == argc)
             example_usage_error(p, "--%s needs a value", o->name);
