@@ -50,6 +50,8 @@ static const char usage[] =
     "Training\n"
     "  --pipeline N           batches under way at a time, 1..16 (default 2)\n"
     "  --save-every N         start a checkpoint every N batches of this trainer (default 0: never)\n"
+    "  --pause-after N        stop, as by Ctrl-Z, once this trainer has trained N batches; SIGCONT goes on\n"
+    "                         (default 0: never)\n"
     "  --give-up S            seconds without any progress after which to end with an error (default 60)\n"
     "  --replay on|off        keep pushes until they are on disk, and send a restarted server what it lacks "
     "(default off)\n"
@@ -159,6 +161,7 @@ enum option_code {
     DEVIATION,
     PIPELINE,
     SAVE_EVERY,
+    PAUSE_AFTER,
     GIVE_UP,
     REPLAY,
     LEDGER,
@@ -191,6 +194,7 @@ static const struct option long_options[] = {
     {"deviation", required_argument, NULL, DEVIATION},
     {"pipeline", required_argument, NULL, PIPELINE},
     {"save-every", required_argument, NULL, SAVE_EVERY},
+    {"pause-after", required_argument, NULL, PAUSE_AFTER},
     {"give-up", required_argument, NULL, GIVE_UP},
     {"replay", required_argument, NULL, REPLAY},
     {"ledger", no_argument, NULL, LEDGER},
@@ -285,6 +289,9 @@ static void parse_rest(int code, const char *name, const char *text, struct fm_o
         break;
     case SAVE_EVERY:
         o->save_every = (uint32_t)integer(name, text, 0, UINT32_MAX);
+        break;
+    case PAUSE_AFTER:
+        o->pause_after = (uint32_t)integer(name, text, 0, UINT32_MAX);
         break;
     case GIVE_UP:
         o->give_up_s = (uint32_t)integer(name, text, 1, 86400);

@@ -18,6 +18,7 @@ struct fm_options {
     float learning_rate, weight_decay, initial_accumulator, initial_deviation;
     uint32_t pipeline;     /* batches under way */
     uint32_t save_every;   /* steps; 0 = never */
+    uint32_t pause_after;  /* steps; 0 = never */
     uint32_t give_up_s;    /* without any progress */
     uint64_t until_learnt; /* `fm wait` */
     bool replay;           /* of the server's client, see millrace.h */

@@ -4,6 +4,7 @@
  * server's to say, and the hub hands out again what was not.
  */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,15 @@ static bool save(struct trainer *t)
     return true;
 }
 
+/* The time does not count as training, nor as being without progress. */
+static void pause_here(struct trainer *t)
+{
+    uint64_t begun_us = fm_now_us();
+    raise(SIGSTOP);
+    t->client.progress_us = fm_now_us();
+    t->client.away_us += t->client.progress_us - begun_us;
+}
+
 static bool end_push(struct trainer *t)
 {
     struct fm_step *s = &t->steps[t->first_push % t->depth];
@@ -76,7 +86,14 @@ static bool end_push(struct trainer *t)
     t->samples += s->batch.samples;
     note_done(t, s->batch.id);
     fm_step_drop(s);
-    return t->client.options->save_every == 0 || t->applied % t->client.options->save_every != 0 || save(t);
+    const struct fm_options *options = t->client.options;
+    if (options->save_every != 0 && t->applied % options->save_every == 0 && !save(t)) {
+        return false;
+    }
+    if (options->pause_after != 0 && s->applied && t->applied == options->pause_after) {
+        pause_here(t);
+    }
+    return true;
 }
 
 static bool begin_push(struct trainer *t)
