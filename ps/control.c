@@ -9,7 +9,7 @@
 #include <time.h>
 #include "ps/control_internal.h"
 
-#define SAVE_LOOK_MS 10 /* how often a save under way is looked after */
+#define SAVE_LOOK_US 10000u /* how often a save under way is looked after */
 
 /* ---- commands ---- */
 
@@ -136,20 +136,27 @@ static void execute(struct ps_control *c, struct ps_command *command)
 
 /* ---- the thread ---- */
 
+/* Microseconds after which there is something to do without being woken; UINT64_MAX: never. */
+static uint64_t pause_us(const struct ps_control *c)
+{
+    uint64_t now_us = dp_now_us(), next_us = ps_control_left_out_next_us(c);
+    uint64_t us = next_us == UINT64_MAX ? UINT64_MAX : next_us > now_us ? next_us - now_us : 0;
+    return ps_control_saves_pending(c) && us > SAVE_LOOK_US ? SAVE_LOOK_US : us;
+}
+
 static void wait_for_work(struct ps_control *c)
 {
-    if (!ps_control_saves_pending(c)) {
+    uint64_t us = pause_us(c);
+    if (us == UINT64_MAX) {
         while (sem_wait(&c->wake) != 0 && errno == EINTR) {
         }
         return;
     }
     struct timespec until; /* by a clock that nobody sets */
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += SAVE_LOOK_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_nsec -= 1000000000L;
-        until.tv_sec++;
-    }
+    us += (uint64_t)until.tv_nsec / 1000;
+    until.tv_sec += (time_t)(us / 1000000);
+    until.tv_nsec = (long)(us % 1000000) * 1000;
     while (sem_clockwait(&c->wake, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR) {
     }
 }
@@ -174,6 +181,7 @@ static void *run(void *arg)
             return NULL;
         }
         ps_control_saves_turn(c);
+        ps_control_left_out_turn(c);
     }
 }
 
@@ -209,6 +217,7 @@ struct ps_control *ps_control_create(struct ps_node *node)
     }
     c->node = node;
     c->gate = PS_GATE_BUSY;
+    c->left_out.pending_us = UINT64_MAX;
     c->clock_offset_us = -dp_now_us();
     c->directory_lock = c->save_lock = PS_NO_LOCK;
     sem_init(&c->wake, 0, 0);
@@ -242,6 +251,7 @@ void ps_control_destroy(struct ps_control *c)
         ps_command_free(command);
     }
     free(c->saves.cut.gates);
+    free(c->left_out.logs);
     ps_checkpoint_unlock(c->directory_lock);
     pthread_mutex_destroy(&c->view_lock);
     sem_destroy(&c->wake);

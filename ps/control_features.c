@@ -181,21 +181,26 @@ void ps_control_freeze(struct ps_control *c, struct ps_command *command)
 
 struct sizes {
     const struct ps_catalog *catalog;
-    uint64_t *of_core[DP_CORES_MAX]; /* [features, 2]: rows, bytes */
+    uint64_t *of_core[DP_CORES_MAX]; /* [features, MR_LIST_WORDS] */
 };
 
 static void size_on_core(struct ps_core *core, void *arg)
 {
     struct sizes *s = arg;
     uint64_t *out = s->of_core[core->index];
-    for (uint32_t i = 0; i < s->catalog->count; i++) {
+    for (uint32_t i = 0; i < s->catalog->count; i++, out += MR_LIST_WORDS) {
         const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
         if (f->table != NULL) {
-            out[2 * i] = ps_table_rows(f->table);
-            out[2 * i + 1] = ps_table_index_bytes(f->table) + ps_table_row_bytes_total(f->table) +
-                             ps_table_filter_bytes(f->table);
+            const struct ps_table_counters *c = ps_table_counters(f->table);
+            out[MR_LIST_ROWS] = ps_table_rows(f->table);
+            out[MR_LIST_BYTES] = ps_table_index_bytes(f->table) + ps_table_row_bytes_total(f->table) +
+                                 ps_table_filter_bytes(f->table);
+            out[MR_LIST_REFUSED] = c->rows_refused;
+            out[MR_LIST_WITHOUT_ROW] = c->gradients_without_row;
+            out[MR_LIST_SKIPPED] = c->gradients_skipped;
         } else if (f->variable != NULL) {
-            out[2 * i + 1] = ps_variable_stored_bytes(f->variable);
+            out[MR_LIST_BYTES] = ps_variable_stored_bytes(f->variable);
+            out[MR_LIST_SKIPPED] = f->gradients_skipped;
         }
     }
 }
@@ -204,7 +209,7 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
 {
     const struct ps_catalog *catalog = &c->catalog;
     struct sizes sizes = {.catalog = catalog};
-    size_t words = 2 * (size_t)catalog->count, at = 0;
+    size_t words = (size_t)MR_LIST_WORDS * catalog->count, at = 0;
     uint32_t *taken_back = malloc((MR_LIST_HISTORY_WORDS + catalog->count) * sizeof(*taken_back));
     uint64_t *all = calloc((words + 1) * (c->node->core_count + 1), sizeof(*all));
     if (all == NULL || taken_back == NULL) {
@@ -225,7 +230,7 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
     ps_command_answer(command, mr_tensor_2d(MR_U8, catalog->count, sizeof(struct mr_feature), NULL),
                       catalog->features);
     ps_command_answer(command, mr_tensor_1d(MR_U32, catalog->count, NULL), catalog->ids);
-    ps_command_answer(command, mr_tensor_2d(MR_U64, catalog->count, 2, NULL), all);
+    ps_command_answer(command, mr_tensor_2d(MR_U64, catalog->count, MR_LIST_WORDS, NULL), all);
     taken_back[at++] = c->history.restores;
     taken_back[at++] = c->history.whole;
     for (uint32_t i = 0; i < catalog->count; i++) {

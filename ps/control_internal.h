@@ -32,6 +32,14 @@ struct ps_control {
     int directory_lock; /* of the configured directory, for as long as the node lives; PS_NO_LOCK */
     int save_lock;      /* of another one, while it is saved to */
 
+    /* lines about what was asked of features and not done */
+    struct {
+        struct ps_left_out_log *logs; /* [MR_FEATURE_ID_MAX + 1]; NULL: there was none yet */
+        uint64_t seen;                /* the cores' sums as of the last look */
+        uint64_t look_us;             /* when the next look may be, if there is more by then */
+        uint64_t pending_us; /* when something is to be said that came too soon; UINT64_MAX: nothing is */
+    } left_out;
+
     uint64_t clock_offset_us; /* from the monotonic clock to the node's, as on its cores but for a moment */
     enum ps_gate gate;        /* of every core */
     _Atomic uint64_t load_progress;
@@ -45,6 +53,10 @@ void ps_control_list(struct ps_control *c, struct ps_command *command);
 /* What the view's `state` says. */
 enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
+/* Logs what was asked of features and not done, a line a minute for each at most; when it has to be called again without being woken,
+ * UINT64_MAX: it has not. (ps/control_left_out.c) */
+void ps_control_left_out_turn(struct ps_control *c);
+uint64_t ps_control_left_out_next_us(const struct ps_control *c);
 /* Counters are written by one thread and read by others. */
 void ps_control_set_counter(uint64_t *counter, uint64_t value);
 void ps_control_add_counter(uint64_t *counter, uint64_t value);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ps/control.h"
 #include "ps/rpc_node.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -64,6 +65,18 @@ void ps_feature_destroy(struct ps_feature *f)
     }
     free(f->loading);
     free(f);
+}
+
+struct ps_left_out ps_feature_left_out(const struct ps_feature *f)
+{
+    if (f->table == NULL) {
+        return (struct ps_left_out){.gradients_skipped = f->gradients_skipped};
+    }
+    const struct ps_table_counters *c = ps_table_counters(f->table);
+    return (struct ps_left_out){.rows_refused = c->rows_refused,
+                                .gradients_without_row = c->gradients_without_row,
+                                .gradients_skipped = c->gradients_skipped,
+                                .limit = ps_table_refused_by(f->table)};
 }
 
 void ps_core_put_feature(struct ps_core *core, struct ps_feature *f)
@@ -138,6 +151,22 @@ uint64_t ps_core_memory_bytes(const struct ps_core *core)
     return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena) + gone_bytes;
 }
 
+/* The control thread logs what is new. */
+static void tell_left_out(struct ps_core *core)
+{
+    const struct ps_table_counters *c = &core->table_counters;
+    uint64_t sum = c->rows_refused + c->gradients_without_row + c->gradients_skipped +
+                   core->counters.variable_gradients_skipped;
+    _Atomic uint64_t *told = &core->node->left_out[core->index];
+    if (sum == atomic_load_explicit(told, memory_order_relaxed)) {
+        return;
+    }
+    atomic_store_explicit(told, sum, memory_order_relaxed);
+    if (core->node->control != NULL) {
+        ps_control_wake(core->node->control);
+    }
+}
+
 void ps_core_refresh_gauges(struct ps_core *core)
 {
     struct ps_table_counters sum = {0};
@@ -151,12 +180,14 @@ void ps_core_refresh_gauges(struct ps_core *core)
 #undef ADD_TABLE_COUNTER
     }
     core->table_counters = sum;
+    tell_left_out(core);
     core->counters.batches_cached = ps_batch_cache_count(core->batches);
     core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
     core->counters.streams = ps_learnt_streams(core->learnt);
     core->counters.streams_dropped = ps_learnt_dropped(core->learnt);
     core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
     core->counters.memory_bytes = ps_core_memory_bytes(core);
+    core->counters.steps_ignored = core->step_clock.ignored;
     if (core->rpc != NULL) {
         ps_rpc_count(core->rpc);
     }

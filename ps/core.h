@@ -13,6 +13,7 @@
 #include "ps/batch_cache.h"
 #include "ps/clients.h"
 #include "ps/learnt.h"
+#include "ps/left_out.h"
 #include "ps/long_call.h"
 #include "ps/node.h"
 #include "ps/partial.h"
@@ -68,7 +69,8 @@
     X(features, "tables and variables on this core")                                                         \
     X(read_only, "1 on a node that serves a checkpoint read only")                                           \
     X(last_step, "highest training step pushed")                                                             \
-    X(step, "training step that calls have come to, wild ones left out")
+    X(step, "training step that calls have come to, wild ones left out")                                     \
+    X(steps_ignored, "calls whose step was too far from that of others to count")
 
 struct ps_core_counters {
 #define PS_CORE_COUNTER_FIELD(name, help) uint64_t name;
@@ -90,6 +92,7 @@ struct ps_feature {
     struct mr_feature feature;
     struct ps_table *table;       /* this core's share; NULL for variables */
     struct ps_variable *variable; /* NULL on other cores than its owner */
+    uint64_t gradients_skipped;   /* variables; a table counts its own */
     bool in_cut;                  /* the cut under way is not through with it */
     struct ps_cut cut;            /* table: who takes the rows then */
     uint64_t cut_bytes;           /* variable: stored bytes that the cut has */
@@ -155,6 +158,8 @@ void ps_core_destroy(struct ps_core *core);
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                  struct ps_feature **out, char *text);
 void ps_feature_destroy(struct ps_feature *f);
+/* What was asked of it on this core, and not done. */
+struct ps_left_out ps_feature_left_out(const struct ps_feature *f);
 /* The core has it from now on; its number is free. */
 void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
 /* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */

@@ -37,6 +37,8 @@ struct ps_node {
     _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
     _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */
+    _Atomic uint64_t
+        left_out[DP_CORES_MAX]; /* each core's ps_left_out_sum() of all features; written by it */
 };
 
 /* Contiguous slices of the partitions, as even as they go. */

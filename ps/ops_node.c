@@ -68,15 +68,23 @@ void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_req
 {
     struct ps_core *core = core_app;
     const struct ps_node *node = core->node;
-    uint64_t state[8] = {atomic_load_explicit(&node->state, memory_order_relaxed),
-                         node->incarnation,
-                         request->now_us - node->started_us,
-                         dp_core_busy_ppm(core->dp_core),
-                         core->counters.last_step,
-                         ps_batch_cache_count(core->batches),
-                         ps_core_rows(core),
-                         ps_core_memory_bytes(core)};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, 8, state);
+    ps_core_refresh_gauges(core);
+    const struct ps_core_counters *counters = &core->counters;
+    const struct ps_table_counters *tables = &core->table_counters;
+    const uint64_t words[MR_HEARTBEAT_WORDS] = {
+        [MR_HEARTBEAT_STATE] = atomic_load_explicit(&node->state, memory_order_relaxed),
+        [MR_HEARTBEAT_INCARNATION] = node->incarnation,
+        [MR_HEARTBEAT_UPTIME_US] = request->now_us - node->started_us,
+        [MR_HEARTBEAT_BUSY_PPM] = dp_core_busy_ppm(core->dp_core),
+        [MR_HEARTBEAT_LAST_STEP] = counters->last_step,
+        [MR_HEARTBEAT_BATCHES] = counters->batches_cached,
+        [MR_HEARTBEAT_ROWS] = tables->rows,
+        [MR_HEARTBEAT_MEMORY_BYTES] = counters->memory_bytes,
+        [MR_HEARTBEAT_REFUSED] = tables->rows_refused,
+        [MR_HEARTBEAT_WITHOUT_ROW] = tables->gradients_without_row,
+        [MR_HEARTBEAT_SKIPPED] = tables->gradients_skipped + counters->variable_gradients_skipped,
+        [MR_HEARTBEAT_STEPS_IGNORED] = counters->steps_ignored};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words);
     if (!mr_reply_begin(ep, request->ref, MR_OK, &tensor, 1)) {
         mr_reply_busy(ep, request->ref);
         return;

@@ -142,6 +142,45 @@ bool ps_push_check_room(const struct ps_op *op, struct ps_push *push)
     return ps_check_save_room(op, push->room_bytes);
 }
 
+/* What was applied before was counted then, for whoever asked, and nobody can say any more what became of the whole. */
+static bool tells_counts(const struct ps_op *op, const struct ps_push *push)
+{
+    return (op->request->message->preamble.flags & MR_PUSH_COUNTS) != 0 && !push->leaves_out;
+}
+
+bool ps_push_begin_answer(const struct ps_op *op, struct ps_push *push, const struct mr_tensor *first)
+{
+    struct mr_tensor tensors[2];
+    uint32_t count = 0;
+    bool tells = tells_counts(op, push);
+    if (first != NULL) {
+        tensors[count++] = *first;
+    }
+    if (tells) {
+        tensors[count++] = mr_tensor_1d(MR_U32, MR_PUSHED_WORDS, NULL);
+    }
+    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, count > 0 ? tensors : NULL, count)) {
+        mr_reply_busy(op->ep, op->request->ref);
+        return false;
+    }
+    push->told = tells ? tensors[count - 1].data : NULL;
+    return true;
+}
+
+static void tell_counts(const struct ps_op *op, const struct ps_push *push)
+{
+    const struct ps_push_counts *c = &push->counts;
+    const uint32_t words[MR_PUSHED_WORDS] = {[MR_PUSHED_SENT] =
+                                                 c->applied + c->refused + c->without_row + c->not_finite,
+                                             [MR_PUSHED_APPLIED] = c->applied,
+                                             [MR_PUSHED_REFUSED] = c->refused,
+                                             [MR_PUSHED_WITHOUT_ROW] = c->without_row,
+                                             [MR_PUSHED_NOT_FINITE] = c->not_finite};
+    if (push->told != NULL && mr_call_ref_alive(op->ep, op->request->ref)) {
+        memcpy(push->told, words, sizeof(words));
+    }
+}
+
 void ps_push_start(const struct ps_op *op, struct ps_push *push)
 {
     if (is_in_slices(op)) {
@@ -152,13 +191,17 @@ void ps_push_start(const struct ps_op *op, struct ps_push *push)
 }
 
 /* A variable's gradient is applied in one go: it is one row, and its norm may matter. */
-static void apply_variable(const struct ps_op *op, const struct ps_push_part *part, uint64_t *budget_bytes)
+static void apply_variable(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
+    const struct ps_push_part *part = &push->parts[push->at];
     uint64_t bytes = ps_variable_stored_bytes(part->feature->variable);
     bool applied =
         ps_variable_push(part->feature->variable, op->request->message->preamble.step,
                          part->has_learning_rate ? &part->learning_rate : NULL, part->gradient.values);
-    op->core->counters.variable_gradients_skipped += applied ? 0 : 1;
+    push->counts.applied += applied;
+    push->counts.not_finite += !applied;
+    part->feature->gradients_skipped += !applied;
+    op->core->counters.variable_gradients_skipped += !applied;
     *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
 }
 
@@ -205,7 +248,15 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .learning_rate = part->learning_rate};
     }
     push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);
-    return !push->in_part;
+    if (push->in_part) {
+        return false;
+    }
+    const struct ps_push_counts *c = &push->rows.counts;
+    push->counts.applied += c->applied;
+    push->counts.refused += c->refused;
+    push->counts.without_row += c->without_row;
+    push->counts.not_finite += c->not_finite;
+    return true;
 }
 
 bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
@@ -216,7 +267,7 @@ bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budge
             return false;
         }
         if (part->feature->variable != NULL) {
-            apply_variable(op, part, budget_bytes);
+            apply_variable(op, push, budget_bytes);
         } else if (!apply_table(op, push, budget_bytes)) {
             return false;
         }
@@ -226,6 +277,7 @@ bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budge
     }
     ps_note_push(op);
     ps_push_end(op);
+    tell_counts(op, push);
     return true;
 }
 
@@ -283,14 +335,13 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
     if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !ps_push_check_room(op, push)) {
         return PS_CHECK_REFUSED;
     }
-    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, NULL, 0)) {
-        mr_reply_busy(op->ep, op->request->ref);
-        return PS_CHECK_REFUSED;
-    }
     if (push->partly) {
         uint64_t partitions[MR_PARTITION_COUNT / 64];
         ps_push_partitions(op, partitions);
         ps_push_leave_out(push, partitions);
+    }
+    if (!ps_push_begin_answer(op, push, NULL)) {
+        return PS_CHECK_REFUSED;
     }
     ps_push_start(op, push);
     push->at = 0;

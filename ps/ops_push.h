@@ -27,8 +27,10 @@ struct ps_push {
     bool in_part;        /* `rows` is about it */
     uint64_t room_bytes; /* of a checkpoint's buffers */
     struct ps_table_push rows;
-    struct ps_batch *batch;                       /* pinned; NULL: by keys */
-    bool leaves_out;                              /* partitions that have it already */
+    struct ps_batch *batch; /* pinned; NULL: by keys */
+    bool leaves_out;        /* partitions that have it already */
+    uint32_t *told;         /* enum mr_pushed_word, in the reply; NULL: nobody asks, or it cannot be told */
+    struct ps_push_counts counts;                 /* of the parts before `at` */
     struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* only as many as there are are set */
     uint64_t left_out[MR_PARTITION_COUNT / 64];   /* set if leaves_out */
 };
@@ -46,9 +48,12 @@ void ps_push_leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTIT
 uint64_t ps_push_cost_bytes(const struct ps_push *push);
 /* A checkpoint under way has room for the rows that this push will make it write. */
 bool ps_push_check_room(const struct ps_op *op, struct ps_push *push);
+/* Begins the answer: this tensor, and what became of the push if that is asked for and will be known. `first` NULL: none. False: the
+ * call was told to try again. */
+bool ps_push_begin_answer(const struct ps_op *op, struct ps_push *push, const struct mr_tensor *first);
 /* Nothing can stand against the push any more: it keeps that room, and is under way until ps_push_apply() is through. */
 void ps_push_start(const struct ps_op *op, struct ps_push *push);
-/* Applies part after part; true when all are, and the push is marked. Between ps_push_begin() and then nothing refuses it. */
+/* Applies part after part; true when all are, the push is marked, and its answer is complete. Between ps_push_begin() and then nothing refuses it. */
 bool ps_push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes);
 /* The push under way learns a batch of this stream. */
 bool ps_push_learns_stream(const struct ps_core *core, uint32_t stream);

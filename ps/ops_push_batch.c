@@ -79,27 +79,24 @@ static bool check_record(const struct ps_op *op, uint64_t batch_id)
     return true;
 }
 
-static bool begin_answer(const struct ps_op *op, uint32_t applied)
-{
-    struct mr_tensor reply = mr_tensor_1d(MR_U32, 1, &applied);
-    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, &reply, 1)) {
-        mr_reply_busy(op->ep, op->request->ref);
-        return false;
-    }
-    return true;
-}
-
 /* From here on nobody finds the batch any more. */
 static bool begin_batch(const struct ps_op *op, struct ps_push *push)
 {
     struct ps_core *core = op->core;
     uint64_t batch_id = push->batch->id;
-    if (!check_record(op, batch_id) || !ps_push_check_room(op, push) || !begin_answer(op, 1)) {
+    const uint32_t applied = 1;
+    const struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
+    if (!check_record(op, batch_id) || !ps_push_check_room(op, push)) {
         return false;
     }
     const struct ps_partial *partial = ps_partials_find(&core->partials, batch_id);
     if (partial != NULL) {
         ps_push_leave_out(push, partial->partitions);
+    }
+    if (!ps_push_begin_answer(op, push, &answer)) {
+        return false;
+    }
+    if (partial != NULL) {
         ps_partials_remove(&core->partials, batch_id);
     }
     ps_batch_pin(push->batch);
@@ -145,7 +142,10 @@ bool ps_push_learns_stream(const struct ps_core *core, uint32_t stream)
 
 static void answer_learnt(const struct ps_op *op, uint64_t batch_id)
 {
-    if (!begin_answer(op, 0)) {
+    const uint32_t applied = 0;
+    struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
+    if (!mr_reply_begin(op->ep, op->request->ref, MR_OK, &answer, 1)) {
+        mr_reply_busy(op->ep, op->request->ref);
         return;
     }
     op->core->counters.pushes_refused_learnt++;

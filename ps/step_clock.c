@@ -2,7 +2,13 @@
 
 void ps_step_clock_set(struct ps_step_clock *clock, uint64_t step)
 {
-    *clock = (struct ps_step_clock){.step = step};
+    *clock = (struct ps_step_clock){.step = step, .ignored = clock->ignored};
+}
+
+static void forget_far(struct ps_step_clock *clock)
+{
+    clock->ignored += clock->far_count;
+    clock->far_count = 0;
 }
 
 static bool is_sent_again(const struct ps_step_clock *clock, uint64_t session_id, uint64_t call_id)
@@ -13,7 +19,7 @@ static bool is_sent_again(const struct ps_step_clock *clock, uint64_t session_id
 static void count_far(struct ps_step_clock *clock, uint64_t step, bool is_ahead)
 {
     if (clock->far_count == 0 || clock->is_far_ahead != is_ahead) {
-        clock->far_count = 0;
+        forget_far(clock);
         clock->far_step = step;
         clock->is_far_ahead = is_ahead;
     }
@@ -32,7 +38,7 @@ static bool is_near(const struct ps_step_clock *clock, uint64_t step)
 void ps_step_clock_hold(struct ps_step_clock *clock, uint64_t step)
 {
     if (is_near(clock, step)) {
-        clock->far_count = 0;
+        forget_far(clock);
     }
 }
 
@@ -43,7 +49,7 @@ void ps_step_clock_see(struct ps_step_clock *clock, uint64_t step, uint64_t sess
     }
     bool is_ahead = step > clock->step;
     if (is_near(clock, step)) {
-        clock->far_count = 0;
+        forget_far(clock);
         clock->step = is_ahead ? step : clock->step;
         return;
     }

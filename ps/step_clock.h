@@ -22,6 +22,7 @@ struct ps_step_clock {
     uint32_t far_count;
     bool is_far_ahead;
     uint64_t session_id, call_id; /* of the last one counted: a call that is sent again counts once */
+    uint64_t ignored;             /* calls that were counted, and then overruled by others */
 };
 
 /* A call of that step came. */

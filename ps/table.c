@@ -119,21 +119,21 @@ void ps_table_clear(struct ps_table *t)
     ps_gone_clear(&t->leaving);
 }
 
-/* False when memory is used up. */
-static bool row_place(struct ps_table *t, uint64_t hash, bool was_stored, uint32_t *row)
+/* PS_LIMIT_NONE, or what has no more memory for it. */
+static enum ps_limit row_place(struct ps_table *t, uint64_t hash, bool was_stored, uint32_t *row)
 {
     uint32_t group = ps_group_of(hash);
     bool marked = t->keeps_marks && !was_stored;
     if (!ps_slabs_take(&t->slabs, group, row))
-        return false;
+        return PS_LIMIT_NODE;
     if (t->memory_max != 0) {
         size_t used = ps_table_memory_bytes(t) - t->index.bytes;
         t->index.bytes_max = was_stored ? SIZE_MAX : t->memory_max > used ? t->memory_max - used : 0;
     }
     if (ps_index_insert(&t->index, hash, *row, marked))
-        return true;
+        return PS_LIMIT_NONE;
     ps_slabs_give(&t->slabs, group, *row);
-    return false;
+    return t->memory_max != 0 && !was_stored ? PS_LIMIT_MEMORY : PS_LIMIT_NODE;
 }
 
 /* A row for a key that has none, its values still to be written; at a limit another may go for it. The table's own limits do
@@ -143,11 +143,13 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
     uint32_t row;
     for (uint32_t evicted = 0;; evicted++) {
         enum ps_limit limit = was_stored ? PS_LIMIT_NONE : ps_table_limit_met(t, hash);
-        if (limit == PS_LIMIT_NONE && row_place(t, hash, was_stored, &row))
+        if (limit == PS_LIMIT_NONE)
+            limit = row_place(t, hash, was_stored, &row);
+        if (limit == PS_LIMIT_NONE)
             break;
-        limit = limit == PS_LIMIT_NONE ? PS_LIMIT_MEMORY : limit;
         if (evicted == PS_EVICT_PER_INSERT_MAX || !ps_table_evict_for(t, hash, limit)) {
             t->counters.rows_refused++;
+            t->refused_by = limit;
             return NULL;
         }
     }
@@ -205,6 +207,11 @@ const struct mr_feature *ps_table_feature(const struct ps_table *t)
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t)
 {
     return &t->counters;
+}
+
+enum ps_limit ps_table_refused_by(const struct ps_table *t)
+{
+    return t->refused_by;
 }
 
 uint64_t ps_table_rows(const struct ps_table *t)

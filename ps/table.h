@@ -43,6 +43,14 @@ struct ps_table_counters {
 #undef PS_TABLE_COUNTER_FIELD
 };
 
+/* What stands against one more row. */
+enum ps_limit {
+    PS_LIMIT_NONE,
+    PS_LIMIT_ROWS,   /* capacity_rows */
+    PS_LIMIT_MEMORY, /* memory_bytes */
+    PS_LIMIT_NODE,   /* the node's memory */
+};
+
 /* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed mr_feature_check();
  * its limits are this core's, see ps_table_set_share(). */
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
@@ -50,6 +58,8 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
 void ps_table_destroy(struct ps_table *t); /* NULL is fine; a running cut ends */
 const struct mr_feature *ps_table_feature(const struct ps_table *t);
 const struct ps_table_counters *ps_table_counters(const struct ps_table *t);
+/* What stood against the last row that was refused; PS_LIMIT_NONE: none was. */
+enum ps_limit ps_table_refused_by(const struct ps_table *t);
 uint64_t ps_table_rows(const struct ps_table *t);
 /* Where its bytes are. `values` and `state` are those of rows held; `slack` is the rest of the row slabs: places free, padding, and
  * what else is kept about a row. */
@@ -140,6 +150,11 @@ uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count
 /* True when it is complete. */
 bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes);
 
+/* What became of a push: as enum mr_pushed_word (dataplane/wire/op.h). */
+struct ps_push_counts {
+    uint32_t applied, refused, without_row, not_finite;
+};
+
 /* Between the first step and the last only one push in steps may be under way on the tables of one arena; pushes at once may
  * come in between. It cannot fail either, and must be brought to its end once its first step was taken. */
 struct ps_table_push {
@@ -176,6 +191,7 @@ struct ps_table_push {
     uint32_t sum_count, sum_max;
     float *sums;
     uint32_t skipped;
+    struct ps_push_counts counts; /* so far; whole once it is complete */
 };
 uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count);
 bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *budget_bytes);

@@ -55,6 +55,7 @@ struct ps_table {
         expanded; /* [PS_GROUP_KEYS, dim], tables of 16-bit rows: some rows as f32, for as long as a function needs them */
     struct ps_slabs slabs;
     struct ps_table_counters counters;
+    enum ps_limit refused_by; /* the last row that was refused */
 
     bool keeps_marks;       /* rows that change are marked */
     bool marks_hold;        /* and all that have changed since the last cut are, as are the keys that went */
@@ -80,7 +81,6 @@ bool ps_table_admission_init(struct ps_table *t); /* false when the arena has no
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
 bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);
 /* What stands against one more row, for a key of this hash. The node's own limit shows only when memory is asked for. */
-enum ps_limit { PS_LIMIT_NONE, PS_LIMIT_ROWS, PS_LIMIT_MEMORY };
 enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash);
 /* Makes room for it at the cost of another row; false when the table's eviction does not do that, or finds none to go. Rows
  * that a call in progress holds stay. Bounded work. */

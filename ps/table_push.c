@@ -152,6 +152,7 @@ static void apply_step(struct ps_table_push *p, struct ps_table *t, uint64_t *bu
     p->position += count;
     if (p->position == p->distinct_count) {
         t->counters.gradients_skipped += p->skipped;
+        p->counts.not_finite += p->skipped;
         class_advance(p);
     }
 }

@@ -5,6 +5,7 @@
 struct apply {
     const struct ps_distinct *distinct;
     uint32_t count;
+    uint32_t refused; /* rows, at a limit */
     struct ps_group groups[PS_GROUPS];
     struct ps_row_group rows[PS_GROUPS];
 };
@@ -13,8 +14,12 @@ static __attribute__((cold, noinline)) struct ps_place place_of_new_row(struct p
                                                                         const struct ps_distinct *d)
 {
     uint64_t rewrites = t->index.rewrites;
-    if (!ps_table_admits_push(t, d->hash) || ps_table_row_create(t, d->key, d->hash) == NULL)
+    if (!ps_table_admits_push(t, d->hash))
         return (struct ps_place){.bucket = NULL};
+    if (ps_table_row_create(t, d->key, d->hash) == NULL) {
+        a->refused++;
+        return (struct ps_place){.bucket = NULL};
+    }
     if (t->index.rewrites != rewrites)
         ps_groups_refresh(t, a->groups);
     return ps_index_find(&t->index, d->hash);
@@ -107,6 +112,10 @@ void ps_table_push_apply(struct ps_table_push *p, struct ps_table *t, uint32_t f
                                        : ps_table_half_apply(t, p->learning_rate, g);
         }
     }
+    p->counts.applied += changed;
+    p->counts.not_finite += found - changed;
+    p->counts.refused += a.refused;
+    p->counts.without_row += count - found - a.refused;
     t->counters.updates += changed;
     t->counters.gradients_skipped += found - changed;
     t->counters.gradients_without_row += count - found;

@@ -158,6 +158,37 @@ bool tool_checkpoint_line(const struct tool_core_sample *before, const struct to
     return at > 0;
 }
 
+static void add_count(char *out, size_t out_bytes, int *at, uint64_t count, const char *one, const char *many)
+{
+    char text[96];
+    if (count == 0)
+        return;
+    (void)snprintf(text, sizeof text, "%" PRIu64 " %s", count, count == 1 ? one : many);
+    *at = add_text(out, out_bytes, *at, text);
+}
+
+bool tool_left_out_line(const struct tool_core_sample *cores, uint32_t core_count, char *out,
+                        size_t out_bytes)
+{
+    uint64_t refused = 0, without_row = 0, skipped = 0, ignored = 0;
+    int at = 0;
+    for (uint32_t i = 0; i < core_count; i++) {
+        refused += cores[i].state.rows_refused;
+        without_row += cores[i].state.gradients_without_row;
+        skipped += cores[i].state.gradients_skipped;
+        ignored += cores[i].state.steps_ignored;
+    }
+    if (refused + without_row + skipped + ignored == 0)
+        return false;
+    add_count(out, out_bytes, &at, refused, "row refused at a limit", "rows refused at a limit");
+    add_count(out, out_bytes, &at, without_row, "gradient without a row", "gradients without a row");
+    add_count(out, out_bytes, &at, skipped, "gradient with NaN or Inf", "gradients with NaN or Inf");
+    add_count(out, out_bytes, &at, ignored, "call with a step too far off", "calls with steps too far off");
+    if (at >= 0 && (size_t)at < out_bytes)
+        (void)snprintf(out + at, out_bytes - (size_t)at, ", since the start");
+    return true;
+}
+
 json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct tool_core_sample *now)
 {
     return json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "id", (json_int_t)now->running_id,
@@ -170,13 +201,15 @@ json_t *tool_checkpoint_json(const struct tool_core_sample *before, const struct
 
 json_t *tool_core_json(const struct tool_core_sample *now, const struct tool_core_rates *rates)
 {
-    return json_pack("{s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "core",
-                     (json_int_t)now->state.core, "state", tool_node_state_name(now->state.state),
-                     "incarnation", (json_int_t)now->state.incarnation, "busy_share", now->state.busy_share,
-                     "calls_per_s", rates->calls_per_s, "keys_per_s", rates->keys_per_s, "rx_packets_per_s",
-                     rates->rx_packets_per_s, "rx_bytes_per_s", rates->rx_bytes_per_s, "tx_packets_per_s",
-                     rates->tx_packets_per_s, "tx_bytes_per_s", rates->tx_bytes_per_s, "rows",
-                     (json_int_t)now->state.rows, "memory_bytes", (json_int_t)now->state.memory_bytes,
-                     "cached_batches", (json_int_t)now->state.cached_batches, "last_step",
-                     (json_int_t)now->state.last_step);
+    return json_pack(
+        "{s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "core",
+        (json_int_t)now->state.core, "state", tool_node_state_name(now->state.state), "incarnation",
+        (json_int_t)now->state.incarnation, "busy_share", now->state.busy_share, "calls_per_s",
+        rates->calls_per_s, "keys_per_s", rates->keys_per_s, "rx_packets_per_s", rates->rx_packets_per_s,
+        "rx_bytes_per_s", rates->rx_bytes_per_s, "tx_packets_per_s", rates->tx_packets_per_s,
+        "tx_bytes_per_s", rates->tx_bytes_per_s, "rows", (json_int_t)now->state.rows, "memory_bytes",
+        (json_int_t)now->state.memory_bytes, "cached_batches", (json_int_t)now->state.cached_batches,
+        "last_step", (json_int_t)now->state.last_step, "rows_refused", (json_int_t)now->state.rows_refused,
+        "gradients_without_row", (json_int_t)now->state.gradients_without_row, "gradients_skipped",
+        (json_int_t)now->state.gradients_skipped, "steps_ignored", (json_int_t)now->state.steps_ignored);
 }

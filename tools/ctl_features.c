@@ -111,8 +111,11 @@ static json_t *info_json(const struct mr_feature_info *info)
     const struct mr_feature *f = &info->feature;
     json_t *all = tool_feature_json(f);
     tool_feature_options(f, options, sizeof options);
-    json_t *more = json_pack("{s:I, s:I, s:I, s:s}", "id", (json_int_t)info->id, "rows",
-                             (json_int_t)info->rows, "bytes", (json_int_t)info->bytes, "options", options);
+    json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "id", (json_int_t)info->id, "rows",
+                             (json_int_t)info->rows, "bytes", (json_int_t)info->bytes, "rows_refused",
+                             (json_int_t)info->rows_refused, "gradients_without_row",
+                             (json_int_t)info->gradients_without_row, "gradients_skipped",
+                             (json_int_t)info->gradients_skipped, "options", options);
     (void)json_object_update(all, more);
     json_decref(more);
     return all;
@@ -126,13 +129,17 @@ static int print_infos(const char *command, bool json, const struct mr_feature_i
             json_array_append_new(list, info_json(&infos[i]));
         return tool_print_json(command, list);
     }
-    (void)printf("%5s  %-24s %-24s %12s %14s  %s\n", "id", "name", "shape", "rows", "bytes", "options");
+    (void)printf("%5s  %-24s %-24s %12s %14s %10s %10s %10s  %s\n", "id", "name", "shape", "rows", "bytes",
+                 "refused", "no row", "skipped", "options");
     for (uint32_t i = 0; i < count; i++) {
         char shape[64], options[TOOL_FEATURE_OPTIONS_BYTES];
         tool_feature_shape(&infos[i].feature, shape, sizeof shape);
         tool_feature_options(&infos[i].feature, options, sizeof options);
-        (void)printf("%5" PRIu32 "  %-24.63s %-24s %12" PRIu64 " %14" PRIu64 "  %s\n", infos[i].id,
-                     infos[i].feature.name, shape, infos[i].rows, infos[i].bytes, options);
+        (void)printf("%5" PRIu32 "  %-24.63s %-24s %12" PRIu64 " %14" PRIu64 " %10" PRIu64 " %10" PRIu64
+                     " %10" PRIu64 "  %s\n",
+                     infos[i].id, infos[i].feature.name, shape, infos[i].rows, infos[i].bytes,
+                     infos[i].rows_refused, infos[i].gradients_without_row, infos[i].gradients_skipped,
+                     options);
     }
     return 0;
 }
@@ -145,9 +152,11 @@ int tool_ctl_list(int argc, char **argv)
     const struct tool_usage usage = {
         .command = command,
         .synopsis = "[options]",
-        .summary =
-            "The tables and variables of the server, with their rows, the memory held for them, and the\n"
-            "options of ctl create that are not at their defaults.",
+        .summary = "The tables and variables of the server, with their rows, the memory held for them, what "
+                   "was asked\n"
+                   "of them and not done (rows refused at a limit, gradients of keys without a row, "
+                   "gradients skipped\n"
+                   "for NaN or Inf), and the options of ctl create that are not at their defaults.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };

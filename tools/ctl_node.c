@@ -11,12 +11,14 @@
 
 static json_t *state_json(const struct mr_core_state *s)
 {
-    return json_pack("{s:I, s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "core", (json_int_t)s->core,
-                     "state", tool_node_state_name(s->state), "incarnation", (json_int_t)s->incarnation,
-                     "uptime_s", (double)s->uptime_us / 1e6, "busy_share", s->busy_share, "last_step",
-                     (json_int_t)s->last_step, "cached_batches", (json_int_t)s->cached_batches, "rows",
-                     (json_int_t)s->rows, "memory_bytes", (json_int_t)s->memory_bytes, "rtt_us",
-                     (json_int_t)s->rtt_us);
+    return json_pack(
+        "{s:I, s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "core", (json_int_t)s->core,
+        "state", tool_node_state_name(s->state), "incarnation", (json_int_t)s->incarnation, "uptime_s",
+        (double)s->uptime_us / 1e6, "busy_share", s->busy_share, "last_step", (json_int_t)s->last_step,
+        "cached_batches", (json_int_t)s->cached_batches, "rows", (json_int_t)s->rows, "memory_bytes",
+        (json_int_t)s->memory_bytes, "rtt_us", (json_int_t)s->rtt_us, "rows_refused",
+        (json_int_t)s->rows_refused, "gradients_without_row", (json_int_t)s->gradients_without_row,
+        "gradients_skipped", (json_int_t)s->gradients_skipped, "steps_ignored", (json_int_t)s->steps_ignored);
 }
 
 static int print_states(const char *command, bool json, const struct mr_core_state *states, uint32_t count)
@@ -27,15 +29,17 @@ static int print_states(const char *command, bool json, const struct mr_core_sta
             json_array_append_new(list, state_json(&states[i]));
         return tool_print_json(command, list);
     }
-    (void)printf("%4s  %-10s %11s %10s %6s %10s %8s %12s %10s %8s\n", "core", "state", "incarnation",
-                 "uptime s", "busy", "last step", "batches", "rows", "memory MiB", "rtt us");
+    (void)printf("%4s  %-10s %11s %10s %6s %10s %8s %12s %10s %8s %10s %10s %10s %10s\n", "core", "state",
+                 "incarnation", "uptime s", "busy", "last step", "batches", "rows", "memory MiB", "rtt us",
+                 "refused", "no row", "skipped", "far steps");
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_core_state *s = &states[i];
         (void)printf("%4" PRIu32 "  %-10s %11" PRIu32 " %10.1f %5.1f%% %10" PRIu64 " %8" PRIu64 " %12" PRIu64
-                     " %10.1f %8" PRIu64 "\n",
+                     " %10.1f %8" PRIu64 " %10" PRIu64 " %10" PRIu64 " %10" PRIu64 " %10" PRIu64 "\n",
                      s->core, tool_node_state_name(s->state), s->incarnation, (double)s->uptime_us / 1e6,
                      100.0 * s->busy_share, s->last_step, s->cached_batches, s->rows,
-                     (double)s->memory_bytes / (1024.0 * 1024.0), s->rtt_us);
+                     (double)s->memory_bytes / (1024.0 * 1024.0), s->rtt_us, s->rows_refused,
+                     s->gradients_without_row, s->gradients_skipped, s->steps_ignored);
     }
     return 0;
 }
@@ -48,7 +52,11 @@ int tool_ctl_heartbeat(int argc, char **argv)
     const struct tool_usage usage = {
         .command = command,
         .synopsis = "[options]",
-        .summary = "State and load of each core.",
+        .summary = "State and load of each core, and what was asked of it and not done since the server's "
+                   "start: rows\n"
+                   "refused at a limit, gradients of keys without a row, gradients skipped for NaN or Inf, "
+                   "calls with\n"
+                   "steps too far off to count.",
         .options = options,
         .option_count = sizeof options / sizeof *options,
     };

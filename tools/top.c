@@ -80,6 +80,8 @@ static int print_block(bool json, bool terminal, const struct tool_core_sample *
     char about[512];
     if (count > 0 && tool_checkpoint_line(&before[0], &now[0], about, sizeof about))
         (void)printf("%s\n", about);
+    if (tool_left_out_line(now, count, about, sizeof about))
+        (void)printf("%s\n", about);
     if (!terminal)
         (void)putchar('\n');
     return fflush(stdout) == 0 ? 0 : tool_fail(command, "the output could not be written");
@@ -160,7 +162,11 @@ int tool_top(int argc, char **argv)
         .summary =
             "What each core does: calls, keys and packets per second, busy share, rows, memory, "
             "cached batches;\n"
-            "below that the checkpoint being written, and what waits. JSON has it with core 0.\n"
+            "below that the checkpoint being written, and what waits (JSON has it with core 0), and what "
+            "was\n"
+            "asked for and not done since the server's start: rows refused at a limit, gradients without a "
+            "row\n"
+            "or with NaN or Inf, steps too far off to count. millrace ctl list has it for each table.\n"
             "A terminal is refreshed; in a pipe there is one block per interval. A server that ends is "
             "waited\nfor, also in a pipe.",
         .options = options,

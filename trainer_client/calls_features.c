@@ -96,7 +96,8 @@ static bool list_tensors(const struct mr_future *f, const struct mr_tensor *t[3]
     t[1] = mrc_part_tensor(f, 0, 1, MR_U32, 1);
     t[2] = mrc_part_tensor(f, 0, 2, MR_U64, 2);
     return t[0] != NULL && t[1] != NULL && t[2] != NULL && t[0]->dims[0] == t[1]->dims[0] &&
-           t[2]->dims[0] == t[1]->dims[0] && t[0]->dims[1] == sizeof(struct mr_feature) && t[2]->dims[1] == 2;
+           t[2]->dims[0] == t[1]->dims[0] && t[0]->dims[1] == sizeof(struct mr_feature) &&
+           t[2]->dims[1] >= MR_LIST_WORDS;
 }
 
 bool mrc_learn_features(const struct mr_future *f)
@@ -127,7 +128,7 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     uint32_t count = t[1]->dims[0];
     const struct mr_feature *features = t[0]->data;
     const uint32_t *ids = t[1]->data;
-    const uint64_t *sizes = t[2]->data;
+    const uint64_t *words = t[2]->data;
 
     pthread_mutex_lock(&f->client->lock);
     if (f->parts[0].start_id == f->client->node.start_id) /* else the node was restarted since it said so */
@@ -142,9 +143,14 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 
     if (infos == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_list: no memory for %u features", count);
-    for (uint32_t i = 0; i < count; i++)
-        infos[i] = (struct mr_feature_info){
-            .feature = features[i], .id = ids[i], .rows = sizes[2 * i], .bytes = sizes[2 * i + 1]};
+    for (uint32_t i = 0; i < count; i++, words += t[2]->dims[1])
+        infos[i] = (struct mr_feature_info){.feature = features[i],
+                                            .id = ids[i],
+                                            .rows = words[MR_LIST_ROWS],
+                                            .bytes = words[MR_LIST_BYTES],
+                                            .rows_refused = words[MR_LIST_REFUSED],
+                                            .gradients_without_row = words[MR_LIST_WITHOUT_ROW],
+                                            .gradients_skipped = words[MR_LIST_SKIPPED]};
     *context->infos = infos;
     *context->count = count;
     return MR_OK;

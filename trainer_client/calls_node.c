@@ -2,9 +2,6 @@
 #include <string.h>
 #include "trainer_client/calls.h"
 
-#define HEARTBEAT_WORDS                                                                                      \
-    8u /* state, incarnation, uptime us, busy ppm, last step, batches, rows, memory bytes */
-
 /* A call to cores by their number says so when there are others meanwhile: the caller's arguments are of the old ones. */
 static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
                                  struct mr_reply **reply)
@@ -46,22 +43,26 @@ static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **re
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *words = mrc_part_tensor(f, i, 0, MR_U64, 1);
 
-        if (words == NULL || words->dims[0] < HEARTBEAT_WORDS)
+        if (words == NULL || words->dims[0] < MR_HEARTBEAT_WORDS)
             return mrc_part_garbled(f, i);
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
         const uint64_t *w = f->parts[i].answers[0].data;
 
         states[i] = (struct mr_core_state){.core = i,
-                                           .state = (uint32_t)w[0],
-                                           .incarnation = (uint32_t)w[1],
-                                           .uptime_us = w[2],
-                                           .busy_share = (double)w[3] * 1e-6,
-                                           .last_step = w[4],
-                                           .cached_batches = w[5],
-                                           .rows = w[6],
-                                           .memory_bytes = w[7],
-                                           .rtt_us = link_rtt_us(f->client, f->parts[i].link)};
+                                           .state = (uint32_t)w[MR_HEARTBEAT_STATE],
+                                           .incarnation = (uint32_t)w[MR_HEARTBEAT_INCARNATION],
+                                           .uptime_us = w[MR_HEARTBEAT_UPTIME_US],
+                                           .busy_share = (double)w[MR_HEARTBEAT_BUSY_PPM] * 1e-6,
+                                           .last_step = w[MR_HEARTBEAT_LAST_STEP],
+                                           .cached_batches = w[MR_HEARTBEAT_BATCHES],
+                                           .rows = w[MR_HEARTBEAT_ROWS],
+                                           .memory_bytes = w[MR_HEARTBEAT_MEMORY_BYTES],
+                                           .rtt_us = link_rtt_us(f->client, f->parts[i].link),
+                                           .rows_refused = w[MR_HEARTBEAT_REFUSED],
+                                           .gradients_without_row = w[MR_HEARTBEAT_WITHOUT_ROW],
+                                           .gradients_skipped = w[MR_HEARTBEAT_SKIPPED],
+                                           .steps_ignored = w[MR_HEARTBEAT_STEPS_IGNORED]};
     }
     return MR_OK;
 }

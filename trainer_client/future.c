@@ -64,6 +64,9 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
         f->options.priority = options->priority;
         f->options.step = options->step;
         f->more = options->more && options->future != NULL;
+        if (op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH)
+            f->pushed = options->pushed;
+        f->options.flags = f->pushed != NULL ? MR_PUSH_COUNTS : 0;
     }
     for (uint32_t i = 0; i < part_count; i++) {
         f->parts[i] = (struct mrc_part){.future = f,
@@ -260,6 +263,24 @@ static bool has_ended(const void *arg)
     return f->ended;
 }
 
+static enum mr_status finish(struct mr_future *f, struct mr_reply **reply)
+{
+    return f->finish != NULL ? f->finish(f, reply) : mrc_reply_give(f, reply);
+}
+
+/* A push that asked what became of it. */
+static enum mr_status finish_counted(struct mr_future *f, struct mr_reply **reply)
+{
+    struct mr_pushed pushed;
+    enum mr_status status = mrc_pushed(f, &pushed);
+
+    if (status == MR_OK && f->finish != NULL)
+        status = f->finish(f, reply);
+    if (status == MR_OK)
+        *f->pushed = pushed;
+    return status;
+}
+
 /* The call has ended: its outcome, and its outputs. Not under the lock. */
 static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
 {
@@ -268,9 +289,7 @@ static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
 
     if (status != MR_OK)
         return status;
-    if (f->finish != NULL)
-        return f->finish(f, reply);
-    return mrc_reply_give(f, reply);
+    return f->pushed != NULL ? finish_counted(f, reply) : finish(f, reply);
 }
 
 enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *options, struct mr_reply **reply)

@@ -66,6 +66,7 @@ struct mr_future {
     void *memory;                        /* freed with the future; for whoever made it */
     struct mrc_again *again;             /* for when the node's cores change under it; NULL: it ends then */
     struct mr_future *successor;         /* it was made again: this one's outcome counts */
+    struct mr_pushed *pushed;            /* the caller's; NULL: nobody asks what became of the push */
     uint32_t part_count, parts_pending;
     int notify_fd; /* eventfd of mr_future_notify(); -1 = none */
     uint64_t sent_us;

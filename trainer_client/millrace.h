@@ -115,6 +115,20 @@ struct mr_replay_info {
 };
 MR_API void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info);
 
+/* What became of a push. Keys count once each, and variables; of a key that comes several times, each gradient that holds NaN or Inf
+ * counts by itself. sent is the sum of the other four, which is all of the push if is_known. */
+struct mr_pushed {
+    /* False: some of it was applied earlier than the answer was made, as when it was sent again after a restart or its batch had been
+     * learnt, and is not in the numbers. */
+    bool is_known;
+    uint64_t sent;
+    uint64_t applied; /* rows and variables that the optimizer changed */
+    uint64_t refused; /* a row was to be made, but memory or the table's capacity was used up */
+    uint64_t
+        without_row; /* no row: never looked up, not admitted, refused when it was, evicted, or the node is frozen */
+    uint64_t not_finite; /* NaN or Inf, or values that would have become so: these rows are as they were */
+};
+
 struct mr_options {
     uint32_t deadline_ms; /* 0 = the client's default */
     uint8_t priority;     /* 0 = bulk .. 7 = first */
@@ -128,6 +142,9 @@ struct mr_options {
      * always f32. */
     enum mr_dtype wire_dtype;
     struct mr_future **future; /* not NULL: asynchronous; receives the future */
+    /* Pushes of gradients: what became of them, as each core counts it; other calls leave it alone. NULL, and then nothing is
+     * asked: not wanted */
+    struct mr_pushed *pushed;
     bool more; /* asynchronous: another call follows at once; this one may wait for it, to share its packet */
     bool
         read_only; /* lookups of rows by key: make no rows and leave no trace, for evaluation. Also on a frozen node */
@@ -172,6 +189,10 @@ struct mr_feature_info {
     uint32_t id;
     uint64_t rows;  /* tables */
     uint64_t bytes; /* memory held for it */
+    /* What was asked of it and not done, since it was made or restored: */
+    uint64_t rows_refused;          /* rows that were not made: memory or the table's capacity was used up */
+    uint64_t gradients_without_row; /* left out: their keys have no row */
+    uint64_t gradients_skipped;     /* left out: NaN or Inf, or values that would have become so */
 };
 /* `*infos` is freed by the caller with free(). */
 MR_API enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
@@ -411,6 +432,9 @@ struct mr_core_state {
     uint64_t last_step;
     uint64_t cached_batches, rows, memory_bytes;
     uint64_t rtt_us; /* as the client sees it */
+    /* What was asked for and not done, since the server's start; the first three of all features, as in struct mr_feature_info: */
+    uint64_t rows_refused, gradients_without_row, gradients_skipped;
+    uint64_t steps_ignored; /* calls whose step was too far from that of others to count */
 };
 /* states: [mr_client_core_count()]. */
 MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *options,

@@ -167,6 +167,40 @@ enum mr_status mrc_outcome(struct mr_future *f)
                : told(f, failed, text);
 }
 
+/* A part's counts are the last tensor of its answer. A core that had the push before, or some of it, tells none, and neither does one
+ * that was not heard. */
+static enum mr_status add_counts(const struct mr_future *f, uint32_t i, struct mr_pushed *sum)
+{
+    uint32_t before = f->options.op == MR_OP_PUSH_GRAD_BATCH ? 1 : 0;
+
+    if (f->parts[i].status != MR_OK || f->parts[i].answer_count <= before) {
+        sum->is_known = false;
+        return MR_OK;
+    }
+    const struct mr_tensor *counts = mrc_part_tensor(f, i, before, MR_U32, 1);
+
+    if (counts == NULL || counts->dims[0] < MR_PUSHED_WORDS)
+        return mrc_part_garbled(f, i);
+    const uint32_t *words = counts->data;
+
+    sum->sent += words[MR_PUSHED_SENT];
+    sum->applied += words[MR_PUSHED_APPLIED];
+    sum->refused += words[MR_PUSHED_REFUSED];
+    sum->without_row += words[MR_PUSHED_WITHOUT_ROW];
+    sum->not_finite += words[MR_PUSHED_NOT_FINITE];
+    return MR_OK;
+}
+
+enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out)
+{
+    enum mr_status status = MR_OK;
+
+    *out = (struct mr_pushed){.is_known = true};
+    for (uint32_t i = 0; i < f->part_count && status == MR_OK; i++)
+        status = add_counts(f, i, out);
+    return status;
+}
+
 const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
                                         enum mr_dtype dtype, uint32_t rank)
 {

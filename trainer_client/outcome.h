@@ -10,5 +10,7 @@
 enum mr_status mrc_outcome(struct mr_future *f);
 /* The node's cores changed under it, and it may be made again: mrc_outcome() would be MR_CANCELLED. */
 bool mrc_outcome_is_overtaken(const struct mr_future *f);
+/* What became of a push that went well and asked for it, summed over the cores. MR_BAD_MESSAGE, told by mrc_error(). */
+enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out);
 
 #endif

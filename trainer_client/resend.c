@@ -145,7 +145,7 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
     if (!mrc_replay_add(&link->own, part->push))
         return MR_NO_MEMORY;
     f->options.sequence = mrc_replay_sequence(&link->own, part->push);
-    f->options.flags = flags_of(link, part->push);
+    f->options.flags = (uint16_t)((f->options.flags & MR_PUSH_COUNTS) | flags_of(link, part->push));
     return MR_OK;
 }
 
@@ -409,7 +409,8 @@ static void mark_asked(const struct mrc_link *link)
         const struct mrc_part *part = push->asker;
 
         if (part != NULL && part->call != NULL)
-            mr_call_set_flags(part->call, flags_of(link, push));
+            mr_call_set_flags(part->call, (uint16_t)((part->future->options.flags & MR_PUSH_COUNTS) |
+                                                     flags_of(link, push)));
     }
 }
 

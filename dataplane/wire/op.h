@@ -27,7 +27,7 @@ enum mr_role {
  * ECHO                any                                 -> the same tensors
  * CREATE              u8[n, sizeof(mr_feature)]           -> u32[n] feature ids. To core 0; does it on every core
  * FREEZE              u32[1] enum mr_freeze               -> -                  To core 0
- * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 2] {rows, bytes}
+ * LIST                -                                   -> u8[n, sizeof(mr_feature)], u32[n] ids, u64[n, 5] enum mr_list_word,
  *                                                             summed over cores, u32[2 + n] {restores, the last of everything,
  *                                                             and of each feature}   To core 0
  * FEED_SAMPLE         u64[1] batch id, or u64[4] and the  -> -                  To every core, keys it owns only
@@ -38,9 +38,10 @@ enum mr_role {
  * LOOKUP              u64[k] keys            (table set)  -> rows [k, dim]
  *                     u64[k] keys, u32[bags+1] offsets,   -> rows [bags, dim] pooled as the table says
  *                       what the flags say
- * PUSH_GRAD_BATCH     u64[1] batch id, then per feature:  -> u32[1] 1 if applied, 0 if learnt before (MR_ALREADY_LEARNT)
+ * PUSH_GRAD_BATCH     u64[1] batch id, then per feature:  -> u32[1] 1 if applied, 0 if learnt before (MR_ALREADY_LEARNT); counts,
+ *                                                             if asked for
  *                       struct mr_push_head, rows [samples, slots, dim] or f32[variable's dims]
- * PUSH_GRAD           per feature: struct mr_push_head,   -> -
+ * PUSH_GRAD           per feature: struct mr_push_head,   -> -; counts, if asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS]
  *                       then table: u64[k] keys, u32[bags+1] offsets (empty u32[0]: one gradient a key), rows [bags or k, dim],
  *                       what the flags say; variable: f32[dims]
  * Rows are a tensor of f32, f16 or bf16, or one of i8 and then f32[n], a scale for each row (see convert.h).
@@ -57,8 +58,7 @@ enum mr_role {
  *                                                             last good id, enum mr_status of the last, errno},
  *                                                             u8[n] text of the last error, u64[10] details, u64[n, 12] saves,
  *                                                             u8[m] a line for each, see docs/protocol.md.  To core 0
- * HEARTBEAT           -                                   -> u64[8] {enum mr_node_state, incarnation, uptime us, busy ppm,
- *                                                             last step, cached batches, rows, memory bytes} of this core
+ * HEARTBEAT           -                                   -> u64[12] enum mr_heartbeat_word, of this core
  * STATS               -                                   -> u8[n] counter names, newline separated, u64[m] values of this core
  * MEMORY              -                                   -> u64[12] {limit, mapped, allocated, ready ahead, units there was no
  *                                                             memory for, limit and mapped of batches and records, batches,
@@ -145,11 +145,23 @@ enum mr_bag_flag {
  * own counts, as its schedule has it. */
 #define MR_PUSH_LEARNING_RATE (1u << 3)
 
-/* In the preamble of a numbered PUSH_GRAD. */
+/* In the preamble of PUSH_GRAD, the second of PUSH_GRAD_BATCH as well. */
 enum mr_push_flag {
-    MR_PUSH_UNSEEN =
-        1u
-        << 0, /* this start of the server has not had the lookup of these keys: each counts as looked up now */
+    /* Of a numbered one: this start of the server has not had the lookup of these keys: each counts as looked up now. */
+    MR_PUSH_UNSEEN = 1u << 0,
+    /* The answer ends with u32[MR_PUSHED_WORDS], what became of the push on this core; it does not where that is not known: the
+     * push, or some of it, was applied before, under its number or its batch's. */
+    MR_PUSH_COUNTS = 1u << 1,
+};
+/* Keys, each once, and variables; of a key that comes several times, each gradient that holds NaN or Inf counts by itself. What was
+ * sent is the sum of the others. */
+enum mr_pushed_word {
+    MR_PUSHED_SENT,
+    MR_PUSHED_APPLIED,
+    MR_PUSHED_REFUSED, /* there was to be a row, but memory or the table's capacity was used up */
+    MR_PUSHED_WITHOUT_ROW,
+    MR_PUSHED_NOT_FINITE, /* NaN or Inf: in the gradient, or in what would have become of the row */
+    MR_PUSHED_WORDS
 };
 /* The upper half of the flags in the preamble of LOOKUP and LOOKUP_BATCH: enum mr_dtype of the rows in the answer; 0 = f32. */
 #define MR_LOOKUP_DTYPE_SHIFT 8
@@ -177,6 +189,33 @@ enum mr_node_state {
     MR_NODE_RESTORING = 3,
     MR_NODE_STOPPING = 4,
     MR_NODE_READ_ONLY = 5, /* serves a checkpoint, and takes no updates */
+};
+
+/* HEARTBEAT's answer. Those from REFUSED on count since the server's start. */
+enum mr_heartbeat_word {
+    MR_HEARTBEAT_STATE, /* enum mr_node_state */
+    MR_HEARTBEAT_INCARNATION,
+    MR_HEARTBEAT_UPTIME_US,
+    MR_HEARTBEAT_BUSY_PPM, /* of the last second */
+    MR_HEARTBEAT_LAST_STEP,
+    MR_HEARTBEAT_BATCHES, /* cached */
+    MR_HEARTBEAT_ROWS,
+    MR_HEARTBEAT_MEMORY_BYTES,
+    MR_HEARTBEAT_REFUSED,       /* rows that were not made at a limit */
+    MR_HEARTBEAT_WITHOUT_ROW,   /* gradients left out: their keys have no row */
+    MR_HEARTBEAT_SKIPPED,       /* gradients left out because of NaN or Inf */
+    MR_HEARTBEAT_STEPS_IGNORED, /* calls whose step was too far from all others' to count */
+    MR_HEARTBEAT_WORDS
+};
+
+/* Of each feature in LIST's answer. The last three count since the feature was made or restored. */
+enum mr_list_word {
+    MR_LIST_ROWS,
+    MR_LIST_BYTES,
+    MR_LIST_REFUSED, /* as of HEARTBEAT */
+    MR_LIST_WITHOUT_ROW,
+    MR_LIST_SKIPPED,
+    MR_LIST_WORDS
 };
 
 /* The first words of the last tensor of LIST's answer, behind which each feature has one. */

@@ -3,8 +3,7 @@
 #include "dataplane/wire/mr_feature.h"
 #include "trainer_client/hub/service_internal.h"
 
-#define STATUS_FIELDS    12u
-#define HEARTBEAT_FIELDS 8u
+#define STATUS_FIELDS 12u
 
 void hub_reply_numbers(struct mr_endpoint *ep, struct mr_call_ref ref, const uint64_t *numbers,
                        uint32_t count)
@@ -51,15 +50,12 @@ void hub_op_status(struct hub_service *service, struct mr_endpoint *ep, const st
 void hub_op_heartbeat(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
 {
     const struct hub *hub = service->hub;
-    const uint64_t fields[HEARTBEAT_FIELDS] = {MR_NODE_SERVING,
-                                               hub->incarnation,
-                                               request->now_us - hub->started_us,
-                                               0,
-                                               0,
-                                               waiting_batches(hub),
-                                               0,
-                                               mr_endpoint_memory_used(ep)};
-    hub_reply_numbers(ep, request->ref, fields, HEARTBEAT_FIELDS);
+    const uint64_t words[MR_HEARTBEAT_WORDS] = {[MR_HEARTBEAT_STATE] = MR_NODE_SERVING,
+                                                [MR_HEARTBEAT_INCARNATION] = hub->incarnation,
+                                                [MR_HEARTBEAT_UPTIME_US] = request->now_us - hub->started_us,
+                                                [MR_HEARTBEAT_BATCHES] = waiting_batches(hub),
+                                                [MR_HEARTBEAT_MEMORY_BYTES] = mr_endpoint_memory_used(ep)};
+    hub_reply_numbers(ep, request->ref, words, MR_HEARTBEAT_WORDS);
 }
 
 void hub_op_node_info(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "node_fixture.h"
 
@@ -90,13 +92,56 @@ static void lists_sums_over_the_cores(void **state)
     assert_int_equal(reply->tensors[0].dims[0], 2);
     assert_memory_equal(reply->tensors[0].data, features, sizeof(features));
     const uint32_t *ids = reply->tensors[1].data;
-    const uint64_t *sizes = reply->tensors[2].data;
+    const uint64_t(*words)[MR_LIST_WORDS] = reply->tensors[2].data;
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[1], 2);
-    assert_int_equal(sizes[0], 50);
-    assert_true(sizes[1] >= 50 * NODE_DIM * sizeof(float));
-    assert_int_equal(sizes[2], 0);
-    assert_int_equal(sizes[3], 3 * sizeof(float));
+    assert_int_equal(words[0][MR_LIST_ROWS], 50);
+    assert_true(words[0][MR_LIST_BYTES] >= 50 * NODE_DIM * sizeof(float));
+    assert_int_equal(words[1][MR_LIST_ROWS], 0);
+    assert_int_equal(words[1][MR_LIST_BYTES], 3 * sizeof(float));
+}
+
+/* How often the log, a file, says something; `text` becomes all of it. */
+static uint32_t said(int log, const char *what, char text[8192])
+{
+    ssize_t bytes = pread(log, text, 8191, 0);
+    uint32_t count = 0;
+    assert_true(bytes >= 0);
+    text[bytes] = '\0';
+    for (const char *at = strstr(text, what); at != NULL; at = strstr(at + 1, what)) {
+        count++;
+    }
+    return count;
+}
+
+/* What all cores refused is one line, and what they refuse right after it is none, for a minute. */
+static void the_log_says_what_was_refused(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature full = node_table("full", 0), other = node_table("other", 0);
+    char text[8192];
+    full.capacity_rows = other.capacity_rows = 3;
+    uint64_t keys[60];
+    for (uint32_t i = 0; i < 60; i++) {
+        keys[i] = i;
+    }
+    uint32_t table = node_create(n, &full), second = node_create(n, &other);
+    int before = dup(STDERR_FILENO), log = memfd_create("log", 0);
+    assert_true(before >= 0 && log >= 0 && dup2(log, STDERR_FILENO) >= 0);
+    node_feed(n, 1, table, keys, 60);
+    while (said(log, "table full: ", text) == 0) {
+        (void)node_call(n, 0, MR_OP_ECHO, 0, NULL, 0); /* the test's time limit ends it otherwise */
+    }
+    assert_non_null(strstr(text, "refused at capacity_rows 3: "));
+    node_feed(n, 2, table, keys, 60);
+    node_feed(n, 3, second, keys, 60);
+    while (said(log, "table other: ", text) == 0) { /* the control thread has looked again */
+        (void)node_call(n, 0, MR_OP_ECHO, 0, NULL, 0);
+    }
+    assert_int_equal(said(log, "table full: ", text), 1);
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    close(before);
+    close(log);
 }
 
 static void refuses_what_is_wrong(void **state)
@@ -126,6 +171,7 @@ int main(void)
         TEST(another_descriptor_is_refused_by_its_field),
         TEST(one_wrong_feature_takes_the_others_back),
         TEST(lists_sums_over_the_cores),
+        TEST(the_log_says_what_was_refused),
         TEST(refuses_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

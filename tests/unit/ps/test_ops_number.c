@@ -65,6 +65,21 @@ static void applies_a_number_once(void **state)
     assert_int_equal(node_counter(n, 0, "ps.last_step"), 3);
 }
 
+/* The answer to a push that was applied before tells no counts: they were told then, and are kept nowhere. */
+static void a_number_that_comes_again_tells_no_counts(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    const struct node_reply *reply = push_with(n, 1, table, 5, MR_PUSH_COUNTS);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensor_count, 1);
+    assert_int_equal(((const uint32_t *)reply->tensors[0].data)[MR_PUSHED_APPLIED], 1);
+    reply = push_with(n, 1, table, 5, MR_PUSH_COUNTS);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensor_count, 0);
+    assert_float_equal(node_value(n, table, 5), 99, 0);
+}
+
 static void a_number_far_ahead_gives_up_what_is_missing(void **state)
 {
     struct node_fixture *n = *state;
@@ -390,6 +405,7 @@ int main(void)
 #define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
     const struct CMUnitTest tests[] = {
         ON_1_CORE(applies_a_number_once),
+        ON_1_CORE(a_number_that_comes_again_tells_no_counts),
         ON_1_CORE(a_number_far_ahead_gives_up_what_is_missing),
         ON_1_CORE(what_was_applied_is_ok_even_when_it_would_be_refused),
         ON_1_CORE(a_refused_push_is_not_marked),

@@ -189,6 +189,121 @@ static void a_push_of_rows_that_are_set_makes_them(void **state)
     node_check(node_call(n, 0, MR_OP_FREEZE, 0, &freeze, 1), MR_OK, NULL);
 }
 
+/* What a push's answer says of it. */
+static void check_counts(const struct node_reply *reply, uint32_t at, uint32_t applied, uint32_t refused,
+                         uint32_t without_row, uint32_t not_finite)
+{
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensor_count, at + 1);
+    assert_int_equal(reply->tensors[at].dtype, MR_U32);
+    assert_int_equal(reply->tensors[at].dims[0], MR_PUSHED_WORDS);
+    const uint32_t *words = reply->tensors[at].data;
+    assert_int_equal(words[MR_PUSHED_SENT], applied + refused + without_row + not_finite);
+    assert_int_equal(words[MR_PUSHED_APPLIED], applied);
+    assert_int_equal(words[MR_PUSHED_REFUSED], refused);
+    assert_int_equal(words[MR_PUSHED_WITHOUT_ROW], without_row);
+    assert_int_equal(words[MR_PUSHED_NOT_FINITE], not_finite);
+}
+
+/* Of several parts, each with a reason of its own; who does not ask gets an answer without tensors. */
+static void the_answer_counts_what_became_of_a_push(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0), set = node_table("set", 0), v = node_variable("bias", 1);
+    mr_feature_set_optimizer(&set, MR_OPT_ASSIGN);
+    set.capacity_rows = 2;
+    uint32_t heads[3][4] = {{node_create(n, &f)}, {node_create(n, &set)}, {node_create(n, &v)}};
+    const uint64_t known[3] = {1, 2, 3}, pushed[6] = {1, 2, 2, 3, 4, 5};
+    float gradients[24], ones[12];
+    for (uint32_t i = 0; i < 24; i++) {
+        gradients[i] = ones[i / 2] = 1;
+    }
+    gradients[1 * 4] = NAN;          /* one of the two of key 2 */
+    gradients[3 * 4 + 1] = INFINITY; /* key 3 */
+    struct mr_tensor lookup = mr_tensor_1d(MR_U64, 3, known);
+    struct mr_tensor tensors[10] = {mr_tensor_1d(MR_U32, 4, heads[0]), mr_tensor_1d(MR_U64, 6, pushed),
+                                    mr_tensor_1d(MR_U32, 0, NULL),     mr_tensor_2d(MR_F32, 6, 4, gradients),
+                                    mr_tensor_1d(MR_U32, 4, heads[1]), mr_tensor_1d(MR_U64, 3, known),
+                                    mr_tensor_1d(MR_U32, 0, NULL),     mr_tensor_2d(MR_F32, 3, 4, ones),
+                                    mr_tensor_1d(MR_U32, 4, heads[2]), mr_tensor_1d(MR_F32, 1, gradients)};
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)heads[0][0], &lookup, 1), MR_OK, NULL);
+    /* emb: 1 and 2 learn, but for one gradient of 2; 3 does not; 4 and 5 have no row. set: two rows of three. bias learns. */
+    check_counts(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 1, MR_PUSH_COUNTS, tensors, 10), 0, 2 + 2 + 1, 1, 2,
+                 2);
+    assert_int_equal(node_counter(n, 0, "table.rows_refused"), 1);
+    assert_int_equal(node_counter(n, 0, "table.gradients_without_row"), 3);
+    assert_int_equal(node_counter(n, 0, "table.gradients_skipped"), 2);
+    gradients[0] = NAN; /* the variable's as well */
+    check_counts(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 2, MR_PUSH_COUNTS, tensors + 8, 2), 0, 0, 0, 0, 1);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_PUSH_GRAD, 0, tensors, 10);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensor_count, 0);
+    check_counts(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 3, MR_PUSH_COUNTS, NULL, 0), 0, 0, 0, 0, 0);
+
+    /* Each feature has its own in the list, ... */
+    reply = node_call(n, 0, MR_OP_LIST, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[2].dims[1], MR_LIST_WORDS);
+    const uint64_t(*words)[MR_LIST_WORDS] = reply->tensors[2].data;
+    assert_int_equal(words[0][MR_LIST_REFUSED], 0);
+    assert_int_equal(words[0][MR_LIST_WITHOUT_ROW], 2 + 2);
+    assert_int_equal(words[0][MR_LIST_SKIPPED], 2 + 3);
+    assert_int_equal(words[1][MR_LIST_REFUSED], 2);
+    assert_int_equal(words[1][MR_LIST_WITHOUT_ROW], 2);
+    assert_int_equal(words[2][MR_LIST_SKIPPED], 2);
+    /* ... and the core their sum. */
+    reply = node_call(n, 0, MR_OP_HEARTBEAT, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[0].dims[0], MR_HEARTBEAT_WORDS);
+    const uint64_t *core = reply->tensors[0].data;
+    assert_int_equal(core[MR_HEARTBEAT_REFUSED], 2);
+    assert_int_equal(core[MR_HEARTBEAT_WITHOUT_ROW], 4 + 2);
+    assert_int_equal(core[MR_HEARTBEAT_SKIPPED], 5 + 2);
+}
+
+/* Behind the word that says whether it was learnt; a batch that was learnt before was counted then. */
+static void the_answer_counts_what_became_of_a_batch(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 10);
+    f.capacity_rows = 2; /* 13 gets no row */
+    uint64_t id = BATCH(1, 0);
+    uint32_t table = node_create(n, &f), head[4] = {table, 0};
+    float gradients[16] = {1, 1, 1, 1, 1, NAN, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    struct mr_tensor tensors[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
+                                   mr_tensor_3d(MR_F32, 4, 1, 4, gradients)};
+    node_feed(n, id, table, keys, 4);
+    check_counts(node_call_step(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, 1, MR_PUSH_COUNTS, tensors, 3), 1, 1, 0, 1,
+                 1);
+    const struct node_reply *reply =
+        node_call_step(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, 1, MR_PUSH_COUNTS, tensors, 3);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensor_count, 1);
+    assert_int_equal(*(const uint32_t *)reply->tensors[0].data, 0);
+}
+
+/* Done in slices, the counts are those of all of it. */
+static void the_counts_of_a_long_push_are_whole(void **state)
+{
+    enum { COUNT = 20000 };
+    static uint64_t many[COUNT];
+    static float gradients[COUNT * 4];
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0);
+    uint32_t table = node_create(n, &f), head[4] = {table, 0};
+    for (uint32_t i = 0; i < COUNT; i++) {
+        many[i] = i;
+        gradients[4 * i] = i % 5 == 0 ? NAN : 1;
+    }
+    struct mr_tensor lookup = mr_tensor_1d(MR_U64, COUNT / 2, many);
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, COUNT, many),
+                                   mr_tensor_1d(MR_U32, 0, NULL), mr_tensor_2d(MR_F32, COUNT, 4, gradients)};
+    node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &lookup, 1), MR_OK, NULL);
+    check_counts(node_call_step(n, 0, MR_OP_PUSH_GRAD, 0, 1, MR_PUSH_COUNTS, tensors, 4), 0,
+                 COUNT / 2 * 4 / 5, 0, COUNT / 2, COUNT / 2 / 5);
+    assert_true(node_counter(n, 0, "ps.slices") > 2);
+}
+
 static void a_variable_gradient_with_nan_is_left_out(void **state)
 {
     struct node_fixture *n = *state;
@@ -331,6 +446,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(refuses_a_batch_too_far_ahead, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(pushes_by_key_and_by_bag, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_push_of_rows_that_are_set_makes_them, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(the_answer_counts_what_became_of_a_push, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(the_answer_counts_what_became_of_a_batch, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(the_counts_of_a_long_push_are_whole, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_variable_gradient_with_nan_is_left_out, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_schedule_goes_by_the_steps_of_pushes, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_push_may_have_a_learning_rate_of_its_own, node_setup,

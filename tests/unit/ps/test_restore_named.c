@@ -55,7 +55,7 @@ static uint32_t find(struct node_fixture *n, const char *wanted, uint64_t *rows)
     const struct mr_feature *features = reply->tensors[0].data;
     for (uint32_t i = 0; i < reply->tensors[0].dims[0]; i++) {
         if (strcmp(features[i].name, wanted) == 0) {
-            *rows = ((const uint64_t *)reply->tensors[2].data)[2 * i];
+            *rows = ((const uint64_t *)reply->tensors[2].data)[MR_LIST_WORDS * i];
             return ((const uint32_t *)reply->tensors[1].data)[i];
         }
     }

@@ -25,6 +25,7 @@ static void near_steps_count_at_once(void **state)
     assert_int_equal(c.step, 3);
     see(&c, 3 + PS_STEP_NEAR);
     assert_int_equal(c.step, 3 + PS_STEP_NEAR);
+    assert_int_equal(c.ignored, 0);
 }
 
 static void a_wild_step_changes_nothing(void **state)
@@ -36,7 +37,15 @@ static void a_wild_step_changes_nothing(void **state)
         see(&c, step * UINT64_C(0x9E3779B97F4A7C15) | UINT64_C(1) << 63); /* every other call is */
         see(&c, UINT64_MAX);
         assert_int_equal(c.step, step);
+        assert_int_equal(c.ignored,
+                         2 * (step - 1)); /* all but those of this round, which nobody has overruled yet */
     }
+    see(&c, 10000);
+    see(&c, 20000);
+    ps_step_clock_hold(&c, 10001); /* somebody waits near by: that overrules it, too */
+    assert_int_equal(c.ignored, 2 * 9999 + 1);
+    ps_step_clock_set(&c, 3);
+    assert_int_equal(c.ignored, 2 * 9999 + 1);
 }
 
 static void a_wild_call_sent_again_and_again_counts_once(void **state)
@@ -50,6 +59,8 @@ static void a_wild_call_sent_again_and_again_counts_once(void **state)
     assert_int_equal(c.step, 5);
     ps_step_clock_see(&c, UINT64_MAX, 10, 77); /* the same id in another session is another call */
     assert_int_equal(c.far_count, 2);
+    see(&c, 6);
+    assert_int_equal(c.ignored, 2);
 }
 
 static void many_calls_in_agreement_move_it(void **state)
@@ -64,6 +75,7 @@ static void many_calls_in_agreement_move_it(void **state)
     assert_int_equal(c.step, 1000001);
     see(&c, 1000020);
     assert_int_equal(c.step, 1000020);
+    assert_int_equal(c.ignored, 0); /* they were right */
 }
 
 /* Trainers that count samples: each step is far from the last. */

@@ -56,7 +56,11 @@ static struct tool_core_sample sample(uint64_t time_us, uint64_t n)
                                                .busy_share = 0.5,
                                                .rows = 1234567,
                                                .memory_bytes = UINT64_C(5) << 30,
-                                               .cached_batches = 98}};
+                                               .cached_batches = 98,
+                                               .rows_refused = 41,
+                                               .gradients_without_row = 42,
+                                               .gradients_skipped = 43,
+                                               .steps_ignored = 44}};
 }
 
 static void test_rates(void **state)
@@ -139,7 +143,33 @@ static void test_json_holds_the_same(void **state)
     assert_string_equal(json_string_value(json_object_get(o, "state")), "serving");
     assert_true(json_real_value(json_object_get(o, "calls_per_s")) == 1000);
     assert_int_equal(json_integer_value(json_object_get(o, "rows")), 1234567);
+    assert_int_equal(json_integer_value(json_object_get(o, "rows_refused")), 41);
+    assert_int_equal(json_integer_value(json_object_get(o, "gradients_without_row")), 42);
+    assert_int_equal(json_integer_value(json_object_get(o, "gradients_skipped")), 43);
+    assert_int_equal(json_integer_value(json_object_get(o, "steps_ignored")), 44);
     json_decref(o);
+}
+
+/* Summed over cores, what there is of it. */
+static void test_what_was_left_out(void **state)
+{
+    struct tool_core_sample cores[2] = {0};
+    char line[512] = "", little[8];
+    (void)state;
+    assert_false(tool_left_out_line(cores, 2, line, sizeof line));
+    assert_string_equal(line, "");
+    cores[0].state.rows_refused = 549727;
+    cores[1].state.rows_refused = 1;
+    cores[1].state.gradients_skipped = 1;
+    assert_true(tool_left_out_line(cores, 2, line, sizeof line));
+    assert_string_equal(line, "549728 rows refused at a limit; 1 gradient with NaN or Inf, since the start");
+    cores[0].state.rows_refused = 0;
+    cores[0].state.gradients_without_row = 20;
+    cores[0].state.steps_ignored = 3;
+    assert_true(tool_left_out_line(cores, 1, line, sizeof line));
+    assert_string_equal(line, "20 gradients without a row; 3 calls with steps too far off, since the start");
+    assert_true(tool_left_out_line(cores, 2, little, sizeof little));
+    assert_int_equal(strlen(little), sizeof little - 1);
 }
 
 static void expect_line(const struct tool_core_sample *before, const struct tool_core_sample *now,
@@ -201,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_no_rate_across_a_restart),    cmocka_unit_test(test_short_numbers),
         cmocka_unit_test(test_lines_fit_their_heading),     cmocka_unit_test(test_json_holds_the_same),
         cmocka_unit_test(test_what_checkpoints_are_about),  cmocka_unit_test(test_state_names),
+        cmocka_unit_test(test_what_was_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

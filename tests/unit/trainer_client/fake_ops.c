@@ -202,17 +202,18 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     uint32_t count = node->feature_count;
     struct mr_feature features[FAKE_FEATURES_MAX] = {0};
     uint32_t ids[FAKE_FEATURES_MAX] = {0};
-    uint64_t sizes[FAKE_FEATURES_MAX][2] = {{0}};
+    uint64_t sizes[FAKE_FEATURES_MAX][MR_LIST_WORDS] = {{0}};
     uint32_t taken_back[MR_LIST_HISTORY_WORDS + FAKE_FEATURES_MAX] = {node->restores, node->whole};
     struct mr_tensor t[4] = {mr_tensor_2d(MR_U8, count, sizeof features[0], features),
-                             mr_tensor_1d(MR_U32, count, ids), mr_tensor_2d(MR_U64, count, 2, sizes),
+                             mr_tensor_1d(MR_U32, count, ids),
+                             mr_tensor_2d(MR_U64, count, MR_LIST_WORDS, sizes),
                              mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + count, taken_back)};
 
     for (uint32_t i = 0; i < count; i++) {
         features[i] = node->features[i].feature;
         ids[i] = i + 1;
-        sizes[i][0] = 10 * i;
-        sizes[i][1] = 100 * i;
+        for (uint32_t w = 0, unit = 10; w < MR_LIST_WORDS; w++, unit *= 10)
+            sizes[i][w] = unit * i;
         taken_back[MR_LIST_HISTORY_WORDS + i] =
             i == 0 && node->replaced > node->whole ? node->replaced : node->whole;
     }
@@ -292,8 +293,27 @@ static bool variable_is_mine(struct mr_endpoint *ep, const struct mr_request *r,
     return false;
 }
 
+/* Of `sent` keys, or a variable, all were applied, but that the second was refused where there are two, the third has no row, and the
+ * fourth's gradient holds NaN; the message's last tensor. */
+static uint32_t tell_counts(const struct mr_request *r, uint32_t sent, uint32_t words[MR_PUSHED_WORDS],
+                            struct mr_tensor *out)
+{
+    if ((r->message->preamble.flags & MR_PUSH_COUNTS) == 0)
+        return 0;
+    words[MR_PUSHED_SENT] = sent;
+    words[MR_PUSHED_REFUSED] = sent >= 2;
+    words[MR_PUSHED_WITHOUT_ROW] = sent >= 3;
+    words[MR_PUSHED_NOT_FINITE] = sent >= 4;
+    words[MR_PUSHED_APPLIED] =
+        sent - words[MR_PUSHED_REFUSED] - words[MR_PUSHED_WITHOUT_ROW] - words[MR_PUSHED_NOT_FINITE];
+    *out = mr_tensor_1d(MR_U32, MR_PUSHED_WORDS, words);
+    return 1;
+}
+
 static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
+    uint32_t words[MR_PUSHED_WORDS], sent = 1;
+    struct mr_tensor counts;
     const struct mr_tensor *t = r->message->tensors;
     uint32_t id = r->message->preamble.tensor_count == 0 ? 0 : *(const uint32_t *)t[0].data;
     struct fake_feature *table = find(core->node, id, MR_TABLE),
@@ -339,13 +359,14 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
 
         take_bag_tensors(&bags, head.flags, &t[t[3].dtype == MR_I8 ? 5 : 4]);
         apply(table, &bags, &head, &t[3]);
+        sent = bags.key_count;
     }
     atomic_fetch_add(&core->node->applied, 1);
     fake_record_add(core, r);
     if (atomic_load(&core->node->dumb))
         (void)mr_reply_later(ep, r);
     else
-        mr_reply_status(ep, r->ref, MR_OK);
+        reply(ep, r, &counts, tell_counts(r, sent, words, &counts));
 }
 
 static struct fake_batch *find_batch(struct fake_core *core, uint64_t id, bool make)
@@ -512,12 +533,12 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
     uint64_t id = *(const uint64_t *)t[0].data, sequence = mr_batch_sequence(id);
     struct fake_batch *b = find_batch(core, id, false);
     uint64_t *learnt = stream_of(core, mr_batch_stream(id))->learnt;
-    uint32_t applied = 0;
-    struct mr_tensor out = mr_tensor_1d(MR_U32, 1, &applied);
+    uint32_t applied = 0, words[MR_PUSHED_WORDS], sent = 0;
+    struct mr_tensor out[2] = {mr_tensor_1d(MR_U32, 1, &applied)};
 
     fake_record_tell(core, ep, r);
     if (fake_record_has(core, r) || (learnt[sequence / 64] >> (sequence % 64) & 1) != 0) {
-        reply(ep, r, &out, 1);
+        reply(ep, r, out, 1);
         return;
     }
     for (uint32_t i = 1; i + 1 < r->message->preamble.tensor_count; i += t[i + 1].dtype == MR_I8 ? 3 : 2) {
@@ -531,9 +552,11 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
             struct bags bags = bags_of(b);
 
             apply(table, &bags, &head, &t[i + 1]);
+            sent += bags.key_count;
         } else if (variable != NULL) {
             if (!variable_is_mine(ep, r, core, variable))
                 return;
+            sent++;
             variable->values[0] -= rate_of(&head) * *(const float *)t[i + 1].data;
         } else {
             mr_reply_status(ep, r->ref, MR_UNKNOWN_BATCH);
@@ -543,7 +566,7 @@ static void push_batch(struct fake_core *core, struct mr_endpoint *ep, const str
     learnt[sequence / 64] |= UINT64_C(1) << (sequence % 64);
     fake_record_add(core, r);
     applied = 1;
-    reply(ep, r, &out, 1);
+    reply(ep, r, out, 1 + tell_counts(r, sent, words, &out[1]));
 }
 
 static void batch_state(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
@@ -597,9 +620,19 @@ static void variable(struct fake_core *core, struct mr_endpoint *ep, const struc
 
 static void heartbeat(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
-    uint64_t words[8] = {
-        MR_NODE_SERVING, core->node->incarnation, 1000, 250000, r->message->preamble.step, core->index, 2, 3};
-    struct mr_tensor t = mr_tensor_1d(MR_U64, 8, words);
+    uint64_t words[MR_HEARTBEAT_WORDS] = {MR_NODE_SERVING,
+                                          core->node->incarnation,
+                                          1000,
+                                          250000,
+                                          r->message->preamble.step,
+                                          core->index,
+                                          2,
+                                          3,
+                                          40 + core->index,
+                                          50,
+                                          60,
+                                          70};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words);
 
     reply(ep, r, &t, 1);
 }

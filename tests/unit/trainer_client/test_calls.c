@@ -306,7 +306,11 @@ static void check_features(uint32_t core_count)
     assert_int_equal(count, 4);
     assert_string_equal(infos[3].feature.name, "weights");
     assert_int_equal(infos[2].id, x.tables[2]);
+    assert_int_equal(infos[2].rows, 20);
     assert_int_equal(infos[2].bytes, 200);
+    assert_int_equal(infos[2].rows_refused, 2000);
+    assert_int_equal(infos[2].gradients_without_row, 20000);
+    assert_int_equal(infos[2].gradients_skipped, 200000);
     free(infos);
     assert_int_equal(mr_variable_push(x.client, NULL, x.variable, values_first, 2, values), MR_OK);
     assert_int_equal(mr_variable_push_gradient(x.client, NULL, x.variable, 6, gradient), MR_OK);
@@ -453,6 +457,102 @@ static void test_partly_applied(void **state)
     assert_non_null(strstr(mr_last_error(), "FROZEN"));
     assert_non_null(strstr(mr_last_error(), "1 of 3 cores have applied the call"));
     tear_down(&x);
+}
+
+/* What the fake node says of `sent` keys at one core. */
+static void add_expected(struct mr_pushed *sum, uint32_t sent)
+{
+    uint32_t refused = sent >= 2, without_row = sent >= 3, not_finite = sent >= 4;
+
+    sum->sent += sent;
+    sum->refused += refused;
+    sum->without_row += without_row;
+    sum->not_finite += not_finite;
+    sum->applied += sent - refused - without_row - not_finite;
+}
+
+static void assert_pushed(const struct mr_pushed *got, const struct mr_pushed *expected)
+{
+    assert_true(got->is_known);
+    assert_int_equal(got->sent, expected->sent);
+    assert_int_equal(got->applied, expected->applied);
+    assert_int_equal(got->refused, expected->refused);
+    assert_int_equal(got->without_row, expected->without_row);
+    assert_int_equal(got->not_finite, expected->not_finite);
+}
+
+static struct mr_pushed expect_split(const struct fixture *x, uint32_t table, const uint64_t *keys,
+                                     uint32_t count)
+{
+    struct mr_pushed sum = {.is_known = true};
+    uint32_t of_core[FAKE_CORES_MAX] = {0};
+
+    for (uint32_t i = 0; i < count; i++)
+        of_core[fake_owner(x->node, mr_partition_of(mr_key_hash(keys[i], 1000 + table)))]++;
+    for (uint32_t core = 0; core < FAKE_CORES_MAX; core++)
+        add_expected(&sum, of_core[core]);
+    return sum;
+}
+
+/* Of keys, of a variable and of a batch; each core's counts add up. */
+static void check_counts(uint32_t core_count)
+{
+    static const struct mr_pushed nothing = {.is_known = false, .sent = 77};
+    struct fixture x;
+    float gradients[KEYS * DIM] = {0};
+    struct mr_pushed pushed = nothing, expected;
+    struct mr_future *future;
+    struct mr_reply *reply;
+    struct mr_options options = {.pushed = &pushed};
+    struct mr_batch_keys fed;
+    struct mr_batch_gradient batch;
+    bool applied;
+
+    set_up(&x, core_count);
+    assert_int_equal(mr_lookup(x.client, &options, x.tables[0], x.keys, KEYS, NULL), MR_OK);
+    assert_int_equal(pushed.sent, 77); /* no push */
+    expected = expect_split(&x, 0, x.keys, KEYS);
+    assert_int_equal(mr_push_gradients(x.client, &options, x.tables[0], x.keys, KEYS, DIM, gradients), MR_OK);
+    assert_pushed(&pushed, &expected);
+    options.wire_dtype = MR_I8;
+    options.future = &future;
+    pushed = nothing;
+    assert_int_equal(mr_push_gradients(x.client, &options, x.tables[0], x.keys, KEYS, DIM, gradients), MR_OK);
+    assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+    assert_null(reply);
+    assert_pushed(&pushed, &expected);
+    mr_future_destroy(future);
+    options.wire_dtype = 0;
+    options.future = NULL;
+
+    expected = (struct mr_pushed){.is_known = true};
+    add_expected(&expected, 1);
+    assert_int_equal(mr_variable_push_gradient(x.client, &options, x.variable, 6, gradients), MR_OK);
+    assert_pushed(&pushed, &expected);
+
+    expected = expect_split(&x, 0, x.keys, x.offsets[BAGS]);
+    fed = (struct mr_batch_keys){x.tables[0], BAGS, 1, x.keys, x.offsets, NULL};
+    batch = (struct mr_batch_gradient){x.tables[0], mr_tensor_3d(MR_F32, BAGS, 1, DIM, gradients)};
+    assert_int_equal(mr_feed_sample(x.client, NULL, 0, &fed, 1, false), MR_OK);
+    assert_int_equal(mr_push_gradients_batch(x.client, &options, 0, &batch, 1, &applied), MR_OK);
+    assert_true(applied);
+    assert_pushed(&pushed, &expected);
+    assert_int_equal(mr_push_gradients_batch(x.client, &options, 0, &batch, 1, &applied), MR_OK);
+    assert_false(applied); /* it was counted then, and not for this call */
+    assert_false(pushed.is_known);
+    assert_int_equal(pushed.sent, 0);
+
+    pushed = nothing; /* a call that fails leaves it alone */
+    assert_int_equal(mr_push_gradients(x.client, &options, 99, x.keys, KEYS, DIM, gradients),
+                     MR_UNKNOWN_TABLE);
+    assert_int_equal(pushed.sent, 77);
+    tear_down(&x);
+}
+
+static void test_counts_of_pushes(void **state)
+{
+    check_counts(1);
+    check_counts(3);
 }
 
 static void test_hub(void **state)
@@ -667,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_features),
         cmocka_unit_test(test_node),
         cmocka_unit_test(test_partly_applied),
+        cmocka_unit_test(test_counts_of_pushes),
         cmocka_unit_test(test_pushes_with_a_learning_rate),
         cmocka_unit_test(test_hub),
         cmocka_unit_test(test_arguments),

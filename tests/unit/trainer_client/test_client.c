@@ -88,6 +88,10 @@ static void test_every_core(void **state)
         assert_int_equal(states[i].last_step, 77);
         assert_int_equal(states[i].cached_batches, i);
         assert_true(states[i].busy_share == 0.25);
+        assert_int_equal(states[i].rows_refused, 40 + i);
+        assert_int_equal(states[i].gradients_without_row, 50);
+        assert_int_equal(states[i].gradients_skipped, 60);
+        assert_int_equal(states[i].steps_ignored, 70);
         assert_int_equal(mr_echo(client, NULL, i, NULL, 0, NULL), MR_OK);
     }
     assert_int_equal(mr_echo(client, NULL, 3, NULL, 0, NULL), MR_INVALID_ARGUMENT);
