@@ -17,6 +17,40 @@ def test_heartbeat(client, node):
     assert {state.incarnation for state in states} == {client.incarnation}
 
 
+def test_pushes_tell_what_became_of_them(client, node):
+    table = client.table("told", 2, optimizer=millrace.optim.Assign(), capacity_rows=node.cores)
+    pushed = millrace.Pushed()
+    assert not pushed.is_known and repr(pushed) == "<millrace.Pushed: not known>"
+    keys = np.arange(1000)
+    rows = np.ones((1000, 2), np.float32)
+    rows[7] = np.nan
+    table.push_gradients(keys, rows, pushed=pushed)
+    assert pushed.is_known and pushed.sent == 1000 and pushed.applied <= node.cores
+    assert pushed.applied + pushed.refused + pushed.not_finite == 1000 and pushed.without_row == 0
+    assert f"{pushed.applied} of 1000 applied, refused {pushed.refused}" in repr(pushed)
+    learns = client.table("told_later", 2)
+    learns.lookup([1, 2])
+    learns.push_gradients_async([1, 2, 3], [[1, 1], [np.inf, 1], [1, 1]], pushed=pushed).result()
+    assert (pushed.sent, pushed.applied, pushed.without_row, pushed.not_finite) == (3, 1, 1, 1)
+    variable = client.variable("told_too", 2)
+    variable.push_gradient([1, np.nan], pushed=pushed)
+    assert (pushed.sent, pushed.not_finite) == (1, 1)
+    client.feed(1 << 48, [(learns, [1], [0, 1])], 1)
+    assert client.push_gradients_batch(1 << 48, [(learns, np.ones((1, 1, 2)))], pushed=pushed) is True
+    assert (pushed.sent, pushed.applied) == (1, 1)
+    assert client.push_gradients_batch(1 << 48, [(learns, np.ones((1, 1, 2)))], pushed=pushed) is False
+    assert not pushed.is_known and pushed.sent == 0
+    with pytest.raises(TypeError, match="millrace.Pushed"):
+        table.push_gradients(keys, rows, pushed=True)
+    found = {info.name: info for info in client.features()}
+    assert found["told"].rows_refused >= 999 - node.cores
+    assert (found["told_later"].gradients_without_row, found["told_later"].gradients_skipped) == (1, 1)
+    assert found["told_too"].gradients_skipped == 1
+    states = client.heartbeat()
+    assert sum(state.rows_refused for state in states) >= found["told"].rows_refused
+    assert sum(state.gradients_skipped for state in states) >= 2 and states[0].steps_ignored >= 0
+
+
 def test_stats_by_name_and_core(client, node):
     table = client.table("counted", 4)
     before = [client.stats(core) for core in range(node.cores)]

@@ -13,6 +13,7 @@ from .feature import FeatureInfo, TableSpec, VariableSpec
 from .future import Future
 from .hub import Batch, Hub, HubStatus, SampleInfo
 from .node import CoreMemory, CoreState, ReplayInfo, TableMemory, World, WorldMember
+from .pushed import Pushed
 from .table import Table
 from .variable import Variable
 
@@ -31,6 +32,7 @@ __all__ = [
     "Future",
     "Hub",
     "HubStatus",
+    "Pushed",
     "ReplayInfo",
     "Restored",
     "SampleInfo",

@@ -236,7 +236,7 @@ class Connection:
             status = call.function(handle, slot.options, *arguments)
             if status:
                 raise error_of(status, text(lib.mr_last_error()))
-            return Future(self, slot.future[0], call)
+            return Future(self, slot.future[0], call._replace(held=(call.held, options.get("pushed"))))
         finally:
             self._leave(slot)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, TypedDict
 
-from ._library import ffi, lib
+from ._library import NULL, ffi, lib
+from .pushed import Pushed
 
 DTYPES = {"f32": lib.MR_F32, "f16": lib.MR_F16, "bf16": lib.MR_BF16, "i8": lib.MR_I8}
 
@@ -18,6 +19,7 @@ class CallOptions(TypedDict, total=False):
     learning_rate: float  #: of the gradients that this call pushes, in place of the features' own; 0 is one, too
     wire_dtype: str  #: of rows and gradients on the wire: "f32", "f16", "bf16" or "i8"; arrays are float32 all the same
     read_only: bool  #: of lookups of rows by key: they make no rows and leave no trace, for evaluation
+    pushed: Pushed  #: of pushes of gradients: is told what becomes of them, which costs a little
     more: bool  #: of an `_async` call: another follows at once, and this one may wait to share its packet
 
 
@@ -72,6 +74,10 @@ class Slot:
                 options.has_learning_rate = True
             elif name == "wire_dtype":
                 options.wire_dtype = choice(name, value, DTYPES)
+            elif name == "pushed":
+                if not isinstance(value, Pushed):
+                    raise TypeError(f"pushed is {value!r}; it is a millrace.Pushed")
+                options.pushed = value._struct
             elif name == "more":
                 options.more = bool(value)
             elif name == "read_only":
@@ -91,5 +97,6 @@ class Slot:
         options.learning_rate = 0
         options.has_learning_rate = False
         options.wire_dtype = 0
+        options.pushed = NULL
         options.more = False
         options.read_only = False

@@ -117,7 +117,15 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
         def listed(_: Any) -> list[FeatureInfo]:
             try:
                 return [
-                    FeatureInfo(info.id, spec_of(info.feature), info.rows, info.bytes)
+                    FeatureInfo(
+                        info.id,
+                        spec_of(info.feature),
+                        info.rows,
+                        info.bytes,
+                        info.rows_refused,
+                        info.gradients_without_row,
+                        info.gradients_skipped,
+                    )
                     for info in (infos[0][i] for i in range(count[0]))
                 ]
             finally:

@@ -252,6 +252,9 @@ class FeatureInfo:
     spec: Spec
     rows: int  #: tables
     bytes: int  #: memory held for it
+    rows_refused: int = 0  #: not made, as memory or the table's capacity was used up
+    gradients_without_row: int = 0  #: left out: their keys have no row
+    gradients_skipped: int = 0  #: left out: NaN or Inf, or values that would have become so
 
     @property
     def name(self) -> str:

@@ -35,6 +35,10 @@ class CoreState:
     rows: int
     memory_bytes: int
     rtt_us: int  #: as the client sees it
+    rows_refused: int  #: since the server's start, as in FeatureInfo, of all features
+    gradients_without_row: int
+    gradients_skipped: int
+    steps_ignored: int  #: calls whose step was too far from that of others to count
 
 
 @dataclass(frozen=True)
