@@ -33,4 +33,5 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_RPC_ALIVE] = ps_op_rpc,
     [MR_OP_RPC_CANCEL] = ps_op_rpc,
     [MR_OP_RPC_STATUS] = ps_op_rpc,
+    [MR_OP_RPC_PART] = ps_op_rpc,
 };

@@ -165,7 +165,9 @@ enum mr_status ps_rpc_make_agent(struct ps_rpc *rpc, char *error, size_t error_b
                                     .held = true,
                                     .timeout_ms = (uint32_t)config->rpc_timeout_ms,
                                     .dead_after_ms = (uint32_t)config->rpc_dead_after_ms,
-                                    .executor_threads = (uint32_t)config->rpc_threads};
+                                    .executor_threads = (uint32_t)config->rpc_threads,
+                                    .long_bytes_max = config->rpc_message_mib_max * MIB,
+                                    .long_memory_bytes = config->rpc_long_memory_mib * MIB};
     memcpy(agent.uuid, rpc->uuid, sizeof(agent.uuid));
     if (ps_ipv4_port_parse(config->rpc_rendezvous, agent.rendezvous.ip + 12, &agent.rendezvous.port)) {
         agent.rendezvous.ip[10] = agent.rendezvous.ip[11] = 0xff;

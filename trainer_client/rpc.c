@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/long_message.h"
 #include "dataplane/rpc/workers.h"
 #include "dataplane/wire/key_file.h"
 #include "trainer_client/address.h"
@@ -67,6 +68,10 @@ static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size
         wrong = "options.functions is NULL";
     else if (options->executor_threads > EXECUTOR_THREADS_MAX)
         wrong = "options.executor_threads is at most 256";
+    else if (options->long_memory_bytes != 0 &&
+             options->long_memory_bytes <
+                 (options->message_bytes == 0 ? MR_LONG_MESSAGE_MAX : options->message_bytes))
+        wrong = "options.long_memory_bytes has to hold one message of message_bytes (0: 1 GiB)";
     if (wrong == NULL)
         return MR_OK;
     snprintf(error, error_bytes, "mr_rpc_init: worker \"%s\" (rank %u of %u): %s", name == NULL ? "" : name,
@@ -140,6 +145,8 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     config.is_rendezvous = rank == 0 && !options->rendezvous_is_node;
     config.timeout_ms = or_default(options->timeout_ms, TIMEOUT_MS);
     config.dead_after_ms = or_default(options->dead_after_ms, DEAD_AFTER_MS);
+    config.long_bytes_max = options->message_bytes;
+    config.long_memory_bytes = options->long_memory_bytes;
     config.executor_threads = or_default(options->executor_threads, EXECUTOR_THREADS);
     driver_options.busy_poll_us = or_default(options->busy_poll_us, BUSY_POLL_US);
     driver_options.memory_bytes = options->memory_bytes == 0 ? MEMORY_BYTES : options->memory_bytes;

@@ -83,6 +83,7 @@ static enum mr_status create_parts(struct mr_rpc *agent)
         status = mr_contexts_create(agent, &contexts);
     if (status == MR_OK)
         status = mr_executor_create(&executor, &agent->executor);
+    mr_agent_set_op(agent, MR_OP_RPC_PART, mr_long_serve_part, NULL);
     if (status == MR_OK && agent->config.rank != MR_RPC_NO_RANK)
         status = mr_rrefs_create(agent, &agent->rrefs);
     if (status == MR_OK)
@@ -117,6 +118,7 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     mr_pool_init(&agent->executing, sizeof(struct mr_rpc_call), POOL_BLOCKS_MAX);
     agent->turned_us = mr_agent_now(agent);
     mr_timer_wheel_init(&agent->deadlines);
+    mr_longs_init(agent);
     agent->deadlines_next_us = UINT64_MAX;
     status = create_parts(agent);
     if (status != MR_OK) {
@@ -162,6 +164,7 @@ void mr_agent_close(struct mr_rpc *agent)
     for (uint32_t i = 0; i < agent->config.world_size; i++)
         mr_member_close(agent, &agent->members[i]);
     mr_member_close(agent, &agent->rendezvous);
+    mr_longs_close(agent);
     mr_rrefs_close(agent->rrefs);
     mr_agent_give_jobs(agent);
 }
@@ -275,6 +278,31 @@ static void refuse(struct mr_rpc *agent, const struct mr_request *request)
                        agent->config.world_size);
 }
 
+void mr_agent_dispatch(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    uint8_t op = request->message->preamble.op;
+
+    if (op == MR_OP_RPC_CALL)
+        mr_serving_request(agent, from, request);
+    else if (op == MR_OP_RPC_CANCEL)
+        mr_serving_cancel(agent, from, request);
+    else if (op == MR_OP_RPC_ALIVE)
+        mr_world_serve_alive(agent, from, request);
+    else if (op == MR_OP_RPC_LEAVE)
+        mr_world_serve_leave(agent, from, request);
+    else if (agent->served[op].serve != NULL)
+        agent->served[op].serve(agent, agent->served[op].self, from->rank, request);
+    else
+        mr_reply_status(agent->config.endpoint, request->ref, MR_UNKNOWN_OP);
+}
+
+static bool comes_in_parts(const struct mr_message *message)
+{
+    uint8_t op = message->preamble.op;
+
+    return (op == MR_OP_RPC_CALL || op == MR_OP_RPC_BACKWARD) && mr_long_is_note(message);
+}
+
 bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request)
 {
     uint8_t op = request->message->preamble.op;
@@ -286,7 +314,7 @@ bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request)
             mr_agent_serve_status(agent, request);
         return true;
     }
-    if (op < MR_OP_RPC_JOIN || op > MR_OP_RPC_LAST)
+    if ((op < MR_OP_RPC_JOIN || op > MR_OP_RPC_LAST) && op != MR_OP_RPC_PART)
         return false;
     if (atomic_load(&agent->held) || (agent->retiring && op == MR_OP_RPC_JOIN)) {
         mr_reply_busy(agent->config.endpoint, request->ref);
@@ -304,18 +332,10 @@ bool mr_agent_on_request(struct mr_rpc *agent, const struct mr_request *request)
 
     if (from == NULL)
         refuse(agent, request);
-    else if (op == MR_OP_RPC_CALL)
-        mr_serving_request(agent, from, request);
-    else if (op == MR_OP_RPC_CANCEL)
-        mr_serving_cancel(agent, from, request);
-    else if (op == MR_OP_RPC_ALIVE)
-        mr_world_serve_alive(agent, from, request);
-    else if (op == MR_OP_RPC_LEAVE)
-        mr_world_serve_leave(agent, from, request);
-    else if (agent->served[op].serve != NULL)
-        agent->served[op].serve(agent, agent->served[op].self, from->rank, request);
+    else if (comes_in_parts(request->message))
+        mr_long_receive_request(agent, from, request);
     else
-        mr_reply_status(agent->config.endpoint, request->ref, MR_UNKNOWN_OP);
+        mr_agent_dispatch(agent, from, request);
     return true;
 }
 
@@ -336,6 +356,9 @@ uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us)
 
         next_us = references_us < next_us ? references_us : next_us;
     }
+    uint64_t longs_us = mr_longs_turn(agent, now_us);
+
+    next_us = longs_us < next_us ? longs_us : next_us;
     if (agent->unanswered != NULL) {
         mr_serving_retry(agent);
         if (agent->unanswered != NULL && now_us + RETRY_US < next_us)
@@ -353,7 +376,7 @@ uint64_t mr_agent_turn(struct mr_rpc *agent, uint64_t now_us)
 
 void mr_agent_set_op(struct mr_rpc *agent, uint8_t op, mr_agent_serve serve, void *self)
 {
-    assert(op > MR_OP_RPC_JOIN && op <= MR_OP_RPC_LAST);
+    assert((op > MR_OP_RPC_JOIN && op <= MR_OP_RPC_LAST) || op == MR_OP_RPC_PART);
     agent->served[op] = (struct mr_served_op){.serve = serve, .self = self};
 }
 

@@ -25,6 +25,8 @@
 #define MR_RPC_NO_RANK     UINT32_MAX
 
 struct mr_member; /* another worker, see member.h */
+struct mr_long_in;
+struct mr_long_out;
 
 /* Work for the thread inside; whoever submits it owns it until run() is called. */
 struct mr_work {
@@ -67,6 +69,8 @@ struct mr_agent_config {
         held; /* neither joins nor serves (BUSY) before mr_agent_release(): functions are still being registered */
     struct mr_address rendezvous;                         /* unless is_rendezvous */
     uint32_t timeout_ms, dead_after_ms, executor_threads; /* as in mr_rpc_options, defaults filled in */
+    /* As message_bytes and long_memory_bytes there; longer messages than `from` go in parts, see long_message.h. 0: the defaults. */
+    size_t long_bytes_max, long_memory_bytes, long_from_bytes;
 };
 
 /* What an agent has done so far. Written inside; any thread may read. */
@@ -85,6 +89,8 @@ struct mr_agent_config {
     X(values_held, "references that this worker holds to others' values")                                    \
     X(contexts_begun, "autograd contexts that this worker has begun and not ended")                          \
     X(contexts_known, "autograd contexts that are known here and not ended, whoever has begun them")         \
+    X(long_bytes, "bytes of memory that messages in parts, and results that came so, take")                  \
+    X(long_messages, "messages that came in parts and are whole")                                            \
     X(members_joined, "workers that have joined, this one among them")                                       \
     X(members_dead, "workers of them that have died or left")
 
@@ -173,21 +179,30 @@ struct mr_agent_call {
     /* In a session of its own: functions that take long over there do not hold it up. For what never waits there. */
     bool control;
     bool fetch; /* in another one: for what waits there for functions, and must not hold them up */
+    bool parts; /* in another one: parts of long messages */
+    /* Its tensors with data stay until it has ended, so that it may be too long for the transport; what it goes in then. */
+    bool stays;
+    const bool
+        *over; /* of such a call, or one with such an answer: set once nobody wants it any more; or NULL */
+    /* Of such a call: the other worker has not looked at it, and never will. May be NULL. */
+    void (*unread)(struct mr_rpc *agent, struct mr_agent_call *call);
     uint8_t
         depth; /* of calls of functions, which have a session for each: those that wait for others do not hold these up */
     uint64_t deadline_us; /* UINT64_MAX: none; it ends when the worker dies */
     /* Inside, once. `reply` is NULL unless one came; it is valid until this returns, or, when this returns true, until
-     * mr_agent_free(agent, call->wire): whoever wants that notes call->wire. Deadlines are MR_DEADLINE_EXCEEDED, whatever was
+     * mr_agent_free(agent, call->wire, call->in): whoever wants that notes both. Deadlines are MR_DEADLINE_EXCEEDED, whatever was
      * sent; a worker that died or was restarted is MR_WORKER_DIED. */
     bool (*ended)(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                   const struct mr_message *reply);
 
-    struct mr_call *wire; /* from here on the agent's */
+    struct mr_call *wire; /* from here on the agent's. NULL once an answer comes in parts, as: */
+    struct mr_long_in *in;
+    struct mr_long_out *out; /* the request, in parts */
     struct mr_member *member;
     bool cancelled;
 };
 
-/* tensors as in mr_call_begin: with data, copied; without, `data` is set to where the caller writes before mr_agent_send(). If it fails
+/* tensors as in mr_call_begin: with data, copied (or they stay, see mr_agent_call); without, `data` is set to where the caller writes before mr_agent_send(). If it fails
  * ended() is not called: MR_UNKNOWN_WORKER, MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN. */
 enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, struct mr_tensor *tensors,
                               uint32_t tensor_count);
@@ -198,7 +213,7 @@ void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call);
 void mr_agent_cancel(struct mr_rpc *agent, struct mr_agent_call *call);
 /* Ends it so only if the other worker cannot have begun with it. False: nothing is changed. */
 bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call);
-void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept);
+void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in *kept_in);
 
 /* Serving another op: `from` is a living member. The rules of mr_on_request hold. */
 typedef void (*mr_agent_serve)(struct mr_rpc *agent, void *self, uint32_t from,

@@ -7,6 +7,7 @@
 #include "dataplane/rpc/executing.h"
 #include "dataplane/rpc/executor.h"
 #include "dataplane/rpc/future.h"
+#include "dataplane/rpc/long_message.h"
 #include "dataplane/rpc/member.h"
 #include "dataplane/rpc/pool.h"
 #include "dataplane/rpc/result.h"
@@ -63,6 +64,7 @@ struct mr_rpc {
     uint64_t deadlines_next_us;      /* no call ends before; perhaps none does then */
     struct mr_rpc_call *unanswered;  /* executed, and there was no memory for the answer */
     struct mr_job *jobs_first, *jobs_last;
+    struct mr_longs longs;
     uint64_t hurry_us;  /* jobs were given: see then whether they go on; 0: not */
     uint32_t job_count; /* of this burst, not yet given to the executor */
     struct mr_agent_counters counters;
@@ -80,15 +82,39 @@ static inline uint64_t mr_agent_now(const struct mr_rpc *agent)
 void mr_agent_add_job(struct mr_rpc *agent, struct mr_job *job);
 void mr_agent_give_jobs(struct mr_rpc *agent);
 
+/* Inside: a request of a living member, other than JOIN; one that came in parts, too. */
+void mr_agent_dispatch(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+
 /* serving.c: a request for one of our functions; that call was executed; answers that found no memory. */
 void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 void mr_serving_cancel(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 void mr_serving_retry(struct mr_rpc *agent);
 void mr_serving_drop_all(struct mr_rpc *agent);
-/* Inside: the answer is these values, of a call in `context` (0: none), for worker `to`, or says why they cannot travel. False: there is
- * no memory for it now. */
-bool mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
-                      const struct mr_value *values, uint32_t count);
+/* Inside: the answer is these values, of a call in `context` (0: none), for worker `to`, or says why they cannot travel. */
+enum mr_answered {
+    MR_ANSWER_LATER, /* there is no memory for it now */
+    MR_ANSWER_SAID,
+    MR_ANSWER_HELD, /* it goes in parts: the values must stay until let_go(of) */
+};
+struct mr_answer_hold {
+    void (*let_go)(void *of);
+    void *of;
+};
+enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
+                                  const struct mr_value *values, uint32_t count, struct mr_answer_hold hold);
+/* serving_long.c: an answer in parts. The head's tensor is the first, and has no data yet. */
+struct mr_answer_long {
+    struct mr_call_ref ref;
+    uint32_t to;
+    const struct mr_rpc_head *head;
+    const struct mr_value *values;
+    uint32_t count;
+    const uint64_t *words; /* of the references, passed out */
+    struct mr_tensor *tensors;
+    uint32_t tensor_count;
+    struct mr_answer_hold hold;
+};
+enum mr_answered mr_serving_reply_long(struct mr_rpc *agent, const struct mr_answer_long *answer);
 /* Of serving: the result stays here, the references' from now on; its caller's time is up, or no thread can be had, which is said; what the executor gets. */
 void mr_serving_keep(struct mr_rpc_call *call);
 bool mr_serving_too_late(struct mr_rpc_call *call);

@@ -64,7 +64,7 @@ static void explain(struct mr_rpc *agent, const struct mr_backward_message *m, e
                  m->function, who);
     else
         snprintf(error, bytes, "going back through \"%s\" with %s: %s", m->function, who,
-                 mr_status_text(status));
+                 status == MR_TOO_LARGE ? mr_rpc_last_error() : mr_status_text(status));
 }
 
 static bool ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
@@ -106,6 +106,7 @@ static enum mr_status begin(struct mr_rpc *agent, struct mr_backward_message *m)
     m->call.control = true;
     m->call.deadline_us = m->first->kind == MR_BACKWARD_DONE ? UINT64_MAX : mr_call_deadline_us(agent, 0);
     m->call.ended = ended;
+    m->call.stays = true;
     return mr_agent_begin(agent, &m->call, tensors, n);
 }
 
@@ -118,7 +119,7 @@ static void send_message(struct mr_rpc *agent, struct mr_work *work)
         (void)ended(agent, &m->call, status, NULL);
         return;
     }
-    for (uint32_t i = 0; i < m->count; i++) {
+    for (uint32_t i = 0; i < m->count && m->call.out == NULL; i++) {
         free(m->tensors[i].data);
         m->tensors[i].data = NULL;
     }

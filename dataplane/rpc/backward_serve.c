@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/backward_internal.h"
+#include "dataplane/rpc/long_message.h"
 
 /* One message, from its arrival to its answer. */
 struct served {
@@ -13,6 +14,7 @@ struct served {
     uint32_t from;
     struct mr_call_ref ref;
     const struct mr_request *request;
+    struct mr_long_in *parts; /* it came in them; or NULL */
     struct mr_backward_in in;
     /* The answer. */
     enum mr_status status;
@@ -27,6 +29,7 @@ static void answer(struct mr_rpc *agent, struct mr_work *work)
         mr_reply_status(mr_agent_endpoint(agent), s->ref, s->status);
     else
         mr_reply_error(mr_agent_endpoint(agent), s->ref, s->status, "%s", s->error);
+    mr_long_release(s->parts);
     free(s);
 }
 
@@ -226,7 +229,7 @@ void mr_backward_serve(struct mr_rpc *agent, void *contexts, uint32_t from, cons
     struct served *s = malloc(sizeof *s);
 
     if (s == NULL) {
-        mr_reply_busy(ep, request->ref);
+        mr_long_busy(agent, request);
         return;
     }
     *s = (struct served){.agent = agent, .contexts = contexts, .from = from, .ref = request->ref};
@@ -241,7 +244,7 @@ void mr_backward_serve(struct mr_rpc *agent, void *contexts, uint32_t from, cons
         serve_done(agent, s);
         return;
     }
-    stable = mr_reply_later(ep, request);
+    stable = mr_long_later(agent, request, &s->parts);
     if (stable == NULL || !mr_backward_read(stable->message, &s->in)) {
         mr_reply_busy(ep, request->ref);
         free(s);

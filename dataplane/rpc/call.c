@@ -58,6 +58,16 @@ static enum mr_status check_references(struct mr_rpc *agent, const struct mr_cal
     return MR_OK;
 }
 
+static enum mr_status too_long(const struct mr_rpc *agent, const struct mr_call_order *order, uint64_t bytes)
+{
+    return mr_rpc_error(MR_TOO_LARGE,
+                        "%s: %s: the arguments take %llu MiB, and a message of this worker's at most %zu "
+                        "MiB: see message_bytes, "
+                        "or a node's " MR_LONG_KEY,
+                        order->caller, order->function, (unsigned long long)((bytes >> 20) + 1),
+                        agent->config.long_bytes_max >> 20);
+}
+
 static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *order)
 {
     if (order->function == NULL || order->function[0] == 0 || strlen(order->function) >= MR_RPC_NAME_BYTES)
@@ -70,10 +80,13 @@ static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *or
         return mr_rpc_error(MR_INVALID_ARGUMENT,
                             "%s: %s: an argument has no value, or is an object, which stays with its owner",
                             order->caller, order->function);
+    uint64_t bytes = mr_values_bytes(order->function, order->arguments, order->argument_count);
     enum mr_status status = check_references(agent, order);
 
     if (status != MR_OK)
         return status;
+    if (bytes > agent->config.long_bytes_max && order->to != agent->config.rank)
+        return too_long(agent, order, bytes);
     status = mr_member_check(agent, order->to);
     if (status != MR_OK) {
         char why[MR_RPC_ERROR_BYTES];
@@ -94,11 +107,19 @@ static void read_error(const struct mr_message *reply, char *why, size_t bytes)
                  (const char *)reply->tensors[0].data);
 }
 
+/* The other worker does not look at it: the references in it are ours again. */
+static void unread(struct mr_rpc *agent, struct mr_agent_call *call)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(call, struct mr_rpc_future, call);
+
+    mr_values_unpass(f->passed, f->passed_count, &agent->references.values);
+    f->passed_count = 0;
+}
+
 /* It never left: neither did the references in it. */
 static void take_back(struct mr_rpc *agent, struct mr_rpc_future *f)
 {
-    mr_values_unpass(f->passed, f->passed_count, &agent->references.values);
-    f->passed_count = 0;
+    unread(agent, &f->call);
     if ((f->head.flags & MR_RPC_REMOTE) != 0)
         agent->references.remote_never(agent->references.self, f->rref,
                                        f->status == MR_OK ? MR_CANCELLED : f->status);
@@ -112,6 +133,7 @@ bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_sta
     char why[MR_EXECUTING_ERROR_BYTES] = "";
     bool keep = false;
 
+    mr_future_block_free(f);
     agent->counters.calls_made++;
     agent->counters.calls_made_failed += status != MR_OK;
     if (call->cancelled)
@@ -119,7 +141,7 @@ bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_sta
     else if (status != MR_OK)
         read_error(reply, why, sizeof why);
     else if ((f->head.flags & MR_RPC_REMOTE) == 0)
-        result = mr_result_of_reply(agent, call->wire, reply, call->to, &keep, &status);
+        result = mr_result_of_reply(agent, call, reply, &keep, &status);
     if (result != NULL && f->head.context != 0 && !f->ended)
         status = agent->autograd.reply_in(agent->autograd.self, f->head.context, f->head.invocation,
                                           result->values, result->count);
@@ -214,15 +236,31 @@ static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
 
     mr_call_hold_references(agent, f->waiting, f->waiting_count, false);
     f->waiting_count = 0;
-    free(f->block);
-    f->block = NULL;
+    if (f->call.out == NULL) /* else it goes from there, until the call has ended */
+        mr_future_block_free(f);
     if (status == MR_OK)
         return;
     mr_future_end(f, status, mr_rpc_last_error(), NULL);
     mr_future_put(f);
 }
 
-/* Somebody else is inside: copies, for him. */
+static bool is_long(const struct mr_rpc *agent, const struct mr_call_order *order)
+{
+    return mr_long_is(agent, mr_values_bytes(order->function, order->arguments, order->argument_count));
+}
+
+static enum mr_status no_room(const struct mr_rpc *agent, const struct mr_call_order *order, uint64_t bytes)
+{
+    return mr_rpc_error(MR_NO_MEMORY,
+                        "%s: %s: the arguments take %llu MiB, and %llu MiB of the %zu MiB for long messages "
+                        "are in use on this "
+                        "worker: see long_memory_bytes, or a node's " MR_LONG_MEMORY_KEY,
+                        order->caller, order->function, (unsigned long long)(bytes >> 20),
+                        (unsigned long long)(atomic_load(&agent->longs.bytes) >> 20),
+                        agent->config.long_memory_bytes >> 20);
+}
+
+/* Somebody else is inside, or it is long: copies. */
 static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future *f,
                                      const struct mr_call_order *order)
 {
@@ -230,6 +268,11 @@ static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future 
     size_t bytes = values_bytes + mr_values_copy_bytes(order->arguments, order->argument_count);
     uint8_t *room = f->bytes_inline;
 
+    if (is_long(agent, order)) {
+        if (!mr_long_reserve(agent, bytes))
+            return no_room(agent, order, bytes);
+        f->reserved_bytes = bytes;
+    }
     if (bytes > sizeof f->bytes_inline) {
         f->block = aligned_alloc(64, bytes);
         if (f->block == NULL)
@@ -254,7 +297,10 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
     f->call.op = MR_OP_RPC_CALL;
     f->call.depth = (uint8_t)f->head.depth;
     f->call.ended = mr_call_ended;
-    if (!driver->enter(driver->self))
+    f->call.stays = is_long(agent, order);
+    f->call.over = &f->ended;
+    f->call.unread = unread;
+    if (f->call.stays || !driver->enter(driver->self))
         return submit_request(agent, f, order);
     enum mr_status status = send_request(agent, f, order->arguments, order->argument_count, f->begun_us);
 

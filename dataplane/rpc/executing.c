@@ -65,6 +65,7 @@ void mr_executing_free(struct mr_rpc_call *call)
     if (call->results != call->results_inline)
         free(call->results);
     free(call->copied);
+    mr_long_release(call->in);
     mr_pool_give(&agent->executing, call);
 }
 
@@ -191,9 +192,13 @@ enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtyp
         if (__builtin_mul_overflow(tensor.bytes, (uint64_t)dims[i], &tensor.bytes))
             tensor.bytes = UINT64_MAX;
     }
-    if (tensor.bytes > MR_MESSAGE_BYTES_MAX)
-        return mr_rpc_error(MR_TOO_LARGE, "%s: result %u is larger than the %u MiB of a message",
-                            call->function->name, call->result_count, MR_MESSAGE_BYTES_MAX >> 20);
+    if (tensor.bytes > call->agent->config.long_bytes_max)
+        return mr_rpc_error(
+            MR_TOO_LARGE,
+            "%s: result %u takes %llu MiB, and a message at most %zu MiB: see message_bytes, or a "
+            "node's " MR_LONG_KEY,
+            call->function->name, call->result_count, (unsigned long long)(tensor.bytes >> 20),
+            call->agent->config.long_bytes_max >> 20);
     tensor.data = mr_executing_alloc(call, tensor.bytes);
     if (tensor.data == NULL)
         return no_memory(call);

@@ -28,6 +28,7 @@ struct mr_rpc_call {
     struct mr_call_ref ref;       /* of a request */
     struct mr_rpc_future *future; /* of a local call; then there is no request */
     void *copied;                 /* a local call's arguments, malloc()ed, or NULL */
+    struct mr_long_in *in;        /* those of a request that came in parts, or NULL */
     struct mr_value *arguments;
     uint32_t argument_count;
 

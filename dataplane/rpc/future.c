@@ -27,6 +27,14 @@ void mr_future_hold(struct mr_rpc_future *f)
     atomic_fetch_add(&f->holds, 1);
 }
 
+void mr_future_block_free(struct mr_rpc_future *f)
+{
+    free(f->block);
+    f->block = NULL;
+    mr_long_unreserve(f->agent, f->reserved_bytes);
+    f->reserved_bytes = 0;
+}
+
 void mr_future_put(struct mr_rpc_future *f)
 {
     if (atomic_fetch_sub(&f->holds, 1) != 1)
@@ -37,7 +45,7 @@ void mr_future_put(struct mr_rpc_future *f)
     if (f->rref != NULL)
         mr_rref_unpin(f->rref);
     free(f->passed);
-    free(f->block);
+    mr_future_block_free(f);
     mr_pool_give(&agent->futures, f);
     mr_agent_put(agent);
 }

@@ -39,6 +39,7 @@ struct mr_rpc_future {
     struct mr_value *waiting; /* copies of arguments that wait to be sent, in bytes_inline or in block */
     uint32_t waiting_count;
     void *block;
+    uint64_t reserved_bytes; /* of the memory for long messages, for the block */
     char function[MR_RPC_NAME_BYTES];
     char error[MR_RPC_ERROR_BYTES]; /* the whole line, when status is not MR_OK */
     _Alignas(64) uint8_t bytes_inline[MR_FUTURE_BYTES_INLINE];
@@ -49,6 +50,8 @@ struct mr_rpc_future *mr_future_new(struct mr_rpc *agent, const char *function, 
 /* Any thread. */
 void mr_future_hold(struct mr_rpc_future *future);
 void mr_future_put(struct mr_rpc_future *future);
+/* The copies of arguments are needed no more. */
+void mr_future_block_free(struct mr_rpc_future *future);
 /* Inside: it ends at its deadline, if there is one; now_us may be a little in the past. The calls whose time is up end; when the next one's is. */
 void mr_future_arm(struct mr_rpc_future *future, uint64_t now_us);
 uint64_t mr_future_turn(struct mr_rpc *agent, uint64_t now_us);

@@ -57,7 +57,8 @@ struct mr_member *mr_member_of_request(struct mr_rpc *agent, const struct mr_req
 static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, const struct mr_agent_call *call,
                                  struct mr_session **out)
 {
-    struct mr_session **session = &m->sessions[call->fetch     ? MR_SESSION_FETCHES
+    struct mr_session **session = &m->sessions[call->parts     ? MR_SESSION_PARTS
+                                               : call->fetch   ? MR_SESSION_FETCHES
                                                : call->control ? MR_SESSION_CONTROL
                                                                : MR_SESSION_CALLS + call->depth];
     enum mr_status status = MR_OK;
@@ -95,7 +96,57 @@ enum mr_status mr_member_begin(struct mr_rpc *agent, struct mr_member *m, struct
         return status;
     call->member = m;
     call->cancelled = false;
+    call->in = NULL;
     return MR_OK;
+}
+
+static void tell_unread(struct mr_rpc *agent, void *of)
+{
+    struct mr_agent_call *call = of;
+
+    if (call->unread != NULL)
+        call->unread(agent, call);
+}
+
+static void forget_out(struct mr_rpc *agent, void *of)
+{
+    (void)agent;
+    ((struct mr_agent_call *)of)->out = NULL;
+}
+
+/* In its place a note goes. */
+static enum mr_status begin_long(struct mr_rpc *agent, struct mr_agent_call *call, struct mr_tensor *tensors,
+                                 uint32_t tensor_count)
+{
+    uint64_t words[MR_LONG_NOTE_WORDS] = {0}, bytes = mr_message_long_bytes(tensors, tensor_count);
+    struct mr_tensor note = mr_tensor_1d(MR_U64, MR_LONG_NOTE_WORDS, words);
+
+    if (bytes == 0 || bytes > agent->config.long_bytes_max)
+        return MR_TOO_LARGE;
+    struct mr_long_out *out = mr_long_out_new(agent, call->to, call->op, tensors, tensor_count, words);
+
+    if (out == NULL)
+        return MR_NO_MEMORY;
+    out->call = call;
+    out->unread = tell_unread;
+    out->gone = forget_out;
+    out->of = call;
+    call->out = out;
+    enum mr_status status = mr_member_begin(agent, &agent->members[call->to], call, &note, 1);
+
+    if (status != MR_OK)
+        mr_long_out_end(agent, out, false);
+    return status;
+}
+
+static bool is_long(const struct mr_rpc *agent, const struct mr_agent_call *call,
+                    const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < tensor_count; i++)
+        bytes += tensors[i].bytes < UINT64_MAX - bytes ? tensors[i].bytes : UINT64_MAX - bytes;
+    return call->stays && mr_long_is(agent, bytes);
 }
 
 enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, struct mr_tensor *tensors,
@@ -106,9 +157,13 @@ enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, 
     if (status != MR_OK)
         return status;
     assert(call->to != agent->config.rank);
-    status = mr_member_begin(agent, &agent->members[call->to], call, tensors, tensor_count);
+    status = is_long(agent, call, tensors, tensor_count)
+                 ? begin_long(agent, call, tensors, tensor_count)
+                 : mr_member_begin(agent, &agent->members[call->to], call, tensors, tensor_count);
     if (status == MR_TOO_LARGE)
-        return mr_rpc_error(status, "a message takes at most %u MiB", MR_MESSAGE_BYTES_MAX >> 20);
+        return mr_rpc_error(status,
+                            "a message takes at most %zu MiB: see message_bytes, or a node's " MR_LONG_KEY,
+                            agent->config.long_bytes_max >> 20);
     if (status == MR_BUSY)
         return mr_rpc_error(
             status,
@@ -129,18 +184,23 @@ void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call)
 
 void mr_agent_drop(struct mr_rpc *agent, struct mr_agent_call *call)
 {
+    mr_long_out_end(agent, call->out, false);
     mr_call_free(agent->config.endpoint, call->wire);
     call->wire = NULL;
 }
 
 void mr_agent_cancel(struct mr_rpc *agent, struct mr_agent_call *call)
 {
+    if (call->wire == NULL) /* its answer comes in parts, which end when they see that it is over */
+        return;
     call->cancelled = true;
     mr_call_cancel(agent->config.endpoint, call->wire);
 }
 
 bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call)
 {
+    if (call->wire == NULL)
+        return false;
     call->cancelled = true;
     if (mr_call_withdraw(agent->config.endpoint, call->wire))
         return true;
@@ -148,9 +208,11 @@ bool mr_agent_withdraw(struct mr_rpc *agent, struct mr_agent_call *call)
     return false;
 }
 
-void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept)
+void mr_agent_free(struct mr_rpc *agent, struct mr_call *kept, struct mr_long_in *kept_in)
 {
-    mr_call_free(agent->config.endpoint, kept);
+    if (kept != NULL)
+        mr_call_free(agent->config.endpoint, kept);
+    mr_long_release(kept_in);
 }
 
 /* What the transport says, as workers see it. */
@@ -161,6 +223,22 @@ static enum mr_status outcome(struct mr_rpc *agent, const struct mr_agent_call *
     if (status == MR_UNKNOWN_OUTCOME || status == MR_UNREACHABLE)
         return mr_agent_now(agent) >= call->deadline_us ? MR_DEADLINE_EXCEEDED : MR_WORKER_DIED;
     return status;
+}
+
+static bool answer_comes_in_parts(const struct mr_agent_call *call, enum mr_status status,
+                                  const struct mr_message *reply)
+{
+    return status == MR_OK && reply != NULL && (call->op == MR_OP_RPC_CALL || call->op == MR_OP_RPC_FETCH) &&
+           mr_long_is_note(reply);
+}
+
+static void begin_answer(struct mr_rpc *agent, struct mr_agent_call *call, const struct mr_message *note)
+{
+    call->wire = NULL;
+    if (mr_long_receive_reply(agent, call, note))
+        return;
+    mr_member_died(agent, call->member); /* references in it would stay on their way for ever */
+    (void)call->ended(agent, call, MR_NO_MEMORY, NULL);
 }
 
 void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, enum mr_status status,
@@ -175,8 +253,13 @@ void mr_agent_on_reply(struct mr_rpc *agent, struct mr_call *wire, void *user, e
     /* It forgot the session, and what it made of the call is not known: references may have been lost with it. */
     if (status == MR_UNKNOWN_OUTCOME && call->deadline_us == UINT64_MAX)
         mr_member_died(agent, m);
-    if (!call->ended(agent, call, reply != NULL ? status : outcome(agent, call, status), reply))
+    mr_long_out_end(agent, call->out, false);
+    if (answer_comes_in_parts(call, status, reply)) {
+        begin_answer(agent, call, reply);
         mr_call_free(agent->config.endpoint, wire);
+    } else if (!call->ended(agent, call, reply != NULL ? status : outcome(agent, call, status), reply)) {
+        mr_call_free(agent->config.endpoint, wire);
+    }
 }
 
 /* ---- death ---- */
@@ -199,6 +282,7 @@ void mr_member_died(struct mr_rpc *agent, struct mr_member *m)
     mr_member_close(agent, m);
     if (m->rank == MR_RPC_NO_RANK)
         return;
+    mr_longs_died(agent, m);
     if (agent->references.died != NULL)
         agent->references.died(agent->references.self, m->rank);
     if (agent->autograd.died != NULL)

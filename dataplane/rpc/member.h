@@ -10,6 +10,7 @@ enum mr_member_session {
     MR_SESSION_CALLS, /* and one for each further depth */
     MR_SESSION_CONTROL = MR_SESSION_CALLS + MR_EXECUTOR_DEPTHS,
     MR_SESSION_FETCHES,
+    MR_SESSION_PARTS,
     MR_MEMBER_SESSIONS
 };
 

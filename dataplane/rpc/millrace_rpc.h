@@ -140,13 +140,17 @@ struct mr_rpc_options {
     bool rendezvous_is_node; /* rank 0: a node is there, do not listen there */
     const char
         *listen; /* own address; NULL: any free port on the address from which the rendezvous is reached */
-    const char *key_file;                    /* as in mr_client_options */
-    uint32_t init_timeout_ms;                /* for everybody to join; 0 = 60000 */
-    uint32_t timeout_ms;                     /* default of every call; 0 = 60000 */
-    uint32_t dead_after_ms;                  /* a worker not heard of for so long is dead; 0 = 10000 */
-    uint32_t executor_threads;               /* for functions of ours; 0 = 16 */
-    uint32_t busy_poll_us;                   /* as in mr_client_options; 0 = 50 */
-    size_t memory_bytes;                     /* for messages; 0 = 256 MiB */
+    const char *key_file;      /* as in mr_client_options */
+    uint32_t init_timeout_ms;  /* for everybody to join; 0 = 60000 */
+    uint32_t timeout_ms;       /* default of every call; 0 = 60000 */
+    uint32_t dead_after_ms;    /* a worker not heard of for so long is dead; 0 = 10000 */
+    uint32_t executor_threads; /* for functions of ours; 0 = 16 */
+    uint32_t busy_poll_us;     /* as in mr_client_options; 0 = 50 */
+    size_t memory_bytes;       /* for messages; 0 = 256 MiB */
+    size_t message_bytes;      /* longest arguments, results or gradients of a call; 0 = 1 GiB */
+    /* Beside memory_bytes, for messages of more than 7 MiB, which go in parts: those that come, while their functions run or until their
+     * results are freed, and copies of arguments on their way. 0 = twice message_bytes */
+    size_t long_memory_bytes;
     const struct mr_rpc_function *functions; /* callable as soon as anybody joined */
     uint32_t function_count;
 };

@@ -57,7 +57,7 @@ static void release_references(struct mr_rpc *agent, const struct mr_value *valu
     }
 }
 
-static struct mr_rpc_result *result_view(struct mr_rpc *agent, struct mr_call *wire,
+static struct mr_rpc_result *result_view(struct mr_rpc *agent, const struct mr_agent_call *call,
                                          const struct mr_value *values, uint32_t count)
 {
     struct mr_rpc_result *r = result_new(agent, count, 0);
@@ -65,14 +65,15 @@ static struct mr_rpc_result *result_view(struct mr_rpc *agent, struct mr_call *w
     if (r == NULL)
         return NULL;
     memcpy(r->values, values, count * sizeof *values);
-    r->kept = wire;
+    r->kept = call->wire;
+    r->kept_in = call->in;
     return r;
 }
 
-struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, struct mr_call *wire,
-                                         const struct mr_message *reply, uint32_t from, bool *keep,
-                                         enum mr_status *status)
+struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_agent_call *call,
+                                         const struct mr_message *reply, bool *keep, enum mr_status *status)
 {
+    uint32_t from = call->to;
     struct mr_value values[MR_RPC_ARGUMENTS_MAX];
     const struct mr_value_hooks *hooks =
         agent->references.values.take_in == NULL ? NULL : &agent->references.values;
@@ -94,7 +95,7 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, struct mr_call *w
     }
     *keep = mr_values_copy_bytes(values, count) > MR_RESULT_BYTES_COPIED;
     struct mr_rpc_result *r =
-        *keep ? result_view(agent, wire, values, count) : mr_result_copy(agent, values, count);
+        *keep ? result_view(agent, call, values, count) : mr_result_copy(agent, values, count);
 
     *status = MR_OK;
     if (r == NULL) {
@@ -121,8 +122,9 @@ static void result_free(struct mr_rpc *agent, struct mr_work *work)
         (struct mr_rpc_result *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_result, freeing));
 
     /* A node's endpoint goes on, on a core of its own: what was to be given back before stays there. */
-    if (r->kept != NULL && !(agent->config.is_node && atomic_load(&agent->over)))
-        mr_agent_free(agent, r->kept);
+    bool stays = agent->config.is_node && atomic_load(&agent->over);
+
+    mr_agent_free(agent, stays ? NULL : r->kept, r->kept_in);
     free(r->block);
     mr_pool_give(&agent->results, r);
     mr_agent_put(agent);
@@ -135,7 +137,7 @@ void mr_rpc_result_free(struct mr_rpc_result *r)
     struct mr_rpc *agent = r->agent;
 
     release_references(agent, r->values, r->count);
-    if (r->kept == NULL) {
+    if (r->kept == NULL && r->kept_in == NULL) {
         result_free(agent, &r->freeing);
         return;
     }

@@ -14,8 +14,9 @@ struct mr_rpc_result {
     struct mr_rpc *agent;
     struct mr_value *values;
     uint32_t count;
-    struct mr_call *kept; /* the reply's; NULL: none */
-    void *block;          /* malloc()ed, or NULL */
+    struct mr_call *kept;       /* the reply's; NULL: none */
+    struct mr_long_in *kept_in; /* the same of a reply in parts */
+    void *block;                /* malloc()ed, or NULL */
     struct mr_work freeing;
     struct mr_value values_inline[MR_RESULT_VALUES_INLINE];
     _Alignas(64) uint8_t bytes_inline[MR_RESULT_BYTES_INLINE];
@@ -23,10 +24,9 @@ struct mr_rpc_result {
 
 /* Any thread: a copy of the values; references in it are the result's from now on. NULL: no memory; then nothing was taken. */
 struct mr_rpc_result *mr_result_copy(struct mr_rpc *agent, const struct mr_value *values, uint32_t count);
-/* Inside: of a reply. *keep says whether call->wire is the result's now. NULL: no memory, or a malformed reply: *status
+/* Inside: of a reply. *keep says whether what the reply lies in (call->wire, call->in) is the result's now. NULL: no memory, or a malformed reply: *status
  * says so, and no reference is left. */
-struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, struct mr_call *wire,
-                                         const struct mr_message *reply, uint32_t from, bool *keep,
-                                         enum mr_status *status);
+struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_agent_call *call,
+                                         const struct mr_message *reply, bool *keep, enum mr_status *status);
 
 #endif

@@ -13,7 +13,7 @@ uint32_t mr_agent_unfinished(struct mr_rpc *agent)
 {
     uint32_t left = mr_executor_load(agent->executor) + agent->job_count + mr_agent_has_work(agent);
 
-    return left + (agent->unanswered != NULL);
+    return left + (agent->unanswered != NULL) + mr_longs_unfinished(agent);
 }
 
 static bool farewell_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,

@@ -58,6 +58,7 @@ static enum mr_status fetch(struct mr_rref *r, uint32_t timeout_ms, struct mr_rp
     f->call.op = MR_OP_RPC_FETCH;
     f->call.fetch = true;
     f->call.ended = mr_call_ended;
+    f->call.over = &f->ended;
     f->work.run = send_waiting;
     (void)mr_rref_pin(r, TO_HERE);
     f->rref = r;
@@ -107,6 +108,8 @@ struct mr_fetch {
     uint32_t from;
     struct mr_call_ref ref;
     struct mr_fetch *next; /* in mr_rrefs.unanswered */
+    struct mr_kept *kept;  /* held by an answer in parts */
+    struct mr_kept_read read;
 };
 
 static void answer_error(struct mr_fetch *fetch, enum mr_status status)
@@ -127,24 +130,39 @@ static void answer_error(struct mr_fetch *fetch, enum mr_status status)
     free(fetch);
 }
 
-/* False: later. */
-static bool reply_copy(struct mr_fetch *fetch, const struct mr_kept *kept)
+static void let_go(void *of)
 {
-    struct mr_kept_read read;
+    struct mr_fetch *fetch = of;
 
-    if (!mr_kept_read(kept, false, &read))
-        return false;
-    bool is_said = mr_serving_reply(fetch->all->agent, fetch->ref, fetch->from, 0, read.values, read.count);
+    mr_kept_unread(&fetch->read);
+    mr_kept_let_go(fetch->kept);
+    free(fetch);
+}
 
-    mr_kept_unread(&read);
-    return is_said;
+static enum mr_answered reply_copy(struct mr_fetch *fetch, struct mr_kept *kept)
+{
+    struct mr_answer_hold hold = {.let_go = let_go, .of = fetch};
+
+    if (!mr_kept_read(kept, false, &fetch->read))
+        return MR_ANSWER_LATER;
+    enum mr_answered answered = mr_serving_reply(fetch->all->agent, fetch->ref, fetch->from, 0,
+                                                 fetch->read.values, fetch->read.count, hold);
+
+    if (answered != MR_ANSWER_HELD) {
+        mr_kept_unread(&fetch->read);
+    } else {
+        fetch->kept = kept;
+        mr_kept_hold(kept);
+    }
+    return answered;
 }
 
 static void answer(struct mr_reference_waiter *waiter, enum mr_status status, void *value)
 {
     struct mr_fetch *fetch = MR_CONTAINER(waiter, struct mr_fetch, waiter);
     struct mr_rrefs *all = fetch->all;
-    const struct mr_kept *kept = value;
+    struct mr_kept *kept = value;
+    enum mr_answered answered = MR_ANSWER_SAID;
 
     if (status != MR_OK) {
         answer_error(fetch, status);
@@ -152,13 +170,16 @@ static void answer(struct mr_reference_waiter *waiter, enum mr_status status, vo
     }
     if (kept->status != MR_OK) {
         mr_reply_error(all->agent->config.endpoint, fetch->ref, kept->status, "%s", kept->error);
-    } else if (!reply_copy(fetch, kept)) {
+    } else {
+        answered = reply_copy(fetch, kept);
+    }
+    if (answered == MR_ANSWER_LATER) {
         fetch->next = all->unanswered;
         all->unanswered = fetch;
         all->retries = true;
-        return;
+    } else if (answered == MR_ANSWER_SAID) {
+        free(fetch);
     }
-    free(fetch);
 }
 
 static void look(struct mr_fetch *fetch)

@@ -17,6 +17,8 @@ struct mr_kept {
     void (*destroy)(void *object);
     struct mr_job job;    /* destroys it */
     struct mr_kept *next; /* in mr_rrefs.doomed */
+    uint32_t holds;       /* inside: answers that are made of it, and last */
+    bool is_free;         /* once these are over */
 };
 
 struct mr_rref {
@@ -101,6 +103,9 @@ struct mr_kept_read {
 /* Any thread. False: the parameter is being changed, and `waits` is not set. */
 bool mr_kept_read(const struct mr_kept *kept, bool waits, struct mr_kept_read *out);
 void mr_kept_unread(struct mr_kept_read *read);
+/* Inside: it stays until it is let go of. */
+void mr_kept_hold(struct mr_kept *kept);
+void mr_kept_let_go(struct mr_kept *kept);
 /* Any thread; of a parameter, not inside. A copy that holds its references by itself. NULL: no memory. */
 struct mr_rpc_result *mr_kept_copy(struct mr_kept *kept);
 

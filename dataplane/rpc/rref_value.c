@@ -58,6 +58,9 @@ void mr_kept_free(struct mr_kept *kept)
 
     if (kept == NULL || kept == &all->no_memory)
         return;
+    kept->is_free = true;
+    if (kept->holds > 0)
+        return;
     /* The program's function may take long, and may call others. */
     if (!holds_object(kept) || kept->destroy == NULL || atomic_load(&all->ending)) {
         kept_end(kept);
@@ -68,6 +71,17 @@ void mr_kept_free(struct mr_kept *kept)
         kept->job = (struct mr_job){.run = run_end};
         mr_executor_give_one(all->agent->executor, &kept->job);
     }
+}
+
+void mr_kept_hold(struct mr_kept *kept)
+{
+    kept->holds++;
+}
+
+void mr_kept_let_go(struct mr_kept *kept)
+{
+    if (--kept->holds == 0 && kept->is_free)
+        mr_kept_free(kept);
 }
 
 void mr_kept_end_doomed(struct mr_rrefs *all)

@@ -19,8 +19,17 @@ static struct mr_rpc_call *of_work(struct mr_work *work)
 
 /* ---- answers ---- */
 
-bool mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
-                      const struct mr_value *values, uint32_t count)
+static enum mr_answered too_long(const struct mr_rpc *agent, struct mr_call_ref ref, uint64_t bytes)
+{
+    mr_reply_error(agent->config.endpoint, ref, MR_TOO_LARGE,
+                   "the result takes %llu MiB, and a message at most %zu MiB: see message_bytes, or a "
+                   "node's " MR_LONG_KEY,
+                   (unsigned long long)((bytes >> 20) + 1), agent->config.long_bytes_max >> 20);
+    return MR_ANSWER_SAID;
+}
+
+enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
+                                  const struct mr_value *values, uint32_t count, struct mr_answer_hold hold)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     const struct mr_value_hooks *hooks = &agent->references.values;
@@ -32,27 +41,41 @@ bool mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to,
     if (head_bytes == 0) {
         mr_reply_error(ep, ref, MR_INVALID_ARGUMENT,
                        "an object stays with its owner: only references to it travel");
-        return true;
+        return MR_ANSWER_SAID;
     }
+    uint64_t bytes = mr_values_bytes(NULL, values, count);
+
+    if (bytes > agent->config.long_bytes_max)
+        return too_long(agent, ref, bytes);
     uint32_t n = mr_values_tensors(NULL, head_bytes, values, count, tensors);
     enum mr_status status = mr_values_pass(values, count, hooks, to, words);
 
     if (status == MR_NO_MEMORY)
-        return false;
+        return MR_ANSWER_LATER;
     if (status != MR_OK) {
         mr_reply_error(ep, ref, status, "%s", mr_rpc_last_error());
-        return true;
+        return MR_ANSWER_SAID;
     }
+    if (mr_long_is(agent, bytes))
+        return mr_serving_reply_long(agent, &(struct mr_answer_long){.ref = ref,
+                                                                     .to = to,
+                                                                     .head = &head,
+                                                                     .values = values,
+                                                                     .count = count,
+                                                                     .words = words,
+                                                                     .tensors = tensors,
+                                                                     .tensor_count = n,
+                                                                     .hold = hold});
     if (!mr_reply_begin(ep, ref, MR_OK, tensors, n)) {
         mr_values_unpass(words, mr_values_references(values, count), hooks);
         if (mr_call_ref_alive(ep, ref))
-            return false;
+            return MR_ANSWER_LATER;
         mr_reply_status(ep, ref, MR_OK); /* nobody waits any more, or it was too large, which was said */
-        return true;
+        return MR_ANSWER_SAID;
     }
     mr_values_write(tensors[0].data, &head, NULL, values, count, words);
     mr_reply_end(ep, ref);
-    return true;
+    return MR_ANSWER_SAID;
 }
 
 /* The result stays here: the references' from now on. */
@@ -81,20 +104,42 @@ static void count(struct mr_rpc *agent, bool failed, bool ran)
     agent->counters.calls_refused += !ran;
 }
 
+static void let_go(void *call)
+{
+    mr_executing_free(call);
+}
+
+static enum mr_answered answer_results(struct mr_rpc_call *call)
+{
+    struct mr_answer_hold hold = {.let_go = let_go, .of = call};
+    enum mr_answered answered = mr_serving_reply(call->agent, call->ref, call->caller, call->head.context,
+                                                 call->results, call->result_count, hold);
+
+    if (answered != MR_ANSWER_HELD)
+        return answered;
+    mr_long_release(call->in); /* its arguments have been used */
+    call->in = NULL;
+    return answered;
+}
+
 /* False: there is no memory for the answer now. */
 static bool answer(struct mr_rpc_call *call)
 {
+    enum mr_answered answered = MR_ANSWER_SAID;
+
     if ((call->head.flags & MR_RPC_REMOTE) != 0) {
         mr_serving_keep(call);
         mr_reply_status(call->agent->config.endpoint, call->ref, MR_OK);
     } else if (call->status != MR_OK) {
         mr_reply_error(call->agent->config.endpoint, call->ref, call->status, "%s", call->error);
-    } else if (!mr_serving_reply(call->agent, call->ref, call->caller, call->head.context, call->results,
-                                 call->result_count)) {
-        return false;
+    } else {
+        answered = answer_results(call);
     }
+    if (answered == MR_ANSWER_LATER)
+        return false;
     count(call->agent, call->status != MR_OK, true);
-    mr_executing_free(call);
+    if (answered != MR_ANSWER_HELD)
+        mr_executing_free(call);
     return true;
 }
 
@@ -286,7 +331,7 @@ static void run_inline(struct mr_rpc *agent, struct mr_rpc_call *call, const str
     if (answer(call))
         return;
     /* It must not run again, so the answer waits until there is memory; if there is none even for that, it is lost. */
-    if (mr_reply_later(agent->config.endpoint, request) != NULL) {
+    if (call->in != NULL || mr_reply_later(agent->config.endpoint, request) != NULL) {
         executed(agent, &call->work);
         return;
     }
@@ -310,7 +355,7 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
         return;
     }
     if (agent->references.reserve != NULL && !agent->references.reserve(agent->references.self)) {
-        mr_reply_busy(ep, request->ref);
+        mr_long_busy(agent, request);
         return;
     }
     struct mr_function *function = mr_functions_find(&agent->functions, name);
@@ -324,12 +369,12 @@ void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const stru
     bool on_this_thread = (function->flags & MR_RPC_INLINE) != 0;
     const struct mr_request *stable = request;
 
-    if (call != NULL && !on_this_thread)
-        stable = mr_reply_later(ep, request);
+    if (call != NULL && (!on_this_thread || mr_long_is_whole(agent, request)))
+        stable = mr_long_later(agent, request, &call->in);
     if (call == NULL || stable == NULL) {
         if (call != NULL)
             mr_executing_free(call);
-        mr_reply_busy(ep, request->ref);
+        mr_long_busy(agent, request);
         return;
     }
     call->caller = from->rank;

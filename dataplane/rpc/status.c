@@ -29,6 +29,7 @@ void mr_agent_count(struct mr_rpc *agent)
     counters->threads_waiting = use.blocked;
     if (references->count != NULL)
         references->count(references->self, &counters->values_owned, &counters->values_held);
+    counters->long_bytes = atomic_load(&agent->longs.bytes);
     mr_contexts_use(agent->autograd.self, &contexts);
     counters->contexts_begun = contexts.begun;
     counters->contexts_known = contexts.known;

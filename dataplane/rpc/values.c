@@ -79,6 +79,20 @@ size_t mr_values_head_bytes(const char *name, const struct mr_value *values, uin
     return bytes + (name == NULL ? 0 : strlen(name)) + 1;
 }
 
+uint64_t mr_values_bytes(const char *name, const struct mr_value *values, uint32_t count)
+{
+    uint64_t bytes = mr_values_head_bytes(name, values, count);
+
+    if (bytes > UINT32_MAX) /* strings of so much have no length on the wire */
+        return UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].kind == MR_VALUE_TENSOR &&
+            __builtin_add_overflow(bytes, values[i].tensor.bytes, &bytes))
+            return UINT64_MAX;
+    }
+    return bytes;
+}
+
 static uint64_t word_of(const struct mr_value *value)
 {
     uint64_t word = 0;

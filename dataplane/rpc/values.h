@@ -61,6 +61,8 @@ struct mr_value_hooks {
 /* Bytes of the first tensor. 0: a value cannot travel (an object, an unknown kind, a NULL string with bytes or reference), or
  * there are more than MR_RPC_ARGUMENTS_MAX. */
 size_t mr_values_head_bytes(const char *name, const struct mr_value *values, uint32_t count);
+/* About what the message takes, of values that can travel; UINT64_MAX: more than can be told. */
+uint64_t mr_values_bytes(const char *name, const struct mr_value *values, uint32_t count);
 /* Passes the references among the values out to `to`, each into the next MR_RREF_WORDS of `words` (room for `count` of them). All, or none
  * and why one could not be. */
 enum mr_status mr_values_pass(const struct mr_value *values, uint32_t count,

@@ -46,7 +46,7 @@ static bool shape_holds(uint32_t dtype, uint32_t rank, const uint32_t dims[MR_RA
     return product == bytes;
 }
 
-uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count)
+static uint64_t bytes_up_to(const struct mr_tensor *tensors, uint32_t tensor_count, uint64_t bytes_max)
 {
     if (tensor_count > MR_TENSORS_MAX)
         return 0;
@@ -56,11 +56,21 @@ uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count
         if (!shape_holds((uint32_t)t->dtype, t->rank, t->dims, t->bytes))
             return 0;
         end = align_up(end);
-        if (end > MR_MESSAGE_BYTES_MAX || t->bytes > MR_MESSAGE_BYTES_MAX - end)
+        if (end > bytes_max || t->bytes > bytes_max - end)
             return 0;
         end += t->bytes;
     }
-    return (uint32_t)end;
+    return end;
+}
+
+uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    return (uint32_t)bytes_up_to(tensors, tensor_count, MR_MESSAGE_BYTES_MAX);
+}
+
+uint64_t mr_message_long_bytes(const struct mr_tensor *tensors, uint32_t tensor_count)
+{
+    return bytes_up_to(tensors, tensor_count, MR_LONG_MESSAGE_BYTES_MAX);
 }
 
 /* Field by field, in the order they were written: a wide load of fields just written would wait for them. */
@@ -75,6 +85,40 @@ static void descriptor_write(struct mr_tensor_wire *w, const struct mr_tensor *t
         w->dims[i] = t->dims[i];
     w->reserved1 = 0;
     w->bytes = t->bytes;
+}
+
+static void copy_common(uint8_t *out, uint64_t from, uint64_t end, const void *data, uint64_t start,
+                        uint64_t bytes)
+{
+    uint64_t first = start > from ? start : from, last = start + bytes < end ? start + bytes : end;
+    if (first >= last)
+        return;
+    if (data == NULL)
+        memset(out + (first - from), 0, (size_t)(last - first));
+    else
+        memcpy(out + (first - from), (const uint8_t *)data + (first - start), (size_t)(last - first));
+}
+
+void mr_message_read_part(const struct mr_preamble *preamble, const struct mr_tensor *tensors,
+                          uint32_t tensor_count, uint64_t offset, uint32_t bytes, uint8_t *out)
+{
+    uint64_t last = offset + bytes, end = table_end(tensor_count);
+    assert(tensor_count <= MR_TENSORS_MAX);
+    struct mr_preamble first = *preamble;
+    first.tensor_count = (uint16_t)tensor_count;
+    copy_common(out, offset, last, &first, 0, sizeof(first));
+    for (uint32_t i = 0; i < tensor_count; i++) {
+        struct mr_tensor_wire wire;
+        descriptor_write(&wire, &tensors[i]);
+        copy_common(out, offset, last, &wire, table_end(i), sizeof(wire));
+    }
+    for (uint32_t i = 0; i < tensor_count && end < last; i++) {
+        uint64_t start = align_up(end);
+        copy_common(out, offset, last, NULL, end, start - end);
+        if (tensors[i].bytes != 0)
+            copy_common(out, offset, last, tensors[i].data, start, tensors[i].bytes);
+        end = start + tensors[i].bytes;
+    }
 }
 
 void mr_message_layout_tensors(uint8_t *buffer, struct mr_tensor *tensors, uint32_t tensor_count)
@@ -96,7 +140,7 @@ void mr_message_layout_tensors(uint8_t *buffer, struct mr_tensor *tensors, uint3
 }
 
 /* The tensor list must fill the message exactly: no byte without a meaning. */
-static bool parse_tensors(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
+static bool parse_tensors(const uint8_t *message, uint64_t message_bytes, const uint8_t *aligned,
                           struct mr_message *out)
 {
     uint32_t count = out->preamble.tensor_count;
@@ -127,17 +171,28 @@ bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, struct mr_
     return mr_message_parse_copied(message, message_bytes, message, out);
 }
 
-bool mr_message_parse_copied(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
-                             struct mr_message *out)
+static bool parse_any(const uint8_t *message, uint64_t message_bytes, const uint8_t *aligned,
+                      struct mr_message *out)
 {
     assert(((uintptr_t)aligned & (MR_TENSOR_ALIGN - 1)) == 0);
-    if (message_bytes < sizeof(struct mr_preamble) || message_bytes > MR_MESSAGE_BYTES_MAX)
+    if (message_bytes < sizeof(struct mr_preamble))
         return false;
     struct mr_preamble *p = &out->preamble;
     memcpy(p, message, sizeof(*p));
     if (p->reserved != 0 || p->priority > PRIORITY_MAX || p->tensor_count > MR_TENSORS_MAX)
         return false;
     return parse_tensors(message, message_bytes, aligned, out);
+}
+
+bool mr_message_parse_copied(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
+                             struct mr_message *out)
+{
+    return message_bytes <= MR_MESSAGE_BYTES_MAX && parse_any(message, message_bytes, aligned, out);
+}
+
+bool mr_message_parse_long(const uint8_t *message, uint64_t message_bytes, struct mr_message *out)
+{
+    return message_bytes <= MR_LONG_MESSAGE_BYTES_MAX && parse_any(message, message_bytes, message, out);
 }
 
 bool mr_message_peek(const uint8_t *message, uint32_t message_bytes, uint32_t index, struct mr_tensor *out)

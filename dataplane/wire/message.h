@@ -58,6 +58,16 @@ struct mr_message {
  * the product of its dims), or there are more than MR_TENSORS_MAX. */
 uint32_t mr_message_bytes(const struct mr_tensor *tensors, uint32_t tensor_count);
 
+/* Messages that are longer than the transport carries, and travel in parts, as tensors of others: the layout is the same. Bytes of one;
+ * 0 as above, with MR_LONG_MESSAGE_BYTES_MAX. */
+#define MR_LONG_MESSAGE_BYTES_MAX (UINT64_C(1) << 40)
+uint64_t mr_message_long_bytes(const struct mr_tensor *tensors, uint32_t tensor_count);
+/* Writes `bytes` of it from `offset` on, which lie within it, to `out`. The tensors have their data. */
+void mr_message_read_part(const struct mr_preamble *preamble, const struct mr_tensor *tensors,
+                          uint32_t tensor_count, uint64_t offset, uint32_t bytes, uint8_t *out);
+/* mr_message_parse() of one that is whole. */
+bool mr_message_parse_long(const uint8_t *message, uint64_t message_bytes, struct mr_message *out);
+
 /* Lay the message out in `buffer` (64-byte aligned, mr_message_bytes() long): writes preamble and descriptors, zeroes
  * the gaps, copies the data of every tensor whose `data` is not NULL, and points `data` of each tensor at its place in
  * the buffer, so that the caller fills in the rest. */

@@ -79,7 +79,7 @@ enum mr_role {
  *                                                             f32[samples] labels
  * RPC_STATUS          -                                   -> u64[24] words, u8[n, 112] members, u8[m] a line per function. See
  *                                                             docs/protocol.md.  To core 0
- * RPC_JOIN to RPC_CANCEL are between workers, see dataplane/rpc/ and docs/protocol.md.
+ * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers, see dataplane/rpc/ and docs/protocol.md.
  * HUB_STATUS          -                                   -> u64[12] {samples read, batches handed out, learnt, handed again,
  *                                                             expired, broken lines, trainers, fed, waiting, epoch, state, 0}
  */
@@ -118,7 +118,8 @@ enum mr_role {
     X(RPC_CANCEL, 32, "rpc_cancel", true, TRAINER)                                                           \
     X(RPC_STATUS, 33, "rpc_status", true, READ_ONLY)                                                         \
     X(STREAMS, 34, "streams", true, READ_ONLY)                                                               \
-    X(FORGET_STREAM, 35, "forget_stream", true, OPERATOR)
+    X(FORGET_STREAM, 35, "forget_stream", true, OPERATOR)                                                    \
+    X(RPC_PART, 36, "rpc_part", true, TRAINER)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

@@ -93,7 +93,11 @@ static enum mr_status die(struct mr_rpc_call *call, const struct mr_value *argum
     return MR_OK;
 }
 
+static enum mr_status memory(struct mr_rpc_call *call, const struct mr_value *arguments,
+                             uint32_t argument_count);
+
 static const struct mr_rpc_function functions[] = {
+    {.name = "memory", .results = "i64", .run = memory},
     {.name = "mirror", .arguments = "...", .results = "...", .run = mirror},
     {.name = "mirror_inline", .arguments = "...", .results = "...", .run = mirror, .flags = MR_RPC_INLINE},
     {.name = "die", .run = die},
@@ -187,6 +191,100 @@ static int watch_one_die(uint32_t rank, const char *address)
 static void a_killed_worker_is_named(void **state)
 {
     rpc_run_world(watch_one_die, 3, 2);
+}
+
+/* ---- messages in parts ---- */
+
+enum { LONG_FLOATS = 150 << 18, ROOM_MIB = 24, ROUNDS = 3 };
+
+/* Of this process, resident. */
+static int64_t memory_mib(void)
+{
+    long pages = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    if (f == NULL || fscanf(f, "%ld %ld", &pages, &resident) != 2)
+        resident = -1;
+    if (f != NULL)
+        (void)fclose(f);
+    return resident * sysconf(_SC_PAGESIZE) >> 20;
+}
+
+static enum mr_status memory(struct mr_rpc_call *call, const struct mr_value *arguments,
+                             uint32_t argument_count)
+{
+    return mr_rpc_return(call, mr_value_i64(memory_mib()));
+}
+
+static int64_t memory_of(struct mr_rpc *rpc, uint32_t rank)
+{
+    struct mr_rpc_result *result;
+
+    if (mr_rpc_sync(rpc, rank, "memory", NULL, 0, NULL, &result) != MR_OK)
+        return INT64_MAX;
+    int64_t mib = mr_rpc_result_value(result, 0)->i64;
+
+    mr_rpc_result_free(result);
+    return mib;
+}
+
+/* What is given back is given back a moment later. */
+static bool memory_comes_down(struct mr_rpc *rpc, uint32_t rank, int64_t to_mib)
+{
+    for (uint32_t i = 0; i < 10000; i++) {
+        if (memory_of(rpc, rank) <= to_mib)
+            return true;
+        usleep(5000);
+    }
+    fprintf(stderr, "rank %u has %lld MiB, and had %lld\n", rank, (long long)memory_of(rpc, rank),
+            (long long)to_mib);
+    return false;
+}
+
+static bool mirror_long(struct mr_rpc *rpc, const float *floats)
+{
+    struct mr_value value = mr_value_tensor(mr_tensor_1d(MR_F32, LONG_FLOATS, floats));
+    struct mr_rpc_result *result;
+
+    if (mr_rpc_sync(rpc, 0, "mirror", &value, 1, NULL, &result) != MR_OK) {
+        fprintf(stderr, "%s\n", mr_rpc_last_error());
+        return false;
+    }
+    const struct mr_tensor *t = &mr_rpc_result_value(result, 0)->tensor;
+    bool same = t->bytes == value.tensor.bytes && memcmp(t->data, floats, t->bytes) == 0;
+
+    mr_rpc_result_free(result);
+    return same;
+}
+
+static int send_long(uint32_t rank, const char *address)
+{
+    struct mr_rpc *rpc = join(rank, 2, address, 0);
+    float *floats = rank == 1 ? malloc(LONG_FLOATS * sizeof *floats) : NULL;
+    bool right = rpc != NULL && (rank == 0 || floats != NULL);
+
+    for (uint32_t i = 0; right && rank == 1 && i < LONG_FLOATS; i++)
+        floats[i] = (float)(i % 16777213u);
+    int64_t own_mib = memory_mib(), other_mib = right ? memory_of(rpc, 0) : 0;
+
+    for (uint32_t i = 0; right && rank == 1 && i < ROUNDS; i++)
+        right = mirror_long(rpc, floats);
+    if (right && rank == 1)
+        right =
+            memory_comes_down(rpc, 0, other_mib + ROOM_MIB) && memory_comes_down(rpc, 1, own_mib + ROOM_MIB);
+    free(floats);
+    if (rpc != NULL && mr_rpc_shutdown(rpc, 0) != MR_OK) {
+        fprintf(stderr, "%s\n", mr_rpc_last_error());
+        right = false;
+    }
+    mr_rpc_destroy(rpc);
+    return !right;
+}
+
+/* 150 MiB there and back, and then the memory is as it was. */
+static void long_messages_go_in_parts(void **state)
+{
+    rpc_run_world(send_long, 2, UINT32_MAX);
 }
 
 /* ---- ends in any order ---- */
@@ -428,6 +526,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(remote_add_adds),           cmocka_unit_test(threads_of_all_workers_call_each_other),
         cmocka_unit_test(a_killed_worker_is_named),  cmocka_unit_test(handles_may_outlive_their_worker),
         cmocka_unit_test(keys_that_differ_are_said), cmocka_unit_test(errors_at_the_start_are_lines),
+        cmocka_unit_test(long_messages_go_in_parts),
     };
 
     if (argc < 2)

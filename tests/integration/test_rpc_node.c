@@ -11,7 +11,7 @@
 #include "tests/integration/program.h"
 #include "tests/integration/rpc_node_fixture.h"
 
-enum { LOOKUPS = 500, KEYS = 16, DIM = 4, LARGE = 1 << 18, NODE = RPC_NODE_RANK };
+enum { LOOKUPS = 500, KEYS = 16, DIM = 4, LARGE = 1 << 18, LONG = 72 << 18, NODE = RPC_NODE_RANK };
 
 /* ---- a place to meet ---- */
 
@@ -101,6 +101,28 @@ static void functions_of_a_module_are_called(void **state)
     assert_int_equal(node_fixture_counter(client, 0, "rpc.calls_served"), 8);
     assert_int_equal(node_fixture_counter(client, 0, "rpc.calls_failed"), 3);
     assert_int_equal(node_fixture_counter(client, 0, "rpc.calls_refused"), 2);
+    mr_client_destroy(client);
+    rpc_workers_leave(&x->workers, MR_OK);
+}
+
+/* Longer than a message of the transport's: 72 MiB there and back, and more than the node takes. */
+static void a_node_takes_long_messages(void **state)
+{
+    static float too_much[LONG + LARGE];
+    struct rpc_node *x = *state;
+    struct mr_value value = mr_value_tensor(mr_tensor_1d(MR_F32, LONG + LARGE, too_much));
+
+    rpc_node_start_worker(x, "rpc.world_size=2", "rpc.message_mib_max=73");
+    rpc_workers_join(&x->workers, 1, 1);
+    rpc_node_scale(x->workers.rpcs[0], LONG);
+    rpc_workers_refused(mr_rpc_sync(x->workers.rpcs[0], NODE, "scale", &value, 1, NULL, NULL), MR_TOO_LARGE,
+                        "a message of 74 MiB came, and \"server\" takes at most 73 MiB");
+
+    struct mr_client *client = node_fixture_connect(&x->node);
+
+    assert_int_equal(node_fixture_counter(client, 0, "rpc.long_messages"), 1);
+    while (node_fixture_counter(client, 0, "rpc.long_bytes") != 0)
+        sched_yield();
     mr_client_destroy(client);
     rpc_workers_leave(&x->workers, MR_OK);
 }
@@ -363,6 +385,7 @@ int main(int argc, char **argv)
         rpc_node_test(workers_meet_at_a_node),
         rpc_node_test(a_node_that_takes_no_part_says_so),
         rpc_node_test(functions_of_a_module_are_called),
+        rpc_node_test(a_node_takes_long_messages),
         rpc_node_test(a_node_calls_workers),
         rpc_node_test(a_node_joins_workers_elsewhere),
         rpc_node_test(functions_that_block_delay_no_core),

@@ -125,6 +125,22 @@ def test_large_results_are_views_that_live_as_long_as_they_are_held():
         assert torch.equal(part, (tensor + i)[10:20])
 
 
+def test_values_longer_than_a_message_of_the_transport():
+    tensor = torch.arange(18 << 20, dtype=torch.float32)  # 72 MiB
+    (back,) = rpc.rpc_sync(1, there.same, (tensor,))
+    assert torch.equal(back, tensor)
+    (text,) = rpc.rpc_sync(1, there.same, ("x" * (66 << 20),))
+    assert len(text) == 66 << 20
+    reference = rpc.remote(1, there.same, (tensor,))
+    assert torch.equal(reference.to_here()[0], tensor)
+
+
+def test_values_longer_than_any_message():
+    tensor = torch.empty((1 << 28) + 1, dtype=torch.float32)  # which nobody looks at
+    with pytest.raises(millrace.Error, match=r"1025 MiB.*at most 1024 MiB.*message_bytes"):
+        rpc.rpc_sync(1, there.same, (tensor,))
+
+
 def test_more_values_than_a_message_takes():
     tensors = there.many(301)
     assert rpc.rpc_sync(1, there.total, (tensors,)) == sum(2.0 * i for i in range(301))

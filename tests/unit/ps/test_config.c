@@ -268,6 +268,17 @@ static void next_key_alone(struct ps_config *c)
     snprintf(c->node_key_file_next, sizeof(c->node_key_file_next), "k");
 }
 
+static void little_for_long_messages(struct ps_config *c)
+{
+    c->rpc_long_memory_mib = 100;
+}
+
+static void small_messages_of_workers(struct ps_config *c)
+{
+    c->rpc_world_size = 2;
+    c->transport_message_mib_max = 7;
+}
+
 /* A limit that is set alone is enough: defaults that do not fit it give way, and values that were given do not. */
 static void defaults_follow_what_is_set(void **state)
 {
@@ -306,6 +317,8 @@ static void keys_are_checked_against_each_other(void **state)
     check_fails(little_per_core, "memory.limit_mib");
     check_fails(little_for_messages, "memory.messages_mib");
     check_fails(next_key_alone, "node.key_file");
+    check_fails(little_for_long_messages, "rpc.long_memory_mib");
+    check_fails(small_messages_of_workers, "transport.message_mib_max");
 }
 
 /* The file is good by itself, and its keys do not fit together. */

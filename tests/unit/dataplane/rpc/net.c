@@ -54,6 +54,8 @@ static void append(struct net *net, struct net_packet *packet)
         net->last->next = packet;
     net->last = packet;
     net->packets++;
+    if (net->packets == net->silence_at)
+        net->workers[net->silence_of].silent = true;
 }
 
 static void tx_end(void *self, uint32_t bytes)
@@ -224,6 +226,12 @@ static void create_endpoint(struct net_worker *w)
     assert_int_equal(mr_endpoint_create(&config, &w->ep), MR_OK);
 }
 
+static size_t long_from_bytes(void)
+{
+    const char *text = getenv("TEST_LONG_FROM_BYTES");
+    return text == NULL ? 0 : strtoul(text, NULL, 10);
+}
+
 struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, uint32_t world_size,
                             uint32_t is_rendezvous)
 {
@@ -248,7 +256,8 @@ struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, ui
         .rendezvous = net->workers[0].address,
         .timeout_ms = net->timeout_ms,
         .dead_after_ms = net->dead_after_ms,
-        .executor_threads = net->executor_threads};
+        .executor_threads = net->executor_threads,
+        .long_from_bytes = long_from_bytes()};
     memset(config.uuid, (int)w->incarnation, sizeof config.uuid);
     char error[256] = "";
     if (mr_agent_create(&config, &w->rpc, error, sizeof error) != MR_OK)
@@ -315,6 +324,14 @@ void net_silence(struct net *net, uint32_t worker, bool silent)
     pthread_mutex_unlock(&net->lock);
 }
 
+void net_silence_after(struct net *net, uint32_t worker, uint64_t packets)
+{
+    pthread_mutex_lock(&net->lock);
+    net->silence_at = net->packets + packets;
+    net->silence_of = worker;
+    pthread_mutex_unlock(&net->lock);
+}
+
 /* Closed first, while packets still move: functions that run may wait for calls. */
 static void close_worker(struct net *net, struct net_worker *w)
 {
@@ -352,6 +369,7 @@ static void destroy_worker(struct net_worker *w)
         (void)mr_agent_turn(rpc, now_us(w)); /* what was submitted */
         assert_int_equal(mr_pool_taken(&rpc->futures), 0);
         assert_int_equal(mr_pool_taken(&rpc->executing), 0);
+        assert_false(mr_longs_unfinished(rpc));
         if (rpc->rrefs != NULL)
             assert_int_equal(mr_rrefs_alive(rpc->rrefs), 0);
         /* Silenced, it may have values that it believes others to hold; a context whose end has not arrived keeps some. */

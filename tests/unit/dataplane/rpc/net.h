@@ -1,4 +1,5 @@
-/* Several workers in one process, joined by queues: for tests of agents without sockets. One thread moves all packets and is inside all
+/* Several workers in one process, joined by queues: for tests of agents without sockets. With TEST_LONG_FROM_BYTES in the environment all
+ * messages of more bytes go in parts. One thread moves all packets and is inside all
  * agents in turn; functions run on the agents' own threads. Time is the real clock's, and goes on faster where a test skips some. */
 #ifndef TEST_RPC_NET_H
 #define TEST_RPC_NET_H
@@ -42,6 +43,8 @@ struct net {
     pthread_t thread;
     _Atomic uint32_t events;
     uint64_t packets;
+    uint64_t silence_at; /* at so many of them the worker falls silent; 0: never */
+    uint32_t silence_of;
     uint32_t lose_per_1000, repeat_per_1000; /* packets; may be changed by net_loss() */
     uint64_t random_state;
 
@@ -66,6 +69,8 @@ void net_skip(struct net *net, uint64_t us);
 void net_loss(struct net *net, uint32_t lose_per_1000, uint32_t repeat_per_1000, uint64_t seed);
 /* It is gone without a word, or its network is. */
 void net_silence(struct net *net, uint32_t worker, bool silent);
+/* The same after so many more packets of all workers. */
+void net_silence_after(struct net *net, uint32_t worker, uint64_t packets);
 /* Nothing goes from one to the other, either way. */
 void net_mute(struct net *net, uint32_t worker, uint32_t other, bool muted);
 /* Closes and destroys a worker, whatever is still held of it; not more than once. */

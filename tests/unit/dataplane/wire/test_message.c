@@ -232,6 +232,43 @@ static void a_peek_stays_within_the_bytes(void **state)
     assert_false(mr_message_peek(bytes + 1, n, 1, &seen));
 }
 
+/* Any part of it is what stands there in the whole message. */
+static void parts_of_a_long_message_make_the_whole(void **state)
+{
+    static const uint8_t text[] = "a text of 27 bytes, no more";
+    float floats[70];
+    struct mr_message parsed;
+    uint8_t part[600];
+    for (uint32_t i = 0; i < 70; i++)
+        floats[i] = (float)i;
+    const struct mr_preamble p = {.op = 25, .step = 3};
+    struct mr_tensor given[3] = {mr_tensor_1d(MR_U8, 27, text), mr_tensor_2d(MR_F32, 0, 5, NULL),
+                                 mr_tensor_2d(MR_F32, 35, 2, floats)};
+    struct mr_tensor laid[3] = {given[0], given[1], given[2]};
+    uint32_t bytes = mr_message_bytes(given, 3);
+    uint8_t *whole = room(bytes);
+    mr_message_layout(whole, &p, laid, 3);
+    assert_int_equal(mr_message_long_bytes(given, 3), bytes);
+    assert_true(bytes < sizeof(part));
+    for (uint32_t from = 0; from < bytes; from++) {
+        for (uint32_t n = 1; n <= bytes - from; n++) {
+            part[n] = 0xaa;
+            mr_message_read_part(&p, given, 3, from, n, part);
+            assert_memory_equal(part, whole + from, n);
+            assert_int_equal(part[n], 0xaa);
+        }
+    }
+    assert_true(mr_message_parse_long(whole, bytes, &parsed));
+    assert_memory_equal(parsed.tensors[2].data, floats, sizeof(floats));
+    assert_false(mr_message_parse_long(whole, bytes - 1, &parsed));
+    struct mr_tensor longer = mr_tensor_2d(MR_F32, 1u << 20, 1u << 10, floats);
+    assert_int_equal(mr_message_bytes(&longer, 1), 0);
+    assert_int_equal(mr_message_long_bytes(&longer, 1), 64 + (UINT64_C(1) << 32));
+    longer = mr_tensor_2d(MR_F32, 1u << 20, 1u << 18, floats);
+    assert_int_equal(mr_message_long_bytes(&longer, 1), 0);
+    free(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +282,7 @@ int main(void)
         cmocka_unit_test(ill_formed_tensors_have_no_length),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(a_peek_stays_within_the_bytes),
+        cmocka_unit_test(parts_of_a_long_message_make_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,8 @@ class RpcBackendOptions:
     key_file: as of clients; also $MILLRACE_KEY_FILE.
     allow_python_functions: workers that have the key may run Python here, and send pickles; also
     $MILLRACE_PYTHON_FUNCTIONS=on.
+    message_bytes: longest arguments or results of a call; 0: 1 GiB. long_memory_bytes: for those of more than 7 MiB, which go in
+    parts: while they come and their functions run; 0: twice message_bytes.
     listen: own address; init_timeout_s: for all to join; dead_after_s: a worker not heard of for so long is dead.
     """
 
@@ -44,6 +46,8 @@ class RpcBackendOptions:
     dead_after_s: float = 10.0
     busy_poll_s: float | None = None
     memory_bytes: int = 0
+    message_bytes: int = 0
+    long_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.device_maps or self.devices:

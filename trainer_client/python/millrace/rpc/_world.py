@@ -165,6 +165,8 @@ def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, a
     native.executor_threads = options.num_worker_threads
     native.busy_poll_us = 0 if options.busy_poll_s is None else max(round(options.busy_poll_s * 1e6), 1)
     native.memory_bytes = options.memory_bytes
+    native.message_bytes = options.message_bytes
+    native.long_memory_bytes = options.long_memory_bytes
     native.functions, native.function_count = array, len(functions)
     return native
 
