@@ -219,6 +219,7 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     assert(f->parts_pending > 0);
     if (--f->parts_pending > 0)
         return;
+    mrc_resend_all_ended(f);
     client->progress.calls_ended++;
     f->ended = true;
     if (f->on_end != NULL)

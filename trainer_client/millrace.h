@@ -217,7 +217,7 @@ MR_API enum mr_status mr_lookup_weighted_bags(struct mr_client *client, const st
 /* gradients: [key_count, dim]. Repeated keys are summed, then the optimizer runs once per key. Applied at most once;
  * MR_UNKNOWN_OUTCOME, with the step, when the server was lost before it answered. With `replay` it is applied once all the
  * same, and must not be pushed again, unless mr_last_error() says that it was not sent: this tells, once, that pushes of
- * earlier steps are lost. */
+ * earlier steps are lost. MR_BUSY when all its cores refused it until its deadline: it is not applied, and may be pushed again. */
 MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_options *options,
                                         uint32_t table, const uint64_t *keys, uint32_t key_count,
                                         uint32_t dim, const float *gradients);

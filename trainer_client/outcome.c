@@ -70,6 +70,10 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
                  "that are held",
                  part->unread_bytes, part->link->client->link_config.memory_bytes,
                  2 * (uint64_t)mr_buddy_block_bytes(part->unread_bytes));
+    } else if (part->status == MR_BUSY && !part->replied) {
+        snprintf(text, TEXT_BYTES,
+                 "the server had no room for it until its deadline, and has not executed it: make it again "
+                 "later, or with a longer deadline");
     } else if (part->status == MR_UNREACHABLE) {
         describe_silence(part, text);
     } else {

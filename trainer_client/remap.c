@@ -90,6 +90,10 @@ static void end_asked(struct mrc_link *link)
             part->withdrawn = true;
             continue;
         }
+        if (mrc_resend_was_refused(part)) { /* its call has ended */
+            mrc_resend_keep(part);
+            continue;
+        }
         if (push->op != MR_OP_PUSH_GRAD_BATCH) {
             part->moved = mrc_replay_sequence(own, push);
             mr_list_append(&link->client->remap.movers, &part->mover);

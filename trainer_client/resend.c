@@ -169,8 +169,46 @@ void mrc_resend_copy(struct mr_future *f)
     }
 }
 
-/* Nobody answered: the caller is told so, and the push stays, to be applied once all the same. A link that was closed keeps
- * nothing. */
+void mrc_resend_keep(struct mrc_part *part)
+{
+    struct mrc_push *push = part->push;
+
+    part->push = NULL;
+    part->status = MR_UNKNOWN_OUTCOME;
+    part->kept = true;
+    mrc_replay_unanswered(&part->link->own, push);
+    part->link->resend_us = 0;
+}
+
+bool mrc_resend_was_refused(const struct mrc_part *part)
+{
+    return part->push != NULL && part->status == MR_BUSY && !part->replied &&
+           part->push->state == MRC_PUSH_ASKED;
+}
+
+static bool is_applied(const struct mrc_part *part)
+{
+    return part->status == MR_OK || part->status == MR_ALREADY_LEARNT || part->kept || part->moved != 0;
+}
+
+void mrc_resend_all_ended(struct mr_future *f)
+{
+    bool applied = false;
+
+    for (uint32_t i = 0; i < f->part_count; i++)
+        applied |= is_applied(&f->parts[i]);
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        if (!mrc_resend_was_refused(&f->parts[i]))
+            continue;
+        if (applied)
+            mrc_resend_keep(&f->parts[i]);
+        else
+            mrc_resend_undo(&f->parts[i]);
+    }
+}
+
+/* Nobody answered: the caller is told so, and the push stays, to be applied once all the same. One that was only ever refused waits
+ * for the other parts of its call. A link that was closed keeps nothing. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 {
     struct mrc_replay *lane = &part->link->own;
@@ -181,19 +219,16 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
         part->link->looked_up_in = part->future->client->looked_up_in = part->link->start_id;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or not any more */
         return;
-    part->push = NULL;
     if (reply != NULL)
         push->restores = reply->preamble.restores;
     if (reply != NULL || part->is_void || part->link->session == NULL) {
         uint64_t durable = reply == NULL ? 0 : mr_push_number(reply->preamble.sequence);
 
+        part->push = NULL;
         mrc_replay_answered(lane, push, part->status, durable, mrc_now_us());
-        return;
+    } else if (!mrc_resend_was_refused(part)) {
+        mrc_resend_keep(part);
     }
-    part->status = MR_UNKNOWN_OUTCOME;
-    part->kept = true;
-    mrc_replay_unanswered(lane, push);
-    part->link->resend_us = 0;
 }
 
 bool mrc_resend_pending(const struct mr_client *client)

@@ -31,6 +31,13 @@ void mrc_resend_undo(struct mrc_part *part);
 void mrc_resend_copy(struct mr_future *f);
 /* A numbered part's call ended: part->status is set, and changed where the caller cannot know the outcome. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply);
+/* All parts of the call have: pushes that servers only ever refused (MR_BUSY) until their deadline are taken back, as if they had never
+ * been made; but where another core has applied the call, or will, they are kept, so that it is applied as a whole. */
+void mrc_resend_all_ended(struct mr_future *f);
+/* The part's call has ended so, and its push waits for the other parts. */
+bool mrc_resend_was_refused(const struct mrc_part *part);
+/* Nobody answered that part: its push will be sent again. */
+void mrc_resend_keep(struct mrc_part *part);
 /* Copies that were never numbered. With or without the lock. */
 void mrc_resend_free(struct mr_future *f);
 /* True while a push of the client waits for an answer. */

@@ -220,6 +220,8 @@ static enum mr_status outcome(struct mr_rpc *agent, const struct mr_agent_call *
 {
     if (status == MR_CANCELLED)
         return call->cancelled ? MR_CANCELLED : agent->closing ? MR_SHUTTING_DOWN : MR_WORKER_DIED;
+    if (status == MR_BUSY) /* until its deadline; workers' own is another matter, see is_stuck() */
+        return MR_DEADLINE_EXCEEDED;
     if (status == MR_UNKNOWN_OUTCOME || status == MR_UNREACHABLE)
         return mr_agent_now(agent) >= call->deadline_us ? MR_DEADLINE_EXCEEDED : MR_WORKER_DIED;
     return status;

@@ -211,6 +211,19 @@ void mr_call_shorten(struct mr_endpoint *ep, struct mr_call *call)
     }
 }
 
+/* The next id whose slot is among these, not none. */
+static uint64_t next_id(struct mr_session *s, uint64_t slots)
+{
+    uint32_t window = s->peer.window;
+    uint32_t first = (uint32_t)(s->next_call_id % window);
+    uint64_t ahead = slots >> first;
+    uint32_t skip =
+        ahead != 0 ? (uint32_t)__builtin_ctzll(ahead) : window - first + (uint32_t)__builtin_ctzll(slots);
+    uint64_t id = s->next_call_id + skip;
+    s->next_call_id = id + 1;
+    return id;
+}
+
 /* Ids whose slot is taken are left out, so that one long call does not hold up the others. False: all are taken. */
 static bool slot_assign(struct mr_session *s, struct mr_call *call)
 {
@@ -219,16 +232,20 @@ static bool slot_assign(struct mr_session *s, struct mr_call *call)
     uint64_t free_slots = ~s->busy_slots & all;
     if (free_slots == 0)
         return false;
-    uint32_t first = (uint32_t)(s->next_call_id % window);
-    uint64_t ahead = free_slots >> first;
-    uint32_t skip = ahead != 0 ? (uint32_t)__builtin_ctzll(ahead)
-                               : window - first + (uint32_t)__builtin_ctzll(free_slots);
-    call->call_id = s->next_call_id + skip;
-    s->next_call_id = call->call_id + 1;
+    call->call_id = next_id(s, free_slots);
     uint32_t slot = (uint32_t)(call->call_id % window);
     s->busy_slots |= UINT64_C(1) << slot;
     s->slots[slot] = call;
     return true;
+}
+
+void mr_call_transmit_again(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_session *s = call->session;
+    assert(call->state == MR_CALL_PAUSED);
+    call->call_id = next_id(s, UINT64_C(1) << (call->call_id % s->peer.window));
+    call->segment_bytes = 0;
+    mr_call_transmit(ep, call);
 }
 
 /* The queue whose first call gets the next slot: the highest priority's, but now and then the lowest one's, so that its calls
@@ -291,7 +308,7 @@ void mr_call_end(struct mr_endpoint *ep, struct mr_call *call, enum mr_status st
         if (s != NULL && mr_list_empty(&s->queue[call->queue]))
             s->queued &= ~(1u << call->queue);
     }
-    if (call->call_id != 0 && (call->state == MR_CALL_PAUSED || !call->sent_whole))
+    if (call->call_id != 0 && !call->sent_whole)
         mr_call_release_slot(ep, call); /* the server cannot have begun with it */
     call->state = MR_CALL_ENDED;
     request_free(ep, call);
@@ -323,7 +340,7 @@ void mr_call_cancel(struct mr_endpoint *ep, struct mr_call *call)
 
 bool mr_call_withdraw(struct mr_endpoint *ep, struct mr_call *call)
 {
-    if (call->sent_whole || call->state == MR_CALL_BUILT || call->state == MR_CALL_ENDED)
+    if (call->sent_whole || call->in_doubt || call->state == MR_CALL_BUILT || call->state == MR_CALL_ENDED)
         return false;
     mr_call_cancel(ep, call);
     return true;
@@ -339,6 +356,7 @@ static void call_reset(struct mr_endpoint *ep, struct mr_call *call)
     call->probes = 0;
     call->unanswered = 0;
     call->busy_count = 0;
+    call->in_doubt |= call->sent_whole;
     call->sent_whole = false;
     call->server_has = false;
     mr_call_arm(ep, call);

@@ -175,6 +175,10 @@ static bool on_fragment(struct mr_endpoint *ep, void *arg, const struct mr_fragm
         ep->counters.drop_range++;
         return true;
     }
+    if (call->state == MR_CALL_PAUSED) { /* it was refused under this id */
+        ep->counters.drop_stale++;
+        return true;
+    }
     if (call->state == MR_CALL_ENDED) { /* its user has stopped waiting */
         if (!whole)
             (void)mr_transmit_ack(ep, &s->peer, MR_FLAG_REPLY, fragment->call_id, fragment->message_bytes);
@@ -241,6 +245,7 @@ static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr
     }
 }
 
+/* The server has not executed the call, and never will under this id. */
 static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
 {
     ep->counters.busy_received++;
@@ -254,6 +259,7 @@ static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
     }
     struct mr_session *s = call->session;
     call->state = MR_CALL_PAUSED;
+    call->sent_whole = false;
     s->peer.ready &= ~(UINT64_C(1) << (call->call_id % s->peer.window));
     if (mr_call_is_cut(call))
         mr_sending_stop(ep, &call->sending);
@@ -302,6 +308,8 @@ static enum mr_status deadline_status(const struct mr_call *call)
 {
     if (call->sent_whole && !call->repeatable)
         return MR_UNKNOWN_OUTCOME;
+    if (call->busy_count > 0 && !call->sent_whole && !call->in_doubt)
+        return MR_BUSY;
     if (!call->session->established || call->session->away || call->session->path.narrow)
         return MR_UNREACHABLE;
     return MR_DEADLINE_EXCEEDED;
@@ -362,6 +370,17 @@ static void probe(struct mr_endpoint *ep, struct mr_call *call)
         mr_session_away(ep, s);
 }
 
+/* But not where the answer could hardly come in time: that it has not been executed is certain now, and would not be then. */
+static void call_again(struct mr_endpoint *ep, struct mr_call *call)
+{
+    uint64_t answer_us = ep->now_us + mr_rtt_pto_us(&call->session->rtt, 0);
+    if (answer_us < call->deadline_us)
+        mr_call_transmit_again(ep, call);
+    else
+        call->probe_at_us = 0;
+    mr_call_arm(ep, call);
+}
+
 void mr_call_timer(struct mr_endpoint *ep, struct mr_call *call)
 {
     if (call->session == NULL) {
@@ -371,8 +390,7 @@ void mr_call_timer(struct mr_endpoint *ep, struct mr_call *call)
     } else if (call->call_id == 0 || call->probe_at_us == 0 || call->probe_at_us > ep->now_us) {
         mr_call_arm(ep, call);
     } else if (call->state == MR_CALL_PAUSED) {
-        mr_call_transmit(ep, call);
-        mr_call_arm(ep, call);
+        call_again(ep, call);
     } else {
         probe(ep, call);
     }

@@ -221,7 +221,7 @@ void mr_reply_set_sequence(struct mr_endpoint *ep, struct mr_call_ref ref, uint6
 void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status);
 void mr_reply_error(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, const char *format,
                     ...) __attribute__((format(printf, 4, 5)));
-/* The call was not executed and is forgotten; the client sends it again a little later. */
+/* The call was not executed, and never will be under its id; the client makes it again under another a little later. */
 void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref);
 /* The answer comes later (same thread). The request's memory stays valid until then, even if the session ends meanwhile, so
  * one of the answers above must be given in any case; it may be given in the same handler already. The returned request is
@@ -284,7 +284,7 @@ struct mr_call_options {
     uint64_t step;
     uint64_t sequence; /* nonzero: the server knows the call by it, so it is repeatable, whatever its op */
     /* Absolute; UINT64_MAX = none. At it the call ends: with MR_UNKNOWN_OUTCOME when it is not repeatable and was sent
-     * whole; else with MR_UNREACHABLE when the session never came up or is away, or its path too narrow; else with MR_DEADLINE_EXCEEDED. */
+     * whole since it was last refused; with MR_BUSY when it was refused, and can have been executed by no server; else with MR_UNREACHABLE when the session never came up or is away, or its path too narrow; else with MR_DEADLINE_EXCEEDED. */
     uint64_t deadline_us;
     void *user;
 };

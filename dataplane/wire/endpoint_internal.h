@@ -130,7 +130,8 @@ bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_served *se
 void mr_slot_free(struct mr_endpoint *ep, struct mr_served *served, void *block);
 /* Give back what the slot holds, whatever its state. */
 void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot);
-void mr_served_busy(struct mr_endpoint *ep, struct mr_served *served, uint64_t call_id);
+/* Answer the slot's call, which holds nothing, with BUSY: it will not be executed under this id. */
+void mr_slot_refuse(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot);
 
 /* ---- reply.c ---- */
 
@@ -218,6 +219,8 @@ void mr_call_drop_reply(struct mr_endpoint *ep, struct mr_call *call);
 void mr_call_set_time_left(const struct mr_endpoint *ep, const struct mr_call *call);
 /* Send the request, from its first byte on, in the slot it has. */
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call);
+/* The same after a BUSY: under a new id of the same slot, for the old one is over. */
+void mr_call_transmit_again(struct mr_endpoint *ep, struct mr_call *call);
 /* Its request is of several segments. */
 static inline bool mr_call_is_cut(const struct mr_call *call)
 {

@@ -76,7 +76,7 @@ struct mr_sending {
 
 /* ---- serving ---- */
 
-enum mr_slot_state { MR_SLOT_EMPTY, MR_SLOT_RECEIVING, MR_SLOT_EXECUTING, MR_SLOT_DONE };
+enum mr_slot_state { MR_SLOT_EMPTY, MR_SLOT_RECEIVING, MR_SLOT_EXECUTING, MR_SLOT_DONE, MR_SLOT_REFUSED };
 
 /* A request of several segments on its way in. */
 struct mr_receiving {
@@ -93,14 +93,17 @@ struct mr_later {
     struct mr_message message; /* last: only as many tensors as there are */
 };
 
-/* Invariant: a call id executes at most once. A slot leaves EXECUTING only by the handler's answer; DONE never goes back,
- * except to a newer id; EMPTY with an id means that id has not executed. */
+/* Invariant: a call id executes at most once, and never once it has been answered with BUSY. A slot leaves EXECUTING only by the
+ * handler's answer; DONE and REFUSED never go back, except to a newer id; EMPTY with an id means that id has not executed. */
 struct mr_slot {
     uint64_t call_id; /* the newest seen; 0 = none */
     uint8_t *message; /* the reply; NULL: status only, or given back after its acknowledgement */
     void *transfer;   /* RECEIVING: struct mr_receiving; reply of several segments: struct mr_sending */
     struct mr_later *later;
-    uint64_t sequence;      /* of the reply */
+    union {
+        uint64_t sequence;   /* of the reply; until `acked` */
+        uint64_t refused_to; /* `acked`: newer ids up to this were answered with BUSY while it executed */
+    };
     uint32_t message_bytes; /* of the reply */
     uint32_t request_bytes;
     uint16_t status;
@@ -198,7 +201,7 @@ struct mr_call {
     struct mr_session *session;  /* NULL: closed under a call that was not sent yet */
     struct mr_sending sending;   /* requests of several segments */
     struct mr_incoming incoming; /* replies of several segments; bytes is NULL unless one is on its way in */
-    uint64_t call_id;            /* 0: has no slot */
+    uint64_t call_id;            /* 0: has no slot. A new one after each BUSY */
     uint64_t deadline_us;
     uint64_t sent_us; /* first sent in this session */
     uint64_t probe_at_us;
@@ -216,7 +219,8 @@ struct mr_call {
     uint8_t probes;     /* in a row, and since it ended */
     uint8_t unanswered; /* probes in a row that led to nothing */
     uint8_t busy_count;
-    bool sent_whole; /* every byte was sent in this session: the server may have executed it */
+    bool sent_whole; /* every byte was sent under the present id: the server may have executed it */
+    bool in_doubt;   /* the same of an earlier session */
     bool server_has; /* the server said that it has the request whole */
     bool asks;       /* a request of one segment goes out again, to ask after it */
     bool user_freed;

@@ -65,12 +65,20 @@ static void request_free(struct mr_endpoint *ep, struct mr_served *served, struc
     slot->later = NULL;
 }
 
+static void mark_acked(struct mr_slot *slot)
+{
+    if (slot->acked)
+        return;
+    slot->acked = true;
+    slot->refused_to = slot->call_id;
+}
+
 /* The client has the reply, or wants none: nothing of it needs to be kept. */
 static void set_acked(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
 {
     mr_slot_clear(ep, served, slot);
     slot->state = MR_SLOT_DONE;
-    slot->acked = true;
+    mark_acked(slot);
 }
 
 /* From EXECUTING to DONE, and off it goes. */
@@ -215,7 +223,7 @@ void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref)
 void mr_reply_set_sequence(struct mr_endpoint *ep, struct mr_call_ref ref, uint64_t sequence)
 {
     struct mr_slot *slot = slot_find(ep, ref);
-    if (slot == NULL)
+    if (slot == NULL || slot->acked)
         return;
     slot->sequence = sequence;
     if (slot->message != NULL)
@@ -257,8 +265,7 @@ void mr_reply_busy(struct mr_endpoint *ep, struct mr_call_ref ref)
         return;
     assert(!slot->begun && "mr_reply_busy after mr_reply_begin");
     request_free(ep, &ep->served[ref.session_index], slot);
-    slot->state = MR_SLOT_EMPTY;
-    mr_served_busy(ep, &ep->served[ref.session_index], ref.call_id);
+    mr_slot_refuse(ep, &ep->served[ref.session_index], slot);
 }
 
 const struct mr_request *mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request)
@@ -406,7 +413,7 @@ static void reply_reported(struct mr_endpoint *ep, struct mr_served *served, str
     if (slot->state == MR_SLOT_EXECUTING && ack->received_bytes == slot->message_bytes) {
         /* Nobody can have that yet: the client has stopped waiting. */
         mr_sending_stop(ep, sending);
-        slot->acked = true;
+        mark_acked(slot);
         return;
     }
     if (resend)

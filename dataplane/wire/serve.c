@@ -77,10 +77,16 @@ void mr_slot_clear(struct mr_endpoint *ep, struct mr_served *served, struct mr_s
     slot->state = MR_SLOT_EMPTY;
 }
 
-void mr_served_busy(struct mr_endpoint *ep, struct mr_served *served, uint64_t call_id)
+static void send_busy(struct mr_endpoint *ep, struct mr_served *served, uint64_t call_id)
 {
     ep->counters.busy_sent++;
     (void)mr_transmit_control(ep, &served->peer, MR_PACKET_BUSY, 0, call_id, NULL, 0);
+}
+
+void mr_slot_refuse(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot)
+{
+    slot->state = MR_SLOT_REFUSED;
+    send_busy(ep, served, slot->call_id);
 }
 
 /* Roles go from the one that may do everything to the one that may do least. */
@@ -141,16 +147,27 @@ static bool execute(struct mr_endpoint *ep, struct mr_served *served, struct mr_
     return left;
 }
 
+/* The client gave up the slot's call while its reply was being made: a newer one is refused, for good, until that is done. */
+static bool is_refused(struct mr_slot *slot, uint64_t call_id)
+{
+    if (!slot->acked)
+        return false;
+    if (slot->state == MR_SLOT_EXECUTING && call_id > slot->refused_to)
+        slot->refused_to = call_id;
+    return call_id <= slot->refused_to;
+}
+
 /* Make the slot ready for a call it has not executed. False: the packet is not to be looked at further. */
 static bool slot_take(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot,
                       uint64_t call_id)
 {
     if (call_id > slot->call_id) {
-        if (slot->state == MR_SLOT_EXECUTING) {
-            if (slot->acked) /* the client gave up the older one while its reply was being made */
-                mr_served_busy(ep, served, call_id);
-            else /* a client keeps a slot until its call is answered */
-                ep->counters.drop_range++;
+        if (is_refused(slot, call_id)) {
+            send_busy(ep, served, call_id);
+            return false;
+        }
+        if (slot->state == MR_SLOT_EXECUTING) { /* a client keeps a slot until its call is answered */
+            ep->counters.drop_range++;
             return false;
         }
         served->peer.ready &= ~(UINT64_C(1) << (slot - served->slots));
@@ -197,7 +214,7 @@ static bool receiving_begin(struct mr_endpoint *ep, struct mr_served *served, st
         if (mr_slot_fits_never(ep, served, slot, message_bytes, 0))
             refuse_request(ep, served, slot, message_bytes);
         else
-            mr_served_busy(ep, served, slot->call_id);
+            mr_slot_refuse(ep, served, slot);
         return false;
     }
     mr_incoming_init(&receiving->in, bytes, message_bytes, fragment->segment_bytes,
@@ -275,6 +292,10 @@ static bool on_fragment(struct mr_endpoint *ep, void *session, const struct mr_f
     }
     if (!slot_take(ep, served, slot, call_id))
         return true;
+    if (slot->state == MR_SLOT_REFUSED) {
+        send_busy(ep, served, call_id);
+        return true;
+    }
     if (slot->state == MR_SLOT_EXECUTING || slot->state == MR_SLOT_DONE) {
         ep->counters.segments_repeated++;
         mr_reply_repeat(ep, served, slot, fragment->probe);
@@ -298,6 +319,8 @@ static void on_ping(struct mr_endpoint *ep, struct mr_served *served, const stru
         (void)mr_transmit_ack(ep, &served->peer, 0, call_id, 0);
     } else if (call_id < slot->call_id) {
         ep->counters.drop_stale++;
+    } else if (slot->state == MR_SLOT_REFUSED) {
+        send_busy(ep, served, call_id);
     } else if (slot->state == MR_SLOT_RECEIVING) {
         send_report(ep, served, slot);
     } else {

@@ -98,7 +98,8 @@ void sim_check_executed(struct sim *sim, struct sim_call *c, const struct mr_req
         sim_fail(sim, "client %u call %u, not repeatable, was executed twice", c->client, c->serial);
     if (c->executed_session > 1)
         sim_fail(sim, "client %u call %u was executed twice in one session", c->client, c->serial);
-    if (c->ended && !c->cancelled && !sim_repeatable(c) && c->status != MR_UNKNOWN_OUTCOME)
+    bool outcome_known = !sim_repeatable(c) && c->status != MR_UNKNOWN_OUTCOME;
+    if (c->ended && !c->cancelled && (outcome_known || c->status == MR_BUSY))
         sim_fail(sim, "client %u call %u was executed after it ended with %s", c->client, c->serial,
                  mr_status_name(c->status));
 }
@@ -167,11 +168,12 @@ void sim_check_end(struct sim *sim, const struct sim_call *c, const struct mr_me
             sim_fail(sim, "client %u call %u ended with an unknown outcome without a reason", c->client,
                      c->serial);
         break;
+    case MR_BUSY:
     case MR_DEADLINE_EXCEEDED:
     case MR_UNREACHABLE:
         if (!c->has_deadline)
             sim_fail(sim, "client %u call %u without a deadline missed it", c->client, c->serial);
-        if (!sim_repeatable(c) && c->executed > 0)
+        if ((!sim_repeatable(c) || c->status == MR_BUSY) && c->executed > 0)
             sim_fail(sim, "client %u call %u ended with %s and was executed", c->client, c->serial,
                      mr_status_name(c->status));
         break;
@@ -194,8 +196,9 @@ void sim_check_calls(struct sim *sim)
                 (!answered || c->executed != 1))
                 sim_fail(sim, "client %u call %u: nobody crashed, and it was executed %u times", n, i,
                          c->executed);
-            if (c->ended && !sim_repeatable(c) && c->executed > 0 &&
-                (c->status == MR_DEADLINE_EXCEEDED || c->status == MR_UNREACHABLE))
+            if (c->ended && c->executed > 0 &&
+                (c->status == MR_BUSY ||
+                 (!sim_repeatable(c) && (c->status == MR_DEADLINE_EXCEEDED || c->status == MR_UNREACHABLE))))
                 sim_fail(sim, "client %u call %u ended with %s and was executed later", n, i,
                          mr_status_name(c->status));
         }

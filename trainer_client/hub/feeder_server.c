@@ -68,7 +68,7 @@ void hub_feeder_notice_restart(struct feeder *f)
 
 void hub_feeder_server_answered(struct feeder *f, enum mr_status status)
 {
-    bool away = status == MR_UNREACHABLE || status == MR_DEADLINE_EXCEEDED;
+    bool away = status == MR_UNREACHABLE || status == MR_DEADLINE_EXCEEDED || status == MR_BUSY;
     if (away && !f->said_away) {
         hub_log("waiting for the parameter server: %s", mr_last_error());
         hub_feeder_wait_for(f, "the hub waits for its parameter server: %s", mr_last_error());

@@ -85,6 +85,7 @@ struct fake_node {
     bool mute;             /* take ECHO and PUSH_GRAD and never answer them */
     atomic_bool spreads;   /* datagrams from some source ports come in on another core */
     atomic_bool dumb;      /* apply PUSH_GRAD and never answer it */
+    atomic_uint busy;      /* bit i: core i answers PUSH_GRAD with BUSY */
     atomic_ullong applied; /* pushes, without those that were known */
     atomic_ullong unseen;  /* pushes that came with MR_PUSH_UNSEEN */
     atomic_ullong known;   /* pushes that had been applied before */

@@ -778,6 +778,10 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
     atomic_fetch_add(&core->requests, 1);
     if (op == MR_OP_PUSH_GRAD && (request->message->preamble.flags & MR_PUSH_UNSEEN) != 0)
         atomic_fetch_add(&core->node->unseen, 1);
+    if (op == MR_OP_PUSH_GRAD && (atomic_load(&core->node->busy) >> core->index & 1) != 0) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
     if (core->node->mute && (op == MR_OP_ECHO || op == MR_OP_PUSH_GRAD)) {
         (void)mr_reply_later(ep, request);
         return;

@@ -396,7 +396,128 @@ static void a_busy_server_is_asked_less_and_less(void **state)
     pair_run(&p, 1100000);
     assert_in_range(mr_endpoint_counters(client())->busy_received, 1000000 / 19200, 1000000 / 6400 + 10);
     assert_int_equal(c.ended, 1);
-    assert_int_equal(c.status, MR_DEADLINE_EXCEEDED);
+    assert_int_equal(c.status, MR_BUSY);
+}
+
+#define BUSY_FOR_US 400000u
+
+static uint64_t busy_until_us;
+
+static void busy_for_a_while(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    if (((struct pair *)app)->now_us < busy_until_us)
+        mr_reply_busy(ep, request->ref);
+    else
+        pair_serve(app, ep, request);
+}
+
+static enum pair_verdict first_request_is_late(struct pair *pair, enum pair_side from, uint32_t n,
+                                               struct pair_packet *packet)
+{
+    bool request = from == PAIR_CLIENT && packet->data[3] == MR_PACKET_DATA;
+    return request && pair->drop_n++ < pair->drop_from ? PAIR_LATE : PAIR_PASS;
+}
+
+/* A first copy of the request, or of all its segments, is on its way for long; another one, which asks after it, is refused until the
+ * deadline. What was refused must not be executed when the first comes in, and the caller must hear that it was not. */
+static void a_call_refused_until_its_deadline_never_executes(void **state)
+{
+    for (uint32_t bytes = 10; bytes < sizeof(large) / 2; bytes += 3000) {
+        struct pair_call c = {0}, next = {0};
+        struct mr_tensor tensor = mr_tensor_1d(MR_U8, bytes, large);
+        start();
+        busy_until_us = p.now_us + BUSY_FOR_US;
+        p.handler = busy_for_a_while;
+        p.filter = first_request_is_late;
+        p.late_us = 2 * BUSY_FOR_US;
+        p.drop_from = bytes / MR_SEGMENT_BYTES_MIN + 1;
+        p.drop_n = 0;
+        pair_call(&p, &c, MR_OP_PUSH_GRAD, &tensor, 1, p.now_us + BUSY_FOR_US * 3 / 4);
+        pair_run(&p, BUSY_FOR_US);
+        assert_int_equal(c.ended, 1);
+        assert_int_equal(c.status, MR_BUSY);
+        pair_run(&p, 3 * BUSY_FOR_US);
+        assert_int_equal(p.executed, 0);
+        pair_call(&p, &next, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
+        pair_run(&p, 1000000);
+        assert_int_equal(next.status, MR_OK);
+        assert_int_equal(p.executed, 1);
+        nothing_left();
+        pair_stop(&p);
+    }
+}
+
+static enum pair_verdict one_refusal_then_silence(struct pair *pair, enum pair_side from, uint32_t n,
+                                                  struct pair_packet *packet)
+{
+    if (from == PAIR_SERVER && packet->data[3] == MR_PACKET_BUSY)
+        return PAIR_PASS;
+    return from == PAIR_SERVER ? PAIR_DROP : PAIR_PASS;
+}
+
+/* Refused once, and perhaps executed then. */
+static void a_refusal_says_nothing_of_the_next_try(void **state)
+{
+    struct pair_call c = {0};
+    busy_until_us = p.now_us + 200;
+    p.handler = busy_for_a_while;
+    p.filter = one_refusal_then_silence;
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 20000);
+    pair_run(&p, 30000);
+    assert_true(mr_endpoint_counters(client())->busy_received > 0);
+    assert_int_equal(p.executed, 1);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_UNKNOWN_OUTCOME);
+}
+
+/* Nor of what the server before made of it. */
+static void a_refusal_says_nothing_of_another_session(void **state)
+{
+    for (uint32_t sent_before = 0; sent_before < 2; sent_before++) {
+        struct pair_call c = {.sequence = 1};
+        start();
+        p.filter = sent_before ? drop_replies : drop_all;
+        pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, p.now_us + 8000000);
+        pair_run(&p, 10000);
+        assert_int_equal(p.executed, sent_before);
+        p.filter = NULL;
+        p.handler = always_busy;
+        pair_restart_server(&p);
+        pair_run(&p, 9000000);
+        assert_int_equal(c.ended, 1);
+        assert_true(mr_endpoint_counters(client())->busy_received > 0);
+        /* Sent whole into the void or not: the first server may have had it. */
+        assert_int_equal(c.status, MR_DEADLINE_EXCEEDED);
+        pair_stop(&p);
+    }
+}
+
+static void nothing_comes_of_a_refused_id(void **state)
+{
+    struct pair_call c = {0};
+    busy_until_us = p.now_us + BUSY_FOR_US;
+    p.handler = busy_for_a_while;
+    pair_call(&p, &c, MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+    for (int i = 0; i < 500 && c.call->state != MR_CALL_PAUSED; i++)
+        pair_run(&p, 10);
+    uint64_t id = c.call->call_id, refusals = served()->busy_sent;
+    /* It is asked after under its old id: BUSY once more. */
+    struct mr_packet_header ping = {.magic = MR_MAGIC,
+                                    .version = MR_PROTOCOL_VERSION,
+                                    .type = MR_PACKET_PING,
+                                    .flags = MR_FLAG_PROBE,
+                                    .session_id = p.session->peer.session_id,
+                                    .call_id = id,
+                                    .incarnation = p.session->peer.incarnation,
+                                    .number = next_number(PAIR_CLIENT)};
+    mr_tag_write(&p.session->peer.key, (uint8_t *)&ping, sizeof(ping));
+    pair_inject(&p, PAIR_SERVER, (const uint8_t *)&ping, sizeof(ping));
+    assert_int_equal(served()->busy_sent, refusals + 1);
+    pair_run(&p, 2 * BUSY_FOR_US);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_OK);
+    assert_int_equal(p.executed, 1);
+    assert_true(p.session->next_call_id > id);
 }
 
 int main(void)
@@ -416,6 +537,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(nonsense_from_the_server_is_dropped, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_malformed_reply_ends_the_call, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_busy_server_is_asked_less_and_less, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_call_refused_until_its_deadline_never_executes, no_setup,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_refusal_says_nothing_of_the_next_try, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(a_refusal_says_nothing_of_another_session, no_setup, pair_ended),
+        cmocka_unit_test_setup_teardown(nothing_comes_of_a_refused_id, setup, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

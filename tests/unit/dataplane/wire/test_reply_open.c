@@ -231,6 +231,26 @@ static void its_session_may_end_meanwhile(void **state)
     }
 }
 
+/* A late copy of a request without tensors. */
+static void repeat_request(uint64_t call_id)
+{
+    _Alignas(8) uint8_t packet[MR_HEADER_BYTES + sizeof(struct mr_preamble)];
+    const struct mr_preamble preamble = {.op = MR_OP_PUSH_GRAD};
+    const struct mr_packet_header h = {.magic = MR_MAGIC,
+                                       .version = MR_PROTOCOL_VERSION,
+                                       .type = MR_PACKET_DATA,
+                                       .payload_bytes = sizeof(preamble),
+                                       .session_id = p.session->peer.session_id,
+                                       .call_id = call_id,
+                                       .message_bytes = sizeof(preamble),
+                                       .incarnation = p.session->peer.incarnation,
+                                       .number = next_number(PAIR_CLIENT)};
+    memcpy(packet, &h, sizeof(h));
+    memcpy(packet + sizeof(h), &preamble, sizeof(preamble));
+    mr_tag_write(&p.session->peer.key, packet, sizeof(packet));
+    pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+}
+
 static void its_client_may_stop_waiting(void **state)
 {
     struct pair_call c = {.keep = true}, next = {0};
@@ -256,7 +276,11 @@ static void its_client_may_stop_waiting(void **state)
     assert_true(counters()->tx_bytes - sent < 500); /* nothing more of it */
     assert_int_equal(next.ended, 0);
     assert_int_equal(p.executed, 1);
+    uint64_t refused_id = next.call->call_id;
+    assert_true(counters()->busy_sent > 0);
     mr_reply_end(server(), p.later[0]);
+    repeat_request(refused_id); /* it was refused for good */
+    assert_int_equal(p.executed, 1);
     pair_run(&p, 30000);
     assert_int_equal(next.ended, 1);
     assert_int_equal(next.status, MR_OK);

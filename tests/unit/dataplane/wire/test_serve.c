@@ -340,7 +340,13 @@ static void no_memory_is_busy_and_nothing_is_left(void **state)
     assert_int_equal(served()->busy_sent, 1);
     assert_int_equal(mr_endpoint_memory_used(server()), held);
     make_message(MR_OP_PUSH_GRAD, 0, 0);
+    send_whole(1, 0); /* under this id no more */
+    assert_int_equal(served()->busy_sent, 2);
+    assert_int_equal(p.executed, 0);
+    send_whole(1 + MR_WINDOW_MAX, 0);
+    assert_int_equal(p.executed, 1);
     send_whole(1, 0);
+    assert_int_equal(served()->busy_sent, 2);
     assert_int_equal(p.executed, 1);
 }
 
