@@ -15,6 +15,9 @@ uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION
 uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
                           uint32_t *changes)
 {
+    *changes = 0;
+    if (mrc_is_inherited(client)) /* which the call itself says */
+        return 1;
     pthread_mutex_lock(&client->lock);
     uint32_t core_count = client->node.core_count;
 
@@ -40,6 +43,8 @@ bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_
 
 static bool find_known(struct mr_client *client, uint32_t id, struct mr_feature *out)
 {
+    if (mrc_is_inherited(client))
+        return false;
     pthread_mutex_lock(&client->lock);
     const struct mr_feature *known = mrc_features_get(&client->features, id);
 

@@ -127,6 +127,8 @@ static enum mr_status check_core(const char *call, struct mr_client *client, uin
 {
     if (client == NULL)
         return mrc_bad_argument(call, "client is NULL");
+    if (mrc_is_inherited(client))
+        return mrc_check_process(client, call);
     uint32_t core_count = mrc_cores_of_map(client, NULL, map_changes);
 
     if (core >= core_count)

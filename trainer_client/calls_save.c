@@ -85,7 +85,7 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
     if (options != NULL)
         left = *options;
     /* Once more when the server was restarted between two cores' answers: not all have their pushes then. */
-    while (client->replay) {
+    while (client->replay && !mrc_is_inherited(client)) {
         const uint64_t before = start_of(client);
         enum mr_status caught_up = wait_for_replay(client, &left);
 

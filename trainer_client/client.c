@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 #include "trainer_client/clock.h"
 #include "trainer_client/environment.h"
+#include "trainer_client/forks.h"
 #include "trainer_client/last_error.h"
 #include "trainer_client/resend.h"
 
@@ -109,6 +111,22 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
     return MR_OK;
 }
 
+bool mrc_is_inherited(const struct mr_client *client)
+{
+    return client->forks != mrc_forks();
+}
+
+enum mr_status mrc_check_process(const struct mr_client *client, const char *what)
+{
+    if (!mrc_is_inherited(client))
+        return MR_OK;
+    return mrc_error(
+        MR_FORKED,
+        "%s: %s: this client was made by process %d, from which this one was forked: make another "
+        "with mr_client_create() in the child process",
+        client->server, what, (int)client->process);
+}
+
 enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes)
 {
     struct mr_address address = client->address;
@@ -171,6 +189,8 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
 
     if (c == NULL)
         goto failed;
+    c->forks = mrc_forks();
+    c->process = getpid();
     mrc_remap_init(c);
     c->progress.epoll_fd = -1;
     c->progress.wake_fd = -1;
@@ -221,7 +241,8 @@ static void stop_progress_thread(struct mr_client *client)
 
 void mr_client_destroy(struct mr_client *client)
 {
-    if (client == NULL)
+    if (client == NULL ||
+        mrc_is_inherited(client)) /* the sockets are the parent's, and the locks may be taken for ever */
         return;
     stop_progress_thread(client);
     pthread_mutex_lock(&client->lock);
@@ -270,7 +291,7 @@ uint32_t mr_client_core_count(const struct mr_client *client)
 {
     struct mr_client *c = (struct mr_client *)client;
 
-    if (c == NULL)
+    if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
     uint32_t core_count = c->node.core_count;
@@ -283,7 +304,7 @@ uint32_t mr_client_incarnation(const struct mr_client *client)
 {
     struct mr_client *c = (struct mr_client *)client;
 
-    if (c == NULL)
+    if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
     uint32_t incarnation = c->node.incarnation;
@@ -296,7 +317,7 @@ uint64_t mr_client_start_id(const struct mr_client *client)
 {
     struct mr_client *c = (struct mr_client *)client;
 
-    if (c == NULL)
+    if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
     uint64_t start_id = c->node.start_id;
@@ -310,7 +331,7 @@ void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info
     struct mr_client *c = (struct mr_client *)client;
 
     *info = (struct mr_replay_info){.on = false};
-    if (c == NULL)
+    if (c == NULL || mrc_is_inherited(c))
         return;
     pthread_mutex_lock(&c->lock);
     mrc_resend_info(c, info);
@@ -319,12 +340,12 @@ void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info
 
 int mr_client_fd(const struct mr_client *client)
 {
-    return client == NULL ? -1 : client->progress.epoll_fd;
+    return client == NULL || mrc_is_inherited(client) ? -1 : client->progress.epoll_fd;
 }
 
 uint32_t mr_client_progress(struct mr_client *client)
 {
-    if (client == NULL)
+    if (client == NULL || mrc_is_inherited(client))
         return 0;
     pthread_mutex_lock(&client->lock);
     uint32_t ended = mrc_progress_once(client);
@@ -337,7 +358,7 @@ int mr_client_timeout_ms(const struct mr_client *client)
 {
     struct mr_client *c = (struct mr_client *)client;
 
-    if (c == NULL)
+    if (c == NULL || mrc_is_inherited(c))
         return -1;
     pthread_mutex_lock(&c->lock);
     uint64_t next_us = mrc_progress_next_us(c), now_us = mrc_now_us();

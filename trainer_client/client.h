@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include "dataplane/wire/packet.h"
 #include "trainer_client/address.h"
 #include "trainer_client/keys.h"
@@ -25,6 +26,8 @@
 
 struct mr_client {
     /* set at creation */
+    uint32_t forks; /* mrc_forks() then */
+    pid_t process;
     char server[MRC_ADDRESS_TEXT_BYTES];
     struct mr_address address; /* of core 0 */
     struct mrc_link_config link_config;
@@ -52,6 +55,11 @@ struct mr_client {
     bool stopping;         /* the progress thread shall end */
     bool closed;           /* destroyed by its owner; the last reply frees it */
 };
+
+/* Made by a process that this one was forked from: nothing of it but what was set at creation may be touched. */
+bool mrc_is_inherited(const struct mr_client *client);
+/* MR_FORKED for such a client, told by mrc_error(); `what` was asked of it. */
+enum mr_status mrc_check_process(const struct mr_client *client, const char *what);
 
 /* Adds the link to the next core, link_count. By the driving thread. */
 enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes);

@@ -27,6 +27,10 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
                               uint32_t feature, uint32_t part_count, uint32_t tensors_max,
                               size_t context_bytes, struct mr_future **out)
 {
+    enum mr_status own = mrc_check_process(client, mr_op_name(op));
+
+    if (own != MR_OK)
+        return own;
     if (options != NULL && options->priority > PRIORITY_MAX)
         return mrc_error(MR_INVALID_ARGUMENT, "%s: options.priority is %u; it goes from 0 to %u",
                          mr_op_name(op), options->priority, PRIORITY_MAX);
@@ -413,6 +417,8 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
         return mrc_bad_argument("mr_future_wait", "future is NULL");
     if (future->waited)
         return mrc_bad_argument("mr_future_wait", "this future has been waited for before");
+    if (mrc_is_inherited(future->client))
+        return mrc_check_process(future->client, mr_op_name(future->options.op));
     pthread_mutex_lock(&future->client->lock);
     (void)mrc_wait(future->client, has_ended, future, MRC_NEVER_US);
     pthread_mutex_unlock(&future->client->lock);
@@ -436,9 +442,10 @@ static bool is_over(const void *arg)
     return f->ended && mrc_remap_has_settled(f);
 }
 
+/* In the child of a fork nothing is waited for; mr_future_wait() says why. */
 bool mr_future_done(struct mr_future *future)
 {
-    if (future == NULL)
+    if (future == NULL || mrc_is_inherited(future->client))
         return true;
     pthread_mutex_lock(&future->client->lock);
     if (!is_over(future))
@@ -451,7 +458,7 @@ bool mr_future_done(struct mr_future *future)
 
 bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
 {
-    if (future == NULL)
+    if (future == NULL || mrc_is_inherited(future->client))
         return true;
     uint64_t until_us = mrc_now_us() + timeout_ms * UINT64_C(1000);
 
@@ -468,7 +475,7 @@ bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
 
 void mr_future_notify(struct mr_future *future, int event_fd)
 {
-    if (future == NULL)
+    if (future == NULL || mrc_is_inherited(future->client))
         return;
     pthread_mutex_lock(&future->client->lock);
     future->notify_fd = event_fd;
@@ -479,7 +486,7 @@ void mr_future_notify(struct mr_future *future, int event_fd)
 
 void mr_future_destroy(struct mr_future *future)
 {
-    if (future == NULL)
+    if (future == NULL || mrc_is_inherited(future->client))
         return;
     struct mr_client *client = future->client;
 

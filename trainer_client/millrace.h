@@ -17,6 +17,10 @@
  *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.
  *   - Handles are opaque and come in create/destroy pairs. There is no global state.
  *   - A client may be used from any number of threads at the same time; a future or a reply by one thread at a time.
+ *   - Handles belong to the process that made them. After fork() every call of the child with one of them ends with MR_FORKED, at
+ *     once and without touching the parent's; destroying one there does nothing; replies that came before can be read. The child makes a
+ *     client of its own. (Threads of the parent may be inside the library at the fork; in the child, only memory of replies is given
+ *     back.)
  *   - Inputs are copied before a call returns; they may be reused at once, also with futures.
  */
 #ifndef MILLRACE_H

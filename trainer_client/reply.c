@@ -87,7 +87,7 @@ void mr_reply_free(struct mr_reply *reply)
 {
     if (reply == NULL)
         return;
-    if (reply->client != NULL) {
+    if (reply->client != NULL && !mrc_is_inherited(reply->client)) {
         struct mr_client *client = reply->client;
 
         pthread_mutex_lock(&client->lock);

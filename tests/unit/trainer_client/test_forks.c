@@ -1,0 +1,186 @@
+/* A client, and fork(): what the child may do with its parent's handles, while threads of the parent are inside the library. */
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/millrace.h"
+
+enum { FORKS = 30, CHILD_SECONDS = 60 };
+
+struct family {
+    struct fake_node *node;
+    char address[64];
+    struct mr_client *client;
+    struct mr_future *under_way, *over;
+    struct mr_reply *reply;
+    atomic_bool stop;
+};
+
+static const float values[3] = {1, 2, 3};
+
+/* In the child: nothing here may fail the test by a jump. Each check that fails is said by a line. */
+static int failures;
+
+static void expect(bool holds, const char *what)
+{
+    if (holds)
+        return;
+    failures++;
+    (void)fprintf(stderr, "in the child: %s; %s\n", what, mr_last_error());
+}
+
+static void expect_forked(enum mr_status status, const char *what)
+{
+    expect(status == MR_FORKED && strstr(mr_last_error(), "from which this one was forked") != NULL, what);
+}
+
+static void use_inherited_client(const struct family *x)
+{
+    struct mr_client *client = x->client;
+    struct mr_feature feature = mr_feature_table("another", 2);
+    const uint64_t keys[2] = {1, 2};
+    float gradients[4] = {0};
+    struct mr_replay_info info = {.on = true};
+    uint32_t id, count;
+    struct mr_reply *reply = NULL;
+    struct mr_feature_info *infos = NULL;
+
+    expect_forked(mr_echo(client, NULL, 0, NULL, 0, NULL), "mr_echo");
+    expect_forked(mr_create(client, NULL, &feature, 1, &id), "mr_create");
+    expect_forked(mr_list(client, NULL, &infos, &count), "mr_list");
+    expect_forked(mr_lookup(client, NULL, 1, keys, 2, &reply), "mr_lookup");
+    expect_forked(mr_push_gradients(client, NULL, 1, keys, 2, 2, gradients), "mr_push_gradients");
+    expect_forked(mr_variable_pull(client, NULL, 1, 0, 1, &reply), "mr_variable_pull");
+    expect_forked(mr_lookup_batch(client, NULL, 7, 1, &reply), "mr_lookup_batch");
+    expect_forked(mr_save(client, NULL, "/dir", NULL), "mr_save");
+    expect(mr_client_core_count(client) == 0 && mr_client_fd(client) == -1, "what it says of itself");
+    expect(mr_client_timeout_ms(client) == -1 && mr_client_progress(client) == 0, "driving it");
+    mr_client_replay_info(client, &info);
+    expect(!info.on, "its replay buffer");
+}
+
+static void use_inherited_futures(const struct family *x)
+{
+    struct mr_future *const futures[] = {x->under_way, x->over};
+
+    for (uint32_t i = 0; i < 2; i++) {
+        expect(mr_future_done(futures[i]) && mr_future_wait_for(futures[i], 10000), "no waiting");
+        expect_forked(mr_future_wait(futures[i], NULL), "mr_future_wait");
+        mr_future_notify(futures[i], STDERR_FILENO);
+        mr_future_destroy(futures[i]);
+    }
+    expect(memcmp(mr_reply_tensor(x->reply, 0)->data, values, sizeof values) == 0, "a reply from before");
+    mr_reply_free(x->reply);
+}
+
+static void use_own_client(const struct family *x)
+{
+    struct mr_client_options options = {.server = x->address, .progress_thread = true};
+    struct mr_client *client = NULL;
+
+    expect(mr_client_create(&options, &client, NULL, 0) == MR_OK, "a client of its own");
+    expect(mr_echo(client, NULL, 0, NULL, 0, NULL) == MR_OK, "a call of its own");
+    mr_client_destroy(client);
+}
+
+static void be_the_child(const struct family *x)
+{
+    (void)alarm(CHILD_SECONDS); /* a lock that nobody gives back */
+    use_inherited_client(x);
+    use_inherited_futures(x);
+    mr_client_destroy(x->client);
+    use_own_client(x);
+    expect_forked(mr_echo(x->client, NULL, 0, NULL, 0, NULL), "after it was destroyed");
+    _exit(failures == 0 ? 0 : 1);
+}
+
+/* Keeps the library's locks taken most of the time. */
+static void *call_on(void *arg)
+{
+    struct family *x = arg;
+
+    while (!atomic_load(&x->stop))
+        if (mr_echo(x->client, NULL, 0, NULL, 0, NULL) != MR_OK)
+            return (void *)mr_last_error();
+    return NULL;
+}
+
+static void start(struct family *x, bool progress_thread)
+{
+    struct mr_client_options options = {.server = x->address, .progress_thread = progress_thread};
+    struct mr_tensor tensor = mr_tensor_1d(MR_F32, 3, values);
+    struct mr_options later = {.future = &x->over};
+
+    *x = (struct family){.node = fake_node_start(1)};
+    snprintf(x->address, sizeof x->address, "%s", fake_node_address(x->node));
+    assert_int_equal(mr_client_create(&options, &x->client, NULL, 0), MR_OK);
+    assert_int_equal(mr_echo(x->client, NULL, 0, &tensor, 1, &x->reply), MR_OK);
+    assert_int_equal(mr_echo(x->client, &later, 0, NULL, 0, NULL), MR_OK);
+    while (!mr_future_done(x->over))
+        (void)mr_client_progress(x->client);
+}
+
+static void fork_once(struct family *x)
+{
+    struct mr_options later = {.future = &x->under_way};
+    int how;
+
+    assert_int_equal(mr_echo(x->client, &later, 0, NULL, 0, NULL), MR_OK);
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0)
+        be_the_child(x);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
+        fail_msg("the child ended with %d", how);
+    assert_int_equal(mr_future_wait(x->under_way, NULL), MR_OK);
+    mr_future_destroy(x->under_way);
+}
+
+static void test_children(void **state)
+{
+    (void)state;
+    for (uint32_t with_thread = 0; with_thread < 2; with_thread++) {
+        struct family x;
+        pthread_t caller;
+        void *failed;
+
+        start(&x, with_thread != 0);
+        uint64_t start_id = mr_client_start_id(x.client);
+
+        assert_int_equal(pthread_create(&caller, NULL, call_on, &x), 0);
+        for (uint32_t i = 0; i < FORKS; i++)
+            fork_once(&x);
+        atomic_store(&x.stop, true);
+        pthread_join(caller, &failed);
+        assert_null(failed);
+        /* The parent has the session that it had. */
+        assert_int_equal(mr_echo(x.client, NULL, 0, NULL, 0, NULL), MR_OK);
+        assert_int_equal(mr_client_start_id(x.client), start_id);
+        assert_int_equal(mr_future_wait(x.over, NULL), MR_OK);
+        mr_future_destroy(x.over);
+        mr_reply_free(x.reply);
+        mr_client_destroy(x.client);
+        fake_node_destroy(x.node);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_children),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
