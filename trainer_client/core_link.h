@@ -103,6 +103,9 @@ bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t
 /* Writes a line about a path that carries less than the transport needs, for an error; false: it is none, and nothing is written. */
 bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text_bytes);
 
+/* The same about a server of another version of the protocol. */
+bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t text_bytes);
+
 /* Send from another port where packets from this one take a detour at the server. By the driving thread. */
 void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us);
 

@@ -81,7 +81,7 @@ struct mr_client_options {
                        packets unless the server's transport.bundle is off as well */
 };
 
-/* Connects to every core of the node. MR_UNREACHABLE, MR_UNAUTHORIZED is not told apart from it (a server does not answer
+/* Connects to every core of the node. MR_UNREACHABLE, MR_VERSION_MISMATCH (a server of another protocol version answers there), MR_UNAUTHORIZED is not told apart from it (a server does not answer
  * whoever lacks its key; the text says so), MR_INVALID_ARGUMENT (address, key file). On failure `error` (may be NULL) gets
  * one line that says what, where and how to mend it. */
 MR_API enum mr_status mr_client_create(const struct mr_client_options *options, struct mr_client **client,

@@ -210,6 +210,12 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
         }
     }
     double waited_s = (double)(mrc_now_us() - begin_us) * 1e-6;
+    char text[MRC_PATH_TEXT_BYTES];
+
+    if (mrc_link_describe_version(silent, text, sizeof text)) {
+        snprintf(error, error_bytes, "%s: %s", silent->name, text);
+        return MR_VERSION_MISMATCH;
+    }
 
     if (silent->refused)
         snprintf(error, error_bytes,
@@ -218,8 +224,9 @@ enum mr_status mrc_node_connect(struct mr_client *client, uint64_t deadline_us, 
     else
         snprintf(
             error, error_bytes,
-            "%s: no answer for %.1f s: is the server running there, does a firewall drop UDP, and is the key "
-            "the server's (%s)?",
-            silent->name, waited_s, client->link_config.has_psk ? "one is set" : "none is set");
+            "%s: no answer for %.1f s: is the server running there, does a firewall drop UDP, is the key "
+            "the server's (%s), and is the server as new as this library (protocol %u)?",
+            silent->name, waited_s, client->link_config.has_psk ? "one is set" : "none is set",
+            MR_PROTOCOL_VERSION);
     return MR_UNREACHABLE;
 }

@@ -27,11 +27,12 @@ static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
         mr_session_info(link->session, &info);
     bool refused = link->refused;
     uint64_t opened_us = link->opened_us;
-    bool narrow = mrc_link_describe_path(link, text, TEXT_BYTES);
+    bool described =
+        mrc_link_describe_path(link, text, TEXT_BYTES) || mrc_link_describe_version(link, text, TEXT_BYTES);
 
     pthread_mutex_unlock(&link->client->lock);
 
-    if (narrow)
+    if (described)
         return;
     const char *why = refused ? "; its machine says that nothing listens on that port" : "";
 

@@ -119,6 +119,7 @@ static void on_retry(struct mr_endpoint *ep, const struct mr_packet *packet)
         return;
     }
     memcpy(s->cookie, packet->payload, MR_COOKIE_BYTES);
+    s->other_version = 0;
     mr_session_sample_rtt(ep, s, packet);
     s->handshake = MR_HANDSHAKE_COOKIE;
     s->hello_tries = 0;
@@ -183,6 +184,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
     }
     mr_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
+    s->other_version = 0;
     s->last_push_step = accept.last_push_step;
     s->lineage = accept.lineage;
     s->restores = accept.restores;

@@ -337,6 +337,8 @@ void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct m
         count_drop(ep, why);
     else
         dispatch(ep, &packet);
+    if (why == MR_drop_version)
+        mr_version_packet(ep, from, datagram, datagram_bytes);
     ep->arrived_core = ep->config.core;
 }
 

@@ -267,6 +267,9 @@ struct mr_session_info {
     uint32_t segment_bytes; /* of messages that begin now */
     bool path_known;        /* datagrams of that size get through, both ways */
     bool path_narrow;       /* not even MR_UDP_BYTES_MIN get through, while less does */
+    uint8_t
+        other_version; /* of the protocol, that somebody at the server's address says it speaks, under no key: for an error's text
+                              only; 0: nobody does, or the server has been heard since */
     uint64_t last_push_step;
     uint64_t rtt_us;          /* smoothed; 0 before the first sample */
     uint64_t silent_since_us; /* when the peer was last heard; 0 = never */

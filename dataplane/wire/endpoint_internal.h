@@ -11,6 +11,7 @@
  *   call.c       calling side: the life of a call
  *   call_io.c    calling side: its packets in, its timers
  *   path_session.c  calling side: how large datagrams may be; serving side: answers about that
+ *   version.c    both sides: peers of another protocol version
  *   flow.c       calling side: how much of its requests, and of their replies, may be in flight
  */
 #ifndef MR_ENDPOINT_INTERNAL_H
@@ -116,6 +117,16 @@ bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, con
  * that same session's key. A hint: the client looks for itself with a HELLO. */
 void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *packet);
 bool mr_keys_session_verify(struct mr_session *session, const struct mr_packet *packet);
+
+/* What is costly, and anybody can cause: true, and `cost` is counted, if less than `limit` is spent in this interval. `spent` is one of
+ * the endpoint's `..._in_interval`. */
+bool mr_budget_take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint32_t limit);
+
+/* ---- version.c ---- */
+
+/* A datagram that was dropped because of its version. */
+void mr_version_packet(struct mr_endpoint *ep, const struct mr_address *from, const uint8_t *datagram,
+                       size_t datagram_bytes);
 
 /* ---- serve.c ---- */
 

@@ -30,9 +30,14 @@
 #define MR_TURNS_PER_BULK        8u     /* one turn in so many is the lowest priority's that waits */
 #define MR_BUDGET_INTERVAL_US    10000u
 #define MR_RESETS_PER_INTERVAL   64u
-#define MR_VERIFIES_PER_INTERVAL 128u /* of packets under no known key: about 2 us each */
-#define MR_REKEYS_PER_INTERVAL   128u /* likewise, of known sessions: strangers cannot use these up */
-#define MR_BUSY_BACKOFF_MAX      6u   /* doublings of busy_retry_us */
+#define MR_VERIFIES_PER_INTERVAL 128u     /* of packets under no known key: about 2 us each */
+#define MR_REKEYS_PER_INTERVAL   128u     /* likewise, of known sessions: strangers cannot use these up */
+#define MR_VERSIONS_PER_INTERVAL 16u      /* HELLOs of other versions that are answered */
+#define MR_HINTS_PER_INTERVAL    16u      /* of paths that are looked at */
+#define MR_BUSY_BACKOFF_MAX      6u       /* doublings of busy_retry_us */
+#define MR_NARROW_US             1000000u /* for so long a router's word counts more than what the client says */
+#define MR_NARROW_AGAIN_US       10000u /* the same said again so soon is nothing new */
+#define MR_REPORTED_NUMBERS      65536u /* a router reports one of so many packets last sent */
 #define MR_DOUBT_PROBES          2u /* probes in a row without an answer after which the path is looked at */
 #define MR_LOSS_PROBES           2u /* probes in a row after which a peer that has less than it said is believed */
 
@@ -177,7 +182,9 @@ struct mr_session {
     uint32_t hello_tries;
     uint16_t core, core_count, arrived_core;
     uint8_t handshake; /* enum mr_handshake */
-    bool held;         /* made anew, and not released by its user */
+    uint8_t
+        other_version; /* of the protocol, that the server is said to speak; 0: nothing is said since it was last heard */
+    bool held; /* made anew, and not released by its user */
     bool used, established, confirmed, away, closing;
     bool acked_once; /* the slots' acknowledgement is to be repeated, in case it was lost */
     bool has_previous_key;
@@ -245,10 +252,12 @@ struct mr_endpoint {
     struct mr_link turns[MR_PRIORITIES];     /* peers with senders, by the priority of their first one */
     struct mr_link low_turns[MR_PRIORITIES]; /* and by that of their last one */
     uint32_t turn;                           /* segments sent in turns so far */
-    uint64_t budget_interval;                /* of the three that follow */
+    uint64_t budget_interval;                /* of the five that follow */
     uint32_t resets_in_interval;
     uint32_t verifies_in_interval;
     uint32_t rekeys_in_interval;
+    uint32_t versions_in_interval;
+    uint32_t hints_in_interval;
     uint16_t arrived_core; /* of the datagram being received */
     uint32_t auth_count;
     uint32_t session_count;

@@ -27,8 +27,7 @@ void mr_keys_init(struct mr_endpoint *ep)
 
 /* ---- packets under another key ---- */
 
-/* What follows is costly, and anybody can cause it: only so much per interval. */
-static bool take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint32_t limit)
+bool mr_budget_take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint32_t limit)
 {
     uint64_t interval = ep->now_us / MR_BUDGET_INTERVAL_US;
     if (interval != ep->budget_interval) {
@@ -36,6 +35,8 @@ static bool take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint32_
         ep->resets_in_interval = 0;
         ep->verifies_in_interval = 0;
         ep->rekeys_in_interval = 0;
+        ep->versions_in_interval = 0;
+        ep->hints_in_interval = 0;
     }
     if (*spent >= limit)
         return false;
@@ -72,7 +73,7 @@ bool mr_keys_served_verify(struct mr_endpoint *ep, struct mr_served *served, con
 {
     if (mr_packet_verify(packet, &served->peer.key))
         return true;
-    if (ep->auth_count < 2 || !take(ep, &ep->rekeys_in_interval, tries(ep), MR_REKEYS_PER_INTERVAL))
+    if (ep->auth_count < 2 || !mr_budget_take(ep, &ep->rekeys_in_interval, tries(ep), MR_REKEYS_PER_INTERVAL))
         return false;
     struct mr_tag_key key;
     uint32_t index = find_key(ep, packet, served->role, served->auth_index, &key);
@@ -90,7 +91,7 @@ void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *pac
     struct mr_tag_key key;
     if ((packet->header.session_id & ((1u << MR_CORE_BITS) - 1)) != ep->config.core)
         return;
-    if (!take(ep, &ep->verifies_in_interval, tries(ep), MR_VERIFIES_PER_INTERVAL)) {
+    if (!mr_budget_take(ep, &ep->verifies_in_interval, tries(ep), MR_VERIFIES_PER_INTERVAL)) {
         ep->counters.resets_skipped++;
         return;
     }
@@ -98,7 +99,7 @@ void mr_keys_unknown_session(struct mr_endpoint *ep, const struct mr_packet *pac
         ep->counters.resets_unproven++;
         return;
     }
-    if (!take(ep, &ep->resets_in_interval, 1, MR_RESETS_PER_INTERVAL)) {
+    if (!mr_budget_take(ep, &ep->resets_in_interval, 1, MR_RESETS_PER_INTERVAL)) {
         ep->counters.resets_skipped++;
         return;
     }

@@ -59,6 +59,31 @@ enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, str
     return MR_DROP_NONE;
 }
 
+bool mr_version_answer_make(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out)
+{
+    if (datagram_bytes < MR_VERSION_HELLO_BYTES ||
+        datagram[offsetof(struct mr_packet_header, type)] != MR_PACKET_HELLO)
+        return false;
+    *out = (struct mr_version_answer){.magic = MR_MAGIC,
+                                      .version = MR_PROTOCOL_VERSION,
+                                      .type = MR_PACKET_VERSION,
+                                      .asked = datagram[offsetof(struct mr_packet_header, version)]};
+    memcpy(out->echo, datagram + offsetof(struct mr_version_answer, echo), MR_VERSION_ECHO);
+    return true;
+}
+
+bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out)
+{
+    struct mr_version_answer answer;
+    if (datagram_bytes != sizeof(answer))
+        return false;
+    memcpy(&answer, datagram, sizeof(answer));
+    if (answer.type != MR_PACKET_VERSION || answer.version == 0 || answer.asked != MR_PROTOCOL_VERSION)
+        return false;
+    *out = answer;
+    return true;
+}
+
 const char *mr_packet_type_name(uint8_t type)
 {
     return type < MR_PACKET_TYPE_END && rules[type].name != NULL ? rules[type].name : "?";

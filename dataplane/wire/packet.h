@@ -7,6 +7,7 @@
 #define MR_PACKET_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -162,6 +163,28 @@ struct mr_accept {
 };
 static_assert(sizeof(struct mr_accept) == 96, "accept size");
 static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is amplified");
+
+/* The answer to a HELLO of another version, of the same form in all versions, as are these of a HELLO: magic, version, type 1, and at least
+ * 64 random bits among its bytes 8 to 31. Under no key, as keys may be used otherwise there: a hint, for an error's text. */
+#define MR_PACKET_VERSION 255u /* no version has another packet of this type */
+#define MR_VERSION_ECHO   24u
+struct mr_version_answer {
+    uint16_t magic;
+    uint8_t version; /* of the server */
+    uint8_t type;    /* MR_PACKET_VERSION */
+    uint8_t asked;   /* the HELLO's version */
+    uint8_t reserved[3];
+    uint8_t echo[MR_VERSION_ECHO]; /* bytes 8 to 31 of the HELLO */
+    uint8_t padding[24];           /* zero */
+};
+static_assert(sizeof(struct mr_version_answer) == 56, "version answer size");
+#define MR_VERSION_HELLO_BYTES 64u /* none is shorter, in whatever version */
+static_assert(sizeof(struct mr_version_answer) <= MR_VERSION_HELLO_BYTES, "nothing is amplified");
+
+/* For a datagram that mr_packet_parse() dropped because of its version. True: it is a HELLO, and `*out` the answer of this version. */
+bool mr_version_answer_make(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out);
+/* ... True: it is such an answer to a HELLO of this version, filled into `*out`. */
+bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out);
 
 /* Why a packet was dropped: X(name, help), in the order of the checks. Counted per reason, never answered. */
 #define MR_DROP_LIST(X)                                                                                      \

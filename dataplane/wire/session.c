@@ -147,6 +147,7 @@ struct mr_session *mr_session_find(struct mr_endpoint *ep, const struct mr_packe
     (void)mr_numbers_take(&s->peer.numbers, packet->header.number);
     mr_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
+    s->other_version = 0;
     s->confirmed |= !s->has_previous_key; /* one under the key that was left says nothing of the new one */
     if (s->away) {
         s->away = false;
@@ -244,6 +245,7 @@ void mr_session_info(const struct mr_session *s, struct mr_session_info *out)
         .segment_bytes = s->peer.segment_bytes,
         .path_known = s->path.confirmed,
         .path_narrow = s->path.narrow,
+        .other_version = s->other_version,
         .last_push_step = s->last_push_step,
         .rtt_us = s->rtt.smoothed_us,
         .silent_since_us = s->peer.heard_us,

@@ -33,6 +33,8 @@
     X(sessions_refused, "sessions refused because the table of sessions is full")                            \
     X(sessions_refused_address, "sessions refused because their address has as many as it may")              \
     X(sessions_restarted, "sessions made again with a restarted peer")                                       \
+    X(hellos_other_version,                                                                                  \
+      "HELLOs of another protocol version: their senders, or this one, are to be upgraded")                  \
     X(resets_sent, "RESETs sent")                                                                            \
     X(resets_unproven, "packets of unknown sessions under no key of ours: got no RESET")                     \
     X(resets_skipped, "packets of unknown sessions beyond what is looked at at once: got no RESET")          \

@@ -51,6 +51,19 @@ static void check_accept(const struct mr_auth *auth, const uint8_t *payload)
     FUZZ_ASSERT(mr_accept_verify(auth, uuid, 4, &accept));
 }
 
+static void check_version(const uint8_t *data, size_t bytes)
+{
+    struct mr_version_answer answer, again;
+    if (mr_version_answer_make(data, bytes, &answer)) {
+        FUZZ_ASSERT(bytes >= sizeof(answer) && data[3] == MR_PACKET_HELLO && answer.asked == data[2]);
+        FUZZ_ASSERT(memcmp(answer.echo, data + 8, sizeof(answer.echo)) == 0);
+        FUZZ_ASSERT(!mr_version_answer_parse((const uint8_t *)&answer, sizeof(answer), &again));
+        FUZZ_ASSERT(!mr_version_answer_make((const uint8_t *)&answer, sizeof(answer), &again));
+    }
+    if (mr_version_answer_parse(data, bytes, &answer))
+        FUZZ_ASSERT(bytes == sizeof(answer) && answer.asked == MR_PROTOCOL_VERSION && data[2] != 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const uint8_t psk[MR_PSK_BYTES] = {42};
@@ -60,6 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FUZZ_ASSERT(drop < MR_DROP_COUNT);
     if (drop != MR_DROP_NONE) {
         FUZZ_ASSERT(payload == NULL);
+        if (drop == MR_drop_version)
+            check_version(data, bytes);
         return 0;
     }
     struct mr_auth auth;

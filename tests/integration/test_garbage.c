@@ -1,4 +1,4 @@
-/* Garbage, cut, changed and repeated datagrams: each counted under its reason, none answered, nothing done twice, and the
+/* Garbage, cut, changed and repeated datagrams: each counted under its reason, none answered (but a HELLO of another version), nothing done twice, and the
  * server goes on serving. Sent by a stranger's socket, or as frames put on the cable as they were seen there. */
 #include <errno.h>
 #include <net/if.h>
@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -176,6 +177,36 @@ static void test_no_packets(void **state)
     expect_dropped(x, &h, sizeof h, "wire.drop_short");
     h = header_of(MR_PACKET_RETRY, 0); /* without what it must carry */
     expect_dropped(x, &h, sizeof h, "wire.drop_range");
+}
+
+/* What clients of other versions send at first is answered with the version that is spoken here. */
+static void test_other_versions(void **state)
+{
+    struct fixture *x = *state;
+    uint8_t hello[48 + 128]; /* version 3's length */
+    uint64_t before = node_fixture_counter(x->client, 0, "wire.hellos_other_version");
+    struct pollfd wait = {.fd = x->stranger, .events = POLLIN};
+
+    for (uint32_t i = 0; i < sizeof hello; i++)
+        hello[i] = (uint8_t)(i * 151 + 3);
+    for (uint32_t n = 0; n < REPEATS; n++) {
+        const struct mr_packet_header h = header_of(MR_PACKET_HELLO, sizeof hello - 48);
+        struct mr_version_answer answer;
+
+        memcpy(hello, &h, 8);
+        hello[2] = (uint8_t)(n % 2 == 0 ? 3 : MR_PROTOCOL_VERSION + 1);
+        assert_int_equal(send(x->stranger, hello, sizeof hello, 0), sizeof hello);
+        assert_int_equal(poll(&wait, 1, NODE_READY_MS), 1);
+        assert_int_equal(recv(x->stranger, &answer, sizeof answer, MSG_TRUNC), sizeof answer);
+        assert_int_equal(answer.magic, MR_MAGIC);
+        assert_int_equal(answer.version, MR_PROTOCOL_VERSION);
+        assert_int_equal(answer.type, MR_PACKET_VERSION);
+        assert_int_equal(answer.asked, hello[2]);
+        assert_memory_equal(answer.echo, hello + 8, sizeof answer.echo);
+    }
+    wait_counted(x, "wire.hellos_other_version", before + REPEATS);
+    hello[3] = MR_PACKET_VERSION; /* an answer gets none */
+    expect_dropped(x, hello, sizeof hello, "wire.drop_version");
 }
 
 struct hello_packet {
@@ -494,10 +525,11 @@ static void test_noise(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        GARBAGE_TEST(test_no_packets),       GARBAGE_TEST(test_hellos),
-        GARBAGE_TEST(test_a_good_hello),     GARBAGE_TEST(test_repeated_frames),
-        GARBAGE_TEST(test_stolen_datagrams), GARBAGE_TEST(test_cut_datagrams),
-        GARBAGE_TEST(test_forged_datagrams), GARBAGE_TEST(test_noise),
+        GARBAGE_TEST(test_no_packets),      GARBAGE_TEST(test_other_versions),
+        GARBAGE_TEST(test_hellos),          GARBAGE_TEST(test_a_good_hello),
+        GARBAGE_TEST(test_repeated_frames), GARBAGE_TEST(test_stolen_datagrams),
+        GARBAGE_TEST(test_cut_datagrams),   GARBAGE_TEST(test_forged_datagrams),
+        GARBAGE_TEST(test_noise),
     };
 
     if (argc != 2) {

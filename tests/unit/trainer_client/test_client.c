@@ -1,12 +1,18 @@
 /* Connecting, failing, coming back: a client against a fake node on loopback. */
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "dataplane/wire/packet.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/millrace.h"
 
@@ -398,6 +404,70 @@ static void test_no_bundle(void **state)
     fake_node_destroy(node);
 }
 
+/* A server of another version: of what comes it knows only that it is a HELLO. */
+struct other_server {
+    int fd;
+    uint8_t version;
+    atomic_bool stop;
+};
+
+static void *answer_as_other(void *arg)
+{
+    struct other_server *server = arg;
+    uint8_t hello[2048];
+    struct sockaddr_storage from;
+
+    while (!atomic_load(&server->stop)) {
+        socklen_t from_bytes = sizeof from;
+        struct pollfd wait = {.fd = server->fd, .events = POLLIN};
+
+        if (poll(&wait, 1, 20) <= 0)
+            continue;
+        ssize_t got = recvfrom(server->fd, hello, sizeof hello, 0, (struct sockaddr *)&from, &from_bytes);
+
+        if (got < (ssize_t)MR_VERSION_HELLO_BYTES)
+            continue;
+        struct mr_version_answer answer = {
+            .magic = MR_MAGIC, .version = server->version, .type = MR_PACKET_VERSION, .asked = hello[2]};
+
+        memcpy(answer.echo, hello + 8, sizeof answer.echo);
+        (void)sendto(server->fd, &answer, sizeof answer, 0, (const struct sockaddr *)&from, from_bytes);
+    }
+    return NULL;
+}
+
+static void check_other_version(uint8_t version, const char *advice)
+{
+    struct other_server server = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), .version = version};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    char where[32], versions[128], error[512] = "";
+    struct mr_client_options options = {.server = where, .connect_ms = 300};
+    struct mr_client *client = NULL;
+    pthread_t thread;
+
+    assert_int_equal(bind(server.fd, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(server.fd, (struct sockaddr *)&address, &bytes), 0);
+    snprintf(where, sizeof where, "127.0.0.1:%u", ntohs(address.sin_port));
+    assert_int_equal(pthread_create(&thread, NULL, answer_as_other, &server), 0);
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_VERSION_MISMATCH);
+    atomic_store(&server.stop, true);
+    pthread_join(thread, NULL);
+    close(server.fd);
+    assert_null(client);
+    snprintf(versions, sizeof versions, "version %u of the protocol, and this library version %u", version,
+             MR_PROTOCOL_VERSION);
+    if (strstr(error, versions) == NULL || strstr(error, advice) == NULL || strchr(error, '\n') != NULL)
+        fail_msg("%s", error);
+}
+
+static void test_other_version(void **state)
+{
+    (void)state;
+    check_other_version(MR_PROTOCOL_VERSION + 1, "upgrade the library");
+    check_other_version(MR_PROTOCOL_VERSION - 1, "upgrade the server");
+}
+
 /* A dropped future's call goes on, and goes with the client. */
 static void test_destroy_while_under_way(void **state)
 {
@@ -434,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_unknown_outcome),
         cmocka_unit_test(test_source_ports),
         cmocka_unit_test(test_no_bundle),
+        cmocka_unit_test(test_other_version),
         cmocka_unit_test(test_destroy_while_under_way),
     };
 
