@@ -164,6 +164,7 @@ void dp_core_due(struct dp_core *core, uint64_t due_us);
     X(tx_dropped, "frames dropped because the port's transmit ring stayed full")                             \
     X(tx_no_way, "packets not sent because the host's MAC address was not known yet")                        \
     X(rx_arp, "ARP requests answered")                                                                       \
+    X(rx_too_long, "reports by routers (ICMP) that a datagram of ours is too long for the next link")        \
     X(rx_icmp, "ICMP and ICMPv6 echo requests answered")                                                     \
     X(rx_nd, "neighbour solicitations answered")                                                             \
     X(rx_other, "frames of protocols not served here")                                                       \

@@ -81,6 +81,29 @@ __attribute__((cold)) static void answer(struct dp_core *core, const struct dp_f
     dp_transmit_or_drop(core, packet);
 }
 
+/* A router says that a datagram of ours was too long: the core that sent it looks into that. False: it says nothing of the kind. */
+__attribute__((cold)) static bool take_report(struct dp_core *core, struct rte_mbuf *packet,
+                                              const struct dp_frame *frame, enum dp_verdict verdict,
+                                              bool steered, uint64_t now_us)
+{
+    struct dp_too_long report;
+
+    if ((verdict != DP_FRAME_ICMP && verdict != DP_FRAME_ICMPV6) ||
+        !dp_icmp_too_long(&core->dp->net, frame, verdict, &report))
+        return false;
+    uint32_t owner = (uint32_t)report.local_port - core->dp->net.udp_port;
+
+    if (owner != core->index && !steered) {
+        dp_steer(core, owner, packet);
+        return true;
+    }
+    core->counters.rx_too_long++;
+    mr_endpoint_too_long(core->endpoint, now_us, &report.to, report.datagram, report.datagram_bytes,
+                         report.udp_bytes);
+    rte_pktmbuf_free(packet);
+    return true;
+}
+
 void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us)
 {
     const struct dp_net *net = &core->dp->net;
@@ -104,6 +127,8 @@ void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uin
         dp_frame_sender(&frame, &from);
         mr_endpoint_receive(core->endpoint, now_us, &from, frame.payload, frame.payload_bytes);
     } else if (verdict <= DP_FRAME_ICMPV6) {
+        if (take_report(core, packet, &frame, verdict, steered, now_us))
+            return;
         answer(core, &frame, verdict);
     } else {
         count_drop(&core->counters, verdict);

@@ -156,6 +156,12 @@ void mr_endpoint_destroy(struct mr_endpoint *ep);
 /* One datagram came in. May call handlers. `datagram` is read only and not kept; no alignment is needed. */
 void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *from,
                          const uint8_t *datagram, size_t datagram_bytes);
+/* A router says that a datagram sent `to` (only ip and port count), of which it quotes the beginning, was too long, and that no more than
+ * `udp_bytes` of payload get through (0: it does not know). It is believed only if what it quotes was sent in a session not long ago,
+ * never below MR_UDP_BYTES_MIN, and at most so many are looked at in a time. The serving side shortens its replies at once and passes it
+ * on to the client, which finds out what is true of it (ADR 33). */
+void mr_endpoint_too_long(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *to,
+                          const uint8_t *quoted, size_t quoted_bytes, uint32_t udp_bytes);
 /* The next datagram received came in on the NIC queue of core `core`; without this, of the endpoint's own. ACCEPTs say so. */
 void mr_endpoint_arrived_at(struct mr_endpoint *ep, uint16_t core);
 /* Send what waits to be bundled, and the first segments of large messages. Call it after each burst of receives, replies

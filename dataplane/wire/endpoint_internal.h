@@ -151,6 +151,8 @@ const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slo
                                uint8_t *status_message);
 /* A request that was taken in whole is sent again, or asked about: with `probe` the client has waited for it in vain. */
 void mr_reply_repeat(struct mr_endpoint *ep, struct mr_served *served, struct mr_slot *slot, bool probe);
+/* Segments of replies are so long from now on, also of those on their way if they were longer. */
+void mr_served_set_segments(struct mr_endpoint *ep, struct mr_served *served, uint32_t segment_bytes);
 void mr_reply_acked(struct mr_endpoint *ep, struct mr_served *served, const struct mr_packet *packet);
 
 /* ---- session.c ---- */

@@ -130,7 +130,9 @@ struct mr_served {
     uint32_t flight_max_bytes; /* of all replies: what the client's buffer takes */
     uint32_t receiving;        /* slots in that state */
     size_t memory_bytes;       /* of message memory, in blocks, that its slots hold */
-    uint32_t next;             /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
+    uint64_t narrow_us;    /* when a router said that no more than narrow_bytes of a segment get through */
+    uint32_t narrow_bytes; /* 0: none has */
+    uint32_t next;         /* in the chain of its uuid's bucket, or of free ones; index + 1, 0 = end */
     uint16_t udp_bytes_max;
     uint8_t auth_index;
     uint8_t role; /* enum mr_role, of the key that it was made with */

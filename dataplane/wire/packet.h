@@ -115,6 +115,13 @@ struct mr_ack {
 };
 static_assert(sizeof(struct mr_ack) == 48, "ack size");
 
+/* Payload of a PATH with MR_FLAG_REPLY and call id 0: a router told the server so. */
+struct mr_path_word {
+    uint32_t udp_bytes; /* no longer datagrams get through */
+    uint32_t reserved;  /* zero */
+};
+static_assert(sizeof(struct mr_path_word) == 8, "path word size");
+
 #define MR_UUID_BYTES   16u
 #define MR_COOKIE_BYTES 16u
 #define MR_PROOF_BYTES  32u

@@ -1,5 +1,7 @@
 /* Calling side: how large the datagrams of a session may be, in both directions (path.h says how that is found out). Serving
  * side: the answer to such a question. */
+#include <string.h>
+
 #include "dataplane/wire/endpoint_internal.h"
 
 static const uint8_t padding[MR_SEGMENT_BYTES_MAX];
@@ -50,9 +52,24 @@ void mr_session_path_timer(struct mr_endpoint *ep, struct mr_session *s)
         take_up(ep, s);
 }
 
+/* The server has heard from a router. */
+static void take_hint(struct mr_endpoint *ep, struct mr_session *s, const struct mr_packet *packet)
+{
+    struct mr_path_word word;
+    memcpy(&word, packet->payload, sizeof(word));
+    ep->counters.path_hints++;
+    mr_path_hint(&s->path, word.udp_bytes, ep->now_us);
+    if (s->handshake == MR_HANDSHAKE_NONE)
+        mr_session_arm(ep, s);
+}
+
 /* Of an answer only its length counts. */
 void mr_session_path_packet(struct mr_endpoint *ep, struct mr_session *s, const struct mr_packet *packet)
 {
+    if (packet->header.call_id == 0 && packet->header.payload_bytes == sizeof(struct mr_path_word)) {
+        take_hint(ep, s, packet);
+        return;
+    }
     uint32_t bytes = MR_HEADER_BYTES + packet->header.payload_bytes;
     enum mr_path_change change = mr_path_answered(&s->path, packet->header.call_id, bytes, ep->now_us);
     if (s->handshake == MR_HANDSHAKE_NONE)
@@ -77,6 +94,7 @@ void mr_session_path_hint(struct mr_endpoint *ep, struct mr_session *s, uint32_t
     mr_endpoint_set_now(ep, now_us);
     if (!s->established)
         return;
+    ep->counters.path_hints++;
     mr_path_hint(&s->path, udp_bytes, ep->now_us);
     if (s->handshake == MR_HANDSHAKE_NONE)
         mr_session_arm(ep, s);
@@ -90,4 +108,73 @@ void mr_served_path_answer(struct mr_endpoint *ep, struct mr_served *served, con
     }
     (void)mr_transmit_control(ep, &served->peer, MR_PACKET_PATH, MR_FLAG_REPLY, packet->header.call_id,
                               padding, packet->header.payload_bytes);
+}
+
+/* ---- what routers say ---- */
+
+/* It is about a packet that was sent to this peer, under its session, and not long ago. */
+static bool is_about(const struct mr_peer *peer, const struct mr_packet_header *h,
+                     const struct mr_address *to)
+{
+    return peer->session_id == h->session_id && peer->incarnation == h->incarnation &&
+           mr_address_equal(&peer->address, to) && h->number <= peer->sent_number &&
+           peer->sent_number - h->number < MR_REPORTED_NUMBERS;
+}
+
+static struct mr_served *served_of(const struct mr_endpoint *ep, const struct mr_packet_header *h,
+                                   const struct mr_address *to)
+{
+    uint32_t index = (uint32_t)(h->session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
+    if (ep->served == NULL || index >= ep->config.sessions_max || !ep->served[index].used)
+        return NULL;
+    return is_about(&ep->served[index].peer, h, to) ? &ep->served[index] : NULL;
+}
+
+/* Replies go on in segments that get through, and the client looks into it: the size of both ways is its to find out. */
+static void narrow(struct mr_endpoint *ep, struct mr_served *served, uint32_t udp_bytes)
+{
+    uint32_t segment_bytes = udp_bytes - MR_HEADER_BYTES;
+    if (served->narrow_bytes == segment_bytes && ep->now_us - served->narrow_us < MR_NARROW_AGAIN_US)
+        return;
+    served->narrow_bytes = segment_bytes;
+    served->narrow_us = ep->now_us;
+    ep->counters.path_hints++;
+    if (segment_bytes < served->peer.segment_bytes) {
+        ep->counters.path_shrank++;
+        mr_served_set_segments(ep, served, segment_bytes);
+    }
+    struct mr_path_word word = {.udp_bytes = udp_bytes};
+    (void)mr_transmit_control(ep, &served->peer, MR_PACKET_PATH, MR_FLAG_REPLY, 0, &word, sizeof(word));
+}
+
+static bool take_report(struct mr_endpoint *ep, const struct mr_address *to,
+                        const struct mr_packet_header *header, uint32_t udp_bytes)
+{
+    if (header->magic != MR_MAGIC || header->version != MR_PROTOCOL_VERSION || header->session_id == 0 ||
+        MR_HEADER_BYTES + header->payload_bytes <= udp_bytes ||
+        !mr_budget_take(ep, &ep->hints_in_interval, 1, MR_HINTS_PER_INTERVAL))
+        return false;
+    udp_bytes = (udp_bytes > MR_UDP_BYTES_MIN ? udp_bytes : MR_UDP_BYTES_MIN) & ~7u;
+    struct mr_served *served = served_of(ep, header, to);
+    if (served != NULL) {
+        narrow(ep, served, udp_bytes);
+        return true;
+    }
+    struct mr_session *s = ep->sessions != NULL ? mr_session_lookup(ep, header->session_id, to) : NULL;
+    if (s == NULL || !s->established || !is_about(&s->peer, header, to))
+        return false;
+    mr_session_path_hint(ep, s, udp_bytes, ep->now_us);
+    return true;
+}
+
+void mr_endpoint_too_long(struct mr_endpoint *ep, uint64_t now_us, const struct mr_address *to,
+                          const uint8_t *quoted, size_t quoted_bytes, uint32_t udp_bytes)
+{
+    struct mr_packet_header header = {0};
+    mr_endpoint_set_now(ep, now_us);
+    bool whole = quoted_bytes >= offsetof(struct mr_packet_header, tag);
+    if (whole)
+        memcpy(&header, quoted, offsetof(struct mr_packet_header, tag));
+    if (!whole || !take_report(ep, to, &header, udp_bytes))
+        ep->counters.path_hints_dropped++;
 }

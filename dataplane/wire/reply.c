@@ -370,6 +370,15 @@ static void set_segments(struct mr_endpoint *ep, struct mr_served *served, uint3
     if (segment_bytes < MR_SEGMENT_BYTES_MIN || segment_bytes > served->udp_bytes_max - MR_HEADER_BYTES ||
         segment_bytes % 8 != 0)
         return;
+    /* The client has not looked into what it was told yet. */
+    if (served->narrow_bytes != 0 && segment_bytes > served->narrow_bytes &&
+        ep->now_us - served->narrow_us < MR_NARROW_US)
+        return;
+    mr_served_set_segments(ep, served, segment_bytes);
+}
+
+void mr_served_set_segments(struct mr_endpoint *ep, struct mr_served *served, uint32_t segment_bytes)
+{
     bool shrinks = segment_bytes < served->peer.segment_bytes;
     served->peer.segment_bytes = segment_bytes;
     for (uint32_t i = 0; shrinks && i < served->peer.window; i++) {

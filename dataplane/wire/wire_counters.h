@@ -18,6 +18,9 @@
     X(window_delays, "times a congestion window shrank because packets queued up")                           \
     X(window_losses, "times a congestion window shrank because packets were lost")                           \
     X(path_shrank, "times a path turned out to carry only smaller datagrams than before")                    \
+    X(path_hints,                                                                                            \
+      "times a router or this machine said that a path is narrower (ICMP), which was looked into")           \
+    X(path_hints_dropped, "the same about no packet that was sent, or beyond what is looked at at once")     \
     X(probes, "probe time-outs")                                                                             \
     X(calls_served, "requests handed to a handler")                                                          \
     X(calls_replayed, "repeated requests answered with the kept answer")                                     \

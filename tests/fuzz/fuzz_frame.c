@@ -69,6 +69,17 @@ static void check_datagram(const struct dp_net *net, const struct dp_frame *fram
     FUZZ_ASSERT(back.source_port == frame->destination_port);
 }
 
+static void check_report(const struct dp_net *net, const struct dp_frame *frame, enum dp_verdict verdict)
+{
+    struct dp_too_long report;
+
+    if (!dp_icmp_too_long(net, frame, verdict, &report))
+        return;
+    check_within(report.datagram, report.datagram_bytes, frame->payload, frame->payload_bytes);
+    FUZZ_ASSERT(report.local_port >= 7700 && report.local_port < 7703 && !frame->multicast);
+    FUZZ_ASSERT(report.datagram + report.datagram_bytes == frame->payload + frame->payload_bytes);
+}
+
 static void check_answer(const struct dp_net *net, const struct dp_frame *frame, enum dp_verdict verdict)
 {
     static uint8_t answer[ANSWER_BYTES];
@@ -114,5 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         check_datagram(&net, &frame);
     else
         check_answer(&net, &frame, verdict);
+    if (verdict == DP_FRAME_ICMP || verdict == DP_FRAME_ICMPV6)
+        check_report(&net, &frame, verdict);
     return 0;
 }

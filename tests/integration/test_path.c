@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
+#include "trainer_client/client.h"
 
 enum { ECHO_BYTES = 500000, LINE_BYTES = 512 };
 
@@ -114,6 +115,56 @@ static void test_router(void **state)
     node_fixture_stop(&node);
 }
 
+/* Calls until the server has heard of it that many times. */
+static void echo_until_heard(struct mr_client *client, uint64_t hints)
+{
+    echo(client, 0, ECHO_BYTES);
+    while (node_fixture_sum(client, "wire.path_hints") < hints)
+        echo(client, 0, ECHO_BYTES);
+}
+
+/* Only the way back becomes narrower: it is the server that the router tells of it, by ICMP. */
+static void test_router_on_the_way_back(void **state)
+{
+    start(2);
+    route();
+
+    struct mr_client *client = node_fixture_connect(&node);
+
+    echo_all(client);
+    assert_int_equal(node_fixture_sum(client, "port.rx_too_long"), 0);
+    run(NETNS_SERVER, "ip route replace 10.98.0.0/24 dev " NETNS_CLIENT_END " mtu lock 1300");
+    echo_until_heard(client, 1);
+    assert_true(node_fixture_sum(client, "port.rx_too_long") > 0);
+    assert_true(node_fixture_sum(client, "wire.path_shrank") > 0);
+    echo_all(client);
+    mr_client_destroy(client);
+    node_fixture_stop(&node);
+}
+
+static uint64_t client_hints(const struct mr_client *client)
+{
+    return mr_endpoint_counters(client->links[0]->ep)->path_hints;
+}
+
+/* Only the way there does: the kernel tells the client's socket. */
+static void test_router_on_the_way_there(void **state)
+{
+    start(1);
+    route();
+
+    struct mr_client *client = node_fixture_connect(&node);
+
+    echo_all(client);
+    assert_int_equal(client_hints(client), 0);
+    run(NETNS_SERVER, "ip route replace " NETNS_SERVER_IPV4 "/32 dev " NETNS_SERVER_END " mtu lock 1300");
+    while (client_hints(client) == 0)
+        echo(client, 0, ECHO_BYTES);
+    echo_all(client);
+    mr_client_destroy(client);
+    node_fixture_stop(&node);
+}
+
 static void refused(uint32_t mtu)
 {
     const struct mr_client_options options = {.server = node.address, .connect_ms = NODE_READY_MS};
@@ -153,6 +204,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_switch),
         cmocka_unit_test(test_router),
+        cmocka_unit_test(test_router_on_the_way_back),
+        cmocka_unit_test(test_router_on_the_way_there),
         cmocka_unit_test(test_too_small),
     };
 

@@ -313,6 +313,173 @@ static void a_router_is_heard(void **state)
     assert_int_equal(info().segment_bytes, 1400 - MR_HEADER_BYTES);
 }
 
+/* ---- what routers tell the server ---- */
+
+/* What the path's router dropped last of the server's. */
+static uint8_t dropped[500];
+static bool has_dropped;
+
+static enum pair_verdict keep_long(struct pair *pair, enum pair_side from, uint32_t n,
+                                   struct pair_packet *packet)
+{
+    if (packet->bytes <= carries[from])
+        return PAIR_PASS;
+    if (from == PAIR_SERVER) {
+        memcpy(dropped, packet->data, sizeof(dropped));
+        has_dropped = true;
+    }
+    return PAIR_DROP;
+}
+
+static const struct mr_served *the_served(void)
+{
+    uint32_t index = (uint32_t)(p.session->peer.session_id >> MR_CORE_BITS) & (MR_SESSIONS_LIMIT - 1);
+    return &server()->served[index];
+}
+
+/* A reply is on its way when the server's way becomes narrower: with the router's word it is there sooner, and the client
+ * goes by it, too. */
+static void a_router_is_heard_by_the_server(void **state)
+{
+    uint64_t took_us[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)wide_pair(NULL);
+        open_and_search();
+        call_of(10, 200000);
+        set_path(MOST, 1400);
+        p.filter = keep_long;
+        has_dropped = false;
+        struct pair_call c = {0};
+        p.reply_bytes = 200000;
+        pair_call(&p, &c, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+        uint64_t begin_us = p.now_us;
+        while (c.ended == 0 && p.now_us < begin_us + SMALL_US) {
+            pair_run(&p, 50);
+            if (has_dropped && i == 1)
+                mr_endpoint_too_long(server(), p.now_us, &p.ends[PAIR_CLIENT].address, dropped,
+                                     sizeof(dropped), carries[PAIR_SERVER]);
+            has_dropped = false;
+        }
+        assert_int_equal(c.ended, 1);
+        assert_int_equal(c.status, MR_OK);
+        took_us[i] = p.now_us - begin_us;
+        assert_int_equal(served()->path_hints > 0, i == 1);
+        assert_int_equal(served()->path_shrank > 0, i == 1);
+        assert_int_equal(mr_endpoint_counters(client())->path_hints > 0, i == 1);
+        pair_run(&p, SMALL_US);
+        assert_int_equal(info().segment_bytes, 1400 - MR_HEADER_BYTES);
+        every_length_gets_through();
+        pair_run(&p, 2 * MR_PATH_RAISE_US); /* and when it is wide again, that is found */
+        p.filter = NULL;
+        pair_run(&p, 2 * MR_PATH_RAISE_US);
+        assert_int_equal(info().segment_bytes, MOST - MR_HEADER_BYTES);
+        every_length_gets_through();
+        pair_stop(&p);
+    }
+    assert_true(took_us[1] < took_us[0]);
+}
+
+static struct mr_packet_header quoted_of(uint16_t payload_bytes)
+{
+    return (struct mr_packet_header){.magic = MR_MAGIC,
+                                     .version = MR_PROTOCOL_VERSION,
+                                     .type = MR_PACKET_DATA,
+                                     .payload_bytes = payload_bytes,
+                                     .session_id = p.session->peer.session_id,
+                                     .incarnation = p.session->peer.incarnation,
+                                     .number = the_served()->peer.sent_number};
+}
+
+static void report(const struct mr_packet_header *h, size_t bytes, uint32_t udp_bytes)
+{
+    mr_endpoint_too_long(server(), p.now_us, &p.ends[PAIR_CLIENT].address, (const uint8_t *)h, bytes,
+                         udp_bytes);
+}
+
+static void expect_unheard(const struct mr_packet_header *h, size_t bytes, uint32_t udp_bytes)
+{
+    uint64_t before = served()->path_hints_dropped;
+    uint32_t sent = p.ends[PAIR_SERVER].sent;
+    p.now_us += MR_BUDGET_INTERVAL_US;
+    report(h, bytes, udp_bytes);
+    assert_int_equal(served()->path_hints_dropped, before + 1);
+    assert_int_equal(p.ends[PAIR_SERVER].sent, sent);
+    assert_int_equal(the_served()->peer.segment_bytes, MOST - MR_HEADER_BYTES);
+}
+
+/* Whoever has not seen a packet of the session lately cannot make one up. */
+static void a_forged_report_changes_nothing(void **state)
+{
+    open_and_search();
+    call_of(10, 200000);
+    const struct mr_packet_header good = quoted_of(8000);
+    struct mr_packet_header h = good;
+    for (size_t bytes = 0; bytes < offsetof(struct mr_packet_header, tag); bytes++)
+        expect_unheard(&good, bytes, 1400);
+    h.magic ^= 1;
+    expect_unheard(&h, sizeof(h), 1400);
+    h = good, h.version++;
+    expect_unheard(&h, sizeof(h), 1400);
+    h = good, h.session_id = 0;
+    expect_unheard(&h, sizeof(h), 1400);
+    for (uint32_t bit = 0; bit < 64; bit++) {
+        h = good, h.session_id ^= UINT64_C(1) << bit;
+        expect_unheard(&h, sizeof(h), 1400);
+    }
+    h = good, h.incarnation++;
+    expect_unheard(&h, sizeof(h), 1400);
+    h = good, h.number++; /* not sent yet */
+    expect_unheard(&h, sizeof(h), 1400);
+    h = good, h.number -= MR_REPORTED_NUMBERS; /* long ago, or never */
+    expect_unheard(&h, sizeof(h), 1400);
+    expect_unheard(&good, sizeof(good), 8000 + MR_HEADER_BYTES); /* that is not too long */
+    struct mr_address other = p.ends[PAIR_CLIENT].address;
+    other.ip[15]++;
+    mr_endpoint_too_long(server(), p.now_us, &other, (const uint8_t *)&good, sizeof(good), 1400);
+    other = p.ends[PAIR_CLIENT].address;
+    other.port++;
+    mr_endpoint_too_long(server(), p.now_us, &other, (const uint8_t *)&good, sizeof(good), 1400);
+    assert_int_equal(served()->path_hints, 0);
+    assert_int_equal(the_served()->peer.segment_bytes, MOST - MR_HEADER_BYTES);
+    report(&good, sizeof(good), 1400);
+    assert_int_equal(served()->path_hints, 1);
+    assert_int_equal(the_served()->peer.segment_bytes, 1400 - MR_HEADER_BYTES);
+    call_of(10, 200000);
+    assert_int_equal(mr_endpoint_session_count(server()), 1);
+}
+
+/* A true quotation with a lie costs a moment of shorter datagrams, never below the least, and some questions. */
+static void a_lie_lasts_for_a_moment(void **state)
+{
+    static const uint32_t lies[] = {0, 1, 68, 576, MR_UDP_BYTES_MIN - 1, MR_UDP_BYTES_MIN};
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        (void)wide_pair(NULL);
+        open_and_search();
+        call_of(10, 200000);
+        struct mr_packet_header h = quoted_of(8000);
+        report(&h, sizeof(h), lies[i]);
+        assert_int_equal(the_served()->peer.segment_bytes, MR_SEGMENT_BYTES_MIN);
+        call_of(10, 200000);
+        pair_run(&p, 2 * MR_NARROW_US);
+        call_of(10, 200000);
+        pair_run(&p, 2 * MR_NARROW_US);
+        assert_int_equal(the_served()->peer.segment_bytes, MOST - MR_HEADER_BYTES);
+        pair_stop(&p);
+    }
+}
+
+static void only_so_many_reports_are_looked_at(void **state)
+{
+    open_and_search();
+    call_of(10, 200000);
+    p.now_us += MR_BUDGET_INTERVAL_US - p.now_us % MR_BUDGET_INTERVAL_US;
+    struct mr_packet_header h = quoted_of(8000);
+    for (uint32_t i = 0; i < 1000; i++)
+        report(&h, sizeof(h), 8000 - 8 * (i % 2));
+    assert_in_range(served()->path_hints, 2, MR_HINTS_PER_INTERVAL);
+    assert_int_equal(served()->path_hints_dropped, 1000 - MR_HINTS_PER_INTERVAL);
+}
+
 static void a_path_that_carries_too_little_is_told(void **state)
 {
     set_path(1000, 1000);
@@ -367,6 +534,10 @@ int main(void)
         cmocka_unit_test_teardown(a_path_that_becomes_narrower_is_noticed, pair_ended),
         cmocka_unit_test_teardown(what_has_arrived_is_not_sent_again, pair_ended),
         cmocka_unit_test_setup_teardown(a_router_is_heard, wide_pair, pair_ended),
+        cmocka_unit_test_teardown(a_router_is_heard_by_the_server, pair_ended),
+        cmocka_unit_test_setup_teardown(a_forged_report_changes_nothing, wide_pair, pair_ended),
+        cmocka_unit_test_teardown(a_lie_lasts_for_a_moment, pair_ended),
+        cmocka_unit_test_setup_teardown(only_so_many_reports_are_looked_at, wide_pair, pair_ended),
         cmocka_unit_test_setup_teardown(a_path_that_carries_too_little_is_told, wide_pair, pair_ended),
         cmocka_unit_test_setup_teardown(no_answer_is_longer_than_its_question, wide_pair, pair_ended),
     };
