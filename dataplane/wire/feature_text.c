@@ -207,9 +207,9 @@ static const char *args_allowed(uint32_t optimizer)
     }
 }
 
-static_assert(MR_DIM_MAX == 1024 && MR_RANK_MAX == 4 && MR_VARIABLE_ELEMENTS_MAX == UINT64_C(1) << 30 &&
-                  MR_SIGHTINGS_MAX == 255 && MR_MEMORY_BYTES_MIN == UINT64_C(1) << 20 &&
-                  MR_FILTER_BYTES_MAX == UINT64_C(8) << 30,
+static_assert(MR_DIM_MAX == 1024 && MR_RANK_MAX == 4 && MR_VARIABLE_ELEMENTS_MAX == 1073741824 &&
+                  MR_SIGHTINGS_MAX == 255 && MR_MEMORY_BYTES_MIN == 1048576 &&
+                  MR_FILTER_BYTES_MAX == 8589934592,
               "the texts name these limits");
 
 static const char *allowed(const struct mr_feature *f, const char *field)
