@@ -128,11 +128,14 @@ static void ftrl_align(const struct mr_rule *o, const float *values, float *stat
     }
 }
 
+/* What weights are worked out at that no update has had a rate for: z is made such that it does not matter. */
+#define NO_RATE 1.0f
+
 static void ftrl_init(const struct mr_rule *o, const float *values, float *state, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         state[count + i] = o->initial_state;
-    state[2 * count] = (float)o->schedule.start;
+    state[2 * count] = o->schedule.start > 0 ? (float)o->schedule.start : NO_RATE;
     ftrl_align(o, values, state, count, 0, count);
 }
 

@@ -13,7 +13,8 @@
  *   adamw            value *= 1 - lr * weight_decay, then adam                            (Loshchilov and Hutter, ICLR 2019)
  *   ftrl             n += g * g;  h = (beta + sqrt(n)) / lr;  z += g - (h - the last h) * value;
  *                    u = -sign(z) * max(|z| - l1, 0);  value = u / (h + l2)               (McMahan et al., KDD 2013)
- *                    at a learning rate of 0 values stay: n changes, and z so that they follow from it
+ *                    at a learning rate of 0 values stay: n changes, and z so that they follow from it. A row that has been
+ *                    updated at no other has 1 as its last h's
  *   group_ftrl       the same with u * max(1 - l21 * sqrt(dim) / |u|, 0) for u            (Yue et al., ECML PKDD 2021)
  *   assign           value = g; no learning rate, clipping or weight decay
  * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push does not touch does not

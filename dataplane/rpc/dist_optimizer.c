@@ -98,7 +98,8 @@ static enum mr_status begin_create(struct mr_dist_optimizer *optimizer, struct p
     const struct mr_dist_optimizer_options *o = self;
     float numbers[MR_DIST_NUMBERS] = {o->learning_rate, o->momentum,           o->beta1, o->beta2, o->epsilon,
                                       o->weight_decay,  o->initial_accumulator};
-    const struct mr_value arguments[3] = {mr_value_i64(o->kind), mr_value_i64(o->nesterov),
+    int64_t flags = (o->nesterov ? MR_DIST_NESTEROV : 0) | (o->has_learning_rate ? MR_DIST_LEARNING_RATE : 0);
+    const struct mr_value arguments[3] = {mr_value_i64(o->kind), mr_value_i64(flags),
                                           mr_value_tensor(mr_tensor_1d(MR_F32, MR_DIST_NUMBERS, numbers))};
 
     return mr_rpc_async(optimizer->rpc, part->owner, MR_DIST_OPTIMIZER, arguments, 3, NULL, future);

@@ -20,7 +20,9 @@ static struct mr_dist_optimizer_options options_of(const struct mr_value *argume
     const float *numbers = arguments[2].tensor.data;
 
     return (struct mr_dist_optimizer_options){.kind = (enum mr_dist_optimizer_kind)arguments[0].i64,
-                                              .nesterov = arguments[1].i64 != 0,
+                                              .nesterov = (arguments[1].i64 & MR_DIST_NESTEROV) != 0,
+                                              .has_learning_rate =
+                                                  (arguments[1].i64 & MR_DIST_LEARNING_RATE) != 0,
                                               .learning_rate = numbers[0],
                                               .momentum = numbers[1],
                                               .beta1 = numbers[2],

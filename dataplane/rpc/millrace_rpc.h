@@ -334,12 +334,13 @@ MR_API uint64_t mr_parameter_number(const struct mr_parameter_version *version);
 MR_API void mr_parameter_done(struct mr_parameter_version *version);             /* NULL is fine */
 
 enum mr_dist_optimizer_kind { MR_DIST_SGD = 1, MR_DIST_ADAGRAD = 2, MR_DIST_ADAM = 3 };
-/* The formulas are torch.optim's, see docs/optimizers.md. Zero means torch's default of that optimizer; SGD has none for the learning rate. What
- * an optimizer does not have must be 0. */
+/* The formulas are torch.optim's, see docs/optimizers.md. Zero means torch's default of that optimizer, but for a learning rate of 0 with
+ * has_learning_rate, at which values stay; SGD has no default for it. What an optimizer does not have must be 0. */
 struct mr_dist_optimizer_options {
     enum mr_dist_optimizer_kind kind;
     float learning_rate, momentum, beta1, beta2, epsilon, weight_decay, initial_accumulator;
     bool nesterov;
+    bool has_learning_rate; /* learning_rate counts, also if it is 0 */
 };
 struct mr_dist_optimizer;
 /* Its state lies with each parameter's owner, and is the optimizer's own: several over one parameter have each theirs. Any workers may own

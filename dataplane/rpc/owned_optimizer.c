@@ -52,8 +52,9 @@ static enum mr_status check_options(const struct mr_dist_optimizer_options *o, c
             return refuse(error, bytes, options[i].name, why);
         }
     }
-    if (o->kind == MR_DIST_SGD && o->learning_rate == 0)
-        return refuse(error, bytes, "learning_rate", "must be given: SGD has no default for it");
+    if (o->kind == MR_DIST_SGD && o->learning_rate == 0 && !o->has_learning_rate)
+        return refuse(error, bytes, "learning_rate",
+                      "must be given, with options.has_learning_rate if it is 0: SGD has no default for it");
     if (o->nesterov && o->momentum == 0)
         return refuse(error, bytes, "nesterov", "needs options.momentum");
     return MR_OK;
@@ -62,6 +63,11 @@ static enum mr_status check_options(const struct mr_dist_optimizer_options *o, c
 static float or_default(float given, float torchs)
 {
     return given > 0 ? given : torchs;
+}
+
+static float rate_of(const struct mr_dist_optimizer_options *o, float torchs)
+{
+    return o->has_learning_rate ? o->learning_rate : or_default(o->learning_rate, torchs);
 }
 
 static void set_sgd(const struct mr_dist_optimizer_options *o, struct mr_feature *f)
@@ -80,7 +86,7 @@ static void set_adagrad(const struct mr_dist_optimizer_options *o, struct mr_fea
     mr_feature_set_optimizer(f, MR_OPT_ADAGRAD);
     f->optimizer_args[0] = o->initial_accumulator;
     f->optimizer_args[1] = or_default(o->epsilon, 1e-10f);
-    f->learning_rate = or_default(o->learning_rate, 1e-2f);
+    f->learning_rate = rate_of(o, 1e-2f);
 }
 
 static void set_adam(const struct mr_dist_optimizer_options *o, struct mr_feature *f)
@@ -89,7 +95,7 @@ static void set_adam(const struct mr_dist_optimizer_options *o, struct mr_featur
     f->optimizer_args[0] = or_default(o->beta1, 0.9f);
     f->optimizer_args[1] = or_default(o->beta2, 0.999f);
     f->optimizer_args[2] = or_default(o->epsilon, 1e-8f);
-    f->learning_rate = or_default(o->learning_rate, 1e-3f);
+    f->learning_rate = rate_of(o, 1e-3f);
 }
 
 enum mr_status mr_dist_rule(const struct mr_dist_optimizer_options *o, struct mr_rule *rule, char *error,

@@ -221,7 +221,7 @@ static const char *check_optimizer(const struct mr_feature *f)
 {
     if (f->optimizer < MR_OPT_SGD || f->optimizer > MR_OPT_LAST)
         return "optimizer";
-    if (!isfinite(f->learning_rate) || f->learning_rate <= 0.0f)
+    if (!not_negative(f->learning_rate))
         return "learning_rate";
     for (uint32_t i = 0; i < MR_OPTIMIZER_ARGS; i++) {
         bool unused = i >= arg_count(f->optimizer);
@@ -250,11 +250,11 @@ static const char *check_schedule(const struct mr_feature *f)
         return "schedule_steps";
     if (!not_negative(f->learning_rate_end) || (constant && f->learning_rate_end > 0.0f))
         return "learning_rate_end";
-    /* FTRL divides by the learning rate. */
-    bool divides = f->optimizer == MR_OPT_FTRL || f->optimizer == MR_OPT_GROUP_FTRL;
-    if ((f->schedule == MR_SCHEDULE_EXPONENTIAL || (divides && !constant)) && f->learning_rate_end <= 0.0f)
-        return "learning_rate_end";
-    return NULL;
+    /* No factor leads from 0 to anywhere, or to 0. */
+    bool has_factor = f->schedule == MR_SCHEDULE_EXPONENTIAL;
+    if (has_factor && f->learning_rate <= 0.0f)
+        return "learning_rate";
+    return has_factor && f->learning_rate_end <= 0.0f ? "learning_rate_end" : NULL;
 }
 
 /* What only tables have: how bags are reduced, which rows come and which go. */

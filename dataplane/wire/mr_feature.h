@@ -69,9 +69,9 @@ enum mr_eviction {
  * below `warm`, learning_rate * (s + 1) / warm; from there on as named. Pushes without a step count as step 0. */
 enum mr_schedule {
     MR_SCHEDULE_CONSTANT = 0,    /* learning_rate */
-    MR_SCHEDULE_LINEAR = 1,      /* to learning_rate_end (FTRL: > 0), in a straight line over t */
-    MR_SCHEDULE_COSINE = 2,      /* to learning_rate_end (FTRL: > 0), by half a cosine wave over t */
-    MR_SCHEDULE_EXPONENTIAL = 3, /* to learning_rate_end (> 0), by equal factors over t */
+    MR_SCHEDULE_LINEAR = 1,      /* to learning_rate_end, in a straight line over t */
+    MR_SCHEDULE_COSINE = 2,      /* to learning_rate_end, by half a cosine wave over t */
+    MR_SCHEDULE_EXPONENTIAL = 3, /* to learning_rate_end, by equal factors over t; both > 0 */
 };
 enum mr_pooling { MR_POOL_SUM = 0, MR_POOL_MEAN = 1, MR_POOL_SQRTN = 2, MR_POOL_NONE = 3 };
 
@@ -83,9 +83,9 @@ struct mr_feature {
     uint32_t dims[MR_RANK_MAX]; /* tables: dims[0] is the row length, 1..MR_DIM_MAX */
     uint32_t initializer;       /* enum mr_initializer */
     float init_a, init_b;
-    uint64_t seed;                           /* of initializer and key hash */
-    uint32_t optimizer;                      /* enum mr_optimizer */
-    float learning_rate;                     /* > 0; MR_OPT_ASSIGN does not read it */
+    uint64_t seed;       /* of initializer and key hash */
+    uint32_t optimizer;  /* enum mr_optimizer */
+    float learning_rate; /* >= 0; at 0 values stay, and state moves on; MR_OPT_ASSIGN does not read it */
     float optimizer_args[MR_OPTIMIZER_ARGS]; /* see enum mr_optimizer; those without a meaning are 0 */
     float weight_decay; /* >= 0; L2, added to the gradient of the rows a push touches; AdamW: decoupled */
     float clip_value;   /* 0 = off */

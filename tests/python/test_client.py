@@ -24,6 +24,26 @@ def test_rows_learn_by_adagrad(client):
     assert np.array_equal(rows[2], np.ones(4)) and np.array_equal(rows[3], rows[0])
 
 
+def test_a_learning_rate_of_0_is_0(client):
+    for optimizer in (optim.SGD(lr=0), optim.Adam(lr=0), optim.Ftrl(lr=0)):
+        name = type(optimizer).__name__
+        table = client.table(f"still_{name}", 2, optimizer=optimizer, initializer=init.constant(1.0))
+        assert client.table(f"still_{name}").spec.optimizer.lr == 0
+        variable = client.variable(f"still_{name}_too", 2, optimizer=optimizer, initializer=init.constant(1.0))
+        table.lookup([1])
+        table.push_gradients([1], [[1, 2]])
+        variable.push_gradient([1, 2])
+        assert np.array_equal(table.lookup([1]), np.ones((1, 2))) and np.array_equal(variable.pull(), np.ones(2))
+        table.push_gradients([1], [[1, 2]], learning_rate=0.5)
+        assert np.all(table.lookup([1]) < 1)
+    table = client.table("falls", 1, optimizer=optim.Ftrl(lr=0.5), schedule=optim.schedule.Linear(steps=10))
+    table.lookup([1])
+    table.push_gradients([1], [[1]], step=5)
+    before = table.lookup([1])
+    table.push_gradients([1], [[1]], step=10)
+    assert before != 0 and np.array_equal(table.lookup([1]), before)
+
+
 def test_keys_of_any_whole_type_and_shape(client):
     table = client.table("types", 3, initializer=init.uniform(-1, 1, seed=5))
     expected = table.lookup(np.array([1, 2, 3, 4], np.uint64))

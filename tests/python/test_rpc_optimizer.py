@@ -173,6 +173,8 @@ def test_options_of_owners_in_c():
 
     sgd = native_options(torch.optim.SGD, (0.25,), {"momentum": 0.5, "nesterov": True, "foreach": None})
     assert (sgd.kind, sgd.learning_rate, sgd.momentum, sgd.nesterov) == (lib.MR_DIST_SGD, 0.25, 0.5, True)
+    still = native_options(torch.optim.Adam, (), {"lr": 0})
+    assert still.has_learning_rate and still.learning_rate == 0
     adam = native_options(millrace.optim.Adam, (), {"weight_decay": 0.125})
     assert adam.kind == lib.MR_DIST_ADAM and adam.weight_decay == 0.125 and adam.beta2 == pytest.approx(0.999)
     adagrad = native_options(torch.optim.Adagrad, (), {"initial_accumulator_value": 0.5})

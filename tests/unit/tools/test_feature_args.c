@@ -119,6 +119,16 @@ static void test_optimizer_args_not_given_keep_their_default(void **state)
     assert_true(f.optimizer_args[0] == 0.0f && f.optimizer_args[1] == 1.0f);
 }
 
+/* What is given is no default. */
+static void test_a_learning_rate_of_0(void **state)
+{
+    (void)state;
+    struct mr_feature f, frozen = mr_feature_table("t", 4);
+    frozen.learning_rate = 0;
+    assert_true(MAKE("table", "t", &f, "--dim", "4", "--learning-rate", "0"));
+    assert_null(mr_feature_diff(&f, &frozen));
+}
+
 static void test_schedules(void **state)
 {
     (void)state;
@@ -182,7 +192,8 @@ static void test_mistakes_are_named(void **state)
     expect(MAKE("table", "t", &f, "--dim", "4", "--pooling", "max"), "sum mean sqrtn none, not \"max\"");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "1,2,3,4,5,6,7"), "--optimizer-args");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer-args", "a"), "--optimizer-args");
-    expect(MAKE("table", "t", &f, "--dim", "4", "--learning-rate", "0"), "--learning-rate must be above 0");
+    expect(MAKE("table", "t", &f, "--dim", "4", "--learning-rate", "-1"),
+           "--learning-rate must be 0 or more, above 0 for --schedule exponential");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "adagrad", "--optimizer-args", "0,0"),
            "--optimizer-args of adagrad");
     expect(MAKE("table", "t", &f, "--dim", "4", "--optimizer", "adam", "--optimizer-args", "1"),
@@ -301,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_limits_are_refused_with_what_they_take),
         cmocka_unit_test(test_defaults_are_the_librarys),
         cmocka_unit_test(test_optimizer_args_not_given_keep_their_default),
+        cmocka_unit_test(test_a_learning_rate_of_0),
         cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_mistakes_are_named),
         cmocka_unit_test(test_shapes_for_people),

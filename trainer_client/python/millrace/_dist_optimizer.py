@@ -31,7 +31,6 @@ _FIELDS = {
     "initial_accumulator_value": "initial_accumulator",
 }
 _HARMLESS = ("foreach", "maximize", "differentiable", "capturable", "fused")  # torch's, when off
-_NOT_ZERO = ("lr", "eps")  # where the library takes 0 for torch's default
 
 
 def _torch_class(optimizer_class: type) -> type:
@@ -79,9 +78,10 @@ def native_options(optimizer_class: type, args: Sequence[Any], kwargs: dict[str,
                 raise ValueError(f"{name}(betas={value!r}): owners in C take 0 for the default; betas are above 0")
             options.beta1, options.beta2 = value
         else:
-            if argument in _NOT_ZERO and not value:
+            if argument == "eps" and not value:
                 raise ValueError(f"{name}({argument}={value!r}): owners in C take 0 for the default; it is above 0")
             setattr(options, _FIELDS[argument], value)
+    options.has_learning_rate = True  # or 0 would be the default
     return options
 
 

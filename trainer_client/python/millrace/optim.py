@@ -16,7 +16,8 @@ __all__ = ["Optimizer", "SGD", "Adagrad", "RowWiseAdagrad", "Adam", "AdamW", "Ft
 
 @dataclass(frozen=True)
 class Optimizer:
-    """A learning rate and what each optimizer adds to it. lr: above 0; weight_decay: L2, at least 0."""
+    """A learning rate and what each optimizer adds to it. lr: at least 0, at which values stay; weight_decay:
+    L2, at least 0."""
 
     lr: float
     allowed: ClassVar[str] = ""

@@ -48,7 +48,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class Exponential(Schedule):
-    """By equal factors to `end`, which is above 0."""
+    """By equal factors to `end`, which is above 0, as lr is."""
 
     kind: ClassVar[int] = lib.MR_SCHEDULE_EXPONENTIAL
 

@@ -323,6 +323,29 @@ static void test_ftrl_at_no_rate_keeps_its_weights(void **state)
     }
 }
 
+/* Also where the feature itself has a rate of 0: values stay until a push brings another. */
+static void test_a_feature_at_no_rate_keeps_its_values(void **state)
+{
+    for (uint32_t kind = MR_OPT_SGD; kind <= MR_OPT_GROUP_FTRL; kind++) {
+        struct mr_feature f = of_kind(kind, 4);
+        f.learning_rate = 0;
+        struct mr_rule o = make(&f);
+        float row[4] = {1, -2, 0.5f, 3}, stored[10] = {0};
+        const float before[4] = {1, -2, 0.5f, 3}, gradient[4] = {0.5f, -1, 2, 0.25f};
+        float *rows[] = {row}, *states[] = {stored};
+        const float *gradients[] = {gradient};
+        assert_true(mr_rule_learning_rate(&o, 5, NULL) == 0);
+        mr_rule_state_init(&o, row, stored, 4);
+        for (uint32_t step = 0; step < 3; step++)
+            assert_int_equal(
+                mr_rule_apply(&o, mr_rule_learning_rate(&o, step, NULL), rows, states, gradients, 1, 4), 1);
+        assert_memory_equal(row, before, sizeof(row));
+        assert_int_equal(mr_rule_apply(&o, 0.1f, rows, states, gradients, 1, 4), 1);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_true(row[i] != before[i] && fabsf(row[i] - before[i]) < 1);
+    }
+}
+
 static void test_norm_clipping_keeps_the_direction(void **state)
 {
     struct mr_feature f = mr_feature_table("t", 2);
@@ -378,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_groups_vanish_as_a_whole),
         cmocka_unit_test(test_pushed_rates_win),
         cmocka_unit_test(test_ftrl_at_no_rate_keeps_its_weights),
+        cmocka_unit_test(test_a_feature_at_no_rate_keeps_its_values),
         cmocka_unit_test(test_rows_that_would_overflow_stay),
         cmocka_unit_test(test_norm_clipping_keeps_the_direction),
         cmocka_unit_test(test_what_is_set_is_the_row),

@@ -59,6 +59,29 @@ static void options_that_make_no_sense_are_refused(void **state)
                    "options.weight_decay");
 }
 
+static float rate_of(struct mr_dist_optimizer_options options)
+{
+    struct mr_rule rule;
+    char error[256] = "";
+    assert_int_equal(mr_dist_rule(&options, &rule, error, sizeof error), MR_OK);
+    return mr_rule_learning_rate(&rule, 0, NULL);
+}
+
+static void a_learning_rate_of_0_is_0_if_it_is_given(void **state)
+{
+    for (int kind = MR_DIST_SGD; kind <= MR_DIST_ADAM; kind++) {
+        struct mr_dist_optimizer_options options = {.kind = (enum mr_dist_optimizer_kind)kind,
+                                                    .has_learning_rate = true};
+        assert_true(rate_of(options) == 0);
+        options.learning_rate = 0.5f;
+        assert_true(rate_of(options) == 0.5f);
+        options.has_learning_rate = false;
+        assert_true(rate_of(options) == 0.5f);
+    }
+    assert_true(rate_of((struct mr_dist_optimizer_options){.kind = MR_DIST_ADAGRAD}) == 1e-2f);
+    assert_true(rate_of((struct mr_dist_optimizer_options){.kind = MR_DIST_ADAM}) == 1e-3f);
+}
+
 /* ---- steps ---- */
 
 /* Torch's, one element at a time. */
@@ -281,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_that_make_no_sense_are_refused),
+        cmocka_unit_test(a_learning_rate_of_0_is_0_if_it_is_given),
         cmocka_unit_test(steps_are_as_torchs_formulas),
         cmocka_unit_test(bad_gradients_are_named),
         cmocka_unit_test(readers_keep_their_version),

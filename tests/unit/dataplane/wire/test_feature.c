@@ -119,7 +119,8 @@ static void optimizers_are_checked(void **state)
 {
     REFUSED(table, f.optimizer = 0, "optimizer");
     REFUSED(table, f.optimizer = 10, "optimizer");
-    REFUSED(table, f.learning_rate = 0.0f, "learning_rate");
+    TAKEN(table, f.learning_rate = 0.0f);
+    TAKEN(variable, f.learning_rate = 0.0f);
     REFUSED(table, f.learning_rate = -1.0f, "learning_rate");
     REFUSED(table, f.learning_rate = NAN, "learning_rate");
     REFUSED(table, f.learning_rate = INFINITY, "learning_rate");
@@ -238,10 +239,14 @@ static void schedules_are_checked(void **state)
             "learning_rate_end");
     REFUSED(table, (f.schedule = MR_SCHEDULE_EXPONENTIAL, f.schedule_steps = 10), "learning_rate_end");
     TAKEN(table, (f.schedule = MR_SCHEDULE_LINEAR, f.schedule_steps = 10));
-    REFUSED(
-        table,
-        (mr_feature_set_optimizer(&f, MR_OPT_FTRL), f.schedule = MR_SCHEDULE_LINEAR, f.schedule_steps = 10),
-        "learning_rate_end"); /* it divides by the rate */
+    TAKEN(table, (mr_feature_set_optimizer(&f, MR_OPT_FTRL), f.schedule = MR_SCHEDULE_LINEAR,
+                  f.schedule_steps = 10));
+    TAKEN(table, (f.learning_rate = 0, f.schedule = MR_SCHEDULE_LINEAR, f.schedule_steps = 10,
+                  f.learning_rate_end = 0.1f));
+    REFUSED(table,
+            (f.learning_rate = 0, f.schedule = MR_SCHEDULE_EXPONENTIAL, f.schedule_steps = 10,
+             f.learning_rate_end = 0.1f),
+            "learning_rate"); /* no factor leads away from 0 */
     TAKEN(table, (f.schedule = MR_SCHEDULE_EXPONENTIAL, f.schedule_steps = 10, f.learning_rate_end = 0.1f));
 }
 
