@@ -7,10 +7,12 @@ missing, or the broken code does the same, and tests/mutation/equivalent.tsv say
 from __future__ import annotations
 
 import argparse
+import filecmp
 import fnmatch
 import glob
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -90,24 +92,55 @@ def fail(message: str) -> None:
 class Workshop:
     """A copy of the tree with a build of its own, in which one fault at a time is tried."""
 
-    def __init__(self, directory: Path, sanitized: bool) -> None:
+    def __init__(self, directory: Path, sanitized: bool, brief_s: float) -> None:
+        self.brief_s = brief_s
         self.tree, self.build, self.scratch = directory / "tree", directory / "tree/build", directory / "tmp"
-        shutil.rmtree(self.tree, ignore_errors=True)
-        files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, files.split("\0")):
-            if (ROOT / name).is_file():
-                (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, self.tree / name)
-        strict = "-Werror=incompatible-pointer-types -Werror=int-conversion -Werror=implicit-function-declaration"
         self.environment = SANITIZER_ENVIRONMENT if sanitized else {"MALLOC_PERTURB_": "85"}
-        self.run(["meson", "setup", "build", "-Doptimization=1", "-Ddebug=false", "-Dwerror=false", "-Dwarning_level=0",
-                  f"-Dc_args={strict}", *(SANITIZERS if sanitized else [])])
+        self.copy_sources()
+        if not (self.build / "build.ninja").is_file():
+            shutil.rmtree(self.build, ignore_errors=True)
+            strict = "-Werror=incompatible-pointer-types -Werror=int-conversion -Werror=implicit-function-declaration"
+            self.run(["meson", "setup", "build", "-Doptimization=1", "-Ddebug=false", "-Dwerror=false", "-Dwarning_level=0",
+                      f"-Dc_args={strict}", *(SANITIZERS if sanitized else [])])
+        self.run(["ninja", "-C", "build", "build.ninja"])
+        self.times = directory / "seconds.json"  # of tests that passed, by what they consist of
+        self.seconds: dict[str, float] = json.loads(self.times.read_text()) if self.times.is_file() else {}
         self.objects = {}
         for entry in json.loads((self.build / "compile_commands.json").read_text()):
             source = os.path.relpath(os.path.join(entry["directory"], entry["file"]), self.tree)
             self.objects.setdefault(source, []).append(entry["output"])
         self.hashes: dict[str, str] = {}
         self.sound: dict[str, str] = {}  # what a test consists of as long as nothing is broken
+
+    def copy_sources(self) -> None:
+        """What an earlier run left is used again, but for what differs."""
+        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+        wanted = {name for name in names if name and (ROOT / name).is_file()}
+        for directory, folders, files in os.walk(self.tree):
+            folders[:] = [name for name in folders if Path(directory, name) != self.build]
+            for name in files:
+                if os.path.relpath(os.path.join(directory, name), self.tree) not in wanted:
+                    os.unlink(os.path.join(directory, name))
+        for name in wanted:
+            copy = self.tree / name
+            if not copy.is_file() or not filecmp.cmp(ROOT / name, copy, shallow=False):
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.unlink(missing_ok=True)
+                shutil.copyfile(ROOT / name, copy)
+                shutil.copymode(ROOT / name, copy)
+
+    def seconds_of(self, test: Test) -> float:
+        """The code as it is passes it; how long that takes."""
+        key = f"{self.sound[test.name]} {test.command[1:]}"
+        if key not in self.seconds:
+            how, seconds = self.run_test(test, 600)
+            if how:  # the machine may be busy
+                how, seconds = self.run_test(test, 600)
+            if how:
+                fail(f"{test.name} fails on the code as it is: {how}")
+            self.seconds[key] = seconds
+            self.times.write_text(json.dumps(self.seconds))
+        return self.seconds[key]
 
     def run(self, command: list[str]) -> None:
         done = subprocess.run(command, cwd=self.tree, capture_output=True, text=True, check=False)
@@ -167,13 +200,14 @@ class Workshop:
             path.write_text(original, encoding="utf-8")
 
     def try_tests(self, fault: Fault, tests: list[Test]) -> Outcome:
-        first, count = 0, FIRST_TESTS
-        while first < len(tests):
+        first, count, spent_s = 0, FIRST_TESTS, 0.0
+        while first < len(tests) and spent_s < self.brief_s:
             chunk = tests[first:first + count]
             if not self.ninja([name for test in chunk for name in test.targets]):
                 return Outcome(fault, "the linker", "does not link")
             for test in chunk:
                 if self.hash_files(test.files) != self.sound[test.name]:  # else it does not hold the broken file
+                    spent_s += test.seconds
                     how = self.caught(test)
                     if how:
                         return Outcome(fault, test.name, how)
@@ -307,8 +341,8 @@ class Sample:
 class Stage:
     """Trees of one kind of build, and their tests."""
 
-    def __init__(self, directory: Path, areas: list[str], jobs: int, sanitized: bool) -> None:
-        self.shops = [Workshop(directory / str(n), sanitized) for n in range(jobs)]
+    def __init__(self, directory: Path, areas: list[str], jobs: int, sanitized: bool, brief_s: float) -> None:
+        self.shops = [Workshop(directory / str(n), sanitized, brief_s) for n in range(jobs)]
         self.tests = [{area: shop.tests(AREAS[area].tests) for area in areas} for shop in self.shops]
         for shop, by_area in zip(self.shops, self.tests):
             every = [test for of_area in by_area.values() for test in of_area]
@@ -323,18 +357,10 @@ class Stage:
         for area, tests in self.tests[0].items():
             for test in tests:
                 if test.name not in seconds:
-                    seconds[test.name] = self.seconds_of(test)
+                    seconds[test.name] = self.shops[0].seconds_of(test)
             print(f"mutation: {area}: {len(tests)} tests, {sum(seconds[test.name] for test in tests):.0f} s", flush=True)
         for test in (test for by_area in self.tests for of_area in by_area.values() for test in of_area):
             test.seconds = seconds[test.name]
-
-    def seconds_of(self, test: Test) -> float:
-        how, seconds = self.shops[0].run_test(test, 600)
-        if how:  # the machine's load, perhaps
-            how, seconds = self.shops[0].run_test(test, 600)
-        if how:
-            fail(f"{test.name} fails on the code as it is: {how}")
-        return seconds
 
     def work(self, draw: Callable[[], tuple[str, Fault] | None], order: Order,
              done: Callable[[str, Fault, Outcome | None], None]) -> None:
@@ -394,6 +420,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--again", metavar="FILE", help="instead of a sample, the survivors in this output of an earlier run")
     parser.add_argument("--jobs", type=int, default=CORES, help="trees worked in at a time (default: all processors)")
     parser.add_argument("--least", type=float, default=85.0, metavar="PERCENT", help="exit status 1 when fewer are caught (default %(default)s)")
+    parser.add_argument("--brief", type=float, default=math.inf, metavar="SECONDS",
+                        help="run about so many seconds of tests for a fault, the likeliest; --again runs all for the survivors")
+    parser.add_argument("--trees", type=Path, default=ROOT / "build/mutation", metavar="DIR", help="where trees are kept (default %(default)s)")
     parser.add_argument("--no-sanitizers", action="store_true", help="do not try the survivors again under ASan and UBSan")
     parser.add_argument("--list", action="store_true", help="name the faults that the sample draws from, and try none")
     return parser.parse_args()
@@ -422,13 +451,13 @@ def main() -> int:
         outcomes[fault] = (area, outcome is not None and outcome.caught_by != "")
         report(len(outcomes), fault, outcome)
 
-    Stage(ROOT / "build/mutation", areas, options.jobs, False).work(sample.next, order, done)
+    Stage(options.trees, areas, options.jobs, False, options.brief).work(sample.next, order, done)
     survivors = [(area, fault) for fault, (area, is_caught) in outcomes.items() if not is_caught]
     if survivors and not options.no_sanitizers:
         print(f"mutation: {len(survivors)} survived so far: with sanitizers", flush=True)
         concerned = [area for area in areas if any(area == of for of, _ in survivors)]
-        Stage(ROOT / "build/mutation/sanitized", concerned, options.jobs, True).work(lambda: survivors.pop() if survivors else None, order,
-                                                                                  done)
+        Stage(options.trees / "sanitized", concerned, options.jobs, True, options.brief).work(
+            lambda: survivors.pop() if survivors else None, order, done)
     return 0 if summarize(outcomes, areas, seed) >= options.least else 1
 
 
