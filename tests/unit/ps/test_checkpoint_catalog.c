@@ -201,6 +201,31 @@ static void test_a_directory_has_one_writer(void **state)
     ps_checkpoint_unlock(first);
 }
 
+/* What stands in the lock file may be anybody's: too long, or nothing. */
+static void test_a_lock_file_of_any_content(void **state)
+{
+    enum { HOLDER = 160 };
+    char text[PS_TEXT_BYTES], path[PS_PATH_BYTES], file[PS_PATH_BYTES], junk[2 * HOLDER + 1] = "";
+    int first, second;
+    assert_true(ps_path_join(*state, "held", path) && ps_path_join(path, "lock", file));
+    assert_int_equal(ps_checkpoint_lock(path, "millraced a", &first, text), MR_OK);
+    int fd = open(file, O_WRONLY | O_TRUNC);
+    assert_true(fd >= 0);
+    assert_int_equal(ps_checkpoint_lock(path, "millraced b", &second, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "/held: in use by another process: give each server its own directory"));
+    memset(junk, 'x', 2 * HOLDER);
+    assert_int_equal(write(fd, junk, 2 * HOLDER), 2 * HOLDER);
+    assert_int_equal(ps_checkpoint_lock(path, "millraced b", &second, text), MR_IO_ERROR);
+    junk[HOLDER - 1] = 0;
+    char *said = strstr(text, junk);
+    assert_non_null(said);
+    assert_string_equal(said + HOLDER - 1, ": give each server its own directory");
+    close(fd);
+    ps_checkpoint_unlock(first);
+    assert_int_equal(ps_checkpoint_lock(path, "millraced b", &second, text), MR_OK);
+    ps_checkpoint_unlock(second);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +233,7 @@ int main(void)
         CASE(test_a_list_with_gaps_is_nothing_to_go_by),
         CASE(test_a_directory_of_many_entries),
         CASE(test_a_directory_has_one_writer),
+        CASE(test_a_lock_file_of_any_content),
         CASE(test_the_next_number),
         CASE(test_where_there_is_none),
         CASE(test_retain_keeps_the_newest),
