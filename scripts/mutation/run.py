@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = ROOT / "tests/mutation/equivalent.tsv"
 RSS_BYTES_MAX = 4 << 30  # of a test that a fault made hungry
 FILE_BYTES_MAX = 16 << 30
-TIMEOUT_LEAST_S = 10
+TIMEOUT_LEAST_S = 4
 TIMEOUT_FACTOR = 6  # of what the test takes on the code as it is
 FIRST_TESTS = 2  # built and run before the next ones are built
 CHUNK_TESTS = 8
@@ -386,19 +386,19 @@ class Stage:
 SURVIVED = "SURVIVED"
 
 
-def report(number: int, fault: Fault, outcome: Outcome | None) -> None:
-    result = f"{outcome.caught_by} ({outcome.how})" if outcome and outcome.caught_by else SURVIVED
+def report(number: int, fault: Fault, result: str) -> None:
     print(f"{number:4} {result:40} line {fault.line}\t{fault.name}", flush=True)
 
 
+def results_of(output: str) -> dict[str, str]:
+    """What came of the faults that an earlier run's output names: by which test each was caught, or SURVIVED. Later lines count."""
+    lines = Path(output).read_text(encoding="utf-8").splitlines()
+    found = (re.fullmatch(r" *\d+ (.*\S) +line \d+\t(.*)", line) for line in lines)
+    return {match[2]: match[1] for match in found if match}
+
+
 def survivors_of(output: str) -> set[str]:
-    """The names of those that an earlier run's output lists as survivors, and not as caught further below."""
-    survived: dict[str, bool] = {}
-    for line in Path(output).read_text(encoding="utf-8").splitlines():
-        result, tab, name = line.partition("\t")
-        if tab:
-            survived[name] = f" {SURVIVED} " in result
-    return {name for name, has in survived.items() if has}
+    return {name for name, result in results_of(output).items() if result == SURVIVED}
 
 
 def summarize(outcomes: dict[Fault, tuple[str, bool]], areas: list[str], seed: int) -> float:
@@ -418,6 +418,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--area", action="append", choices=sorted(AREAS), help="only these (default: all)")
     parser.add_argument("--only", default="*", metavar="GLOB", help="only files whose path matches")
     parser.add_argument("--again", metavar="FILE", help="instead of a sample, the survivors in this output of an earlier run")
+    parser.add_argument("--resume", metavar="FILE", help="what this output of an earlier run has decided is not tried again")
     parser.add_argument("--jobs", type=int, default=CORES, help="trees worked in at a time (default: all processors)")
     parser.add_argument("--least", type=float, default=85.0, metavar="PERCENT", help="exit status 1 when fewer are caught (default %(default)s)")
     parser.add_argument("--brief", type=float, default=math.inf, metavar="SECONDS",
@@ -443,15 +444,24 @@ def main() -> int:
     print(f"mutation: seed {seed}, {sum(map(len, sample.queues.values()))} faults to draw from", flush=True)
     outcomes: dict[Fault, tuple[str, bool]] = {}
     order = Order()
+    known = results_of(options.resume) if options.resume else {}
 
     def done(area: str, fault: Fault, outcome: Outcome | None) -> None:
         if outcome is None and fault not in outcomes:
             sample.give_back(area)
             return
-        outcomes[fault] = (area, outcome is not None and outcome.caught_by != "")
-        report(len(outcomes), fault, outcome)
+        note(area, fault, f"{outcome.caught_by} ({outcome.how})" if outcome and outcome.caught_by else SURVIVED)
 
-    Stage(options.trees, areas, options.jobs, False, options.brief).work(sample.next, order, done)
+    def note(area: str, fault: Fault, result: str) -> None:
+        outcomes[fault] = (area, result != SURVIVED)
+        report(len(outcomes), fault, result)
+
+    def draw() -> tuple[str, Fault] | None:
+        while (drawn := sample.next()) is not None and drawn[1].name in known:
+            note(*drawn, known[drawn[1].name])
+        return drawn
+
+    Stage(options.trees, areas, options.jobs, False, options.brief).work(draw, order, done)
     survivors = [(area, fault) for fault, (area, is_caught) in outcomes.items() if not is_caught]
     if survivors and not options.no_sanitizers:
         print(f"mutation: {len(survivors)} survived so far: with sanitizers", flush=True)

@@ -8,7 +8,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts/mutation"))
 from faults import Fault  # noqa: E402 (found by the line above)
-from run import AREAS, Order, Outcome, Sample, Test, processor_share, survivors_of  # noqa: E402
+from run import AREAS, Order, Outcome, Sample, Test, processor_share, results_of, survivors_of  # noqa: E402
 
 
 def fault(path="ps/index_grow.c"):
@@ -68,6 +68,7 @@ class Outputs(unittest.TestCase):
                          "mutation: 2 survived so far: with sanitizers\n"
                          "   3 ps/b (exit 1)                            line 9\tps/b.c:f:off by one:< -> <=\n")
             output.flush()
+            self.assertEqual(list(results_of(output.name).values()), ["SURVIVED", "ps/a (exit 1)", "ps/b (exit 1)"])
             self.assertEqual(survivors_of(output.name), {"ps/a.c:f:call dropped:g(); -> nothing"})
 
 
