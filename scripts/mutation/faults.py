@@ -22,10 +22,11 @@ KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "c
 # Calls that change nothing a test could see.
 SILENT = re.compile(r"(.*_)?(log|logf|prefetch\w*)$|assert\w*$|__builtin_(prefetch|assume\w*|unreachable|ia32_pause)$|"
                     r"rte_(pause|prefetch\d?|panic)$|mr_(asan|tsan)_\w*|(f|s|sn)?printf$|perror$|memset_explicit$|sodium_memzero$|madvise$|"
-                    r"pthread_setname_np$|PS_SCRUB\w*$")
+                    r"pthread_setname_np$|pthread_(mutex|cond)_destroy$|PS_SCRUB\w*$")
 COMMUTES = re.compile(r"((.*_)?(min|max|minimum|maximum|MIN|MAX)(_u?\d+)?|__builtin_expect)$")
 ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
 OFF_BY_ONE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+OPERAND_ENDS = ASSIGNMENTS | {",", ";", "?", ":", "&&", "||", "return", "<", "<=", ">", ">=", "==", "!=", ""}
 NEGATED = {"==": "!=", "!=": "==", "&&": "||", "||": "&&"}
 
 
@@ -197,13 +198,43 @@ class Finder:
 
     def operator(self, i: int) -> None:
         text = self.text(i)
-        if text in OFF_BY_ONE:
+        if text in OFF_BY_ONE and not self.bounds(i):
             self.add("off by one", i, i, OFF_BY_ONE[text])
         elif text in NEGATED:
             self.add("condition negated", i, i, NEGATED[text])
         elif text in "+-" and re.fullmatch(r"1[uUlL]*", self.text(i + 1)) and (
                 self.tokens[i - 1].kind in ("name", "number") or self.text(i - 1) in ")]") and self.text(i - 1) not in KEYWORDS:
             self.add("off by one", i, i + 1, "")
+
+    def bounds(self, i: int) -> bool:
+        """a < b ? a : b, and if (a < b) a = b: where both are equal, either will do."""
+        first, last = self.operand_begin(i - 1), self.operand_end(i + 1)
+        both = {self.plain(first, i - 1), self.plain(i + 1, last)}
+        if self.text(last + 1) == "?":
+            middle = ":"
+        elif self.text(last + 1) == ")" and self.text(first - 2) == "if" and self.pair[last + 1] == first - 1:
+            middle = "="
+        else:
+            return False
+        then = self.operand_end(last + 2)
+        return self.text(then + 1) == middle and {self.plain(last + 2, then), self.plain(then + 2, self.operand_end(then + 2))} == both
+
+    def operand_begin(self, i: int) -> int:
+        while True:
+            i = self.pair[i] if self.text(i) in (")", "]") else i
+            if self.text(i - 1) in OPERAND_ENDS or self.text(i - 1) in ("(", "[", "{", "}"):
+                return i
+            i -= 1
+
+    def operand_end(self, i: int) -> int:
+        while True:
+            i = self.pair[i] if self.text(i) in ("(", "[") else i
+            if self.text(i + 1) in OPERAND_ENDS or self.text(i + 1) in (")", "]", "{", "}"):
+                return i
+            i += 1
+
+    def plain(self, first: int, last: int) -> str:
+        return "".join(self.text(i) for i in range(first, last + 1))
 
     def arguments(self, i: int) -> None:
         if COMMUTES.match(self.text(i)):

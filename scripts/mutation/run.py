@@ -161,8 +161,10 @@ class Workshop:
                                    [f for target in test["depends"] for f in files.get(target, [])])
         return list(tests.values())
 
-    def ninja(self, targets: list[str], jobs: int = 1) -> bool:
-        done = subprocess.run(["ninja", f"-j{jobs}", *dict.fromkeys(targets)], cwd=self.build, capture_output=True, text=True, check=False)
+    def ninja(self, targets: list[str], jobs: int = 1, cached: bool = True) -> bool:
+        environment = os.environ if cached else {**os.environ, "CCACHE_DISABLE": "1"}
+        done = subprocess.run(["ninja", f"-j{jobs}", *dict.fromkeys(targets)], cwd=self.build, env=environment, capture_output=True, text=True,
+                              check=False)
         return done.returncode == 0
 
     def hash_files(self, names: list[str]) -> str:
@@ -193,7 +195,7 @@ class Workshop:
             self.hashes[fault.path] = self.hash_files(objects)
         try:
             path.write_text(fault.apply(original), encoding="utf-8")
-            if not self.ninja(objects) or self.hash_files(objects) == self.hashes[fault.path]:
+            if not self.ninja(objects, cached=False) or self.hash_files(objects) == self.hashes[fault.path]:
                 return None
             return self.try_tests(fault, tests)
         finally:

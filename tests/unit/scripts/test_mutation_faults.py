@@ -25,6 +25,12 @@ class Faults(unittest.TestCase):
         kinds = found("for (int i = 0; i < a - 1; i++) { p[i + 1] = -1; }")
         self.assertEqual(kinds["off by one"], {("<", "<="), ("- 1", ""), ("+ 1", "")})
 
+    def test_bounds_at_which_both_sides_are_equal(self):
+        self.assertEqual(found("x = a < *p ? a : *p; if (a > p[1]) a = p[1]; return f(a) <= (2 + a) ? (2 + a) : f(a);").get("off by one"), None)
+        kinds = found("x = a < *p ? a : 0; if (a > p[1]) { g(); } if (a >= 7) x = a; if (a < b && c) a = b; return a < b ? b : c;")
+        self.assertEqual(sorted(kinds["off by one"]), [("<", "<="), (">", ">="), (">=", ">")])
+        self.assertEqual(len(faults_of("x.c", "int f(void) { x = a < b ? a : 0; if (a < b && c) a = b; y = a < b ? b : a; }")), 7)
+
     def test_calls(self):
         kinds = found("g(a); (void)h(p); p->s.k(a); int x = g(a); return g(x);")
         self.assertEqual({before for before, _ in kinds["call dropped"]}, {"g(a);", "(void)h(p);", "p->s.k(a);"})
