@@ -377,10 +377,13 @@ static void wait_leaving(struct net *net, uint32_t count)
 
 /* ---- what a worker says by hand ---- */
 
+enum { RENDEZVOUS = UINT16_MAX };
+
 struct said {
     struct mr_work work;
     struct mr_agent_call call;
     struct mr_tensor tensor;
+    uint32_t to, tensor_count;
     _Atomic uint32_t done;
     enum mr_status status;
     uint64_t words[2];
@@ -404,20 +407,29 @@ static bool said_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr
 static void say_inside(struct mr_rpc *agent, struct mr_work *work)
 {
     struct said *said = MR_CONTAINER(work, struct said, work);
-    if (mr_member_begin(agent, &agent->rendezvous, &said->call, &said->tensor, 1) == MR_OK)
+    struct mr_member *to = said->to == RENDEZVOUS ? &agent->rendezvous : &agent->members[said->to];
+    if (mr_member_begin(agent, to, &said->call, &said->tensor, said->tensor_count) == MR_OK)
         mr_agent_send(agent, &said->call);
 }
 
-/* To the rendezvous, and its answer. */
-static struct said say(struct mr_rpc *rpc, uint8_t op, const void *bytes, uint32_t count)
+/* And the answer. */
+static struct said say_to(struct mr_rpc *rpc, uint32_t to, uint8_t op, struct mr_tensor tensor,
+                          uint32_t tensor_count)
 {
     struct said said = {.work = {.run = say_inside},
                         .call = {.op = op, .control = true, .deadline_us = UINT64_MAX, .ended = said_ended},
-                        .tensor = mr_tensor_1d(MR_U8, count, bytes)};
+                        .tensor = tensor,
+                        .to = to,
+                        .tensor_count = tensor_count};
     struct mr_agent_driver *driver = mr_agent_driver(rpc);
     mr_agent_submit(rpc, &said.work);
     assert_true(driver->wait(driver->self, &said.done, mr_agent_now_us(rpc) + 60 * SECOND_US));
     return said;
+}
+
+static struct said say(struct mr_rpc *rpc, uint8_t op, const void *bytes, uint32_t count)
+{
+    return say_to(rpc, RENDEZVOUS, op, mr_tensor_1d(MR_U8, count, bytes), 1);
 }
 
 /* Says in an epoch until the next has begun, or all may go, which is returned. */
@@ -466,6 +478,32 @@ static void one_quiet_count_does_not_suffice(void **state)
         free(net);
     }
     net_start(*state, 1);
+}
+
+/* To one that is not the rendezvous, or of another size: nobody counts it. */
+static void what_is_no_leave_is_refused(void **state)
+{
+    struct net *net = *state;
+    struct leaver leaver;
+    uint64_t epoch = 1;
+    struct mr_leave_wire wire = {.phase = MR_LEAVE_CALLED, .epoch = epoch, .quiet = true, .activity = 5};
+    net_world(net, 2);
+    leave_begin(&leaver, net->workers[0].rpc, 0);
+    struct mr_rpc *first = net->workers[0].rpc, *second = net->workers[1].rpc;
+    struct mr_tensor whole = mr_tensor_1d(MR_U8, sizeof wire, &wire),
+                     cut = mr_tensor_1d(MR_U8, sizeof wire - 1, &wire);
+    assert_int_equal(say_to(first, 1, MR_OP_RPC_LEAVE, whole, 1).status, MR_BAD_MESSAGE);
+    assert_int_equal(say_to(first, 1, MR_OP_RPC_LEAVE, whole, 0).status, MR_BAD_MESSAGE);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(say_to(second, RENDEZVOUS, MR_OP_RPC_LEAVE, cut, 1).status, MR_BAD_MESSAGE);
+        assert_int_equal(say_to(second, RENDEZVOUS, MR_OP_RPC_LEAVE, whole, 0).status, MR_BAD_MESSAGE);
+    }
+    assert_false(say_quiet(second, &epoch, true, 5));
+    assert_int_equal(epoch, 2);
+    assert_true(say_quiet(second, &epoch, true, 5));
+    net_skip(net, 3 * SECOND_US);
+    pthread_join(leaver.thread, NULL);
+    assert_int_equal(leaver.status, MR_OK);
 }
 
 /* Between two counts, when another has not spoken yet. */
@@ -707,6 +745,7 @@ int main(void)
         test(who_has_left_after_its_time_is_told_once),
         test(one_who_gave_up_is_missing),
         test(one_quiet_count_does_not_suffice),
+        test(what_is_no_leave_is_refused),
         test(what_begins_within_an_epoch_counts),
         test(nobody_takes_two_ranks),
         test(a_pause_of_all_kills_nobody),
