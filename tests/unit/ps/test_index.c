@@ -189,8 +189,13 @@ static void test_a_small_partition_among_large_ones(void **state)
     assert_true(f->ix.partitions[33].bucket_count > 1);
     assert_true(ps_index_set_row(&f->ix, ps_index_find(&f->ix, hash_of(f, key)), 7));
     assert_int_equal(find(f, key), 7);
+    uint64_t next = key_in_partitions(f, &rng, 48, 49); /* as large, and of the next group */
+    assert_true(ps_index_insert(&f->ix, hash_of(f, next), COUNT, false));
+    assert_true(ps_partition_is_too_large(&f->ix, 48));
+    maintain_to_the_end(f);
     f->row_ends[2] = ps_row_max(1) + 1; /* the highest number that one bucket can hold is the last */
     ps_index_tidy_group(&f->ix, 2);
+    assert_int_equal(f->ix.untidy_count, 1);
     maintain_to_the_end(f);
     assert_int_equal(f->ix.partitions[33].bucket_count, 1);
     assert_int_equal(find(f, key), 7);
