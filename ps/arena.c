@@ -288,6 +288,24 @@ size_t ps_arena_restore_bytes(size_t limit_bytes)
     return limit_bytes < RESTORE_LIMIT_BYTES_MIN ? 0 : units * UNIT;
 }
 
+uint64_t ps_arena_units_given(const struct ps_arena *a)
+{
+    return a->units.given;
+}
+
+struct ps_arena_slice ps_arena_slice_begin(const struct ps_arena *a, uint32_t pieces)
+{
+    return (struct ps_arena_slice){.arena = a, .pieces = pieces, .units_given = ps_arena_units_given(a)};
+}
+
+bool ps_arena_slice_take(struct ps_arena_slice *s)
+{
+    if (s->pieces == 0 || ps_arena_units_given(s->arena) != s->units_given)
+        return false;
+    s->pieces--;
+    return true;
+}
+
 size_t ps_arena_scratch_bytes(const struct ps_arena *a)
 {
     size_t bytes = 0;

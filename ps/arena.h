@@ -61,6 +61,18 @@ size_t ps_arena_keep(struct ps_arena *a, size_t bytes);
  * of less than 32 MiB. */
 size_t ps_arena_restore_bytes(size_t limit_bytes);
 
+/* What is given back a little at a time: so many pieces in one go, and no more once a unit went with them, which takes the longest. */
+struct ps_arena_slice {
+    const struct ps_arena *arena;
+    uint32_t pieces; /* left */
+    uint64_t units_given;
+};
+
+uint64_t ps_arena_units_given(const struct ps_arena *a); /* so far */
+struct ps_arena_slice ps_arena_slice_begin(const struct ps_arena *a, uint32_t pieces);
+/* One more piece may be given back in this one. */
+bool ps_arena_slice_take(struct ps_arena_slice *s);
+
 /* Working memory for one call, shared by all users of the arena: 64-byte aligned, not zeroed, valid until the next call of
  * this function for the same one. Asks for `wanted_bytes`, never fails: *bytes is what there is, at least the smaller of
  * wanted_bytes and PS_ARENA_SCRATCH_BYTES_MIN. From the process's heap, so outside the limit; it only grows. */

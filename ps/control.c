@@ -105,6 +105,9 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
     if (c->gate == PS_GATE_BUSY) {
         ps_control_gate(c, PS_GATE_OPEN, MR_OK, "");
     }
+    if (command->status == MR_OK) {
+        ps_leaving_wait(c->node); /* calls are served meanwhile, and the next command has the memory */
+    }
 }
 
 static void execute(struct ps_control *c, struct ps_command *command)

@@ -135,6 +135,7 @@ static enum mr_status try_load_staged(struct attempt *a, struct ps_reader *reade
     }
     if (status != MR_OK) {
         ps_node_each_core(a->c->node, end_on_core, NULL);
+        ps_leaving_wait(a->c->node); /* its memory may be wanted at once */
     }
     return status;
 }
@@ -175,6 +176,7 @@ static enum mr_status load_instead(struct attempt *a)
         return status;
     }
     ps_node_each_core(a->c->node, clear_on_core, NULL);
+    ps_leaving_wait(a->c->node);
     a->c->catalog.count = 0;
     status = load_staged(a, reader);
     ps_reader_close(reader);

@@ -102,7 +102,7 @@ void ps_core_remove_feature(struct ps_core *core, uint32_t id)
 {
     struct ps_feature *f = ps_core_feature(core, id);
     if (f != NULL) {
-        ps_feature_destroy(f);
+        ps_leaving_add(core, f);
         core->features[id] = NULL;
         core->counters.features--;
     }
@@ -271,6 +271,7 @@ void ps_core_destroy(struct ps_core *core)
         ps_core_remove_feature(core, id);
     }
     ps_staged_end(core);
+    ps_leaving_end(core);
     ps_long_calls_free(&core->long_calls);
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);
@@ -388,6 +389,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
     }
     if (!more || ++core->upkeep_turns >= PS_UPKEEP_TURNS_BETWEEN) {
         core->upkeep_turns = 0;
+        more |= ps_leaving_step(core);
         more |= upkeep_step(core);
     }
     return more;

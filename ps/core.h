@@ -13,6 +13,7 @@
 #include "ps/batch_cache.h"
 #include "ps/clients.h"
 #include "ps/learnt.h"
+#include "ps/leaving.h"
 #include "ps/left_out.h"
 #include "ps/long_call.h"
 #include "ps/node.h"
@@ -98,7 +99,8 @@ struct ps_feature {
     uint64_t cut_bytes;           /* variable: stored bytes that the cut has */
     uint8_t *cut_copy;            /* the last cut_copy_bytes as they were at the cut; NULL: they still are */
     uint64_t cut_copy_bytes;
-    uint8_t *loading; /* restore: a variable's stored bytes, as far as they have come */
+    struct ps_feature *leaving_next; /* in the core's list */
+    uint8_t *loading;                /* restore: a variable's stored bytes, as far as they have come */
     uint64_t loaded_bytes;
 };
 
@@ -126,7 +128,8 @@ struct ps_core {
     bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
-    struct ps_staged *staged; /* of the restore under way; NULL: none */
+    struct ps_staged *staged;   /* of the restore under way; NULL: none */
+    struct ps_feature *leaving; /* served no longer (ps/leaving.h) */
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;          /* of the clock, for other threads */
@@ -165,6 +168,7 @@ void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
 /* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
 enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                    char *text);
+/* It serves no longer, and its memory goes back in the turns to come. Nothing when there is none. */
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
 /* Training is known to have come to this step. */
 void ps_core_set_step(struct ps_core *core, uint64_t step);

@@ -36,6 +36,21 @@ void ps_gone_clear(struct ps_gone *g)
     ps_gone_init(g, g->arena, g->seed);
 }
 
+bool ps_gone_clear_some(struct ps_gone *g, uint32_t pieces)
+{
+    if (g->segments == NULL)
+        return false;
+    struct ps_arena_slice slice = ps_arena_slice_begin(g->arena, pieces);
+    for (uint32_t i = 0; i < PS_GONE_SEGMENTS; i++) {
+        if (g->segments[i].slots == NULL)
+            continue;
+        if (!ps_arena_slice_take(&slice))
+            return true;
+        segment_free(g, &g->segments[i]);
+    }
+    return false;
+}
+
 /* The hash's upper bits name the partition: with several cores a table has keys of some of them only. */
 static struct ps_gone_segment *segment_of(const struct ps_gone *g, uint64_t hash)
 {

@@ -37,6 +37,9 @@ struct ps_gone {
 void ps_gone_init(struct ps_gone *g, struct ps_arena *arena, uint64_t seed);
 /* No keys; all memory goes back. */
 void ps_gone_clear(struct ps_gone *g);
+/* The same with so many pieces of memory at most: true when there is more. Until it is through, nothing else may be done but
+ * ps_gone_clear(). */
+bool ps_gone_clear_some(struct ps_gone *g, uint32_t pieces);
 /* Fine for a key that is in it. False: there would be more than keys_max, or memory is short. It has no keys then. `hash` is
  * ps_key_hash() of the key with the seed. */
 bool ps_gone_add(struct ps_gone *g, uint64_t key, uint64_t hash, uint64_t keys_max);

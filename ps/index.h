@@ -122,6 +122,8 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed);
 void ps_index_reserve(struct ps_index *ix, uint32_t partition, uint32_t rows);
 /* Frees all buckets; usable again. No cut may be running. */
 void ps_index_clear(struct ps_index *ix);
+/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but ps_index_clear(). */
+bool ps_index_clear_some(struct ps_index *ix, struct ps_arena_slice *slice);
 /* Puts in a key that is not there (the caller has looked), with a mark or without. Keys added while a cut runs are not part of it.
  * row: in the key's group, the lower the better. False when memory is used up, or no more keys like this one can be held: of more
  * than 2^23 in a partition, or of some that were chosen for having the same two buckets. The key is not there then. */

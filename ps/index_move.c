@@ -73,6 +73,24 @@ void ps_index_free_all(struct ps_index *ix)
         array_give(ix, ix->partitions[i].buckets, ix->partitions[i].bucket_count);
 }
 
+bool ps_index_clear_some(struct ps_index *ix, struct ps_arena_slice *slice)
+{
+    if (ix->move.partition != PS_PARTITION_NONE) {
+        array_give(ix, ix->move.buckets, ix->move.bucket_count);
+        ix->move.partition = PS_PARTITION_NONE;
+    }
+    for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
+        struct ps_partition *p = &ix->partitions[i];
+        if (ps_partition_is_empty(p))
+            continue;
+        if (!ps_arena_slice_take(slice))
+            return true;
+        array_give(ix, p->buckets, p->bucket_count);
+        *p = ps_partition_without_buckets();
+    }
+    return false;
+}
+
 /* ---- moving ---- */
 
 /* From bucket `number` of `from`; taken entries that find no place stay. True when none does. */

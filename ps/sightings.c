@@ -51,16 +51,32 @@ bool ps_sightings_init(struct ps_sightings *s, struct ps_arena *arena, uint64_t 
     return s->counters != NULL;
 }
 
+static void partition_free(struct ps_sightings *s, uint32_t partition)
+{
+    ps_arena_free(s->arena, s->counters[partition], ps_sightings_partition_bytes(s), LINE);
+    s->bytes -= ps_sightings_partition_bytes(s);
+    s->counters[partition] = NULL;
+}
+
 void ps_sightings_clear(struct ps_sightings *s)
+{
+    ps_sightings_cut_end(s);
+    for (uint32_t i = 0; s->counters != NULL && i < MR_PARTITION_COUNT; i++)
+        if (s->counters[i] != NULL)
+            partition_free(s, i);
+}
+
+bool ps_sightings_clear_some(struct ps_sightings *s, struct ps_arena_slice *slice)
 {
     ps_sightings_cut_end(s);
     for (uint32_t i = 0; s->counters != NULL && i < MR_PARTITION_COUNT; i++) {
         if (s->counters[i] == NULL)
             continue;
-        ps_arena_free(s->arena, s->counters[i], ps_sightings_partition_bytes(s), LINE);
-        s->bytes -= ps_sightings_partition_bytes(s);
-        s->counters[i] = NULL;
+        if (!ps_arena_slice_take(slice))
+            return true;
+        partition_free(s, i);
     }
+    return false;
 }
 
 void ps_sightings_fini(struct ps_sightings *s)

@@ -49,6 +49,8 @@ bool ps_sightings_init(struct ps_sightings *s, struct ps_arena *arena, uint64_t 
                        uint32_t wanted);
 /* All counters to zero; their memory goes back. */
 void ps_sightings_clear(struct ps_sightings *s);
+/* The same a little at a time: true when there is more. Until it is through, nothing else may be done but ps_sightings_clear(). */
+bool ps_sightings_clear_some(struct ps_sightings *s, struct ps_arena_slice *slice);
 /* Everything goes back. A filter of zeros, never begun, is fine. */
 void ps_sightings_fini(struct ps_sightings *s);
 

@@ -143,6 +143,18 @@ void ps_slabs_clear(struct ps_slabs *s)
     ps_slabs_init(s, s->arena, s->stride_bytes);
 }
 
+bool ps_slabs_clear_some(struct ps_slabs *s, struct ps_arena_slice *slice)
+{
+    for (uint32_t i = 0; i < PS_ROW_GROUPS; i++) {
+        while (s->groups[i].slab_count > 0) {
+            if (!ps_arena_slice_take(slice))
+                return true;
+            slab_remove_last(s, i);
+        }
+    }
+    return false;
+}
+
 /* ---- sets of groups ---- */
 
 static void set_add(uint64_t *set, uint32_t group)

@@ -116,7 +116,7 @@ void ps_staged_end(struct ps_core *core)
     }
     for (uint32_t id = 1; id <= s->id_max; id++) {
         if (s->features[id] != NULL) {
-            ps_feature_destroy(s->features[id]);
+            ps_leaving_add(core, s->features[id]);
         }
     }
     ps_partials_clear(&s->partials);

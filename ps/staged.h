@@ -31,7 +31,7 @@ uint32_t ps_staged_id_max(const struct ps_core *core);
 void ps_staged_swap(struct ps_core *core);
 /* A feature serves from now on under its `id`, which is free. */
 void ps_staged_move(struct ps_core *core, uint32_t checkpoint_id);
-/* Frees what is staged; no effect when nothing is. */
+/* Frees what is staged, its tables in the turns to come; no effect when nothing is. */
 void ps_staged_end(struct ps_core *core);
 
 #endif

@@ -106,6 +106,16 @@ void ps_table_destroy(struct ps_table *t)
     ps_arena_free(t->arena, t, sizeof(*t), TABLE_ALIGN);
 }
 
+bool ps_table_destroy_some(struct ps_table *t)
+{
+    struct ps_arena_slice slice = ps_arena_slice_begin(t->arena, PS_TABLE_SLICE_PIECES);
+    t->cut_running = false;
+    return ps_index_clear_some(&t->index, &slice) || ps_slabs_clear_some(&t->slabs, &slice) ||
+           ps_sightings_clear_some(&t->sightings, &slice) ||
+           ps_gone_clear_some(&t->gone, PS_TABLE_SLICE_PIECES) ||
+           ps_gone_clear_some(&t->leaving, PS_TABLE_SLICE_PIECES);
+}
+
 void ps_table_clear(struct ps_table *t)
 {
     assert(!t->cut_running);

@@ -289,5 +289,9 @@ enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint
                                     const uint8_t *stored, uint64_t bytes, char *text, size_t text_bytes);
 /* Drop all rows. No cut may be running; the next one must be of every row. */
 void ps_table_clear(struct ps_table *t);
+/* Gives a little of a table back that nobody uses any more: PS_TABLE_SLICE_PIECES pieces of memory at most, and one unit
+ * (ps/units.h) at most unless a piece is larger. True when there is more; only this and ps_table_destroy() may be called from now on. */
+#define PS_TABLE_SLICE_PIECES 64u
+bool ps_table_destroy_some(struct ps_table *t);
 
 #endif

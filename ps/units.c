@@ -354,6 +354,7 @@ bool ps_units_give(struct ps_units *u, uint8_t *p, size_t bytes)
 {
     size_t first = (size_t)(p - u->base) / UNIT, count = bytes / UNIT;
     out_collect(u);
+    u->given += count;
     if (u->helper == NULL || u->out_count + count > PS_UNITS_OUT_MAX)
         return give_now(u, p, bytes);
     for (size_t unit = first; unit < first + count; unit++)

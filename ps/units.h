@@ -65,6 +65,7 @@ struct ps_units {
     uint32_t ahead_wanted;         /* how many are kept ready: more where they were used faster than made */
     uint32_t takes_in_time;        /* units taken in a row that were ready */
     uint32_t out_count;            /* orders in `out` */
+    uint64_t given;                /* units given back so far */
     struct ps_unit_order ahead[PS_UNITS_AHEAD_MAX], out[PS_UNITS_OUT_MAX];
 };
 

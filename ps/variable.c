@@ -13,7 +13,8 @@ struct ps_variable {
     struct mr_rule optimizer;
     uint64_t elements;
     uint64_t stored_bytes;
-    float *values; /* then the optimizer's state */
+    size_t values_bytes; /* of the arena's */
+    float *values;       /* then the optimizer's state */
 };
 
 static uint64_t element_count(const struct mr_feature *f)
@@ -22,6 +23,13 @@ static uint64_t element_count(const struct mr_feature *f)
     for (uint32_t i = 0; i < f->rank; i++)
         elements *= f->dims[i];
     return elements;
+}
+
+/* A large one has units of its own, so that it can go back unit by unit. */
+static size_t bytes_taken(uint64_t stored_bytes)
+{
+    size_t unit = PS_ARENA_UNIT_BYTES;
+    return stored_bytes > unit ? (stored_bytes + unit - 1) / unit * unit : stored_bytes;
 }
 
 enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_arena *arena,
@@ -46,7 +54,8 @@ enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_ar
     v->optimizer = optimizer;
     v->elements = element_count(feature);
     v->stored_bytes = (v->elements + mr_rule_state_floats(&optimizer, v->elements)) * (uint64_t)sizeof(float);
-    v->values = ps_arena_alloc(arena, v->stored_bytes, VARIABLE_ALIGN);
+    v->values_bytes = bytes_taken(v->stored_bytes);
+    v->values = ps_arena_alloc(arena, v->values_bytes, VARIABLE_ALIGN);
     if (v->values == NULL) {
         ps_arena_free(arena, v, sizeof(*v), VARIABLE_ALIGN);
         return MR_OUT_OF_MEMORY;
@@ -61,8 +70,17 @@ void ps_variable_destroy(struct ps_variable *v)
 {
     if (v == NULL)
         return;
-    ps_arena_free(v->arena, v->values, v->stored_bytes, VARIABLE_ALIGN);
+    ps_arena_free(v->arena, v->values, v->values_bytes, VARIABLE_ALIGN);
     ps_arena_free(v->arena, v, sizeof(*v), VARIABLE_ALIGN);
+}
+
+bool ps_variable_destroy_some(struct ps_variable *v)
+{
+    if (v->values_bytes <= PS_ARENA_UNIT_BYTES)
+        return false;
+    v->values_bytes -= PS_ARENA_UNIT_BYTES;
+    ps_arena_free(v->arena, (uint8_t *)v->values + v->values_bytes, PS_ARENA_UNIT_BYTES, VARIABLE_ALIGN);
+    return true;
 }
 
 const struct mr_feature *ps_variable_feature(const struct ps_variable *v)

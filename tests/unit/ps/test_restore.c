@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "fake_dp.h"
 #include "ps/checkpoint.h"
+#include "ps/core.h"
 #include "restore_fixture.h"
 
 static void set_variable(struct node_fixture *n, uint32_t variable, uint32_t count, const float *values)
@@ -152,6 +153,69 @@ static void by_call_takes_the_state_back(void **state)
     check_values(n, table, 99);
 }
 
+#define WIDE_ROWS 4000u
+#define WIDE_CALL 100u
+
+/* Rows of 4 KiB each: some 16 MiB. */
+static uint32_t make_wide_table(struct node_fixture *n)
+{
+    struct mr_feature f = node_table("wide", 1);
+    uint64_t wide_keys[WIDE_CALL];
+    struct mr_tensor t = mr_tensor_1d(MR_U64, WIDE_CALL, wide_keys);
+    f.dims[0] = MR_DIM_MAX;
+    uint32_t table = node_create(n, &f);
+    for (uint32_t i = 0; i < WIDE_ROWS; i += WIDE_CALL) {
+        for (uint32_t j = 0; j < WIDE_CALL; j++) {
+            wide_keys[j] = i + j;
+        }
+        node_check(node_call(n, 0, MR_OP_LOOKUP, (uint16_t)table, &t, 1), MR_OK, NULL);
+    }
+    return table;
+}
+
+/* Turn by turn: no turn gives back more than a task's slice and its own, and a lookup is answered before all is back. */
+static void what_a_restore_took_away_goes_back_between_calls(void **state)
+{
+    struct node_fixture *n = *state;
+    uint32_t table = make_table(n);
+    learn(n, table, BATCH(0));
+    (void)make_wide_table(n);
+    uint64_t id = node_save(n), given = 0, longest = 0, turns = 0;
+    struct node_call restore = {0}, lookup = {0};
+    struct mr_tensor which[2] = {mr_tensor_1d(MR_U8, 0, NULL), mr_tensor_1d(MR_U64, 1, &id)};
+    struct mr_tensor asked = mr_tensor_1d(MR_U64, KEYS, keys);
+    const struct mr_call_options restore_options = {.op = MR_OP_RESTORE, .deadline_us = UINT64_MAX};
+    const struct mr_call_options lookup_options = {
+        .op = MR_OP_LOOKUP, .table = (uint16_t)table, .deadline_us = UINT64_MAX};
+    bool was_answered_meanwhile = false;
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    node_post(n, 0, &restore, &restore_options, which, 2);
+    while (!restore.is_answered) {
+        const struct ps_core *core = fake_dp_app(0);
+        bool is_leaving = core->leaving != NULL, is_open = core->gate == PS_GATE_OPEN;
+        if (is_leaving && turns++ == 0) {
+            node_post(n, 0, &lookup, &lookup_options, &asked, 1);
+        }
+        given = ps_arena_units_given(core->arena);
+        fake_dp_turn(0);
+        node_look(n);
+        was_answered_meanwhile |= lookup.is_answered && is_open && core->leaving != NULL;
+        if (is_leaving && ps_arena_units_given(core->arena) - given > longest) {
+            longest = ps_arena_units_given(core->arena) - given;
+        }
+    }
+    fake_dp_release(0);
+    node_check(node_wait(n, &restore), MR_OK, NULL);
+    node_check(node_wait(n, &lookup), MR_OK, NULL);
+    assert_in_range(longest, 1, 2);
+    assert_true(turns >= WIDE_ROWS * MR_DIM_MAX * sizeof(float) / PS_ARENA_UNIT_BYTES / 2);
+    assert_true(was_answered_meanwhile);
+    check_values(n, table, 99);
+    node_call_end(&restore);
+    node_call_end(&lookup);
+}
+
 /* Until it has saved again, a start goes on from there as well, though there are newer checkpoints. */
 static void a_start_goes_on_from_what_was_restored_by_call(void **state)
 {
@@ -283,6 +347,7 @@ int main(void)
         ON_1_CORE(from_2_cores_to_5),
         ON_1_CORE(from_3_cores_to_3),
         ON_1_CORE(by_call_takes_the_state_back),
+        ON_1_CORE(what_a_restore_took_away_goes_back_between_calls),
         ON_1_CORE(a_start_goes_on_from_what_was_restored_by_call),
         ON_1_CORE(keeps_as_many_as_configured),
         ON_3_CORES(a_second_save_waits_for_the_first),

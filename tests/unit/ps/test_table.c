@@ -132,6 +132,41 @@ static void test_many_rows_and_what_they_cost(void **state)
     ps_table_destroy(t);
 }
 
+/* However large the table: a core serves others in between. */
+static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
+{
+    enum { COUNT = 100000, CALL = 1000, DIM = 16 };
+    struct mr_feature f = fixture_adagrad(DIM);
+    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission_arg = 2;
+    struct ps_arena *gone_arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    struct ps_table *t = fixture_table(&f, arena);
+    static float out[CALL * DIM];
+    uint64_t keys[CALL];
+    ps_table_keep_marks(t, gone_arena);
+    for (uint32_t i = 0; i < 2 * COUNT; i += CALL) {
+        for (uint32_t j = 0; j < CALL; j++)
+            keys[j] = (uint64_t)(i % COUNT + j) << 20;
+        ps_table_lookup(t, keys, CALL, true, out);
+    }
+    assert_int_equal(ps_table_rows(t), COUNT);
+    uint64_t first = ps_arena_units_given(arena), before = first;
+    uint32_t slices = 1;
+    for (; ps_table_destroy_some(t); slices++) {
+        assert_true(ps_arena_units_given(arena) - before <= 1);
+        before = ps_arena_units_given(arena);
+        assert_true(slices < 100000);
+    }
+    assert_true(ps_arena_units_given(arena) - before <= 1);
+    assert_true(ps_arena_units_given(arena) - first >= (size_t)COUNT * DIM * 8 / PS_ARENA_UNIT_BYTES);
+    /* Each partition has buckets and counters of its own. */
+    assert_true(slices >= 2 * MR_PARTITION_COUNT / PS_TABLE_SLICE_PIECES);
+    assert_true(ps_arena_allocated_bytes(arena) < 256u << 10); /* the heads are left */
+    assert_false(ps_table_destroy_some(t));
+    ps_table_destroy(t);
+    ps_arena_destroy(gone_arena);
+}
+
 static void test_at_the_capacity_new_keys_get_first_values_only(void **state)
 {
     struct mr_feature f = fixture_adagrad(4);
@@ -263,6 +298,7 @@ int main(void)
         WITH_ARENA(test_no_keys_is_fine),
         WITH_ARENA(test_rows_of_any_dim_hold_their_values),
         WITH_ARENA(test_many_rows_and_what_they_cost),
+        WITH_ARENA(test_a_table_that_nobody_uses_goes_back_in_slices),
         WITH_ARENA(test_at_the_capacity_new_keys_get_first_values_only),
         WITH_ARENA(test_at_the_memory_limit_the_table_serves_on),
         WITH_ARENA(test_a_table_that_does_not_fit_is_not_made),

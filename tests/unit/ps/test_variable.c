@@ -191,6 +191,27 @@ static void test_a_push_to_a_variable_that_is_set_is_its_value(void **state)
     ps_variable_destroy(v);
 }
 
+/* A core serves others in between. */
+static void test_a_large_variable_that_nobody_uses_goes_back_unit_by_unit(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_feature descriptor = feature();
+    struct ps_variable *v = NULL;
+    const char *what = NULL;
+    descriptor.dims[0] = (5u << 20) / descriptor.dims[1] / sizeof(float) + 1;
+    size_t before = ps_arena_allocated_bytes(f->arena);
+    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OK);
+    uint64_t units = ps_variable_stored_bytes(v) / PS_ARENA_UNIT_BYTES, slices = 1;
+    for (uint64_t given = ps_arena_units_given(f->arena); ps_variable_destroy_some(v); slices++) {
+        assert_int_equal(ps_arena_units_given(f->arena), ++given);
+    }
+    assert_in_range(slices, units, units + 1);
+    assert_false(ps_variable_destroy_some(v));
+    ps_variable_destroy(v);
+    assert_int_equal(ps_arena_allocated_bytes(f->arena), before);
+    assert_false(ps_variable_destroy_some(f->v)); /* a small one has none to give */
+}
+
 static void test_refusals(void **state)
 {
     struct fixture *f = *state;
@@ -225,6 +246,7 @@ int main(void)
         WITH_VARIABLE(test_a_scalar_has_one_element),
         WITH_VARIABLE(test_values_that_are_set_are_a_start_for_every_optimizer),
         WITH_VARIABLE(test_a_push_to_a_variable_that_is_set_is_its_value),
+        WITH_VARIABLE(test_a_large_variable_that_nobody_uses_goes_back_unit_by_unit),
         WITH_VARIABLE(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
