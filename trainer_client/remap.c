@@ -7,6 +7,7 @@
 #include "trainer_client/client.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/future.h"
+#include "trainer_client/remap_gone.h"
 #include "trainer_client/remap_split.h"
 #include "trainer_client/resend.h"
 
@@ -38,6 +39,11 @@ bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint
     }
     own->lane = lane;
     own->next = mark->next;
+    own->gone_to = mark->gone_to;
+    own->gone_to_step = mark->gone_to_step;
+    own->gone_restores = mark->gone_restores;
+    if (mark->gone_to > 0)
+        own->trail = mark->trail;
     own->whole = client->survey.restores;
     return true;
 }
@@ -111,7 +117,10 @@ static bool take_lane(struct mrc_link *link)
         free(lane);
         return false;
     }
-    mark_of(remap, link->own.lane)->next = link->own.next;
+    struct mrc_lane_mark *mark = mark_of(remap, link->own.lane);
+
+    mark->next = link->own.next;
+    mrc_gone_note(mark, &link->own, true);
     mrc_replay_move(lane, &link->own);
     return true;
 }
@@ -122,6 +131,10 @@ static void take_former(struct mrc_link *link)
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < link->former_count; i++) {
+        struct mrc_lane_mark *mark = mark_of(remap, link->former[i]->lane);
+
+        if (mark != NULL)
+            mrc_gone_note(mark, link->former[i], false);
         if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->former[i]))
             link->former[kept++] = link->former[i];
     }
@@ -153,23 +166,30 @@ void mrc_remap_go_on(struct mr_client *client)
 {
     struct mrc_remap *remap = &client->remap;
 
-    if (remap->lane_count == 0 || client->node.stale || client->node.asking || !mrc_survey_is_over(client))
+    if ((remap->lane_count == 0 && !remap->asks) || client->node.stale || client->node.asking ||
+        !mrc_survey_is_over(client))
         return;
     if (client->link_count < client->node.core_count) { /* for want of descriptors or memory */
         remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
         return;
     }
-    if (client->node.core_count > 1 && !client->features.complete) {
+    if (remap->lane_count > 0 && client->node.core_count > 1 && !client->features.complete) {
         mrc_survey_want(client);
         return;
     }
     mrc_remap_split(client);
+    remap->asks = !mrc_gone_ask(client);
+    if (remap->asks)
+        remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
     client->room_made++;
 }
 
 uint64_t mrc_remap_next_us(const struct mr_client *client)
 {
-    return client->remap.lane_count == 0 || !mrc_survey_is_over(client) ? MRC_NEVER_US : client->remap.ask_us;
+    const struct mrc_remap *remap = &client->remap;
+    const bool waits = remap->lane_count > 0 || remap->asks;
+
+    return waits && mrc_survey_is_over(client) ? remap->ask_us : MRC_NEVER_US;
 }
 
 bool mrc_remap_is_over(const struct mrc_link *link)

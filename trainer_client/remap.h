@@ -16,10 +16,15 @@ struct mr_future;
 struct mrc_link;
 struct mrc_part;
 
-/* Where a lane's numbers go on when its map comes back. */
+/* A lane that this client has used, of the map of now or another one. */
 struct mrc_lane_mark {
     uint16_t lane;
-    uint64_t next;
+    uint64_t next; /* where its numbers go on when its map comes back */
+    /* What was on disk of it, and let go, when its map went: a node that comes back from an older checkpoint lacks it. */
+    uint64_t gone_to; /* a number; 0: nothing */
+    uint64_t gone_to_step;
+    uint32_t gone_restores;
+    struct mrc_trail trail;
 };
 
 struct mrc_remap {
@@ -27,6 +32,8 @@ struct mrc_remap {
     uint32_t lane_count;
     struct mrc_lane_mark *marks;
     uint32_t mark_count;
+    bool
+        asks; /* the node was started anew, and not asked yet what it holds of former maps' lanes (remap_gone.h) */
     uint64_t ask_us;
     struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
 };

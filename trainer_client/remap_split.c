@@ -18,11 +18,10 @@ bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_re
     return true;
 }
 
-/* The lane `lane` of former maps at the link to a core; made where it is not there yet. */
-static struct mrc_replay *former_lane(struct mrc_link *link, const struct mrc_replay *from)
+struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint16_t number, uint32_t whole)
 {
     for (uint32_t i = 0; i < link->former_count; i++) {
-        if (link->former[i]->lane == from->lane)
+        if (link->former[i]->lane == number)
             return link->former[i];
     }
     struct mrc_replay *lane = malloc(sizeof *lane);
@@ -31,8 +30,8 @@ static struct mrc_replay *former_lane(struct mrc_link *link, const struct mrc_re
         free(lane);
         return NULL;
     }
-    mrc_replay_init(lane, from->lane, from->bytes_max);
-    lane->whole = from->whole;
+    mrc_replay_init(lane, number, link->client->replay_bytes);
+    lane->whole = whole;
     link->former_cores = link->client->node.core_count;
     return lane;
 }
@@ -40,7 +39,7 @@ static struct mrc_replay *former_lane(struct mrc_link *link, const struct mrc_re
 static bool give(struct mr_client *client, uint32_t core, const struct mrc_replay *from,
                  struct mrc_push *push, uint64_t number, uint64_t after)
 {
-    struct mrc_replay *to = former_lane(client->links[core], from);
+    struct mrc_replay *to = mrc_remap_former_lane(client->links[core], from->lane, from->whole);
 
     if (to == NULL || number < to->next) {
         mrc_push_free(push);
@@ -116,59 +115,6 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
     }
 }
 
-/* Keys that were the lane's are this core's: so it has the lane's record. Others know of it by marks only. */
-static bool has_keys_of(const struct mrc_replay *lane)
-{
-    for (const struct mr_link *l = lane->kept.next; l != &lane->kept; l = l->next) {
-        if (MR_CONTAINER(l, struct mrc_push, kept)->tensor_count > 0)
-            return true;
-    }
-    return false;
-}
-
-/* A core of now that owns keys of the lane's. */
-static uint32_t core_of_lane(const struct mr_client *client, uint16_t lane)
-{
-    uint32_t cores = mr_push_lane_cores(lane), core = mr_push_lane_core(lane);
-
-    return client->node.partition_core[(core * MR_PARTITION_COUNT + cores - 1) / cores];
-}
-
-/* Nothing is kept that would be answered: a mark asks what the server's checkpoint held. */
-static void ask_for_floor(struct mr_client *client, struct mrc_replay *from)
-{
-    struct mrc_replay *to = former_lane(client->links[core_of_lane(client, from->lane)], from);
-    struct mrc_push *mark =
-        to == NULL || to->next > from->given_up_to ? NULL : mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
-
-    if (mark != NULL)
-        mrc_replay_adopt(to, mark, from->given_up_to, 0);
-    if (to != NULL && to->count > 0)
-        mrc_replay_inherit(to, from);
-    else /* for want of memory: it may be in the checkpoint, and nobody will know */
-        mrc_replay_add_loss(from, from->given_up_to - from->floor,
-                            mrc_trail_step(&from->trail, from->floor + 1), from->gone_to_step, MR_NO_MEMORY);
-}
-
-/* The first of the new lanes that can tell answers for what had been given up, and for the losses met here. */
-static void pass_on(struct mr_client *client, struct mrc_replay *from)
-{
-    for (uint32_t core = 0; core < client->node.core_count; core++) {
-        struct mrc_link *link = client->links[core];
-
-        for (uint32_t i = 0; i < link->former_count; i++) {
-            if (link->former[i]->lane != from->lane || !has_keys_of(link->former[i]))
-                continue;
-            mrc_replay_inherit(link->former[i], from);
-            mrc_replay_retire(from, link->former[i]);
-            return;
-        }
-    }
-    if (from->given_up_to > from->floor && from->gone_to > from->floor)
-        ask_for_floor(client, from);
-    mrc_replay_retire(from, &client->links[0]->own);
-}
-
 /* ---- pieces: what one number of a lane has become on several links. A core takes a number once, so that those which may meet
  * at one core become one push again. ---- */
 
@@ -234,7 +180,7 @@ static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *fr
     if (mr_push_lane_cores(from->lane) == client->node.core_count) /* the lane's own core has all of it */
         return;
     for (uint32_t core = 0; core < client->node.core_count; core++) {
-        const struct mrc_replay *to = former_lane(client->links[core], from);
+        const struct mrc_replay *to = mrc_remap_former_lane(client->links[core], from->lane, from->whole);
         struct mrc_push *empty;
 
         if (to == NULL || to->next > number)
@@ -263,7 +209,7 @@ static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], ui
         mark_elsewhere(client, lanes[at[0]], number);
     }
     for (uint32_t i = 0; i < count; i++) {
-        pass_on(client, lanes[i]);
+        mrc_replay_retire(lanes[i], &client->links[0]->own);
         free(lanes[i]);
     }
 }

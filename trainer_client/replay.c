@@ -136,8 +136,10 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
     if (floor >= r->gone_to)
         return;
     mrc_replay_add_loss(r, r->gone_to - floor, mrc_trail_step(&r->trail, floor + 1), r->gone_to_step, MR_OK);
-    r->gone_to = 0;
-    mrc_trail_init(&r->trail);
+    /* The next time it may come back from a still older one. */
+    r->gone_to = floor;
+    r->gone_to_step = mrc_trail_step(&r->trail, floor);
+    mrc_trail_cut(&r->trail, floor);
 }
 
 /* The push is taken out, and will not be applied: one without tensors marks its number, which would else hold the floor below it
@@ -263,10 +265,7 @@ static uint64_t bytes_not_answered(const struct mrc_replay *r)
 
 static void give_up(struct mrc_replay *r, struct mrc_push *push)
 {
-    if (push->tensor_count > 0) {
-        r->given_up_to = push->number;
-        r->given_up++;
-    }
+    r->given_up += push->tensor_count > 0;
     let_go(r, push);
 }
 
@@ -404,6 +403,8 @@ void mrc_replay_restart(struct mrc_replay *r)
     assert(mr_list_empty(&r->again));
     r->restarted = true;
     r->pause_until_us = 0;
+    if (mr_list_empty(&r->kept) && r->gone_to > 0)
+        mark_before(r, &r->kept, r->gone_to); /* nothing else would be answered by what it holds */
     for (struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
         struct mrc_push *push = PUSH_OF(l, kept);
 

@@ -41,8 +41,8 @@ struct mrc_replay {
     uint64_t gone_to; /* the highest number that was answered and is not here any more */
     uint64_t gone_to_step;
     uint32_t gone_restores; /* struct mrc_push.restores of that */
-    uint64_t given_up_to;   /* the highest that went before it was known to be on disk */
     struct mrc_trail trail; /* of those */
+    bool answers_for_gone;  /* of a former map: it was told what is gone (remap_gone.h) */
     uint64_t
         asked_at;   /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
     uint32_t whole; /* as of the last mrc_replay_restored() */
@@ -70,8 +70,6 @@ void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push);
 void mrc_replay_withdraw(struct mrc_replay *r, struct mrc_push *push);
 /* `to` becomes what `from` was; `from` becomes empty, without a lane. */
 void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from);
-/* `to` answers for what is gone from `from`. */
-void mrc_replay_inherit(struct mrc_replay *to, const struct mrc_replay *from);
 /* Frees what is kept; `heir` tells what was lost, and counts on. */
 void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir);
 /* What is not under way, one by one: what was taken back by a restore on the server goes without a word, what is for a feature that is

@@ -50,18 +50,6 @@ void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from)
     mrc_replay_init(from, 0, to->bytes_max);
 }
 
-/* What went because it was on disk is of no interest: parts of a lane may have come there at different times. */
-void mrc_replay_inherit(struct mrc_replay *to, const struct mrc_replay *from)
-{
-    if (from->given_up_to <= from->floor || from->given_up_to <= to->given_up_to)
-        return;
-    to->given_up_to = from->given_up_to;
-    to->gone_to = from->given_up_to;
-    to->gone_to_step = from->gone_to_step;
-    to->gone_restores = from->gone_restores;
-    to->trail = from->trail;
-}
-
 void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir)
 {
     if (r->loss.pushes > 0)

@@ -6,6 +6,7 @@
 #include "dataplane/wire/push_number.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/last_error.h"
+#include "trainer_client/remap_gone.h"
 #include "trainer_client/request.h"
 
 /* A repetition that is under way. */
@@ -312,7 +313,8 @@ static bool map_is_known(const struct mrc_link *link)
     const struct mrc_node *node = &link->client->node;
 
     return !node->stale && !node->asking && node->start_id == link->start_id &&
-           link->client->remap.lane_count == 0 && mrc_survey_is_over(link->client);
+           link->client->remap.lane_count == 0 && !link->client->remap.asks &&
+           mrc_survey_is_over(link->client);
 }
 
 /* False: this lane has not caught up; nothing behind it may go out. */
@@ -343,6 +345,7 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
             link->former[left++] = lane;
             continue;
         }
+        mrc_gone_all(link, lane);
         mrc_replay_retire(lane, &link->own);
         free(lane);
     }
@@ -461,6 +464,7 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *
         return;
     mrc_resend_stop(link);
     mark_asked(link);
+    mrc_gone_restarted(link);
     mrc_replay_restart(&link->own);
     for (uint32_t i = 0; i < link->former_count; i++)
         mrc_replay_restart(link->former[i]);

@@ -6,6 +6,7 @@
 #include "trainer_client/clock.h"
 #include "trainer_client/future.h"
 #include "trainer_client/last_error.h"
+#include "trainer_client/remap_gone.h"
 
 #define ASK_AGAIN_US 100000u
 
@@ -200,6 +201,8 @@ static void review_kept(struct mr_client *client, struct review *r)
             review_lane(link->former[l], r);
         link->resend_us = 0;
     }
+    if (r->same_lineage)
+        mrc_gone_restored(client, r->whole);
 }
 
 /* ---- asking ---- */

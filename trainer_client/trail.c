@@ -23,6 +23,12 @@ void mrc_trail_note(struct mrc_trail *trail, uint64_t number, uint64_t step)
     trail->steps[trail->count++] = step;
 }
 
+void mrc_trail_cut(struct mrc_trail *trail, uint64_t number)
+{
+    while (trail->count > 0 && trail->numbers[trail->count - 1] > number)
+        trail->count--;
+}
+
 uint64_t mrc_trail_step(const struct mrc_trail *trail, uint64_t number)
 {
     uint64_t step = trail->count > 0 ? trail->steps[0] : 0;

@@ -18,6 +18,8 @@ struct mrc_trail {
 void mrc_trail_init(struct mrc_trail *trail);
 /* In rising order of the numbers. */
 void mrc_trail_note(struct mrc_trail *trail, uint64_t number, uint64_t step);
+/* Forgets what is above `number`. */
+void mrc_trail_cut(struct mrc_trail *trail, uint64_t number);
 /* Of the newest push noted up to `number`; of the oldest noted where there is none. */
 uint64_t mrc_trail_step(const struct mrc_trail *trail, uint64_t number);
 

@@ -282,6 +282,99 @@ static void test_given_up_and_other_cores(void **state)
     }
 }
 
+/* What a node had on disk, and then lacks: somebody put an older copy of its directory back. */
+struct older_copy {
+    struct fake_feature saved[FAKE_FEATURES_MAX];
+    struct fake_lane lanes[FAKE_LANES_MAX];
+};
+
+static struct older_copy *copy_directory(const struct fake_node *node)
+{
+    struct older_copy *copy = malloc(sizeof *copy);
+
+    assert_non_null(copy);
+    memcpy(copy->saved, node->saved, sizeof copy->saved);
+    memcpy(copy->lanes, node->saved_lanes, sizeof copy->lanes);
+    return copy;
+}
+
+static void put_back(struct replay_fixture *x, const struct older_copy *copy, uint32_t cores)
+{
+    fake_node_kill(x->node);
+    memcpy(x->node->saved, copy->saved, sizeof copy->saved);
+    memcpy(x->node->saved_lanes, copy->lanes, sizeof copy->lanes);
+    fake_node_restart_with(x->node, cores);
+    assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, NULL), MR_OK);
+}
+
+static void save_and_let_go(struct replay_fixture *x, uint64_t from, uint64_t to)
+{
+    replay_push_steps(x, from, to - 1);
+    fake_node_save(x->node);
+    replay_push_steps(x, to, to); /* its answers tell */
+}
+
+static void check_reported(struct replay_fixture *x, const char *steps)
+{
+    struct mr_options options = {.step = 101};
+
+    assert_int_equal(replay_push(x, &options, 0), MR_UNKNOWN_OUTCOME);
+    if (strstr(mr_last_error(), "may lack up to") == NULL || strstr(mr_last_error(), steps) == NULL)
+        fail_msg("%s", mr_last_error());
+    assert_int_equal(replay_push(x, &options, 0), MR_OK);
+}
+
+/* What had been on disk is kept no longer, and is gone with the newer directory: told whatever the cores are now, and were since. */
+static void test_an_older_directory_and_other_cores(void **state)
+{
+    static const uint32_t cores[][3] = {{2, 2, 2}, {2, 2, 3}, {2, 3, 3}, {2, 3, 2},
+                                        {2, 1, 3}, {1, 3, 1}, {3, 1, 1}};
+
+    (void)state;
+    for (uint32_t i = 0; i < sizeof cores / sizeof cores[0]; i++) {
+        struct replay_fixture x;
+
+        replay_start(&x, cores[i][0], 0);
+        struct older_copy *copy = copy_directory(x.node);
+
+        save_and_let_go(&x, 1, 10);
+        crash_onto(&x, cores[i][1]);
+        replay_check_rows(&x);
+        save_and_let_go(&x, 11, 12);
+        for (uint32_t tries = 0; tries < 60000 && replay_info_of(&x).oldest_step < 12; tries++) {
+            mr_client_progress(x.client);
+            usleep(1000);
+        }
+        put_back(&x, copy, cores[i][2]);
+        check_reported(&x, "of steps 1..");
+        crash_onto(&x, cores[i][2]);
+        assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
+        free(copy);
+        replay_stop(&x);
+    }
+}
+
+/* A copy older still: what the first one had is told then. */
+static void test_an_older_directory_twice(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    struct older_copy *first = copy_directory(x.node), *second;
+
+    save_and_let_go(&x, 1, 10);
+    second = copy_directory(x.node); /* has steps 1..9 */
+    save_and_let_go(&x, 11, 20);
+    put_back(&x, second, 2);
+    check_reported(&x, "of steps 10..");
+    put_back(&x, first, 2);
+    check_reported(&x, "of steps 1..9,");
+    free(first);
+    free(second);
+    replay_stop(&x);
+}
+
 /* Of the cores that were, one has nothing left that could be sent again. */
 static void test_all_given_up_and_other_cores(void **state)
 {
@@ -393,6 +486,8 @@ int main(void)
         cmocka_unit_test(test_refused_on_the_way_to_another_core),
         cmocka_unit_test(test_former_lanes_are_let_go),
         cmocka_unit_test(test_a_loss_and_other_cores),
+        cmocka_unit_test(test_an_older_directory_and_other_cores),
+        cmocka_unit_test(test_an_older_directory_twice),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/replay_fixture.h"
+#include "trainer_client/client.h"
 #include "trainer_client/future.h"
 
 enum { FUTURES = 64 };
@@ -366,6 +367,53 @@ static void test_given_up_is_told_once(void **state)
     replay_stop(&x);
 }
 
+static enum mr_status push_key(struct replay_fixture *x, uint64_t step, uint32_t i)
+{
+    const float ones[REPLAY_DIM] = {1, 1};
+    const struct mr_options options = {.step = step};
+
+    x->expected[i] += 1;
+    return mr_push_gradients(x->client, &options, x->table, &x->keys[i], 1, REPLAY_DIM, ones);
+}
+
+/* The first of the keys that is this core's. */
+static uint32_t key_of_core(const struct replay_fixture *x, uint16_t core)
+{
+    const struct mr_feature *f = &x->node->features[0].feature;
+    uint32_t i = 0;
+
+    while (fake_owner(x->node, mr_partition_of(mr_key_hash(x->keys[i], f->seed))) != core)
+        i++;
+    return i;
+}
+
+/* Whose core it was no caller knows: the next push reports it, to whatever core it goes. */
+static void test_given_up_on_one_core_is_told_on_another(void **state)
+{
+    for (uint16_t lossy = 0; lossy < 2; lossy++) {
+        struct replay_fixture x;
+
+        (void)state;
+        replay_start(&x, 2, 2048);
+        const uint32_t mine = key_of_core(&x, lossy), other = key_of_core(&x, 1 - lossy);
+
+        for (uint64_t step = 1; step <= 50; step++)
+            assert_int_equal(push_key(&x, step, mine), MR_OK);
+        const uint64_t lost = replay_info_of(&x).given_up;
+
+        assert_true(lost > 0);
+        replay_crash(&x);
+        x.expected[mine] -= (float)lost;
+        replay_check_rows(&x); /* what was kept is there again, so the core has answered */
+        assert_int_equal(push_key(&x, 51, other), MR_UNKNOWN_OUTCOME);
+        assert_non_null(strstr(mr_last_error(), "of steps 1.."));
+        x.expected[other] -= 1;
+        assert_int_equal(push_key(&x, 51, other), MR_OK);
+        replay_check_rows(&x);
+        replay_stop(&x);
+    }
+}
+
 static void test_given_up_but_saved_is_not_told(void **state)
 {
     struct replay_fixture x;
@@ -658,6 +706,9 @@ static void test_answer_from_before_a_restart(void **state)
     replay_check_rows(&x); /* the client has noticed */
     assert_int_equal(mr_future_wait(future, NULL), MR_OK);
     mr_future_destroy(future);
+    const struct mr_feature *known = mrc_features_get(&x.client->features, later);
+
+    assert_true(known == NULL || strcmp(known->name, "another") == 0);
     assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
     replay_check_rows(&x);
     assert_int_equal(mr_lookup(x.client, NULL, later, &key, 1, NULL), MR_UNKNOWN_TABLE);
@@ -681,6 +732,7 @@ int main(void)
         cmocka_unit_test(test_busy_on_one_core),
         cmocka_unit_test(test_busy_without_replay),
         cmocka_unit_test(test_given_up_is_told_once),
+        cmocka_unit_test(test_given_up_on_one_core_is_told_on_another),
         cmocka_unit_test(test_given_up_but_saved_is_not_told),
         cmocka_unit_test(test_many_under_way),
         cmocka_unit_test(test_other_pushes),
