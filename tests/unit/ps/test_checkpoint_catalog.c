@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,6 +25,32 @@ static void make_directory(const char *directory, const char *name)
     char path[PS_PATH_BYTES];
     assert_true(ps_path_join(directory, name, path));
     assert_int_equal(mkdir(path, 0755), 0);
+}
+
+/* A directory that never ends, once it is asked for: no disk has room for as many names as are read. */
+static struct dirent *endless;
+
+struct dirent *__real_readdir64(DIR *directory);
+struct dirent *__wrap_readdir64(DIR *directory);
+struct dirent *__wrap_readdir64(DIR *directory)
+{
+    return endless != NULL ? endless : __real_readdir64(directory);
+}
+
+static void count_file(void *arg, const char *name)
+{
+    *(uint32_t *)arg += name[0] == 'f';
+}
+
+static void test_more_names_than_are_read_is_an_error(void **state)
+{
+    static struct dirent file = {.d_name = "file"};
+    const struct ps_store *store = ps_store_local();
+    uint32_t count = 0;
+    endless = &file;
+    assert_int_equal(store->list(store->self, *state, count_file, &count), -EOVERFLOW);
+    endless = NULL;
+    assert_int_equal(count, PS_STORE_ENTRIES_MAX);
 }
 
 static void test_newest_first(void **state)
@@ -230,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_newest_first),
+        CASE(test_more_names_than_are_read_is_an_error),
         CASE(test_a_list_with_gaps_is_nothing_to_go_by),
         CASE(test_a_directory_of_many_entries),
         CASE(test_a_directory_has_one_writer),

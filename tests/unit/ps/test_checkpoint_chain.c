@@ -5,6 +5,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -160,6 +161,28 @@ static void test_another_parent_is_refused(void **state)
     check_refused(directory, 3, "checkpoint 3 is a delta on 2, which is not the one that it was written on");
     rename_checkpoint(directory, 2, "away-too");
     chain_check(directory, 0, 1, 1, first);
+}
+
+/* By all of its hash: each half is compared. */
+static void test_a_parent_of_half_the_hash_is_refused(void **state)
+{
+    struct ps_manifest m;
+    char text[PS_TEXT_BYTES];
+    for (uint32_t half = 0; half < 2; half++) {
+        const uint64_t id = 2 + half;
+        chain_save(NULL, *state, 1 + half, half, half == 0 ? full : delta_2);
+        chain_save(NULL, *state, id, id - 1, delta_2);
+        assert_int_equal(ps_manifest_read(ps_store_local(), *state, id, &m, text), MR_OK);
+        *(half == 0 ? &m.parent_hash.low : &m.parent_hash.high) ^= 1;
+        char *json = ps_manifest_seal(&m);
+        FILE *out = fopen(fixture_path(*state, id, PS_MANIFEST_NAME), "w");
+        assert_true(json && out && fputs(json, out) >= 0);
+        fclose(out);
+        free(json);
+        ps_manifest_clear(&m);
+        check_refused(*state, id, "which is not the one that it was written on");
+        rename_checkpoint(*state, id, half == 0 ? "away" : "away-too");
+    }
 }
 
 static void test_a_bad_block_of_a_parent_is_named(void **state)
@@ -372,6 +395,7 @@ int main(void)
         CASE(test_a_missing_parent_is_named),
         CASE(test_a_missing_full_is_named),
         CASE(test_another_parent_is_refused),
+        CASE(test_a_parent_of_half_the_hash_is_refused),
         CASE(test_a_bad_block_of_a_parent_is_named),
         CASE(test_a_bad_manifest_of_a_parent_is_named),
         CASE(test_damage_shows_while_an_unread_chain_is_read),
