@@ -14,11 +14,11 @@
 #include "cuts_world.h"
 #include "tests/sim/seeds.h"
 
-#define SECONDS_MAX 300u /* of processor time that a run may take */
+#define SECONDS_MAX 60u /* of processor time that a run may take */
 
 /* Over all runs. */
 struct sums {
-    atomic_uint_fast64_t restores, deltas, at_steps, under_way;
+    atomic_uint_fast64_t restores, deltas, at_steps, under_way, by_hand, put_backs, losses;
 };
 
 static struct sums *sums;
@@ -87,6 +87,9 @@ static void add(const struct cuts_outcome *outcome)
     atomic_fetch_add(&sums->deltas, outcome->deltas);
     atomic_fetch_add(&sums->at_steps, outcome->at_steps);
     atomic_fetch_add(&sums->under_way, outcome->under_way);
+    atomic_fetch_add(&sums->by_hand, outcome->by_hand);
+    atomic_fetch_add(&sums->put_backs, outcome->put_backs);
+    atomic_fetch_add(&sums->losses, outcome->losses);
 }
 
 static bool run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
@@ -126,9 +129,13 @@ int main(int argc, char **argv)
     const int status = seeds_main(&program, argc, argv);
     if (atomic_load(&sums->restores) > 0)
         printf(
-            "cuts: %llu checkpoints restored, %llu deltas, %llu cut at a step, %llu with pushes under way\n",
+            "cuts: %llu checkpoints restored, %llu deltas, %llu cut at a step, %llu with pushes under way; "
+            "%llu restores by hand, %llu copies put back, %llu losses reported\n",
             (unsigned long long)atomic_load(&sums->restores), (unsigned long long)atomic_load(&sums->deltas),
             (unsigned long long)atomic_load(&sums->at_steps),
-            (unsigned long long)atomic_load(&sums->under_way));
+            (unsigned long long)atomic_load(&sums->under_way),
+            (unsigned long long)atomic_load(&sums->by_hand),
+            (unsigned long long)atomic_load(&sums->put_backs),
+            (unsigned long long)atomic_load(&sums->losses));
     return status;
 }

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "cuts.h"
 #include "cuts_net.h"
@@ -31,33 +32,33 @@ float cuts_row_value(uint32_t count)
     return values[count];
 }
 
-static uint32_t count_of(const struct cuts_pusher *p, const float *row, uint32_t key)
+uint32_t cuts_count_of(const float *row, uint32_t dim, const char *whose, uint32_t key)
 {
     uint32_t count = 0;
 
-    for (uint32_t d = 1; d < p->work->feature.dims[0]; d++) {
+    for (uint32_t d = 1; d < dim; d++) {
         if (row[d] != row[0])
-            cuts_fail("trainer %u: its row %u begins with %.9g, and float %u of it is %.9g", p->index, key,
+            cuts_fail("%s: its row %u begins with %.9g, and float %u of it is %.9g", whose, key,
                       (double)row[0], d, (double)row[d]);
     }
     while (count < CUTS_COUNT_MAX && values[count] != row[0])
         count++;
     if (count == CUTS_COUNT_MAX)
-        cuts_fail("trainer %u: its row %u is %.9g, which no number of pushes gives", p->index, key,
-                  (double)row[0]);
+        cuts_fail("%s: its row %u is %.9g, which no number of pushes gives", whose, key, (double)row[0]);
     return count;
 }
 
 /* ---- a trainer ---- */
 
-struct mr_client *cuts_connect(bool replay)
+struct mr_client *cuts_connect(bool replay, uint32_t replay_bytes)
 {
     const struct mr_client_options options = {.server = NET_SERVER,
                                               .connect_ms = CONNECT_MS,
                                               .deadline_ms = DEADLINE_MS,
                                               .memory_bytes = MEMORY,
                                               .busy_poll_us = 1,
-                                              .replay = replay};
+                                              .replay = replay,
+                                              .replay_bytes = replay_bytes};
     struct mr_client *client;
     char error[256];
 
@@ -76,10 +77,11 @@ void cuts_pusher_create(struct cuts_pusher *p, const struct cuts_work *work, uin
     p->table = table;
     for (uint32_t i = 0; i < keys; i++)
         p->keys[i] = (index * CUTS_KEYS_MAX + i + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    p->client = cuts_connect(true);
+    p->client = cuts_connect(true, work->replay_bytes);
     cuts_expect_ok(mr_lookup(p->client, NULL, table, p->keys, keys, NULL), "a trainer's first lookup");
 }
 
+/* Until it is sent. */
 static void push(struct cuts_pusher *p, uint64_t number)
 {
     static float gradients[CUTS_GROUP_KEYS_MAX * CUTS_DIM_MAX];
@@ -89,9 +91,17 @@ static void push(struct cuts_pusher *p, uint64_t number)
 
     for (uint32_t i = 0; i < group_keys * dim; i++)
         gradients[i] = -1;
-    p->begun_ns[number] = fiber_now_ns();
-    cuts_expect_ok(mr_push_gradients(p->client, &options, p->table, keys, group_keys, dim, gradients),
-                   "a push");
+    for (;;) {
+        p->begun_ns[number] = fiber_now_ns();
+        enum mr_status status =
+            mr_push_gradients(p->client, &options, p->table, keys, group_keys, dim, gradients);
+
+        if (!p->work->loses || status != MR_UNKNOWN_OUTCOME) {
+            cuts_expect_ok(status, "a push");
+            break;
+        }
+        cuts_losses_note(&p->losses);
+    }
     p->ended_ns[number] = fiber_now_ns();
 }
 
@@ -122,9 +132,12 @@ static void read_counts(const struct cuts_pusher *p, struct mr_client *client, u
 
     cuts_expect_ok(mr_lookup(client, NULL, p->table, p->keys, keys, &reply), "a lookup");
     const float *rows = mr_reply_tensor(reply, 0)->data;
+    const uint32_t dim = p->work->feature.dims[0];
+    char whose[32];
 
+    (void)snprintf(whose, sizeof whose, "trainer %u", p->index);
     for (uint32_t i = 0; i < keys; i++)
-        counts[i] = count_of(p, rows + (size_t)i * p->work->feature.dims[0], i);
+        counts[i] = cuts_count_of(rows + (size_t)i * dim, dim, whose, i);
     mr_reply_free(reply);
 }
 
@@ -166,9 +179,71 @@ void cuts_read_loosely(const struct cuts_pusher *p, struct mr_client *client)
 
     read_counts(p, client, counts);
     for (uint32_t i = 0; i < p->work->groups * p->work->group_keys; i++) {
-        if (counts[i] > pushes_to(p->work, p->work->pushes, i / p->work->group_keys))
+        if (counts[i] > pushes_to(p->work, p->step, i / p->work->group_keys))
             cuts_fail("trainer %u: row %u has %u pushes, and so many were never made", p->index, i,
                       counts[i]);
+    }
+}
+
+/* ---- what is there in the end ---- */
+
+void cuts_pusher_end(struct cuts_pusher *p)
+{
+    const uint64_t last = p->step + 2 * p->work->groups;
+
+    while (p->step < last)
+        push(p, ++p->step);
+    read_counts(p, p->client, p->last);
+}
+
+/* Of pushes to a group: those begun from `begun_ns` on and not among the losses, and those answered after `ended_ns`. */
+struct made {
+    uint32_t least, most;
+};
+
+static struct made made_to(const struct cuts_pusher *p, uint32_t group, uint64_t begun_ns, uint64_t ended_ns)
+{
+    struct made made = {0};
+
+    for (uint64_t i = 1; i <= p->step; i++) {
+        if (i % p->work->groups != group)
+            continue;
+        made.least += p->begun_ns[i] >= begun_ns && !p->losses.steps[i];
+        made.most += p->ended_ns[i] > ended_ns;
+    }
+    return made;
+}
+
+static void check_between(const struct cuts_pusher *p, uint32_t key, uint32_t least, uint32_t most)
+{
+    if (p->last[key] < least)
+        cuts_fail("trainer %u: row %u has %u pushes in the end, and lacks %u that nobody reported as lost "
+                  "(%u reports)",
+                  p->index, key, p->last[key], least - p->last[key], p->losses.reports);
+    if (p->last[key] > most)
+        cuts_fail("trainer %u: row %u has %u pushes in the end, and there are to be %u at most", p->index,
+                  key, p->last[key], most);
+}
+
+void cuts_check_losses(const struct cuts_pusher *p, uint64_t from_ns)
+{
+    for (uint32_t i = 0; i < p->work->groups * p->work->group_keys; i++) {
+        const struct made made = made_to(p, i / p->work->group_keys, from_ns, 0);
+
+        check_between(p, i, made.least, made.most);
+    }
+}
+
+void cuts_check_restored(const struct cuts_pusher *p, struct mr_client *client, uint64_t from_ns,
+                         uint64_t to_ns, bool strictly)
+{
+    uint32_t counts[CUTS_KEYS_MAX];
+
+    read_counts(p, client, counts);
+    for (uint32_t i = 0; i < p->work->groups * p->work->group_keys; i++) {
+        const struct made made = made_to(p, i / p->work->group_keys, to_ns, from_ns);
+
+        check_between(p, i, counts[i] + made.least, strictly ? counts[i] + made.most : UINT32_MAX);
     }
 }
 

@@ -28,6 +28,12 @@ struct save {
     uint64_t id, from_ns, to_ns;
 };
 
+/* A restore by hand, during the training. */
+struct by_hand {
+    uint64_t id, from_ns, to_ns; /* id 0: none, or its checkpoint has gone with the directory since */
+    bool is_first;               /* there had been no kill before it */
+};
+
 static struct {
     uint64_t seed;
     bool verbose;
@@ -35,16 +41,19 @@ static struct {
     /* drawn */
     struct cuts_work work;
     struct ps_config config;
-    uint32_t crashes_left;
+    uint32_t crashes_left, restores_left, visitors;
+    bool is_backed_up; /* now and then; a copy may come back before a start */
     uint32_t write_ns; /* that a write of the disk takes at most */
     /* the run */
     struct ps_server *server;
     struct mr_client *client;
     struct cuts_pusher pushers[CUTS_PUSHERS_MAX];
     struct save saves[SAVES_MAX];
-    uint32_t save_count, crashes;
-    bool is_over;
-    uint64_t undisturbed_id; /* the newest checkpoint before the first kill */
+    uint32_t save_count;
+    struct cuts_disturbed disturbed;
+    struct by_hand restored; /* the last time */
+    bool has_copy, is_over;
+    uint64_t undisturbed_id; /* the newest checkpoint before the first kill or restore */
     struct cuts_outcome *outcome;
 } world;
 
@@ -175,7 +184,26 @@ static struct net_faults draw_faults(void)
                                .late_ns = ONE_OF(100000, 5000000)};
 }
 
+static void draw_disturbances(void)
+{
+    const struct cuts_work *w = &world.work;
+    const uint32_t push_bytes = w->group_keys * (w->feature.dims[0] * 4 + 8) + 128;
+
+    world.crashes_left = ONE_OF(0, 0, 1, 2);
+    world.restores_left = ONE_OF(0, 0, 0, 1, 2);
+    world.visitors = below(CUTS_VISITORS + 1);
+    world.is_backed_up = below(4) == 0;
+    world.work.replay_bytes = below(4) == 0 ? (2 + below(8)) * push_bytes : 0;
+    world.work.loses = world.is_backed_up || world.work.replay_bytes > 0;
+    world.write_ns = ONE_OF(1000, 1000000, 20000000);
+}
+
 /* ---- the node's life ---- */
+
+struct cuts_disturbed cuts_disturbed(void)
+{
+    return world.disturbed;
+}
 
 static uint64_t newest_checkpoint(void)
 {
@@ -193,6 +221,11 @@ static void start_node(void)
         cuts_fail("the node does not start: %s", error);
 }
 
+static bool is_disturbed(void)
+{
+    return world.disturbed.crashes + world.disturbed.restores > 0;
+}
+
 /* From one moment to the next nothing of it is seen any more; what it held goes. */
 static void crash_node(void)
 {
@@ -200,10 +233,52 @@ static void crash_node(void)
     tell("the node is killed");
     (void)ps_server_stop(world.server);
     world.server = NULL;
-    if (world.crashes++ == 0)
+    if (!is_disturbed())
         world.undisturbed_id = newest_checkpoint();
+    world.disturbed.crashes++;
     fiber_sleep_ns(below(50) * MS);
     net_server_off(false);
+}
+
+/* ---- copies of the directory ---- */
+
+/* Of `from`, in the place of `to`. */
+static void copy_directory(const char *from, const char *to)
+{
+    char command[256];
+
+    (void)snprintf(command, sizeof command, "cd %s && rm -rf %s && cp -a %s %s", world.directory, to, from,
+                   to);
+    if (system(command) != 0)
+        cuts_fail("a copy of the directory cannot be made");
+}
+
+static void maybe_back_up(void)
+{
+    if (!world.is_backed_up || below(4) != 0)
+        return;
+    copy_directory("ckpt", "copy");
+    world.has_copy = true;
+    tell("the directory is copied, with checkpoint %llu", (unsigned long long)newest_checkpoint());
+}
+
+/* While the node is down. */
+static void maybe_put_back(void)
+{
+    if (!world.has_copy || below(2) != 0)
+        return;
+    copy_directory("copy", "ckpt");
+    const uint64_t newest = newest_checkpoint();
+
+    tell("the copy is put back, with checkpoint %llu", (unsigned long long)newest);
+    world.disturbed.put_backs++;
+    world.outcome->put_backs++;
+    world.restored.id = 0;
+    world.undisturbed_id = world.undisturbed_id < newest ? world.undisturbed_id : newest;
+    for (uint32_t i = 0; i < world.save_count; i++) {
+        if (world.saves[i].id > newest)
+            world.saves[i].id = 0;
+    }
 }
 
 static void restart_node(void)
@@ -213,7 +288,7 @@ static void restart_node(void)
     start_node();
     /* Calls to cores that are no more would be cancelled. */
     mr_client_destroy(world.client);
-    world.client = cuts_connect(false);
+    world.client = cuts_connect(false, 0);
 }
 
 /* ---- saves ---- */
@@ -260,6 +335,11 @@ static bool all_have_ended(void)
     return true;
 }
 
+bool cuts_training_has_ended(void)
+{
+    return all_have_ended();
+}
+
 /* Why a save may be refused, or fail. */
 static bool is_explained(enum mr_status status, const struct mr_save_options *options)
 {
@@ -301,7 +381,7 @@ static void follow(uint64_t number, uint64_t from_ns, uint64_t give_up_ns,
     } while (info.state != MR_SAVE_ENDED);
     if (info.status != MR_OK && !is_explained(info.status, options))
         cuts_fail("a save failed: %s: %s", mr_status_name(info.status), info.error);
-    if (info.status == MR_OK && world.crashes == 0 && world.save_count < SAVES_MAX)
+    if (info.status == MR_OK && !is_disturbed() && world.save_count < SAVES_MAX)
         world.saves[world.save_count++] = save;
 }
 
@@ -328,7 +408,7 @@ static void begin_training(void)
     uint32_t table;
 
     start_node();
-    world.client = cuts_connect(false);
+    world.client = cuts_connect(false, 0);
     cuts_expect_ok(mr_create(world.client, NULL, &world.work.feature, 1, &table), "create");
     for (uint32_t i = 0; i < world.work.pushers; i++)
         cuts_pusher_create(&world.pushers[i], &world.work, i, table);
@@ -353,33 +433,94 @@ static void set_wall_clock(void *arg)
         fiber_at(fiber_now_ns() + WALL_CLOCK_NS, set_wall_clock, arg);
 }
 
+/* Somebody takes back what was trained since one of the newest checkpoints. */
+static void restore_once(void)
+{
+    uint64_t ids[4], restored;
+    const uint32_t count = ps_checkpoint_list(world.config.checkpoint_directory, ids, 4);
+    struct by_hand by_hand = {.id = ids[below(count < 4 ? count : 4)],
+                              .is_first = world.disturbed.crashes == 0};
+    enum mr_status status;
+
+    if (!is_disturbed())
+        world.undisturbed_id = newest_checkpoint();
+    world.disturbed.restores++;
+    do {
+        by_hand.from_ns = fiber_now_ns();
+        status = mr_restore(world.client, NULL, NULL, by_hand.id, &restored);
+        fiber_sleep_ns(below(2) * MS);
+    } while (status == MR_CHECKPOINT_RUNNING && !all_have_ended());
+    if (status == MR_CHECKPOINT_RUNNING)
+        return;
+    cuts_expect_ok(status, "a restore by hand");
+    by_hand.to_ns = fiber_now_ns();
+    world.disturbed.restores++; /* for those who came meanwhile */
+    world.restored = by_hand;
+    world.outcome->by_hand++;
+    tell("checkpoint %llu is restored by hand", (unsigned long long)by_hand.id);
+}
+
+static void disturb_once(void)
+{
+    const uint32_t left = world.crashes_left + world.restores_left;
+
+    if (below(left) < world.restores_left) {
+        world.restores_left--;
+        restore_once();
+        return;
+    }
+    world.crashes_left--;
+    crash_node();
+    maybe_put_back();
+    restart_node();
+}
+
+static uint64_t draw_next_ns(void)
+{
+    return world.crashes_left + world.restores_left > 0 ? fiber_now_ns() + below(300) * MS : NEVER;
+}
+
 static void disturb_training(void)
 {
-    uint64_t kill_ns = world.crashes_left > 0 ? fiber_now_ns() + below(300) * MS : NEVER;
+    uint64_t next_ns = draw_next_ns();
 
     while (!all_have_ended()) {
         fiber_sleep_ns(below(20) * MS);
-        if (fiber_now_ns() <= kill_ns) {
-            save_once(kill_ns);
+        if (fiber_now_ns() > next_ns) {
+            disturb_once();
+            next_ns = draw_next_ns();
             continue;
         }
-        crash_node();
-        restart_node();
-        kill_ns = --world.crashes_left > 0 ? fiber_now_ns() + below(300) * MS : NEVER;
+        save_once(next_ns);
+        maybe_back_up();
     }
 }
 
-/* The trainers bring what a restarted node lacks. */
+static void check_all_is_there(const struct cuts_pusher *p)
+{
+    const struct cuts_instant instant = cuts_read(p, p->client);
+
+    if (instant.whole != world.work.pushes || instant.share != 0)
+        cuts_fail("trainer %u made %u pushes, and in the end there are %llu", p->index, world.work.pushes,
+                  (unsigned long long)instant.whole);
+}
+
+/* The trainers bring what a restarted node lacks, or say that they cannot. */
 static void check_replay(void)
 {
     crash_node();
+    maybe_put_back();
     restart_node();
     for (uint32_t i = 0; i < world.work.pushers; i++) {
-        const struct cuts_instant instant = cuts_read(&world.pushers[i], world.pushers[i].client);
+        struct cuts_pusher *p = &world.pushers[i];
 
-        if (instant.whole != world.work.pushes || instant.share != 0)
-            cuts_fail("trainer %u made %u pushes, and in the end there are %llu", i, world.work.pushes,
-                      (unsigned long long)instant.whole);
+        if (!world.work.loses && world.disturbed.restores == 0) {
+            check_all_is_there(p);
+            continue;
+        }
+        cuts_pusher_end(p);
+        cuts_check_losses(p, world.restored.to_ns);
+        world.outcome->losses += p->losses.reports;
     }
 }
 
@@ -425,6 +566,9 @@ static void check_checkpoint(uint64_t id)
 
     cuts_expect_ok(mr_restore(world.client, NULL, NULL, id, &restored), "a restore");
     world.outcome->restores++;
+    for (uint32_t i = 0; i < world.work.pushers && id == world.restored.id; i++)
+        cuts_check_restored(&world.pushers[i], world.client, world.restored.from_ns, world.restored.to_ns,
+                            world.restored.is_first);
     if (id > world.undisturbed_id) { /* there may be gaps that replay was about to close */
         for (uint32_t i = 0; i < world.work.pushers; i++)
             cuts_read_loosely(&world.pushers[i], world.client);
@@ -460,11 +604,17 @@ static void check_checkpoints(void)
 
 static void *run(void *arg)
 {
+    struct fiber *visitors[CUTS_VISITORS];
+
     set_wall_clock(arg);
     begin_training();
+    for (uint32_t i = 0; i < world.visitors; i++)
+        visitors[i] = cuts_visitor_start(&world.work.feature, i);
     disturb_training();
     for (uint32_t i = 0; i < world.work.pushers; i++)
         (void)fiber_join(world.pushers[i].fiber);
+    for (uint32_t i = 0; i < world.visitors; i++)
+        (void)fiber_join(visitors[i]);
     check_replay();
     for (uint32_t i = 0; i < world.work.pushers; i++)
         mr_client_destroy(world.pushers[i].client);
@@ -484,18 +634,18 @@ void cuts_run(uint64_t seed, const char *directory, bool verbose, struct cuts_ou
     fibers_begin(seed, 1, 1);
     draw_work(&world.work);
     draw_config(&world.config);
-    world.crashes_left = ONE_OF(0, 0, 1, 2);
-    world.write_ns = ONE_OF(1000, 1000000, 20000000);
+    draw_disturbances();
     const struct net_faults faults = draw_faults();
 
     net_begin(&faults);
     cuts_rows_begin(&world.work.feature);
     fibers_begin(seed ^ UINT64_C(0x5DEECE66D), ONE_OF(200, 2000, 20000), ONE_OF(40, 400));
     tell("%u cores, %u trainers of %u pushes to %u groups of %u rows of %u, deltas %u, every %u steps, %u "
-         "kills",
+         "kills, %u restores, %u visitors, %s, %u bytes for a replay",
          (uint32_t)world.config.cores_count, world.work.pushers, world.work.pushes, world.work.groups,
          world.work.group_keys, world.work.feature.dims[0], (uint32_t)world.config.checkpoint_deltas,
-         (uint32_t)world.config.checkpoint_every_steps, world.crashes_left);
+         (uint32_t)world.config.checkpoint_every_steps, world.crashes_left, world.restores_left,
+         world.visitors, world.is_backed_up ? "with backups" : "no backups", world.work.replay_bytes);
     fibers_run(fiber_start("main", run, NULL));
     outcome->trace = fibers_trace();
     tell("%llu restores, %llu of deltas, %llu cut at steps; trace %016llx",

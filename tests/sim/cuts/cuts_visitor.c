@@ -1,0 +1,118 @@
+#include <stdio.h>
+#include <string.h>
+#include "cuts.h"
+#include "tests/property/random.h"
+
+#define KEYS       5u /* the same of all visitors: what goes into another one's table is seen */
+#define DIM        4u
+#define LIVES_MAX  12u
+#define PUSHES_MAX 30u
+#define PAUSE_NS   8000000u
+
+struct visitor {
+    struct mr_feature feature;
+    struct mr_client *client;
+    uint32_t index, table, pushes;
+    struct cuts_disturbed since;
+};
+
+static const uint64_t keys[KEYS] = {11, 22, 33, 44, 55};
+
+/* Its table may be in no checkpoint, and what was pushed to it be lost with an older copy of the directory. */
+static bool may_be_gone(const struct visitor *v)
+{
+    const struct cuts_disturbed now = cuts_disturbed();
+
+    return now.crashes != v->since.crashes || now.restores != v->since.restores;
+}
+
+/* False: it has lost its table, or some of what it pushed. */
+static bool goes_on(const struct visitor *v, enum mr_status status, const char *what)
+{
+    if (status == MR_OK)
+        return true;
+    if (!may_be_gone(v) || (status != MR_UNKNOWN_TABLE && status != MR_UNKNOWN_OUTCOME))
+        cuts_fail("visitor %u: %s: %s: %s", v->index, what, mr_status_name(status), mr_last_error());
+    return false;
+}
+
+/* What it pushed is in its rows, and nothing else, but for what was taken back. */
+static bool check_rows(const struct visitor *v)
+{
+    struct mr_reply *reply;
+    char whose[32];
+
+    (void)snprintf(whose, sizeof whose, "visitor %u", v->index);
+    if (!goes_on(v, mr_lookup(v->client, NULL, v->table, keys, KEYS, &reply), "a lookup"))
+        return false;
+    const struct cuts_disturbed now = cuts_disturbed();
+    const bool all = now.restores == v->since.restores && now.put_backs == v->since.put_backs;
+    const float *rows = mr_reply_tensor(reply, 0)->data;
+
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const uint32_t count = cuts_count_of(rows + (size_t)i * DIM, DIM, whose, i);
+
+        if (count > v->pushes || (all && count < v->pushes))
+            cuts_fail("visitor %u: row %u of its table %u has %u pushes, and it made %u", v->index, i,
+                      v->table, count, v->pushes);
+    }
+    mr_reply_free(reply);
+    return true;
+}
+
+static bool push(struct visitor *v)
+{
+    float gradients[KEYS * DIM];
+
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        gradients[i] = -1;
+    if (!goes_on(v, mr_push_gradients(v->client, NULL, v->table, keys, KEYS, DIM, gradients), "a push"))
+        return false;
+    v->pushes++;
+    return true;
+}
+
+static void train(struct visitor *v)
+{
+    const uint32_t pushes = 1 + random_below(fiber_random(), PUSHES_MAX);
+
+    while (v->pushes < pushes && !cuts_training_has_ended()) {
+        if (!push(v) || (random_one_in(fiber_random(), 4) && !check_rows(v)))
+            return;
+        fiber_sleep_ns(random_below(fiber_random(), PAUSE_NS));
+    }
+    (void)check_rows(v);
+}
+
+static void live(struct visitor *v)
+{
+    v->pushes = 0;
+    v->since = cuts_disturbed();
+    v->client = cuts_connect(true, 0);
+    if (goes_on(v, mr_create(v->client, NULL, &v->feature, 1, &v->table), "create"))
+        train(v);
+    mr_client_destroy(v->client);
+}
+
+static void *run(void *arg)
+{
+    struct visitor v = *(struct visitor *)arg;
+    const uint32_t lives = 1 + random_below(fiber_random(), LIVES_MAX);
+
+    for (uint32_t i = 0; i < lives && !cuts_training_has_ended(); i++) {
+        (void)snprintf(v.feature.name, sizeof v.feature.name, "visit-%u-%u", v.index, i);
+        live(&v);
+        fiber_sleep_ns(random_below(fiber_random(), PAUSE_NS));
+    }
+    return NULL;
+}
+
+struct fiber *cuts_visitor_start(const struct mr_feature *like, uint32_t index)
+{
+    static struct visitor visitors[CUTS_VISITORS];
+    struct visitor *v = &visitors[index];
+
+    *v = (struct visitor){.feature = *like, .index = index};
+    v->feature.dims[0] = DIM;
+    return fiber_start("visitor", run, v);
+}
