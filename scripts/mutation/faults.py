@@ -23,7 +23,7 @@ KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "c
 SILENT = re.compile(r"(.*_)?(log|logf|prefetch\w*)$|assert\w*$|__builtin_(prefetch|assume\w*|unreachable|ia32_pause)$|"
                     r"rte_(pause|prefetch\d?|panic)$|mr_(asan|tsan)_\w*|(f|s|sn)?printf$|perror$|memset_explicit$|sodium_memzero$|madvise$|"
                     r"pthread_setname_np$|pthread_(mutex|cond)_destroy$|PS_SCRUB\w*$")
-COMMUTES = re.compile(r"((.*_)?(min|max|minimum|maximum|MIN|MAX)(_u?\d+)?|__builtin_expect)$")
+COMMUTES = re.compile(r"(calloc|(.*_)?(min|max|minimum|maximum|MIN|MAX)(_u?\d+)?|__builtin_expect)$")
 ASSIGNMENTS = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
 OFF_BY_ONE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 OPERAND_ENDS = ASSIGNMENTS | {",", ";", "?", ":", "&&", "||", "return", "<", "<=", ">", ">=", "==", "!=", ""}

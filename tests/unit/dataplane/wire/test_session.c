@@ -190,6 +190,36 @@ static void what_came_of_a_request_given_up_is_given_back(void **state)
     assert_int_equal(mr_endpoint_memory_used(p.ends[PAIR_SERVER].ep), 0);
 }
 
+static uint32_t slot_acks;
+
+static enum pair_verdict count_slot_acks(struct pair *pair, enum pair_side from, uint32_t n,
+                                         struct pair_packet *packet)
+{
+    struct mr_packet_header header;
+    const uint8_t *payload;
+    if (from == PAIR_CLIENT &&
+        mr_packet_parse(packet->data, packet->bytes, &header, &payload) == MR_DROP_NONE)
+        slot_acks += header.type == MR_PACKET_ACK && header.call_id == 0;
+    return PAIR_PASS;
+}
+
+/* A little after the first of them, however many end meanwhile. */
+static void calls_that_are_over_are_acknowledged_soon(void **state)
+{
+    enum { CALLS = 10, EACH_US = 5000, SOON_US = 25000 };
+    struct pair_call calls[CALLS] = {{0}};
+    pair_open(&p);
+    pair_run(&p, 1000000);
+    p.filter = count_slot_acks;
+    slot_acks = 0;
+    for (uint32_t i = 0; i < CALLS; i++) {
+        pair_call(&p, &calls[i], MR_OP_PUSH_GRAD, NULL, 0, UINT64_MAX);
+        pair_run(&p, EACH_US);
+        assert_int_equal(calls[i].ended, 1);
+        assert_int_equal(slot_acks, (i + 1) * EACH_US >= SOON_US);
+    }
+}
+
 static void sessions_max_is_a_bound(void **state)
 {
     struct mr_session *s;
@@ -222,6 +252,7 @@ int main(void)
                                         pair_ended),
         cmocka_unit_test_setup_teardown(what_came_of_a_request_given_up_is_given_back, pair_started,
                                         pair_ended),
+        cmocka_unit_test_setup_teardown(calls_that_are_over_are_acknowledged_soon, pair_started, pair_ended),
         cmocka_unit_test_setup_teardown(sessions_max_is_a_bound, pair_started, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
