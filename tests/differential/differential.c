@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "dataplane/wire/convert.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/property/model.h"
 #include "tests/property/random.h"
@@ -154,7 +155,7 @@ static void compare_rows(const struct worker *w, struct table *t, const uint64_t
         else
             model_initial(&t->model, keys[i], initial);
         for (uint32_t k = 0; k < t->model.dim; k++)
-            if (memcmp(&got[k], &expected[k], sizeof(float)) != 0)
+            if (mr_f32_bits(got[k]) != mr_f32_bits(expected[k]))
                 FAIL("step %" PRIu64 ", %s (%s), key %#" PRIx64 ", value %u of %u: %.9g, not %.9g", w->step,
                      t->model.feature.name, mr_optimizer_name(t->model.feature.optimizer), keys[i],
                      (unsigned)k, (unsigned)t->model.dim, (double)got[k], (double)expected[k]);

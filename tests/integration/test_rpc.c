@@ -328,8 +328,8 @@ static bool end_one(uint32_t which, struct mr_rpc *rpc, const float *floats, str
         return right;
     }
     case 2: { /* it lies in a message that was received */
-        bool right =
-            memcmp(mr_rpc_result_value(h->large, 0)->tensor.data, floats, LARGE * sizeof *floats) == 0;
+        const void *sent = floats, *came = mr_rpc_result_value(h->large, 0)->tensor.data;
+        bool right = memcmp(came, sent, LARGE * sizeof *floats) == 0;
 
         mr_rpc_result_free(h->large);
         return right;
@@ -421,7 +421,7 @@ static void errors_at_the_start_are_lines(void **state)
 
 static void write_key(char path[32], char digit)
 {
-    strcpy(path, "/tmp/test_rpc_key.XXXXXX");
+    snprintf(path, 32, "/tmp/test_rpc_key.XXXXXX");
     int fd = mkstemp(path);
 
     assert_true(fd >= 0);
