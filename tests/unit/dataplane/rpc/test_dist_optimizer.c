@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
+#include "dataplane/rpc/owned_optimizer.h"
 #include "dataplane/rpc/parameter.h"
 #include "line_model.h"
 #include "net.h"
@@ -26,6 +27,49 @@ struct world {
     struct line_model models[WORKERS];
     struct mr_rref *parameters[WORKERS];
 };
+
+/* Whoever changes an optimizer has its worker's lock: of these. */
+static struct net *_Atomic locking_net;
+static _Atomic uint32_t unlocked;
+
+static void expect_locked(void)
+{
+    struct net *net = atomic_load(&locking_net);
+    bool locked = net == NULL;
+    for (uint32_t i = 0; !locked && i < WORKERS; i++) {
+        struct mr_rpc *rpc = net->workers[i].rpc;
+        locked = pthread_mutex_trylock(&rpc->stepping) != 0;
+        if (!locked)
+            pthread_mutex_unlock(&rpc->stepping);
+    }
+    atomic_fetch_add(&unlocked, !locked);
+}
+
+enum mr_status __real_mr_owned_optimizer_add(struct mr_owned_optimizer *o,
+                                             const struct mr_owned_parameter *parameters, uint32_t count,
+                                             char *error, size_t error_bytes);
+enum mr_status __wrap_mr_owned_optimizer_add(struct mr_owned_optimizer *o,
+                                             const struct mr_owned_parameter *parameters, uint32_t count,
+                                             char *error, size_t error_bytes);
+enum mr_status __real_mr_owned_optimizer_step(struct mr_owned_optimizer *o, mr_gradient_of *gradient_of,
+                                              void *context, char *error, size_t error_bytes);
+enum mr_status __wrap_mr_owned_optimizer_step(struct mr_owned_optimizer *o, mr_gradient_of *gradient_of,
+                                              void *context, char *error, size_t error_bytes);
+
+enum mr_status __wrap_mr_owned_optimizer_add(struct mr_owned_optimizer *o,
+                                             const struct mr_owned_parameter *parameters, uint32_t count,
+                                             char *error, size_t error_bytes)
+{
+    expect_locked();
+    return __real_mr_owned_optimizer_add(o, parameters, count, error, error_bytes);
+}
+
+enum mr_status __wrap_mr_owned_optimizer_step(struct mr_owned_optimizer *o, mr_gradient_of *gradient_of,
+                                              void *context, char *error, size_t error_bytes)
+{
+    expect_locked();
+    return __real_mr_owned_optimizer_step(o, gradient_of, context, error, error_bytes);
+}
 
 static struct mr_rref *parameter_of(struct mr_rpc *rpc, uint32_t stream)
 {
@@ -53,6 +97,8 @@ static int setup(void **state)
     struct world *w = calloc(1, sizeof *w);
     *state = w;
     net_world(&w->net, WORKERS);
+    atomic_store(&unlocked, 0);
+    atomic_store(&locking_net, &w->net);
     for (uint32_t i = 0; i < WORKERS; i++) {
         struct mr_rpc_function functions[LINE_FUNCTIONS];
         line_functions(&w->models[i], functions);
@@ -91,6 +137,8 @@ static int teardown(void **state)
     }
     while (!nothing_held(&w->net))
         sched_yield();
+    atomic_store(&locking_net, NULL);
+    assert_int_equal(atomic_load(&unlocked), 0);
     net_stop(&w->net);
     free(w);
     return 0;

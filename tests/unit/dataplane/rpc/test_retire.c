@@ -169,6 +169,28 @@ static void the_rendezvous_says_farewell_too(void **state)
     expect(mr_rpc_shutdown(net->workers[1].rpc, 0), MR_WORKER_DIED, "the rendezvous died");
 }
 
+/* To one that does not answer it is said again, until it does. */
+static void a_farewell_is_said_until_it_is_heard(void **state)
+{
+    struct net *net = *state;
+    world(net, 3, 1);
+    net_function(net->workers[1].rpc, "nothing", "", "", nothing, NULL, 0);
+    net_mute(net, 1, 0, true);
+    for (uint32_t i = 0; i < 5; i++) {
+        pthread_mutex_lock(&net->lock);
+        bool waits = mr_agent_say_farewell(net->workers[1].rpc);
+        pthread_mutex_unlock(&net->lock);
+        assert_true(waits);
+        net_skip(net, SECOND_US);
+    }
+    expect(mr_rpc_sync(net->workers[2].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
+           "worker \"w1\" (rank 1)");
+    net_mute(net, 1, 0, false);
+    say_farewell(net, 1);
+    expect(mr_rpc_sync(net->workers[0].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
+           "worker \"w1\" (rank 1)");
+}
+
 /* A program that says that it goes does not die for it: it leaves with the others. */
 static void only_nodes_say_farewell(void **state)
 {
@@ -243,6 +265,10 @@ static void a_world_is_over_when_all_have_left(void **state)
     pthread_join(thread, &failed);
     assert_null(failed);
     assert_int_equal(end_of(net, 0), MR_AGENT_OVER);
+    /* Who comes now waits for the next one, at once. */
+    (void)net_add(net, "w1", 1);
+    net_skip(net, SECOND_US);
+    assert_int_equal(atomic_load(&net->workers[3].rpc->joined) & MR_DONE, 0);
 }
 
 /* While anybody is alive, who wants the rank of another is refused; when nobody is heard of any more he is told to wait. */
@@ -330,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(what_runs_ends_and_nothing_else_begins),
         test(the_rendezvous_says_farewell_too),
+        test(a_farewell_is_said_until_it_is_heard),
         test(only_nodes_say_farewell),
         test(a_node_does_not_shut_down),
         test(a_held_one_waits_and_lets_wait),

@@ -106,6 +106,20 @@ static void those_who_do_not_fit_are_refused(void **state)
     assert_int_equal(wait_joined(net, 1, UINT64_MAX, error, sizeof error), MR_OK);
 }
 
+/* A node's world may be followed by another, for which it is worth waiting; a program's may not. */
+static void the_rank_of_a_silent_one_is_taken_at_a_program(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "";
+    net_world(net, 2);
+    net_silence(net, 1, true);
+    net_skip(net, 3 * SECOND_US);
+    (void)net_add(net, "w1", 1);
+    net_skip(net, SECOND_US);
+    assert_int_equal(wait_joined(net, 2, 1000, error, sizeof error), MR_INVALID_ARGUMENT);
+    expect_text(error, "rank 1 is taken by worker \"w1\"");
+}
+
 /* One that gave up before the world was complete makes room for its successor. */
 static void one_who_gave_up_makes_room(void **state)
 {
@@ -180,6 +194,14 @@ static enum mr_status block(struct mr_rpc_call *call, const struct mr_value *arg
     return MR_OK;
 }
 
+static void blocker_wait_begun(struct blocker *blocker)
+{
+    pthread_mutex_lock(&blocker->lock);
+    while (!blocker->begun)
+        pthread_cond_wait(&blocker->changed, &blocker->lock);
+    pthread_mutex_unlock(&blocker->lock);
+}
+
 static void blocker_open(struct blocker *blocker)
 {
     pthread_mutex_lock(&blocker->lock);
@@ -201,10 +223,7 @@ static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(mr_rpc_async(net->workers[i].rpc, 2, "block", NULL, 0, &patient, &futures[i]),
                          MR_OK);
-    pthread_mutex_lock(&blocker.lock);
-    while (!blocker.begun)
-        pthread_cond_wait(&blocker.changed, &blocker.lock);
-    pthread_mutex_unlock(&blocker.lock);
+    blocker_wait_begun(&blocker);
     net_skip(net, 30 * SECOND_US); /* slow is not dead */
     assert_false(mr_rpc_done(futures[0]));
     net_silence(net, 2, true);
@@ -222,6 +241,37 @@ static void calls_to_a_worker_that_dies_end_and_name_it(void **state)
     /* The rest go on, and may leave. */
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 1, "f", NULL, 0, NULL, NULL), MR_OK);
     blocker_open(&blocker);
+}
+
+/* The same process, which has forgotten the session in which a call runs: what became of it, and of references in it, is not known. */
+static void a_worker_that_forgot_a_call_is_dead(void **state)
+{
+    struct net *net = *state;
+    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct mr_rpc_call_options patient = {.timeout_ms = UINT32_MAX};
+    struct mr_rpc_future *future;
+    struct mr_rpc_worker info;
+    char error[256];
+    net_start(net, 2);
+    net->dead_after_ms = 3600000;
+    (void)net_add(net, "w0", 0);
+    (void)net_add(net, "w1", 1);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(wait_joined(net, i, UINT64_MAX, error, sizeof error), MR_OK);
+    net_function(net->workers[1].rpc, "block", "", "", block, &blocker, 0);
+    assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, &patient, &future), MR_OK);
+    blocker_wait_begun(&blocker);
+    net_mute(net, 0, 1, true);
+    net_skip(net, 90 * SECOND_US);
+    assert_false(mr_rpc_done(future));
+    net_mute(net, 0, 1, false);
+    net_skip(net, 90 * SECOND_US);
+    blocker_open(&blocker);
+    assert_true(mr_rpc_done(future));
+    assert_int_equal(mr_rpc_wait(future, NULL), MR_WORKER_DIED);
+    mr_rpc_future_destroy(future);
+    assert_int_equal(mr_worker_info(net->workers[0].rpc, 1, &info), MR_OK);
+    assert_true(info.is_dead);
 }
 
 /* Nobody calls it: the rendezvous notices, and tells. */
@@ -678,6 +728,60 @@ static void nobody_leaves_while_a_call_is_under_way(void **state)
     }
 }
 
+/* Nobody waits for it any more, and yet it runs, and may call. */
+static void nobody_leaves_while_a_function_runs(void **state)
+{
+    struct net *net = *state;
+    static struct blocker blocker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct mr_rpc_call_options brief = {.timeout_ms = 1000};
+    struct leaver leavers[2];
+    struct mr_rpc_future *future;
+    net_world(net, 2);
+    net_function(net->workers[1].rpc, "block", "", "", block, &blocker, 0);
+    assert_int_equal(mr_rpc_async(net->workers[0].rpc, 1, "block", NULL, 0, &brief, &future), MR_OK);
+    blocker_wait_begun(&blocker);
+    net_skip(net, 2 * SECOND_US);
+    assert_int_equal(mr_rpc_wait(future, NULL), MR_DEADLINE_EXCEEDED);
+    mr_rpc_future_destroy(future);
+    for (uint32_t i = 0; i < 2; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 5000);
+    wait_leaving(net, 2);
+    net_skip(net, 6 * SECOND_US);
+    for (uint32_t i = 0; i < 2; i++)
+        pthread_join(leavers[i].thread, NULL);
+    blocker_open(&blocker);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(leavers[i].status, MR_DEADLINE_EXCEEDED);
+        expect_text(leavers[i].error, "(rank 1) has calls under way");
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, MR_OK);
+    }
+}
+
+/* Neither the rendezvous nor another worker calls after it has left, whoever is still there. */
+static void who_has_left_calls_nobody(void **state)
+{
+    struct net *net = *state;
+    struct leaver leavers[2];
+    net_world(net, 2);
+    for (uint32_t i = 0; i < 2; i++)
+        net_function(net->workers[i].rpc, "f", "", "", nothing, NULL, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(leavers[i].thread, NULL);
+        assert_int_equal(leavers[i].status, MR_OK);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(mr_rpc_sync(net->workers[i].rpc, 1 - i, "f", NULL, 0, NULL, NULL), MR_SHUTTING_DOWN);
+        expect_text(mr_rpc_last_error(), "this worker has left the world");
+    }
+}
+
 static void the_dead_are_not_waited_for(void **state)
 {
     struct net *net = *state;
@@ -752,6 +856,10 @@ int main(void)
         test(all_leave_together),
         test(who_has_not_left_is_named_and_serves_on),
         test(nobody_leaves_while_a_call_is_under_way),
+        test(nobody_leaves_while_a_function_runs),
+        test(who_has_left_calls_nobody),
+        test(a_worker_that_forgot_a_call_is_dead),
+        test(the_rank_of_a_silent_one_is_taken_at_a_program),
         test(the_dead_are_not_waited_for),
         test(destroying_ends_calls),
     };
