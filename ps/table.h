@@ -26,6 +26,8 @@ struct ps_table;
     X(keys_pushed, "keys pushed, repeats counted")                                                           \
     X(updates, "rows changed by the optimizer")                                                              \
     X(gradients_skipped, "gradients skipped because they held NaN or Inf, or would have taken a row there")  \
+    X(rows_saturated, "rows of 16 bits set to values beyond their type's largest, which they became")        \
+    X(rows_not_finite, "rows of a checkpoint that hold NaN or Inf, as they were loaded")                     \
     X(gradients_without_row, "keys of pushes left out because they have no row, repeats counted once")       \
     X(rows_refused, "rows not created because memory or the capacity was used up")                           \
     X(rows_evicted_age, "rows evicted: unseen for too many seconds")                                         \
@@ -267,7 +269,7 @@ uint64_t ps_table_cut_step_rows_max(const struct ps_table *t, uint32_t bucket_co
  * next. Answers of lookups, and the rows of a running cut, stay the same. */
 bool ps_table_maintain(struct ps_table *t, uint64_t budget_bytes);
 
-/* Restore: put a stored row in its place (replaces), not as a change, also beyond the table's own limits; then LRU and LFU bring the table back
+/* Restore: put a stored row in its place (replaces), as it is and counted if it holds NaN or Inf, not as a change, also beyond the table's own limits; then LRU and LFU bring the table back
  * to them little by little. MR_OUT_OF_MEMORY: the node's limit is reached, and no row goes for this one. */
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row);
 /* The same for many rows of different keys, in an order of its own: a cut gives out rows in the order of their partitions and

@@ -4,17 +4,21 @@
  * there, and writes them back rounded stochastically (dataplane/optimizer/rounding.h); the optimizer's state is f32 like any other table's.
  * Rows that are set are rounded to nearest, like first values: there are no small steps to add up, and the same row is the same bits.
  */
+#include <math.h>
 #include "dataplane/optimizer/rounding.h"
 #include "ps/table_internal.h"
 
-/* To nearest, but never to Inf. */
-static void round_to_nearest(const struct ps_table *t, uint16_t *row, float *values)
+/* To nearest, but never to Inf. True when a value was beyond the type's largest. */
+static bool round_to_nearest(const struct ps_table *t, uint16_t *row, float *values)
 {
-    bool is_f16 = t->feature.dtype == MR_F16;
+    bool is_f16 = t->feature.dtype == MR_F16, saturates = false;
     float largest = is_f16 ? mr_f32_from_f16(MR_F16_LARGEST_BITS) : mr_f32_from_bf16(MR_BF16_LARGEST_BITS);
-    for (uint32_t i = 0; i < t->dim; i++)
+    for (uint32_t i = 0; i < t->dim; i++) {
+        saturates |= fabsf(values[i]) > largest;
         values[i] = values[i] > largest ? largest : values[i] < -largest ? -largest : values[i];
+    }
     mr_convert_from_f32((enum mr_dtype)t->feature.dtype, row, NULL, values, 1, t->dim);
+    return saturates;
 }
 
 void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row)
@@ -24,7 +28,7 @@ void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row)
         return;
     }
     ps_initializer_fill(&t->initializer, key, t->expanded, t->dim);
-    round_to_nearest(t, row, t->expanded);
+    (void)round_to_nearest(t, row, t->expanded);
 }
 
 const float *ps_table_row_values(struct ps_table *t, const void *row)
@@ -35,7 +39,12 @@ const float *ps_table_row_values(struct ps_table *t, const void *row)
     return t->expanded;
 }
 
-static void round_back(const struct ps_table *t, void *const *rows, float *values, const uint64_t *seeds,
+static uint32_t *updates_of(const struct ps_table *t, void *row)
+{
+    return (uint32_t *)(void *)((uint8_t *)row + t->layout.updates_offset);
+}
+
+static void round_back(struct ps_table *t, void *const *rows, float *values, const uint64_t *seeds,
                        uint32_t count)
 {
     if (!mr_rule_sets(&t->optimizer)) {
@@ -43,7 +52,23 @@ static void round_back(const struct ps_table *t, void *const *rows, float *value
         return;
     }
     for (uint32_t i = 0; i < count; i++)
-        round_to_nearest(t, rows[i], values + (size_t)i * t->dim);
+        t->counters.rows_saturated += round_to_nearest(t, rows[i], values + (size_t)i * t->dim);
+}
+
+/* The rows that were changed, which count it, are rounded; others are as they were, to the bit. */
+static void finish(struct ps_table *t, void *const *rows, const uint64_t *seeds, uint32_t count,
+                   uint32_t changed)
+{
+    bool all = (uint32_t)__builtin_popcount(changed) == count;
+    if (all)
+        round_back(t, rows, t->expanded, seeds, count);
+    for (uint32_t i = 0; i < count; i++) {
+        if ((changed >> i & 1) == 0)
+            continue;
+        if (!all)
+            round_back(t, rows + i, t->expanded + (size_t)i * t->dim, seeds + i, 1);
+        ++*updates_of(t, rows[i]);
+    }
 }
 
 /* Rows whose gradient holds NaN or Inf are left out here already: they are not changed, and not counted as such. */
@@ -57,8 +82,7 @@ uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const stru
     for (uint32_t i = 0; i < g->count; i++) {
         if (!t->kernels->all_finite(g->gradients[i], t->dim))
             continue;
-        uint32_t *updates = (uint32_t *)(void *)((uint8_t *)g->values[i] + t->layout.updates_offset);
-        seeds[count] = mr_rounding_seed(g->hashes[i], (*updates)++);
+        seeds[count] = mr_rounding_seed(g->hashes[i], *updates_of(t, g->values[i]));
         rows[count] = g->values[i];
         values[count] = t->expanded + (size_t)count * t->dim;
         states[count] = g->states[i];
@@ -68,6 +92,6 @@ uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const stru
         return 0;
     t->half->copy_rows(t->expanded, (const void *const *)rows, count, t->dim);
     uint32_t changed = mr_rule_apply(&t->optimizer, learning_rate, values, states, gradients, count, t->dim);
-    round_back(t, rows, t->expanded, seeds, count);
-    return changed;
+    finish(t, rows, seeds, count, changed);
+    return (uint32_t)__builtin_popcount(changed);
 }

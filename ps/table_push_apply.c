@@ -91,6 +91,12 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
     }
 }
 
+static inline uint32_t rows_apply(const struct ps_table *t, float learning_rate, const struct ps_row_group *g)
+{
+    return (uint32_t)__builtin_popcount(
+        mr_rule_apply(&t->optimizer, learning_rate, g->values, g->states, g->gradients, g->count, t->dim));
+}
+
 void ps_table_push_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
 {
     struct apply a = {.distinct = p->distinct + first, .count = count};
@@ -107,8 +113,7 @@ void ps_table_push_apply(struct ps_table_push *p, struct ps_table *t, uint32_t f
             if (__builtin_expect(g->taken_by_cut != 0, 0))
                 ps_table_cut_group_before_change(t, g);
             found += g->count;
-            changed += t->half == NULL ? mr_rule_apply(&t->optimizer, p->learning_rate, g->values, g->states,
-                                                       g->gradients, g->count, t->dim)
+            changed += t->half == NULL ? rows_apply(t, p->learning_rate, g)
                                        : ps_table_half_apply(t, p->learning_rate, g);
         }
     }

@@ -3,6 +3,7 @@
 #ifndef MR_KERNELS_OPTIMIZER_H
 #define MR_KERNELS_OPTIMIZER_H
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ INLINE float transformed(struct transform t, float g, float w)
     return t.on ? clip(g, t.bound) * t.scale + t.decay * w : g;
 }
 
-/* A row as it was before its step: one that would come to hold NaN or Inf stays so, values and state. */
+/* A row as it was before its step: one that would come to hold NaN or Inf, or more than its type does, stays so, values and state. */
 #define MR_KEPT_ROWS   16u   /* kept at a time, where rows are short */
 #define MR_KEPT_FLOATS 1024u /* of a longer row, on the stack; larger ones are kept on the heap */
 
@@ -77,16 +78,34 @@ INLINE void keep(float *restrict kept, const float *restrict w, const float *res
         memcpy(kept + dim, state, state_floats * sizeof(*state));
 }
 
-/* True when the row may stay as it is. */
-INLINE bool settle(const float *restrict kept, float *restrict w, float *restrict state, size_t dim,
-                   size_t state_floats)
+/* Every value of the rows is one that their type holds. What f32 holds is found out faster. */
+INLINE bool all_rows_fit(float *const *rows, uint32_t row_count, size_t dim, float largest)
 {
-    if (all_finite_body(w, dim))
+    if (largest == FLT_MAX)
+        return all_rows_finite_body((const float *const *)rows, row_count, dim);
+    int beyond = 0;
+    for (uint32_t r = 0; r < row_count; r++)
+        for (size_t i = 0; i < dim; i++)
+            beyond |= !(fabsf(rows[r][i]) <= largest);
+    return beyond == 0;
+}
+
+/* True when the row may stay as it is. */
+INLINE bool settle(const float *restrict kept, float *w, float *restrict state, size_t dim,
+                   size_t state_floats, float largest)
+{
+    if (all_rows_fit(&w, 1, dim, largest))
         return true;
     keep(w, kept, NULL, dim, 0);
     if (state_floats > 0)
         memcpy(state, kept + dim, state_floats * sizeof(*state));
     return false;
+}
+
+/* Bits of the first rows. */
+INLINE uint32_t bits_of(uint32_t row_count)
+{
+    return row_count < 32 ? ((uint32_t)1 << row_count) - 1 : UINT32_MAX;
 }
 
 /* Row after row through name_row(), in one set. Rows of 16 values, with nothing to leave out or transform, have straight code;
@@ -97,15 +116,15 @@ INLINE bool settle(const float *restrict kept, float *restrict w, float *restric
                                                         const float *const *gradients, uint32_t row_count)   \
     {                                                                                                        \
         float kept[MR_KEPT_ROWS][16 + (state16)];                                                            \
-        uint32_t changed = row_count;                                                                        \
+        uint32_t changed = bits_of(row_count);                                                               \
         for (uint32_t r = 0; r < row_count; r++) {                                                           \
             keep(kept[r], values[r], states[r], 16, state16);                                                \
             name##_row(o, lr, values[r], states[r], gradients[r], 16, false);                                \
         }                                                                                                    \
-        if (all_rows_finite_body((const float *const *)values, row_count, 16))                               \
+        if (all_rows_fit(values, row_count, 16, o->largest))                                                 \
             return changed;                                                                                  \
         for (uint32_t r = 0; r < row_count; r++)                                                             \
-            changed -= !settle(kept[r], values[r], states[r], 16, state16);                                  \
+            changed ^= (uint32_t)!settle(kept[r], values[r], states[r], 16, state16, o->largest) << r;       \
         return changed;                                                                                      \
     }                                                                                                        \
     __VA_ARGS__ uint32_t mr_##name##_##set(const struct mr_rule *o, float lr, float *const *values,          \
@@ -113,13 +132,15 @@ INLINE bool settle(const float *restrict kept, float *restrict w, float *restric
                                            uint32_t row_count, size_t dim)                                   \
     {                                                                                                        \
         uint32_t changed = 0;                                                                                \
+        assert(row_count <= MR_RULE_ROWS_MAX);                                                               \
         const size_t state_floats = mr_rule_state_floats(o, dim), floats = dim + state_floats;               \
         const bool all_finite = all_rows_finite_body(gradients, row_count, dim);                             \
         if (all_finite && dim == 16 && !o->transforms && state_floats == (state16)) {                        \
             for (uint32_t r = 0; r < row_count; r += MR_KEPT_ROWS)                                           \
-                changed +=                                                                                   \
+                changed |=                                                                                   \
                     name##_short_rows_##set(o, lr, values + r, states + r, gradients + r,                    \
-                                            row_count - r < MR_KEPT_ROWS ? row_count - r : MR_KEPT_ROWS);    \
+                                            row_count - r < MR_KEPT_ROWS ? row_count - r : MR_KEPT_ROWS)     \
+                    << r;                                                                                    \
             return changed;                                                                                  \
         }                                                                                                    \
         float near[MR_KEPT_FLOATS],                                                                          \
@@ -134,7 +155,7 @@ INLINE bool settle(const float *restrict kept, float *restrict w, float *restric
                 name##_row(o, lr, values[r], states[r], gradients[r], dim, true);                            \
             else                                                                                             \
                 name##_row(o, lr, values[r], states[r], gradients[r], dim, false);                           \
-            changed += settle(kept, values[r], states[r], dim, state_floats);                                \
+            changed |= (uint32_t)settle(kept, values[r], states[r], dim, state_floats, o->largest) << r;     \
         }                                                                                                    \
         if (kept != near)                                                                                    \
             free(kept);                                                                                      \

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
+#include "dataplane/optimizer/rounding.h"
 
 static struct mr_powers powers_of(double x)
 {
@@ -65,6 +66,15 @@ static void take_args(const struct mr_feature *feature, struct mr_rule *o)
     }
 }
 
+/* What is set is taken as it is: whoever stores it finds the nearest that there is. */
+static float largest_of(const struct mr_feature *f)
+{
+    bool sets = f->optimizer == MR_OPT_ASSIGN;
+    return f->dtype == MR_F16 && !sets    ? mr_f32_from_f16(MR_F16_LARGEST_BITS)
+           : f->dtype == MR_BF16 && !sets ? mr_f32_from_bf16(MR_BF16_LARGEST_BITS)
+                                          : FLT_MAX;
+}
+
 enum mr_status mr_rule_init(const struct mr_feature *feature, struct mr_rule *out, const char **what)
 {
     const struct mr_kernels *kernels = mr_kernels_best();
@@ -77,6 +87,7 @@ enum mr_status mr_rule_init(const struct mr_feature *feature, struct mr_rule *ou
         .weight_decay = feature->weight_decay,
         .clip_value = feature->clip_value,
         .clip_norm = feature->clip_norm,
+        .largest = largest_of(feature),
         .schedule = mr_rates_of(feature),
         .kernels = kernels,
     };

@@ -62,6 +62,7 @@ struct mr_rule {
     float weight_decay, clip_value, clip_norm; /* weight_decay: the one that is added to gradients */
     bool transforms;                           /* any of the three above is on */
     float decoupled_decay;                     /* AdamW */
+    float largest;                             /* that values may be: of the feature's type */
     struct mr_rates schedule;
     const struct mr_kernels *kernels;
     struct mr_powers beta1_powers, beta2_powers; /* both Adams */
@@ -84,9 +85,11 @@ void mr_rule_values_set(const struct mr_rule *o, const float *values, float *sta
                         size_t first, size_t set_count);
 /* The learning rate of a push of training step `step`; `pushed`, if not NULL, is what the push itself asks for: 0 is one, too. */
 float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, const float *pushed);
+#define MR_RULE_ROWS_MAX 32u
 /* values[i]: `count` floats, states[i]: their mr_rule_state_floats() (not read if there are none), gradients[i]: `count`
- * floats. Rows are distinct. Returns how many rows were changed; the others' gradients held NaN or Inf, or would
- * have made such values: these rows and their state are as they were. */
+ * floats. Rows are distinct, and MR_RULE_ROWS_MAX at most. Returns a bit for each row that was changed; the others' gradients held NaN or
+ * Inf, or would have made such values, or, unless they are set, values beyond the largest that the feature's type holds: these rows and their state are
+ * as they were. */
 uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,
                        float *const *states, const float *const *gradients, uint32_t row_count, size_t count);
 

@@ -79,7 +79,7 @@ struct model_gradient {
 uint32_t model_gather(const struct model *m, const struct model_keys *k, const float *gradients,
                       struct model_gradient *out, float *sums);
 bool model_all_finite(const float *x, uint32_t count);
-/* One step of the optimizer; false when the gradient holds NaN or Inf, or the row would: values and state stay then. */
+/* One step of the optimizer; false when the gradient holds NaN or Inf, or the row would, or a number beyond its type's: values and state stay then. */
 bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate);
 
 /* model_optimizer.c */
@@ -91,6 +91,8 @@ void model_state_init(const struct model *m, struct model_row *row);
 void model_round(const struct model *m, struct model_row *row);
 /* Of a row of 16-bit values that were set: to nearest. */
 void model_set(const struct model *m, struct model_row *row);
+/* None of these is beyond the largest number of the type. */
+bool model_holds(const struct model *m, const float *values);
 /* First values: the nearest numbers that there are. */
 void model_nearest(const struct model *m, float *values);
 

@@ -48,6 +48,14 @@ void model_round(const struct model *m, struct model_row *row)
         row->floats[i] = round_by(type_of(m), row->floats[i], mr_rounding_bits(seed, i));
 }
 
+bool model_holds(const struct model *m, const float *values)
+{
+    for (uint32_t i = 0; i < m->dim; i++)
+        if (fabs((double)values[i]) > type_of(m)->largest)
+            return false;
+    return true;
+}
+
 void model_set(const struct model *m, struct model_row *row)
 {
     row->updates++;

@@ -83,7 +83,7 @@ static void plain_step(const struct model *m, struct model_row *row, const float
     }
 }
 
-/* False when the row would come to hold NaN or Inf: it is as it was then. */
+/* False when the row would come to hold NaN or Inf, or more than its type does: it is as it was then. */
 static bool step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
 {
     float *values = row->floats, *state = values + m->dim;
@@ -94,7 +94,8 @@ static bool step(const struct model *m, struct model_row *row, const float *grad
     float *before = malloc(bytes);
     memcpy(before, values, bytes);
     plain_step(m, row, gradient, learning_rate);
-    bool stays = model_all_finite(values, m->dim);
+    bool stays = model_all_finite(values, m->dim) &&
+                 (!model_is_half(m) || optimizer == MR_OPT_ASSIGN || model_holds(m, values));
     if (!stays)
         memcpy(values, before, bytes);
     free(before);
@@ -105,10 +106,8 @@ bool model_step(const struct model *m, struct model_row *row, const float *gradi
 {
     if (!model_all_finite(gradient, m->dim))
         return false;
-    if (!step(m, row, gradient, learning_rate)) {
-        row->updates += model_is_half(m); /* the random bits of this step have been used */
+    if (!step(m, row, gradient, learning_rate))
         return false;
-    }
     if (model_is_half(m) && m->feature.optimizer == MR_OPT_ASSIGN)
         model_set(m, row);
     else if (model_is_half(m))

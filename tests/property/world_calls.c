@@ -194,10 +194,13 @@ void model_apply(struct subject *s, const struct model_gradient *g, const struct
         world_seen_follow(s, row);
     if (!g->any)
         return;
-    if (model_step(&s->model, row, g->sum, learning_rate))
-        s->expected.updates++;
-    else
+    if (!model_step(&s->model, row, g->sum, learning_rate)) {
         s->expected.gradients_skipped++;
+        return;
+    }
+    s->expected.updates++;
+    s->expected.rows_saturated += model_is_half(&s->model) && s->model.feature.optimizer == MR_OPT_ASSIGN &&
+                                  !model_holds(&s->model, g->sum);
 }
 
 /* A push whose lookup was lost makes the rows that it would have made. */

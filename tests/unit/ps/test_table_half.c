@@ -229,7 +229,12 @@ static void rows_that_are_set_are_rounded_to_nearest(void **state)
                 ps_table_push(t, &key, 1, row);
                 ps_table_lookup(t, &key, 1, false, out);
                 assert_memory_equal(out, expected, sizeof(out));
+                assert_int_equal(ps_table_counters(t)->rows_saturated, turn + 1);
             }
+            row[0] = row[1] = 1; /* no more */
+            ps_table_push(t, &key, 1, row);
+            assert_int_equal(ps_table_counters(t)->rows_saturated, TURNS);
+            assert_int_equal(ps_table_counters(t)->gradients_skipped, 0);
             ps_table_destroy(t);
         }
     }
@@ -305,7 +310,70 @@ static void small_steps_add_up(void **state)
     }
 }
 
-/* First values and steps beyond the type's largest number stop there. (Beyond f32's, Inf is what the optimizer itself makes.) */
+struct counted {
+    uint32_t updates_at, updates;
+};
+
+static void note_updates(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                         uint32_t count)
+{
+    struct counted *c = self;
+    assert_int_equal(count, 1);
+    memcpy(&c->updates, rows[0] + c->updates_at, sizeof(c->updates));
+}
+
+/* How often the table's only row was changed: what its random bits go by. */
+static uint32_t updates_of(struct ps_table *t, uint32_t dim)
+{
+    struct counted c = {.updates_at = (dim * 2 + 3) / 4 * 4, .updates = UINT32_MAX};
+    struct ps_cut cut = {.self = &c, .emit = note_updates};
+    (void)ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
+    while (!ps_table_cut_step(t, 64))
+        ;
+    return c.updates;
+}
+
+/* First values beyond the type's largest number stop there. A step that leads beyond it is not made: the row, its state and its random
+ * bits are as they were, and it counts with the gradients that were skipped. */
+static void a_row_does_not_leave_its_type(void **state)
+{
+    for (uint32_t i = 0; i < 2 * 2 * 2; i++) {
+        enum mr_dtype type = types[i % 2];
+        uint32_t dim = i / 4 == 0 ? 3 : 16;
+        struct mr_feature f = half_table(type, dim, i / 2 % 2 == 0 ? MR_OPT_SGD : MR_OPT_ADAGRAD);
+        float largest = value(f.dtype, type == MR_F16 ? MR_F16_LARGEST_BITS : MR_BF16_LARGEST_BITS);
+        uint64_t keys[2] = {5, 6};
+        float gradients[32] = {0}, out[32], before[32];
+        f.initializer = MR_INIT_CONSTANT;
+        f.init_a = -FLT_MAX;
+        f.learning_rate = type == MR_F16 ? 256.0f : 0x1p119f;
+        struct ps_table *t = fixture_table(&f, arena);
+        ps_table_lookup(t, keys, 1, true, before);
+        assert_true(before[0] == -largest);
+        /* the last value would go too far, alone, or with those of another row that learns */
+        gradients[dim - 1] = 1;
+        ps_table_push(t, keys, 1, gradients);
+        ps_table_push(t, keys, 1, gradients);
+        ps_table_lookup(t, keys, 1, false, out);
+        assert_memory_equal(out, before, dim * sizeof(float));
+        assert_int_equal(updates_of(t, dim), 0);
+        assert_int_equal(ps_table_counters(t)->updates, 0);
+        assert_int_equal(ps_table_counters(t)->gradients_skipped, 2);
+        ps_table_lookup(t, keys, 2, true, out);
+        for (uint32_t k = 0; k < dim; k++)
+            gradients[dim + k] = -64;
+        ps_table_push(t, keys, 2, gradients);
+        ps_table_lookup(t, keys, 2, false, out);
+        assert_memory_equal(out, before, dim * sizeof(float));
+        assert_true(type == MR_BF16 ||
+                    (out[dim] > -largest && out[dim] != before[0])); /* half a step of bf16 may not show */
+        assert_int_equal(ps_table_counters(t)->updates, 1);
+        assert_int_equal(ps_table_counters(t)->gradients_skipped, 3);
+        ps_table_destroy(t);
+    }
+}
+
+/* Steps up to the type's largest number are made. */
 static void finite_values_stay_finite(void **state)
 {
     for (uint32_t type = 0; type < 2; type++)
@@ -314,7 +382,7 @@ static void finite_values_stay_finite(void **state)
             uint16_t bits = types[type] == MR_F16 ? MR_F16_LARGEST_BITS : MR_BF16_LARGEST_BITS;
             float limit = (float)sign * value(f.dtype, bits);
             uint64_t key = 5;
-            float out[3], gradient[3] = {-limit / 512, -limit / 1024, 0};
+            float out[3], gradient[3] = {0, 0, 0}, away[3] = {-limit / 512, 0, 0};
             f.initializer = MR_INIT_CONSTANT;
             f.init_a = (float)sign * FLT_MAX;
             f.learning_rate = 1.0f;
@@ -324,6 +392,10 @@ static void finite_values_stay_finite(void **state)
                 assert_true(out[0] == limit && out[1] == limit && out[2] == limit);
                 ps_table_push(t, &key, 1, gradient);
             }
+            assert_int_equal(ps_table_counters(t)->updates, 39);
+            ps_table_push(t, &key, 1, away);
+            ps_table_lookup(t, &key, 1, false, out);
+            assert_true(out[0] == limit);
             assert_int_equal(ps_table_counters(t)->updates, 39);
             ps_table_destroy(t);
         }
@@ -379,7 +451,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(rows_are_the_models_on_every_width), WITH_ARENA(rows_that_are_set_are_rounded_to_nearest),
         WITH_ARENA(rows_do_not_depend_on_other_rows),   WITH_ARENA(small_steps_add_up),
-        WITH_ARENA(finite_values_stay_finite),          WITH_ARENA(loaded_rows_go_on_as_before),
+        WITH_ARENA(finite_values_stay_finite),          WITH_ARENA(a_row_does_not_leave_its_type),
+        WITH_ARENA(loaded_rows_go_on_as_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
