@@ -342,6 +342,50 @@ static void note_restored(const struct attempt *a, const struct ps_reader *reade
     *a->restored = restored;
 }
 
+/* ---- NaN and Inf ---- */
+
+struct not_finite {
+    const struct ps_restore_plan *plan;
+    _Atomic uint64_t *counts; /* of rows, or variables, of each entry */
+};
+
+static void count_not_finite(struct ps_core *core, void *arg)
+{
+    const struct not_finite *n = arg;
+    for (uint32_t i = 0; i < n->plan->count; i++) {
+        const struct ps_feature *f = ps_core_feature(core, n->plan->entries[i].id);
+        uint64_t count = f == NULL          ? 0
+                         : f->table != NULL ? ps_table_counters(f->table)->rows_not_finite
+                                            : f->is_not_finite;
+        atomic_fetch_add_explicit(&n->counts[i], count, memory_order_relaxed);
+    }
+}
+
+/* They are loaded as they are: nobody else says so. */
+static void log_not_finite(const struct attempt *a)
+{
+    struct not_finite n = {.plan = &a->plan, .counts = calloc(a->plan.count + 1, sizeof(*n.counts))};
+    if (n.counts == NULL) {
+        return;
+    }
+    ps_node_each_core(a->c->node, count_not_finite, &n);
+    for (uint32_t i = 0; i < a->plan.count; i++) {
+        const struct mr_feature *f = &a->plan.entries[i].feature;
+        uint64_t count = atomic_load_explicit(&n.counts[i], memory_order_relaxed);
+        if (count > 0) {
+            ps_log("restore: %s %.63s has %llu %s with NaN or Inf in checkpoint %llu, which never learn "
+                   "again: an "
+                   "older checkpoint may have what was there before",
+                   f->kind == MR_TABLE ? "table" : "variable", f->name, (unsigned long long)count,
+                   f->kind != MR_TABLE ? "tensor"
+                   : count == 1        ? "row"
+                                       : "rows",
+                   (unsigned long long)a->view->id);
+        }
+    }
+    free(n.counts);
+}
+
 /* Each block is verified as it is loaded, and read once. */
 static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
@@ -358,6 +402,7 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     a->is_damaged |= ps_reader_is_damaged(reader);
     if (status == MR_OK) {
         note_restored(a, reader);
+        log_not_finite(a);
     }
     if (status == MR_OK && a->plan.whole) {
         ps_control_restored(a->c, a->directory, reader);

@@ -94,6 +94,7 @@ struct ps_feature {
     struct ps_table *table;       /* this core's share; NULL for variables */
     struct ps_variable *variable; /* NULL on other cores than its owner */
     uint64_t gradients_skipped;   /* variables; a table counts its own */
+    bool is_not_finite;           /* a variable that was loaded with NaN or Inf */
     bool in_cut;                  /* the cut under way is not through with it */
     struct ps_cut cut;            /* table: who takes the rows then */
     uint64_t cut_bytes;           /* variable: stored bytes that the cut has */

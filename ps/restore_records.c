@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/optimizer/kernels.h"
 #include "ps/checkpoint_format.h"
 #include "ps/core.h"
 #include "ps/restore.h"
@@ -100,6 +101,8 @@ static enum mr_status load_variable(struct ps_feature *f, const struct ps_record
     f->loaded_bytes += record->bytes;
     if (f->loaded_bytes == total) {
         ps_variable_load(f->variable, f->loading);
+        f->is_not_finite = !mr_kernels_best()->all_finite(ps_variable_values(f->variable),
+                                                          ps_variable_elements(f->variable));
         free(f->loading);
         f->loading = NULL;
     }

@@ -181,6 +181,11 @@ __attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, ui
     return row;
 }
 
+static bool is_finite(struct ps_table *t, const void *row)
+{
+    return t->kernels->all_finite(ps_table_row_values(t, row), t->dim);
+}
+
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row)
 {
     uint64_t hash = ps_key_hash(key, t->index.seed);
@@ -189,12 +194,14 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
     if (place.bucket != NULL) {
         ps_table_cut_before_change(t, place);
         row = ps_table_row(t, place);
+        t->counters.rows_not_finite -= !is_finite(t, row);
     } else {
         row = row_add(t, key, hash, true);
         if (row == NULL)
             return MR_OUT_OF_MEMORY;
     }
     memcpy(row, stored_row, t->layout.bytes);
+    t->counters.rows_not_finite += !is_finite(t, row);
     ps_row_use_loaded(&t->use, row);
     return MR_OK;
 }
@@ -205,6 +212,7 @@ void ps_table_load_gone(struct ps_table *t, uint64_t key)
     struct ps_place place = ps_index_find(&t->index, hash);
     if (place.bucket == NULL)
         return;
+    t->counters.rows_not_finite -= !is_finite(t, ps_table_row(t, place));
     ps_table_row_remove(t, place, hash);
     ps_gone_remove(&t->gone, key, hash);
 }

@@ -1,11 +1,16 @@
 /* Checkpoints of tables in f16 and bf16 through a whole node, restored onto other numbers of cores: what is pushed then is
  * rounded as if nothing had happened. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
+#include "fake_dp.h"
 #include "node_fixture.h"
+#include "ps/core.h"
 
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
 #define KEYS            40u
@@ -84,12 +89,65 @@ static void bf16_from_3_cores_to_1(void **state)
     check_type(*state, "brain", MR_BF16, 1);
 }
 
+/* As a server of an older version may have left it. */
+static void put_row(uint32_t core, uint32_t table, uint64_t key, const void *values, size_t bytes)
+{
+    uint8_t stored[64] = {0};
+    fake_dp_hold(core);
+    fake_dp_wait_held(core);
+    struct ps_table *t = ps_core_feature(fake_dp_app(core), table)->table;
+    assert_true(ps_table_stored_row_bytes(t) <= sizeof(stored));
+    memcpy(stored, values, bytes);
+    assert_int_equal(ps_table_load(t, key, stored), MR_OK);
+    fake_dp_release(core);
+}
+
+/* Rows and variables that hold NaN or Inf are loaded as they are; that is counted, and the log says so. */
+static void what_is_not_finite_is_told(void **state)
+{
+    static const float nans[NODE_DIM] = {1, NAN, 1, 1}, fine[NODE_DIM] = {1, 2, 3, 4};
+    static const uint16_t infinite[NODE_DIM] = {0, 0, 0, 0x7c00};
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0), half = node_table("half", 0),
+                      v = node_variable("bias", NODE_DIM);
+    char text[8192];
+    half.dtype = MR_F16;
+    uint32_t table = node_create(n, &f), halves = node_create(n, &half), variable = node_create(n, &v);
+    put_row(0, table, 1, nans, sizeof(nans));
+    put_row(0, table, 2, nans, sizeof(nans));
+    put_row(0, table, 3, nans, sizeof(nans));
+    put_row(0, table, 3, fine, sizeof(fine)); /* in its place */
+    put_row(0, halves, 4, infinite, sizeof(infinite));
+    assert_int_equal(node_counter(n, 0, "table.rows_not_finite"), 3);
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    assert_int_equal(ps_variable_set(ps_core_feature(fake_dp_app(0), variable)->variable, 0, nans, NODE_DIM),
+                     MR_OK);
+    fake_dp_release(0);
+    node_save(n);
+    int before = dup(STDERR_FILENO), log = memfd_create("log", 0);
+    assert_true(before >= 0 && log >= 0 && dup2(log, STDERR_FILENO) >= 0);
+    node_restart(n, 1);
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    ssize_t bytes = pread(log, text, sizeof(text) - 1, 0);
+    assert_true(bytes > 0);
+    text[bytes] = '\0';
+    close(before);
+    close(log);
+    assert_non_null(strstr(text, "restore: table emb has 2 rows with NaN or Inf in checkpoint 1"));
+    assert_non_null(strstr(text, "restore: table half has 1 row with NaN or Inf in checkpoint 1"));
+    assert_non_null(strstr(text, "restore: variable bias has 1 tensor with NaN or Inf in checkpoint 1"));
+    assert_int_equal(node_counter(n, 0, "table.rows_not_finite"), 3);
+    assert_float_equal(node_value(n, table, 3), 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(f16_from_1_core_to_3, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(bf16_from_1_core_to_2, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(bf16_from_3_cores_to_1, node_setup_3_cores, node_teardown),
+        cmocka_unit_test_setup_teardown(what_is_not_finite_is_told, node_setup, node_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
