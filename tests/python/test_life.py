@@ -122,6 +122,38 @@ def test_fork(node):
     assert said.split() == ["child", "parent"]
 
 
+def test_fork_by_torchs_loader(node):
+    """A worker of torch's DataLoader is a fork: a data set that looks rows up makes a client of its own there."""
+    pytest.importorskip("torch")
+    said = run(
+        """
+        import torch
+        parent = millrace.Client(address, progress_thread=True)
+        table = parent.table("loaded", 4, initializer=millrace.init.constant(1.5))
+        class Rows(torch.utils.data.Dataset):
+            own = None
+            def __len__(self):
+                return 8
+            def __getitem__(self, key):
+                try:
+                    table.lookup([key])
+                except millrace.ClientClosed as error:
+                    assert "fork" in str(error), error
+                else:
+                    raise AssertionError("not refused")
+                if self.own is None:
+                    self.own = millrace.Client(address)
+                return torch.as_tensor(self.own.table("loaded").lookup([key])[0])
+        for rows in torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=1, multiprocessing_context="fork"):
+            assert rows.shape == (4, 4) and (rows == 1.5).all()
+        assert (table.lookup([3]) == 1.5).all()
+        print("end")
+        """,
+        node.address,
+    )
+    assert said == "end\n"
+
+
 def interrupted(call):
     """Runs call() in this, the main thread, and sends it SIGINT once it is under way. How long KeyboardInterrupt took,
     in seconds."""
