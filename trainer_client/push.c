@@ -110,6 +110,7 @@ static struct mrc_push *new_push(const struct mrc_push *like, const struct parts
 
     if (push != NULL) {
         push->looked_up_in = like->looked_up_in;
+        push->era = like->era;
         push->restores = like->restores;
     }
     return push;

@@ -51,6 +51,7 @@ bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint
 void mrc_remap_init(struct mr_client *client)
 {
     mr_list_init(&client->remap.movers);
+    client->remap.era = 1;
 }
 
 void mrc_remap_fini(struct mr_client *client)
@@ -144,12 +145,14 @@ static void take_former(struct mrc_link *link)
 void mrc_remap_begin(struct mr_client *client)
 {
     uint32_t links = client->link_count;
+    bool moved = false;
 
     for (uint32_t i = 0; i < links; i++) {
         struct mrc_link *link = client->links[i];
 
         if (!has_moved(link))
             continue;
+        moved = true;
         mrc_resend_stop(link);
         end_asked(link);
         take_former(link);
@@ -158,6 +161,7 @@ void mrc_remap_begin(struct mr_client *client)
         if (own_has_moved(client->links[i]))
             (void)take_lane(client->links[i]); /* for want of memory: once more in the next round */
     }
+    client->remap.era += moved;
 }
 
 /* ---- giving it to the links ---- */

@@ -35,6 +35,7 @@ struct mrc_remap {
     bool
         asks; /* the node was started anew, and not asked yet what it holds of former maps' lanes (remap_gone.h) */
     uint64_t ask_us;
+    uint32_t era;          /* rises with each change of the map: maps come back, and their lanes with them */
     struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
 };
 

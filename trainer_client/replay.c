@@ -442,6 +442,22 @@ struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us)
     return push;
 }
 
+uint32_t mrc_replay_first_era(const struct mrc_replay *r)
+{
+    const struct mr_link *const queues[] = {&r->due, &r->again};
+    uint32_t first = UINT32_MAX;
+
+    for (uint32_t q = 0; q < 2; q++) {
+        const struct mr_link *l = queues[q]->next;
+
+        while (l != queues[q] && PUSH_OF(l, queue)->era == 0)
+            l = l->next;
+        if (l != queues[q] && PUSH_OF(l, queue)->era < first)
+            first = PUSH_OF(l, queue)->era;
+    }
+    return first;
+}
+
 uint64_t mrc_replay_next_us(const struct mrc_replay *r)
 {
     uint64_t next_us = mr_list_empty(&r->due) || r->pause_until_us == 0 ? UINT64_MAX : r->pause_until_us;

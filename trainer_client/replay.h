@@ -102,6 +102,8 @@ void mrc_replay_restart(struct mrc_replay *r);
 void mrc_replay_ask(struct mrc_replay *r);
 /* The push to be sent next, now AGAIN; NULL: none now. Undo it by mrc_replay_unanswered(). */
 struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us);
+/* The lowest of those that are due or sent again, marks left out; UINT32_MAX: there are none. */
+uint32_t mrc_replay_first_era(const struct mrc_replay *r);
 /* When mrc_replay_next() may have one that it has not now, other than by an answer; UINT64_MAX = never. */
 uint64_t mrc_replay_next_us(const struct mrc_replay *r);
 /* Nothing is due or under way again, but what waits for its batch. */

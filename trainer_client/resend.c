@@ -142,6 +142,7 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
         !mrc_remap_start_lane(f->client, &link->own, mrc_resend_lane(f->client, link->core)))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
     part->push->asker = part;
+    part->push->era = f->client->remap.era;
     part->push->looked_up_in = link->looked_up_in != 0 ? link->looked_up_in : f->client->looked_up_in;
     if (!mrc_replay_add(&link->own, part->push))
         return MR_NO_MEMORY;
@@ -293,12 +294,16 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     return true;
 }
 
-/* What the server has not got, or may not have got, of this lane. False: there is no room for more now. */
-static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint64_t now_us)
+/* What the server has not got, or may not have got, of this lane, up to an era. False: there is no room for more now. */
+static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, uint64_t now_us)
 {
     struct mrc_push *push;
 
     while ((push = mrc_replay_next(lane, now_us)) != NULL) {
+        if (push->era > era) {
+            mrc_replay_unanswered(lane, push);
+            return true;
+        }
         if (!send_again(link, lane, push)) {
             mrc_replay_unanswered(lane, push);
             return false;
@@ -317,19 +322,33 @@ static bool map_is_known(const struct mrc_link *link)
            mrc_survey_is_over(link->client);
 }
 
-/* False: this lane has not caught up; nothing behind it may go out. */
-static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint64_t now_us)
+/* False: this lane has not caught up; nothing of a later era may go out. */
+static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, uint64_t now_us)
 {
-    bool room = send_due(link, lane, now_us);
+    bool room = send_due(link, lane, era, now_us);
     uint64_t next_us = room ? mrc_replay_next_us(lane) : now_us + MRC_REPLAY_PAUSE_US;
 
     link->resend_us = next_us < link->resend_us ? next_us : link->resend_us;
     return mrc_replay_caught_up(lane);
 }
 
+/* A lane of a map that was there twice has pushes of before and of after the map between. */
+static uint32_t first_era(const struct mrc_link *link)
+{
+    uint32_t first = UINT32_MAX;
+
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        uint32_t era = mrc_replay_first_era(link->former[i]);
+
+        first = era < first ? era : first;
+    }
+    return first;
+}
+
 /* From the oldest map on; a lane goes when all of it is on disk. */
 static bool send_former(struct mrc_link *link, uint64_t now_us)
 {
+    const uint32_t era = first_era(link);
     bool caught_up = true;
     uint32_t left = 0;
 
@@ -340,7 +359,7 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
             lane->asked_at = link->own.floor; /* there is a new checkpoint */
             mrc_replay_ask(lane);
         }
-        caught_up = caught_up && pump(link, lane, now_us);
+        caught_up &= pump(link, lane, era, now_us);
         if (lane->count > 0) {
             link->former[left++] = lane;
             continue;
@@ -363,7 +382,7 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
     mr_session_info(link->session, &info);
     if (!info.up || (link->held && !map_is_known(link)))
         return;
-    if (!send_former(link, now_us) || !pump(link, &link->own, now_us))
+    if (!send_former(link, now_us) || !pump(link, &link->own, UINT32_MAX, now_us))
         return;
     if (link->held && mrc_replay_caught_up(&link->own)) {
         link->held = false;

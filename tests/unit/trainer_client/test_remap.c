@@ -282,6 +282,39 @@ static void test_given_up_and_other_cores(void **state)
     }
 }
 
+/* Sums that are rounded tell in which order they were made: pushes of a map that came back are newer than those of the map between. */
+static void test_a_map_that_comes_back_is_in_its_turn(void **state)
+{
+    static const uint32_t cores[][4] = {{2, 3, 2, 1}, {1, 2, 1, 3}, {3, 1, 3, 3}, {2, 1, 2, 3}};
+    static const float amounts[3] = {-1073741824, 1073741824, 5};
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct replay_fixture x;
+        float rows[REPLAY_KEYS];
+        struct mr_reply *reply;
+
+        replay_start(&x, cores[i][0], 0);
+        for (uint32_t k = 0; k < REPLAY_KEYS; k++)
+            rows[k] = fake_initial(x.keys[k], 0);
+        for (uint32_t p = 0; p < 3; p++) {
+            struct mr_options options = {.step = p + 1};
+
+            assert_int_equal(replay_push(&x, &options, amounts[p]), MR_OK);
+            for (uint32_t k = 0; k < REPLAY_KEYS; k++)
+                rows[k] -= amounts[p];
+            crash_onto(&x, cores[i][p + 1]);
+            assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, &reply), MR_OK);
+            const float *got = mr_reply_tensor(reply, 0)->data;
+
+            for (uint32_t k = 0; k < REPLAY_KEYS; k++)
+                assert_float_equal(got[k * REPLAY_DIM], rows[k], 0);
+            mr_reply_free(reply);
+        }
+        replay_stop(&x);
+    }
+}
+
 /* What a node had on disk, and then lacks: somebody put an older copy of its directory back. */
 struct older_copy {
     struct fake_feature saved[FAKE_FEATURES_MAX];
@@ -486,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_refused_on_the_way_to_another_core),
         cmocka_unit_test(test_former_lanes_are_let_go),
         cmocka_unit_test(test_a_loss_and_other_cores),
+        cmocka_unit_test(test_a_map_that_comes_back_is_in_its_turn),
         cmocka_unit_test(test_an_older_directory_and_other_cores),
         cmocka_unit_test(test_an_older_directory_twice),
     };
