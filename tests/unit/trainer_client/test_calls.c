@@ -81,6 +81,55 @@ static void assert_close(float got, float expected)
         fail_msg("%f is not %f", (double)got, (double)expected);
 }
 
+/* ---- memory that runs out: on this thread, once, after so many allocations ---- */
+
+static _Thread_local int allocations_left = -1;
+
+static bool runs_out(void)
+{
+    return allocations_left >= 0 && allocations_left-- == 0;
+}
+
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes)
+{
+    return runs_out() ? NULL : __real_malloc(bytes);
+}
+
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return runs_out() ? NULL : __real_calloc(count, bytes);
+}
+
+/* Wherever it is in a lookup, the call says so, and the next one is as ever. */
+static void test_a_lookup_without_memory(void **state)
+{
+    struct fixture x;
+    struct mr_reply *reply = NULL;
+    enum mr_status status = MR_NO_MEMORY;
+    int failures = -1;
+
+    set_up(&x, 1);
+    for (; status != MR_OK; failures++) {
+        assert_true(failures < 20);
+        assert_int_equal(mr_lookup(x.client, NULL, 60000, x.keys, 1, &reply), MR_UNKNOWN_TABLE);
+        allocations_left = failures + 1;
+        status = mr_lookup(x.client, NULL, x.tables[0], x.keys, KEYS, &reply);
+        allocations_left = -1;
+        if (status == MR_OK)
+            continue;
+        assert_int_equal(status, MR_NO_MEMORY);
+        assert_non_null(strstr(mr_last_error(), "no memory"));
+        assert_null(reply);
+    }
+    assert_true(failures >= 2); /* the call's own, and the reply's */
+    mr_reply_free(reply);
+    tear_down(&x);
+}
+
 /* ---- rows ---- */
 
 static void check_rows(uint32_t core_count)
@@ -762,6 +811,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_features_are_asked_again_after_a_restore),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_a_lookup_without_memory),
         cmocka_unit_test(test_pooling),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_features),
