@@ -128,6 +128,37 @@ static void test_a_growing_index_leaves_little_memory_unused(void **state)
     check_counts(&f->ix);
 }
 
+/* Where memory is to be left, those that lie there move, and no others. */
+static void test_only_what_lies_in_the_way_is_moved(void **state)
+{
+    enum { COUNT = 400000, ROUNDS = 3000 };
+    static struct ps_bucket *before[MR_PARTITION_COUNT];
+    static bool leaves[MR_PARTITION_COUNT];
+    struct fixture *f = *state;
+    uint32_t count, moved = 0;
+    for (uint32_t i = 0; i < COUNT; i++)
+        insert(f, i);
+    for (uint32_t i = 0; i < COUNT; i += 2)
+        remove_key(f, i);
+    maintain_to_the_end(f);
+    for (uint32_t round = 0; round < ROUNDS && ps_arena_clear_begin(f->arena, &count); round++) {
+        for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
+            before[i] = f->ix.partitions[i].buckets;
+            leaves[i] = ps_arena_piece_is_leaving(f->arena, before[i]);
+        }
+        ps_index_gather(&f->ix);
+        for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
+            bool has_moved = f->ix.partitions[i].buckets != before[i];
+            assert_true(leaves[i] || !has_moved);
+            moved += has_moved;
+        }
+    }
+    assert_true(moved > 100);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_true((find(f, i) != UINT32_MAX) == (i % 2 != 0));
+    check_counts(&f->ix);
+}
+
 /* Keys of one partition only: what an adversary, or bad luck, would send. All the time they are where they should be, also
  * while they move. */
 static void test_one_partition_takes_them_all(void **state)
@@ -505,6 +536,7 @@ int main(void)
         WITH_INDEX(test_zero_and_all_ones_are_like_others),
         WITH_INDEX(test_random_keys_are_found_and_others_not),
         WITH_INDEX(test_a_growing_index_leaves_little_memory_unused),
+        WITH_INDEX(test_only_what_lies_in_the_way_is_moved),
         WITH_INDEX(test_one_partition_takes_them_all),
         WITH_INDEX(test_small_partitions_at_every_size),
         WITH_INDEX(test_a_small_partition_among_large_ones),

@@ -66,8 +66,8 @@ static void test_keys_chosen_to_collide_are_refused(void **state)
  * and neither they nor others are refused. */
 static void test_keys_chosen_against_growth_do_not_keep_a_partition_small(void **state)
 {
-    enum { SIZES = 4, CHOSEN = 24, OTHERS = 1500 };
-    static const uint32_t sizes[SIZES] = {20, 34, 36, 72};
+    enum { SIZES = 5, CHOSEN = 24, OTHERS = 1500 };
+    static const uint32_t sizes[SIZES] = {9, 20, 34, 36, 72};
     struct fixture *f = *state;
     uint64_t rng = fixture_seed("against growth"), chosen[SIZES * CHOSEN], others[OTHERS];
     const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
