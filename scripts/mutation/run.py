@@ -38,7 +38,7 @@ TIMEOUT_FACTOR = 6  # of what the test takes on the code as it is
 FIRST_TESTS = 2  # built and run before the next ones are built
 CHUNK_TESTS = 8
 # What no compiler of ours lets pass is no fault.
-STRICT = ("incompatible-pointer-types", "int-conversion", "discarded-qualifiers", "implicit-function-declaration")
+STRICT = ("incompatible-pointer-types", "int-conversion", "discarded-qualifiers", "implicit-function-declaration", "uninitialized")
 SANITIZERS = ["-Db_sanitize=address,undefined", "-Db_lundef=false"]  # and where they look: as scripts/test.sh has it
 SANITIZER_ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
 CORES = os.cpu_count() or 1

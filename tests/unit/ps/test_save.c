@@ -285,6 +285,50 @@ static void an_abandoned_save_frees_the_core(void **state)
     assert_int_equal(finish(f).status, MR_OK);
 }
 
+static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
+{
+    return NULL;
+}
+
+static void tx_end(void *self, uint32_t bytes)
+{
+}
+
+static void fill_random(void *self, void *out, size_t bytes)
+{
+    memset(out, 7, bytes);
+}
+
+static void no_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+}
+
+/* Packets and slices since the last turn, not the clock, say that the core has other work. */
+static void other_work_makes_it_step_aside(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_endpoint_config config;
+    uint64_t now_us = dp_now_us();
+    mr_endpoint_config_default(&config);
+    config.io = (struct mr_endpoint_io){NULL, tx_begin, tx_end, fill_random};
+    config.on_request = no_request;
+    config.incarnation = config.core_count = 1;
+    assert_int_equal(mr_endpoint_create(&config, &f->core->ep), MR_OK);
+    begin(f, 64);
+    for (uint32_t turn = 0; turn < 10; turn++) {
+        bool is_busy = turn % 3 == 1;
+        now_us += 1000;
+        f->core->counters.slices += is_busy;
+        (void)ps_save_turn(f->core, now_us);
+        assert_int_equal(ps_save_pace_is_busy(&f->core->save.pace, now_us), is_busy);
+    }
+    ps_save_end(f->core);
+    ps_writer_abort(f->writer);
+    ps_writer_finish(f->writer);
+    mr_endpoint_destroy(f->core->ep);
+    f->core->ep = NULL;
+}
+
 static void ends_half_way_when_told_so(void **state)
 {
     struct fixture *f = *state;
@@ -421,6 +465,7 @@ int main(void)
         TEST(the_cursor_leaves_room_for_pushes_to_come),
         TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
         TEST(an_abandoned_save_frees_the_core),
+        TEST(other_work_makes_it_step_aside),
         TEST(ends_half_way_when_told_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
