@@ -285,6 +285,58 @@ static void an_abandoned_save_frees_the_core(void **state)
     assert_int_equal(finish(f).status, MR_OK);
 }
 
+/* ---- a cut that can not begin ---- */
+
+static const struct ps_table *without_memory;
+static const struct ps_table *aborted[4];
+static uint32_t aborted_count;
+
+enum mr_status __real_ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind);
+enum mr_status __wrap_ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind);
+enum mr_status __wrap_ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind)
+{
+    return t == without_memory ? MR_OUT_OF_MEMORY : __real_ps_table_filter_cut_begin(t, kind);
+}
+
+void __real_ps_table_cut_abort(struct ps_table *t);
+void __wrap_ps_table_cut_abort(struct ps_table *t);
+void __wrap_ps_table_cut_abort(struct ps_table *t)
+{
+    if (without_memory != NULL)
+        aborted[aborted_count++] = t;
+    __real_ps_table_cut_abort(t);
+}
+
+/* What was begun for tables before the one without memory is undone, and the next save is as ever. */
+static void a_cut_begins_for_all_tables_or_none(void **state)
+{
+    struct fixture *f = *state;
+    char text[PS_CORE_TEXT_BYTES];
+    uint64_t bytes;
+    uint32_t dims[1] = {4};
+    struct mr_feature second = mr_feature_table("second", 2), third = mr_feature_table("third", 2),
+                      variable = mr_feature_variable("v", 1, dims);
+    assert_int_equal(ps_core_add_feature(f->core, 3, &variable, text), MR_OK); /* and none has number 2 */
+    assert_int_equal(ps_core_add_feature(f->core, 4, &second, text), MR_OK);
+    assert_int_equal(ps_core_add_feature(f->core, 5, &third, text), MR_OK);
+    begin(f, 64);
+    ps_save_end(f->core);
+    without_memory = f->core->features[5]->table;
+    aborted_count = 0;
+    assert_int_equal(ps_save_begin(f->core, f->writer, PS_SAVE_FULL, &bytes), MR_OUT_OF_MEMORY);
+    assert_null(f->core->save.writer);
+    assert_int_equal(aborted_count, 2);
+    assert_ptr_equal(aborted[0], f->core->features[4]->table);
+    assert_ptr_equal(aborted[1], f->core->features[1]->table);
+    without_memory = NULL;
+    assert_int_equal(ps_save_begin(f->core, f->writer, PS_SAVE_FULL, &bytes), MR_OK);
+    ps_save_end(f->core);
+    ps_writer_abort(f->writer);
+    ps_writer_finish(f->writer);
+}
+
+/* ---- beside other work ---- */
+
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     return NULL;
@@ -465,6 +517,7 @@ int main(void)
         TEST(the_cursor_leaves_room_for_pushes_to_come),
         TEST(room_kept_for_a_push_in_slices_is_nobody_elses),
         TEST(an_abandoned_save_frees_the_core),
+        TEST(a_cut_begins_for_all_tables_or_none),
         TEST(other_work_makes_it_step_aside),
         TEST(ends_half_way_when_told_so),
     };
