@@ -37,8 +37,6 @@ TIMEOUT_LEAST_S = 4
 TIMEOUT_FACTOR = 6  # of what the test takes on the code as it is
 FIRST_TESTS = 2  # built and run before the next ones are built
 CHUNK_TESTS = 8
-# What no compiler of ours lets pass is no fault.
-STRICT = ("incompatible-pointer-types", "int-conversion", "discarded-qualifiers", "implicit-function-declaration", "uninitialized")
 SANITIZERS = ["-Db_sanitize=address,undefined", "-Db_lundef=false"]  # and where they look: as scripts/test.sh has it
 SANITIZER_ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
 CORES = os.cpu_count() or 1
@@ -101,9 +99,9 @@ class Workshop:
         self.copy_sources()
         if not (self.build / "build.ninja").is_file():
             shutil.rmtree(self.build, ignore_errors=True)
-            strict = " ".join(f"-Werror={name}" for name in STRICT)
-            self.run(["meson", "setup", "build", "-Doptimization=1", "-Ddebug=false", "-Dwerror=false", "-Dwarning_level=0",
-                      f"-Dc_args={strict}", *(SANITIZERS if sanitized else [])])
+            # With all warnings: what draws one could not get into the sources. But for the one that is wrong at this optimisation.
+            self.run(["meson", "setup", "build", "-Doptimization=1", "-Ddebug=false", "-Dc_args=-Wno-error=maybe-uninitialized",
+                      *(SANITIZERS if sanitized else [])])
         self.run(["ninja", "-C", "build", "build.ninja"])
         self.times = directory / "seconds.json"  # of tests that passed, by what they consist of
         self.seconds: dict[str, float] = json.loads(self.times.read_text()) if self.times.is_file() else {}
