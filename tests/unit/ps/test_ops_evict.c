@@ -87,10 +87,16 @@ static void a_wild_step_evicts_nothing(void **state)
         assert_int_equal(node_counter(n, 0, "table.rows"), 2);
     }
     assert_int_equal(node_counter(n, 0, "ps.step"), 11);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_HEARTBEAT, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(((const uint64_t *)reply->tensors[0].data)[MR_HEARTBEAT_STEPS_IGNORED],
+                     2 * PS_STEPS_AHEAD);
+    assert_int_equal(node_counter(n, 0, "ps.steps_ignored"), 2 * PS_STEPS_AHEAD);
     for (uint32_t i = 0; i < PS_STEPS_AHEAD; i++) {
         look_up(n, table, 2, 5000 + i); /* all that come say so */
     }
     assert_int_equal(node_counter(n, 0, "ps.step"), 5000);
+    assert_int_equal(node_counter(n, 0, "ps.steps_ignored"), 2 * PS_STEPS_AHEAD); /* these counted */
     wait_for(n, "table.rows_evicted_steps", 1);
 }
 
