@@ -17,9 +17,9 @@
 #define MR_LONG_FROM_BYTES   (7u << 20)        /* longer ones go in parts, unless agents are told otherwise */
 #define MR_LONG_MESSAGE_MAX  ((size_t)1 << 30) /* default of the longest message, */
 #define MR_LONG_MEMORY_TIMES 2u                /* and of the memory, in such messages */
-#define MR_LONG_PART_BYTES   (256u << 10)
-#define MR_LONG_PARTS_AHEAD  8u                    /* asked for at a time, of one message */
-#define MR_LONG_NOTE_WORDS   2u                    /* u64 {id, bytes} */
+#define MR_LONG_PART_BYTES   ((256u << 10) - 64u) /* with its head a block of message memory */
+#define MR_LONG_PARTS_AHEAD  8u                   /* asked for at a time, of one message */
+#define MR_LONG_NOTE_WORDS   2u                   /* u64 {id, bytes} */
 #define MR_LONG_KEY          "rpc.message_mib_max" /* what message_bytes is called in a node's configuration, */
 #define MR_LONG_MEMORY_KEY   "rpc.long_memory_mib" /* and long_memory_bytes */
 
