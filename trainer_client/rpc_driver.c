@@ -11,6 +11,7 @@
 #include "trainer_client/clock.h"
 #include "trainer_client/epoll_sleep.h"
 #include "trainer_client/environment.h"
+#include "trainer_client/forks.h"
 #include "trainer_client/rpc_driver_internal.h"
 
 #define SEGMENT_BUDGET    128u
@@ -90,6 +91,13 @@ static uint64_t now_us_of(void *self)
 {
     (void)self;
     return mrc_now_us();
+}
+
+static bool is_inherited(void *self)
+{
+    const struct mrc_rpc_driver *d = self;
+
+    return d->forks != mrc_forks();
 }
 
 static bool enter(void *self)
@@ -308,6 +316,7 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
         snprintf(error, error_bytes, "no memory for a worker");
         return MR_NO_MEMORY;
     }
+    d->forks = mrc_forks();
     d->epoll_fd = d->wake_fd = d->own_fd = -1;
     d->busy_poll_us = options->busy_poll_us;
     atomic_store(&d->next_us, 0);
@@ -338,7 +347,8 @@ void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *
                                               .enter = enter,
                                               .leave = leave_with_call,
                                               .wake = wake,
-                                              .wait = mrc_rpc_wait};
+                                              .wait = mrc_rpc_wait,
+                                              .is_inherited = is_inherited};
     config->endpoint = d->ep;
     memcpy(config->uuid, d->uuid, MR_UUID_BYTES);
     config->incarnation = d->incarnation;
@@ -372,7 +382,7 @@ static void close_fd(int *fd)
 
 void mrc_rpc_driver_close(struct mrc_rpc_driver *d)
 {
-    if (atomic_load(&d->closed))
+    if (atomic_load(&d->closed) || is_inherited(d))
         return;
     if (d->agent != NULL)
         close_agent(d);
@@ -407,7 +417,7 @@ static void driver_free(void *self)
 
 void mrc_rpc_driver_destroy(struct mrc_rpc_driver *d)
 {
-    if (d == NULL)
+    if (d == NULL || is_inherited(d))
         return;
     mrc_rpc_driver_close(d);
     if (d->agent == NULL)

@@ -14,6 +14,7 @@ struct mrc_rpc_sleeper {
 };
 
 struct mrc_rpc_driver {
+    uint32_t forks; /* mrc_forks() when it was made */
     struct mrc_udp_socket socket;
     struct mrc_udp_sender *sender;
     struct mrc_udp_receiver *receiver; /* of who has the role */

@@ -455,9 +455,28 @@ struct mr_agent_driver *mr_agent_driver(struct mr_rpc *agent)
     return &agent->config.driver;
 }
 
+bool mr_agent_is_inherited(const struct mr_rpc *agent)
+{
+    const struct mr_agent_driver *driver = &agent->config.driver;
+
+    return driver->is_inherited != NULL && driver->is_inherited(driver->self);
+}
+
+enum mr_status mr_agent_check_process(const struct mr_rpc *agent, const char *caller)
+{
+    if (!mr_agent_is_inherited(agent))
+        return MR_OK;
+    return mr_rpc_error(
+        MR_FORKED, "%s: the worker is of the process from which this one was forked: a child is no worker",
+        caller);
+}
+
 enum mr_status mr_rpc_register(struct mr_rpc *agent, const struct mr_rpc_function *function)
 {
     char error[ERROR_BYTES];
+
+    if (mr_agent_is_inherited(agent))
+        return mr_agent_check_process(agent, "mr_rpc_register");
     enum mr_status status = mr_functions_add(&agent->functions, function, false, error, sizeof error);
 
     return status == MR_OK ? MR_OK : mr_rpc_error(status, "mr_rpc_register: %s", error);

@@ -48,6 +48,8 @@ struct mr_agent_driver {
     /* Any thread, not inside: returns when *done has MR_DONE (true), or at deadline_us (false). May drive meanwhile. Before it sleeps on
      * the word as a futex, it adds MR_DONE_SLEEPER. Whoever ends what is waited for calls mr_agent_done(). */
     bool (*wait)(void *self, _Atomic uint32_t *done, uint64_t deadline_us);
+    /* Any thread: this process was forked from the worker's, and must not touch what others of its threads may have held. NULL: never. */
+    bool (*is_inherited)(void *self);
     /* On each thread that runs functions, first: a driver that is pinned gives it another place. NULL: nothing. */
     void (*thread_begins)(void *self);
 };
@@ -166,6 +168,10 @@ uint32_t mr_agent_done(_Atomic uint32_t *done);
 uint64_t mr_agent_now_us(const struct mr_rpc *agent);
 struct mr_functions *mr_agent_functions(struct mr_rpc *agent);
 struct mr_agent_driver *mr_agent_driver(struct mr_rpc *agent);
+/* The worker is the one of a process that this one was forked from. Any thread. */
+bool mr_agent_is_inherited(const struct mr_rpc *agent);
+/* MR_FORKED then, told by mr_rpc_error(). */
+enum mr_status mr_agent_check_process(const struct mr_rpc *agent, const char *caller);
 /* The line of mr_rpc_last_error() of this thread. */
 void mr_rpc_error_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define mr_rpc_error(status, ...) (mr_rpc_error_line(__VA_ARGS__), (status))

@@ -340,6 +340,8 @@ enum mr_status mr_autograd_backward(struct mr_autograd *c, const struct mr_value
         return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": " MR_CONTEXT_IS_NULL);
     struct mr_rpc *agent = c->contexts->agent;
 
+    if (mr_agent_is_inherited(agent))
+        return mr_agent_check_process(agent, CALLER);
     mr_context_hold(c);
     pthread_mutex_lock(&c->lock);
     enum mr_status status = check_context(c);

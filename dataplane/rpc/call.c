@@ -331,8 +331,10 @@ enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *o
                              struct mr_rpc_future **out)
 {
     const struct mr_rpc_call_options *options = order->options;
-    enum mr_status status = check(agent, order);
+    enum mr_status status = mr_agent_check_process(agent, order->caller);
 
+    if (status == MR_OK)
+        status = check(agent, order);
     if (status != MR_OK)
         return status;
     struct mr_rpc_future *f =

@@ -207,6 +207,8 @@ enum mr_status mr_autograd_begin(struct mr_rpc *agent, struct mr_autograd **cont
 
     if (agent->config.rank == MR_RPC_NO_RANK)
         return mr_rpc_error(MR_UNSUPPORTED, "mr_autograd_begin: this node is no worker");
+    if (mr_agent_is_inherited(agent))
+        return mr_agent_check_process(agent, "mr_autograd_begin");
     pthread_mutex_lock(&contexts->lock);
     if (contexts->begun >= MR_CONTEXTS_BEGUN_MAX) {
         pthread_mutex_unlock(&contexts->lock);
@@ -238,7 +240,8 @@ static uint64_t own_over_below(const struct mr_contexts *contexts)
 
 void mr_autograd_end(struct mr_autograd *c)
 {
-    if (c == NULL || creator_of(c->id.id) != c->contexts->agent->config.rank)
+    if (c == NULL || creator_of(c->id.id) != c->contexts->agent->config.rank ||
+        mr_agent_is_inherited(c->contexts->agent))
         return;
     struct mr_contexts *contexts = c->contexts;
 

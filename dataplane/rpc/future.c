@@ -135,6 +135,8 @@ enum mr_status mr_rpc_wait(struct mr_rpc_future *f, struct mr_rpc_result **resul
 {
     struct mr_agent_driver *driver = &f->agent->config.driver;
 
+    if (mr_agent_is_inherited(f->agent))
+        return mr_agent_check_process(f->agent, "mr_rpc_wait");
     if ((atomic_load(&f->word) & MR_DONE) == 0) {
         mr_executor_blocks();
         (void)driver->wait(driver->self, &f->word, UINT64_MAX);
@@ -151,13 +153,15 @@ enum mr_status mr_rpc_wait(struct mr_rpc_future *f, struct mr_rpc_result **resul
 
 bool mr_rpc_done(struct mr_rpc_future *f)
 {
-    return (atomic_load(&f->word) & MR_DONE) != 0;
+    return (atomic_load(&f->word) & MR_DONE) != 0 || mr_agent_is_inherited(f->agent);
 }
 
 enum mr_status mr_rpc_then(struct mr_rpc_future *f, mr_rpc_then_run then, void *user)
 {
     if (then == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_then: then is NULL");
+    if (mr_agent_is_inherited(f->agent))
+        return mr_agent_check_process(f->agent, "mr_rpc_then");
     f->then = then;
     f->then_user = user;
     if ((atomic_fetch_or(&f->word, MR_FUTURE_THEN) & MR_DONE) != 0)
@@ -167,6 +171,6 @@ enum mr_status mr_rpc_then(struct mr_rpc_future *f, mr_rpc_then_run then, void *
 
 void mr_rpc_future_destroy(struct mr_rpc_future *f)
 {
-    if (f != NULL)
+    if (f != NULL && !mr_agent_is_inherited(f->agent))
         mr_future_put(f);
 }

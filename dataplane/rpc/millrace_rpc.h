@@ -11,6 +11,8 @@
  *   - Every function here may be called from any thread, also from within registered functions, unless its comment says
  *     otherwise; one future, result or context by one thread at a time.
  *   - Arguments are copied before a call returns.
+ *   - The child of a fork() is no worker: calls, waits, references' values and backwards end with MR_FORKED there, at once; futures count as
+ *     done; closing, destroying and releasing what the parent had does nothing. All else of the parent's worker must be left alone there.
  *   - Floats of gradients are f32.
  */
 #ifndef MILLRACE_RPC_H

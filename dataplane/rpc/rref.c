@@ -106,7 +106,7 @@ void mr_rref_retain(struct mr_rref *r)
 
 void mr_rref_release(struct mr_rref *r)
 {
-    if (r == NULL)
+    if (r == NULL || mr_agent_is_inherited(r->all->agent))
         return;
     uint64_t holders = atomic_load(&r->holders);
 

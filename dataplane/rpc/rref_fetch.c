@@ -90,6 +90,8 @@ static enum mr_status copy_own(struct mr_rref *r, uint32_t timeout_ms, struct mr
 
 enum mr_status mr_rref_to_here(struct mr_rref *r, uint32_t timeout_ms, struct mr_rpc_result **result)
 {
+    if (r != NULL && mr_agent_is_inherited(r->all->agent))
+        return mr_agent_check_process(r->all->agent, TO_HERE);
     if (!mr_rref_pin(r, TO_HERE))
         return MR_INVALID_ARGUMENT;
     enum mr_status status =

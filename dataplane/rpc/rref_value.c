@@ -177,6 +177,8 @@ enum mr_status mr_rref_create(struct mr_rpc *agent, struct mr_value value, void 
 
     if (agent->rrefs == NULL)
         status = mr_rpc_error(MR_UNSUPPORTED, "mr_rref_create: this process is no worker of a world");
+    else
+        status = mr_agent_check_process(agent, "mr_rref_create");
     if (status == MR_OK)
         status = refuse_value(agent, &value);
 
@@ -301,6 +303,8 @@ enum mr_status mr_rref_wait_kept(struct mr_rref *r, const char *caller, uint32_t
     struct mr_kept *kept = atomic_load(&r->kept);
     struct wait w;
 
+    if (mr_agent_is_inherited(r->all->agent))
+        return mr_agent_check_process(r->all->agent, caller);
     if (mr_rref_is_over(r, caller))
         return MR_SHUTTING_DOWN;
     if (kept == NULL) {

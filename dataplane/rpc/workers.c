@@ -127,6 +127,8 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
     char missing[448];
     struct leave_work begin = {.missing = NULL}, say = {.missing = missing, .missing_bytes = sizeof missing};
 
+    if (mr_agent_is_inherited(agent))
+        return mr_agent_check_process(agent, "mr_rpc_shutdown");
     if (agent->config.is_node)
         return mr_rpc_error(MR_INVALID_ARGUMENT,
                             "mr_rpc_shutdown: a node is a worker until it is stopped (SIGTERM)");

@@ -1,5 +1,5 @@
 /* A client, and fork(): what the child may do with its parent's handles, while threads of the parent are inside the library. */
-#include <poll.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
+#include "dataplane/rpc/millrace_rpc.h"
 #include "trainer_client/millrace.h"
 
 enum { FORKS = 30, CHILD_SECONDS = 60 };
@@ -176,10 +178,128 @@ static void test_children(void **state)
     }
 }
 
+/* ---- workers of remote calls ---- */
+
+struct office {
+    struct mr_rpc *rpc;
+    struct mr_rref *rref;
+    struct mr_autograd *context;
+    atomic_bool stop;
+};
+
+static enum mr_status say_seven(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    (void)arguments;
+    (void)count;
+    return mr_rpc_return(call, mr_value_i64(7));
+}
+
+static void expect_no_worker(enum mr_status status, const char *what)
+{
+    expect(status == MR_FORKED && strstr(mr_rpc_last_error(), "forked") != NULL, what);
+}
+
+static void be_no_worker(const struct office *x, struct mr_rpc_future *under_way)
+{
+    struct mr_rpc_result *result = NULL;
+    struct mr_rpc_future *future = NULL;
+    struct mr_autograd *context = NULL;
+    struct mr_rref *rref = NULL;
+
+    (void)alarm(CHILD_SECONDS);
+    expect_no_worker(mr_rpc_sync(x->rpc, 0, "seven", NULL, 0, NULL, &result), "mr_rpc_sync");
+    expect_no_worker(mr_rpc_async(x->rpc, 0, "seven", NULL, 0, NULL, &future), "mr_rpc_async");
+    expect(mr_rpc_done(under_way), "mr_rpc_done");
+    expect_no_worker(mr_rpc_wait(under_way, &result), "mr_rpc_wait");
+    mr_rpc_cancel(under_way);
+    mr_rpc_future_destroy(under_way);
+    expect_no_worker(mr_rref_create(x->rpc, mr_value_i64(1), NULL, &rref), "mr_rref_create");
+    expect_no_worker(mr_rref_to_here(x->rref, 1000, &result), "mr_rref_to_here");
+    mr_rref_release(x->rref);
+    expect_no_worker(mr_autograd_begin(x->rpc, &context), "mr_autograd_begin");
+    expect_no_worker(mr_autograd_backward(x->context, NULL, 0, false), "mr_autograd_backward");
+    mr_autograd_end(x->context);
+    expect_no_worker(mr_rpc_shutdown(x->rpc, 1000), "mr_rpc_shutdown");
+    mr_rpc_close(x->rpc);
+    mr_rpc_destroy(x->rpc);
+    _exit(failures == 0 ? 0 : 1);
+}
+
+static void *work_on(void *arg)
+{
+    struct office *x = arg;
+    enum mr_status status = MR_OK;
+
+    while (!atomic_load(&x->stop) && status == MR_OK) {
+        struct mr_rpc_result *result = NULL;
+
+        status = mr_rpc_sync(x->rpc, 0, "seven", NULL, 0, NULL, &result);
+        mr_rpc_result_free(result);
+    }
+    return status == MR_OK ? NULL : x;
+}
+
+static void work_begins(struct office *x)
+{
+    const struct mr_rpc_function seven = {
+        .name = "seven", .arguments = "", .results = "i64", .run = say_seven};
+    char rendezvous[32], error[512] = "";
+    const struct mr_rpc_options options = {
+        .rendezvous = rendezvous, .functions = &seven, .function_count = 1};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int free_port = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(free_port, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(free_port, (struct sockaddr *)&address, &bytes), 0);
+    close(free_port);
+    snprintf(rendezvous, sizeof rendezvous, "127.0.0.1:%u", ntohs(address.sin_port));
+    *x = (struct office){.rpc = NULL};
+    if (mr_rpc_init("alone", 0, 1, &options, &x->rpc, error, sizeof error) != MR_OK)
+        fail_msg("%s", error);
+    assert_int_equal(mr_rref_create(x->rpc, mr_value_i64(1), NULL, &x->rref), MR_OK);
+    assert_int_equal(mr_autograd_begin(x->rpc, &x->context), MR_OK);
+}
+
+static void test_a_child_is_no_worker(void **state)
+{
+    struct office x;
+    pthread_t caller;
+    void *failed;
+
+    (void)state;
+    work_begins(&x);
+    assert_int_equal(pthread_create(&caller, NULL, work_on, &x), 0);
+    for (uint32_t i = 0; i < FORKS; i++) {
+        struct mr_rpc_future *under_way;
+        int how;
+
+        assert_int_equal(mr_rpc_async(x.rpc, 0, "seven", NULL, 0, NULL, &under_way), MR_OK);
+        pid_t child = fork();
+
+        assert_true(child >= 0);
+        if (child == 0)
+            be_no_worker(&x, under_way);
+        assert_int_equal(waitpid(child, &how, 0), child);
+        if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
+            fail_msg("the child ended with %d", how);
+        assert_int_equal(mr_rpc_wait(under_way, NULL), MR_OK);
+        mr_rpc_future_destroy(under_way);
+    }
+    atomic_store(&x.stop, true);
+    pthread_join(caller, &failed);
+    assert_null(failed);
+    mr_rref_release(x.rref);
+    mr_autograd_end(x.context);
+    assert_int_equal(mr_rpc_shutdown(x.rpc, 0), MR_OK);
+    mr_rpc_destroy(x.rpc);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_children),
+        cmocka_unit_test(test_a_child_is_no_worker),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
