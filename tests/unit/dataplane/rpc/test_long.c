@@ -9,7 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/rref.h"
+#include "dataplane/rpc/references_internal.h"
+#include "dataplane/rpc/rref_internal.h"
 #include "rref_functions.h"
 
 #define KIB     1024u
@@ -410,8 +411,71 @@ static void references_in_an_answer_come_or_go(void **state)
     await_none(state, 0);
     await_none(state, 1);
     assert_int_equal(object.used_late, 0);
+    assert_int_equal(mr_agent_counters(worker(state, 0))->long_messages,
+                     1); /* not the one that nobody wanted */
     mr_rpc_future_destroy(future);
     await_nothing_held(state);
+}
+
+/* Its caller falls silent when some of the answer has come. */
+static enum mr_status mirror_to_the_silent(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                           uint32_t count)
+{
+    net_silence_after(mr_rpc_user(call), 0, IN_PART);
+    return mr_rpc_return(call, arguments[0]);
+}
+
+static void arguments_are_freed_before_the_answer_is_fetched(void **state)
+{
+    struct net *net = *state;
+    float *floats = floats_new(FLOATS, 7);
+    struct mr_value value = tensor(floats, FLOATS);
+    struct mr_rpc_result *result;
+    net_function(worker(state, 1), "mirror_to_the_silent", "...", "...", mirror_to_the_silent, net, 0);
+    struct mr_rpc_future *future = begin(state, 1, "mirror_to_the_silent", &value, 1, 0);
+    await_silence_of(net, 0);
+    assert_int_not_equal(unfinished(state, 1), 0);
+    assert_int_equal(long_bytes(state, 1), 0);
+    net_silence(net, 0, false);
+    made(mr_rpc_wait(future, &result));
+    mr_rpc_result_free(result);
+    mr_rpc_future_destroy(future);
+    free(floats);
+}
+
+/* It waits for memory that another call has, and its caller dies. */
+static void what_waits_for_memory_goes_with_its_caller(void **state)
+{
+    struct net *net = *state;
+    float *floats = floats_new(FLOATS, 7);
+    struct mr_value value = tensor(floats, FLOATS);
+    struct mr_rpc_future *futures[2];
+    static struct gate gate;
+    gate_init(&gate);
+    worker(state, 1)->config.long_bytes_max = worker(state, 1)->config.long_memory_bytes = 4 * MIB;
+    net_function(worker(state, 1), "gate", "...", "i64", pass_gate, &gate, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        futures[i] = begin(state, 1, "gate", &value, 1, 0);
+    gate_wait_begun(&gate, 1);
+    for (bool waits = false; !waits;) {
+        sched_yield();
+        pthread_mutex_lock(&net->lock);
+        waits = !mr_list_empty(&worker(state, 1)->longs.in);
+        pthread_mutex_unlock(&net->lock);
+    }
+    net_silence(net, 0, true);
+    net_skip(net, 30000000);
+    pthread_mutex_lock(&net->lock);
+    bool left = !mr_list_empty(&worker(state, 1)->longs.in);
+    pthread_mutex_unlock(&net->lock);
+    gate_open(&gate);
+    assert_false(left);
+    await_none(state, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(mr_rpc_wait(futures[i], NULL), MR_WORKER_DIED);
+        mr_rpc_future_destroy(futures[i]);
+    }
+    free(floats);
 }
 
 /* The receiver has no room: it never looked at the references, which stay the caller's. */
@@ -488,6 +552,55 @@ static void a_value_that_is_released_lasts_until_nobody_reads_it(void **state)
     net_silence(net, 0, false);
     await_nothing_held(state);
     await_none(state, 0);
+    await_none(state, 1);
+    free(floats);
+}
+
+struct reading {
+    struct mr_rref *rref;
+    const float *expected;
+    bool is_right;
+};
+
+static void *read_all(void *arg)
+{
+    struct reading *reading = arg;
+    struct mr_rpc_result *result;
+    if (mr_rref_to_here(reading->rref, 0, &result) != MR_OK)
+        return NULL;
+    const struct mr_tensor *t = &mr_rpc_result_value(result, 0)->tensor;
+    reading->is_right =
+        t->bytes == FLOATS * sizeof(float) && memcmp(t->data, reading->expected, t->bytes) == 0;
+    mr_rpc_result_free(result);
+    return NULL;
+}
+
+/* A worker that says too early that it has released it harms nobody. */
+static void a_value_that_is_given_away_is_read_to_its_end(void **state)
+{
+    struct net *net = *state;
+    float *floats = floats_new(FLOATS, 8);
+    struct mr_value value = tensor(floats, FLOATS);
+    struct reading reading = {.expected = floats};
+    pthread_t thread;
+    made(mr_remote(worker(state, 0), 1, "mirror", &value, 1, NULL, &reading.rref));
+    made(mr_rref_confirm(reading.rref, 0));
+    while (long_bytes(state, 0) != 0) /* it has been made */
+        sched_yield();
+    net_silence_after(net, 0, IN_PART);
+    assert_int_equal(pthread_create(&thread, NULL, read_all, &reading), 0);
+    await_silence_of(net, 0);
+    pthread_mutex_lock(&net->lock);
+    struct mr_reference_message deleted = {.kind = MR_REFERENCE_DELETED,
+                                           .reference = reading.rref->id,
+                                           .fork = reading.rref->handle->by_fork.id};
+    assert_int_equal(mr_references_receive(worker(state, 1)->rrefs->refs, 0, &deleted), MR_OK);
+    pthread_mutex_unlock(&net->lock);
+    net_silence(net, 0, false);
+    pthread_join(thread, NULL);
+    assert_true(reading.is_right);
+    mr_rref_release(reading.rref);
+    await_nothing_held(state);
     await_none(state, 1);
     free(floats);
 }
@@ -576,9 +689,12 @@ int main(void)
         test(a_timeout_in_the_middle_gives_all_back),
         test(a_cancelled_request_gives_all_back),
         test(references_in_an_answer_come_or_go),
+        test(arguments_are_freed_before_the_answer_is_fetched),
+        test(what_waits_for_memory_goes_with_its_caller),
         test(a_refused_request_gives_its_references_back),
         test(values_are_made_and_fetched_in_parts),
         test(a_value_that_is_released_lasts_until_nobody_reads_it),
+        test(a_value_that_is_given_away_is_read_to_its_end),
         test(parts_and_notes_of_nothing_are_refused),
         test(parts_beyond_a_message_are_refused),
     };
