@@ -323,6 +323,8 @@ void *dp_core_run(void *arg)
     if (core->app != NULL) {
         if (wait_until_all_are_ready(core->dp))
             loop(core);
+        while (run_tasks(core) > 0) { /* those posted before the stop own memory */
+        }
         if (app->core_stop != NULL)
             app->core_stop(core->app);
     }

@@ -140,7 +140,8 @@ uint32_t dp_core_busy_ppm(const struct dp_core *core);
 struct dp_core *dp_core_at(struct dp *dp, uint32_t index);
 
 /* Run `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full (try again).
- * The task's memory is the caller's and must live until run() has been called; run() may hand it on. */
+ * The task's memory is the caller's and must live until run() has been called; run() may hand it on. What was posted before
+ * dp_stop() runs before the core ends. */
 struct dp_task {
     void (*run)(struct dp_task *task, void *core_app, struct dp_core *core);
 };

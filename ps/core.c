@@ -272,6 +272,7 @@ void ps_core_destroy(struct ps_core *core)
     }
     ps_staged_end(core);
     ps_leaving_end(core);
+    ps_drop_answers(core);
     ps_long_calls_free(&core->long_calls);
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);

@@ -180,6 +180,8 @@ void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
 void ps_core_clear(struct ps_core *core);
 /* Sends the answers that wait; true when some still do. (ps/ops_control.c) */
 bool ps_answer_commands(struct ps_core *core);
+/* Frees the answers that nobody gets any more. */
+void ps_drop_answers(struct ps_core *core);
 /* NULL when there is none. */
 struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id);
 /* Look up the values that are not counted as they change. */

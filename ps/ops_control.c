@@ -217,6 +217,15 @@ bool ps_answer_commands(struct ps_core *core)
     return core->answers != NULL;
 }
 
+void ps_drop_answers(struct ps_core *core)
+{
+    while (core->answers != NULL) {
+        struct ps_command *command = core->answers;
+        core->answers = command->next;
+        ps_command_free(command);
+    }
+}
+
 void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);

@@ -4,8 +4,10 @@
  * Ends on SIGTERM. */
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "dataplane/dataplane.h"
 #include "tests/integration/server_options.h"
 
@@ -32,6 +34,34 @@ static void print_counter(void *arg, const char *set, const char *name, uint64_t
 {
     if (value != 0)
         printf(" %s.%s=%" PRIu64, set, name, value);
+}
+
+/* ---- tasks that are posted just before the stop ---- */
+
+#define LAST_TASKS 64u /* a core */
+
+static atomic_uint tasks_run;
+
+/* Slow enough for the stop to come while most of them wait. */
+static void run_task(struct dp_task *task, void *core_app, struct dp_core *core)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    atomic_fetch_add(&tasks_run, 1);
+}
+
+/* All of them have run by the time that the data plane stands still. */
+static bool stop_behind_tasks(struct dp *dp, uint32_t core_count)
+{
+    static struct dp_task task = {.run = run_task};
+
+    for (uint32_t i = 0; i < LAST_TASKS * core_count; i++)
+        while (!dp_post(dp, i % core_count, &task)) {
+        }
+    dp_stop(dp);
+    if (atomic_load(&tasks_run) == LAST_TASKS * core_count)
+        return true;
+    fprintf(stderr, "%u of %u tasks ran before the stop\n", atomic_load(&tasks_run), LAST_TASKS * core_count);
+    return false;
 }
 
 int main(int argc, char **argv)
@@ -74,7 +104,7 @@ int main(int argc, char **argv)
     }
     printf("done\n");
     fflush(stdout);
-    dp_stop(dp);
+    bool good = stop_behind_tasks(dp, config.core_count);
     dp_destroy(dp);
-    return 0;
+    return good ? 0 : 1;
 }
