@@ -154,7 +154,7 @@ static void test_children(void **state)
 {
     (void)state;
     for (uint32_t with_thread = 0; with_thread < 2; with_thread++) {
-        struct family x;
+        struct family x = {.node = NULL};
         pthread_t caller;
         void *failed;
 
@@ -263,7 +263,7 @@ static void work_begins(struct office *x)
 
 static void test_a_child_is_no_worker(void **state)
 {
-    struct office x;
+    struct office x = {.rpc = NULL};
     pthread_t caller;
     void *failed;
 
