@@ -152,6 +152,8 @@ void mrc_remap_begin(struct mr_client *client)
 
         if (!has_moved(link))
             continue;
+        if (!moved)
+            mrc_gone_note_former(client);
         moved = true;
         mrc_resend_stop(link);
         end_asked(link);

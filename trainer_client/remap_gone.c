@@ -67,6 +67,43 @@ void mrc_gone_all(const struct mrc_link *link, const struct mrc_replay *lane)
         mark->gone_to_step = step;
 }
 
+/* All pushes of the lane before this number are gone from the link. */
+static uint64_t first_kept(const struct mrc_replay *lane)
+{
+    for (const struct mr_link *l = lane->kept.next; l != &lane->kept; l = l->next) {
+        const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, kept);
+
+        if (push->tensor_count > 0)
+            return push->number;
+    }
+    return lane->gone_to + 1;
+}
+
+static void note_former(struct mr_client *client, struct mrc_lane_mark *mark)
+{
+    const struct mrc_replay *furthest = NULL;
+    uint64_t gone_to = UINT64_MAX;
+
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        for (uint32_t l = 0; l < client->links[i]->former_count; l++) {
+            const struct mrc_replay *lane = client->links[i]->former[l];
+
+            if (lane->lane != mark->lane || lane->gone_to == 0)
+                continue;
+            gone_to = first_kept(lane) - 1 < gone_to ? first_kept(lane) - 1 : gone_to;
+            furthest = furthest == NULL || lane->gone_to > furthest->gone_to ? lane : furthest;
+        }
+    }
+    if (furthest != NULL && gone_to <= furthest->gone_to && gone_to > mark->gone_to)
+        set_gone(mark, furthest, gone_to);
+}
+
+void mrc_gone_note_former(struct mr_client *client)
+{
+    for (uint32_t i = 0; i < client->remap.mark_count; i++)
+        note_former(client, &client->remap.marks[i]);
+}
+
 void mrc_gone_restored(struct mr_client *client, uint32_t whole)
 {
     for (uint32_t i = 0; i < client->remap.mark_count; i++) {

@@ -387,6 +387,61 @@ static void test_an_older_directory_and_other_cores(void **state)
     }
 }
 
+static void wait_until_kept_from(struct replay_fixture *x, uint64_t step)
+{
+    for (uint32_t tries = 0; tries < 60000 && replay_info_of(x).oldest_step < step; tries++) {
+        mr_client_progress(x->client);
+        usleep(1000);
+    }
+    assert_int_equal(replay_info_of(x).oldest_step, step);
+}
+
+/* What came to disk only after it was sent again to other cores. */
+static void test_an_older_directory_lacks_what_was_replayed(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    struct older_copy *copy = copy_directory(x.node);
+
+    replay_push_steps(&x, 1, 5);
+    crash_onto(&x, 3);
+    replay_check_rows(&x);
+    replay_push_steps(&x, 6, 6);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 7, 7);
+    wait_until_kept_from(&x, 7);
+    put_back(&x, copy, 3);
+    check_reported(&x, "of steps 1..6,");
+    free(copy);
+    replay_stop(&x);
+}
+
+/* What a restore by call took back is no loss, whatever the cores. */
+static void test_what_was_taken_back_is_not_lost(void **state)
+{
+    struct replay_fixture x;
+    struct mr_options options = {.step = 101};
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    struct older_copy *copy = copy_directory(x.node);
+
+    save_and_let_go(&x, 1, 10);
+    crash_onto(&x, 3);
+    replay_check_rows(&x);
+    memcpy(x.node->saved, copy->saved, sizeof copy->saved);
+    memcpy(x.node->saved_lanes, copy->lanes, sizeof copy->lanes);
+    fake_node_take_back(x.node);
+    assert_int_equal(replay_push(&x, &options, 0), MR_OK);
+    crash_onto(&x, 2);
+    assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys, REPLAY_KEYS, NULL), MR_OK);
+    assert_int_equal(replay_push(&x, &options, 0), MR_OK);
+    free(copy);
+    replay_stop(&x);
+}
+
 /* A copy older still: what the first one had is told then. */
 static void test_an_older_directory_twice(void **state)
 {
@@ -521,6 +576,8 @@ int main(void)
         cmocka_unit_test(test_a_loss_and_other_cores),
         cmocka_unit_test(test_a_map_that_comes_back_is_in_its_turn),
         cmocka_unit_test(test_an_older_directory_and_other_cores),
+        cmocka_unit_test(test_an_older_directory_lacks_what_was_replayed),
+        cmocka_unit_test(test_what_was_taken_back_is_not_lost),
         cmocka_unit_test(test_an_older_directory_twice),
     };
 
