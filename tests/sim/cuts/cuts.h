@@ -49,7 +49,8 @@ struct cuts_work {
 
 /* How often what happened to the node. */
 struct cuts_disturbed {
-    uint32_t crashes, restores, put_backs;
+    uint32_t crashes, put_backs;
+    uint32_t restores; /* begun or ended: odd while there is one */
 };
 
 /* The steps of which a trainer was told that pushes are lost. */

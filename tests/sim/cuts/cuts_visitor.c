@@ -23,7 +23,7 @@ static bool may_be_gone(const struct visitor *v)
 {
     const struct cuts_disturbed now = cuts_disturbed();
 
-    return now.crashes != v->since.crashes || now.restores != v->since.restores;
+    return now.crashes != v->since.crashes || now.restores != v->since.restores || v->since.restores % 2 == 1;
 }
 
 /* False: it has lost its table, or some of what it pushed. */
@@ -46,7 +46,8 @@ static bool check_rows(const struct visitor *v)
     if (!goes_on(v, mr_lookup(v->client, NULL, v->table, keys, KEYS, &reply), "a lookup"))
         return false;
     const struct cuts_disturbed now = cuts_disturbed();
-    const bool all = now.restores == v->since.restores && now.put_backs == v->since.put_backs;
+    const bool all =
+        now.restores == v->since.restores && now.restores % 2 == 0 && now.put_backs == v->since.put_backs;
     const float *rows = mr_reply_tensor(reply, 0)->data;
 
     for (uint32_t i = 0; i < KEYS; i++) {

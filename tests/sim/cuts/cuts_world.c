@@ -450,8 +450,10 @@ static void restore_once(void)
         status = mr_restore(world.client, NULL, NULL, by_hand.id, &restored);
         fiber_sleep_ns(below(2) * MS);
     } while (status == MR_CHECKPOINT_RUNNING && !all_have_ended());
-    if (status == MR_CHECKPOINT_RUNNING)
+    if (status == MR_CHECKPOINT_RUNNING) {
+        world.disturbed.restores++;
         return;
+    }
     cuts_expect_ok(status, "a restore by hand");
     by_hand.to_ns = fiber_now_ns();
     world.disturbed.restores++; /* for those who came meanwhile */
