@@ -229,6 +229,36 @@ static void the_stream_not_used_for_longest_makes_room(void **state)
     assert_int_equal(ps_learnt_streams(l), 0);
 }
 
+/* Neighbours, the later number the older one. */
+static void the_least_used_goes_whatever_its_number(void **state)
+{
+    struct ps_learnt *l = *state;
+    const struct mr_plan plan = {{1, 2}, 3};
+    assert_int_equal(ps_learnt_claim(l, 5, &plan), MR_OK);
+    assert_int_equal(ps_learnt_claim(l, 4, &plan), MR_OK);
+    for (uint32_t s = 0; s < PS_STREAMS_KEPT - 2; s++) {
+        learn(l, 10 + s, 0);
+    }
+    for (uint32_t gone = 5; gone >= 4; gone--) {
+        assert_non_null(ps_learnt_plan(l, gone));
+        assert_int_equal(ps_learnt_claim(l, PS_STREAMS_KEPT + 20 + gone, &plan), MR_OK);
+        assert_null(ps_learnt_plan(l, gone));
+    }
+    assert_int_equal(ps_learnt_dropped(l), 2);
+}
+
+static void a_stored_state_may_fill_the_window(void **state)
+{
+    struct ps_learnt *l = *state;
+    enum { WORDS = PS_LEARNT_WINDOW / 64 };
+    uint64_t *words = calloc(WORDS, sizeof(*words));
+    words[WORDS - 1] = UINT64_C(1) << 63;
+    assert_int_equal(ps_learnt_load(l, 2, 10, words, WORDS, 11), MR_OK);
+    assert_true(ps_learnt_has(l, id(2, 10 + PS_LEARNT_WINDOW - 1)));
+    assert_int_equal(ps_learnt_count(l, 2), 11);
+    free(words);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
@@ -243,6 +273,8 @@ int main(void)
         TEST(a_stream_is_of_one_plan),
         TEST(a_stored_stream_without_a_plan_is_adopted_once),
         TEST(the_stream_not_used_for_longest_makes_room),
+        TEST(the_least_used_goes_whatever_its_number),
+        TEST(a_stored_state_may_fill_the_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
