@@ -21,6 +21,7 @@
 static struct mr_endpoint *_Atomic full; /* has no memory for answers with values */
 static _Atomic uint32_t refused;
 static _Atomic bool no_realloc;
+static _Atomic uint32_t no_later; /* so many requests find no memory to be answered later */
 
 bool __real_mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status,
                            struct mr_tensor *tensors, uint32_t count);
@@ -41,6 +42,16 @@ bool __wrap_mr_reply_begin(struct mr_endpoint *ep, struct mr_call_ref ref, enum 
     return __real_mr_reply_begin(ep, ref, status, tensors, count);
 }
 
+const struct mr_request *__real_mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request);
+const struct mr_request *__wrap_mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request);
+const struct mr_request *__wrap_mr_reply_later(struct mr_endpoint *ep, const struct mr_request *request)
+{
+    if (atomic_load(&no_later) == 0)
+        return __real_mr_reply_later(ep, request);
+    atomic_fetch_sub(&no_later, 1);
+    return NULL;
+}
+
 void *__wrap_realloc(void *old, size_t bytes)
 {
     return atomic_load(&no_realloc) ? NULL : __real_realloc(old, bytes);
@@ -51,6 +62,7 @@ static int setup_full(void **state)
     atomic_store(&full, NULL);
     atomic_store(&refused, 0);
     atomic_store(&no_realloc, false);
+    atomic_store(&no_later, 0);
     return setup(state);
 }
 
@@ -109,6 +121,22 @@ static void a_reference_in_an_answer_that_waits_is_passed_out_once(void **state)
     mr_rpc_result_free(result);
     mr_rpc_future_destroy(future);
     assert_true(soon(is_destroyed, &object));
+}
+
+/* The owner is busy so often, and has the request again each time. */
+static void a_fetch_is_asked_again(void **state)
+{
+    struct mr_value in = mr_value_i64(7);
+    struct mr_rref *rref;
+    struct mr_rpc_result *result;
+    made(mr_remote(worker(state, 0), 1, "mirror", &in, 1, NULL, &rref));
+    made(mr_rref_confirm(rref, 0));
+    atomic_store(&no_later, 3);
+    made(mr_rref_to_here(rref, 0, &result));
+    assert_int_equal(atomic_load(&no_later), 0);
+    assert_int_equal(mr_rpc_result_value(result, 0)->i64, 7);
+    mr_rpc_result_free(result);
+    mr_rref_release(rref);
 }
 
 struct idle {
@@ -246,6 +274,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(a_reference_in_an_answer_that_waits_is_passed_out_once),
+        test(a_fetch_is_asked_again),
         test(answers_that_wait_keep_a_node_from_going),
         test(the_references_of_a_malformed_answer_are_released),
         test(a_worker_that_misses_a_message_is_dead),
