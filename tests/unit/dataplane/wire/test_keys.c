@@ -93,6 +93,18 @@ static void forged_ones_cost_a_bounded_number_of_looks(void **state)
     assert_int_equal(served()->resets_unproven, MR_VERIFIES_PER_INTERVAL + 1);
 }
 
+/* As many in each interval. */
+static void resets_are_bounded(void **state)
+{
+    make_packet(MR_PACKET_DATA, 0x123400, 3, keys[OLD]);
+    for (uint32_t interval = 1; interval <= 3; interval++) {
+        for (uint32_t i = 0; i < 1000; i++)
+            pair_inject(&p, PAIR_SERVER, packet, sizeof(packet));
+        assert_int_equal(served()->resets_sent, interval * MR_RESETS_PER_INTERVAL);
+        p.now_us += MR_BUDGET_INTERVAL_US;
+    }
+}
+
 static void a_client_believes_a_reset_under_its_sessions_key_only(void **state)
 {
     struct mr_auth auth;
@@ -392,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(only_whoever_has_a_key_gets_a_reset, setup, pair_ended),
         cmocka_unit_test_setup_teardown(forged_ones_cost_a_bounded_number_of_looks, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(resets_are_bounded, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_client_believes_a_reset_under_its_sessions_key_only, setup,
                                         pair_ended),
         cmocka_unit_test_setup_teardown(keys_are_rotated_under_a_session, setup, pair_ended),
