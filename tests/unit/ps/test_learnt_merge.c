@@ -93,6 +93,7 @@ static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
         assert_int_equal(ps_learnt_has(core->learnt, id(5, s)), s < 8 || s == 9 || s == 12);
     }
     assert_false(ps_learnt_has(core->learnt, id(6, 0)));
+    assert_int_equal(core->counters.batches_learnt, 10);
     assert_int_equal(core->partials.count, 3);
     const struct ps_partial *p = ps_partials_find(&core->partials, id(5, 8));
     assert_non_null(p); /* core 0 had it: the lower half of the partitions */
