@@ -55,11 +55,27 @@ static enum ps_push_state look_up(const struct ps_op *op)
     return state;
 }
 
+/* Its client has not heard of a restore that may have taken it back. Not the transport's BUSY, which would send the same bytes again. */
+static bool is_outdated(const struct ps_op *op)
+{
+    const uint32_t flags = op->request->message->preamble.flags;
+    const uint32_t now = atomic_load_explicit(&op->core->node->restores, memory_order_relaxed);
+    if ((flags & MR_PUSH_AGAIN) == 0 || (uint8_t)(flags >> MR_PUSH_RESTORES_SHIFT) == (uint8_t)now) {
+        return false;
+    }
+    op->core->counters.requests_held_back++;
+    mr_reply_status(op->ep, op->request->ref, MR_BUSY);
+    return true;
+}
+
 bool ps_check_push(const struct ps_op *op, bool *partly)
 {
     *partly = false;
     if (sequence_of(op) == 0) {
         return true;
+    }
+    if (is_outdated(op)) {
+        return false;
     }
     enum ps_push_state state = look_up(op);
     if (state == PS_PUSH_APPLIED) {
@@ -73,7 +89,7 @@ bool ps_check_push(const struct ps_op *op, bool *partly)
 
 bool ps_check_push_of_batch(const struct ps_op *op)
 {
-    return sequence_of(op) == 0 || look_up(op) != PS_PUSH_WAITS;
+    return sequence_of(op) == 0 || (!is_outdated(op) && look_up(op) != PS_PUSH_WAITS);
 }
 
 void ps_push_begin(const struct ps_op *op)

@@ -233,6 +233,15 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
     }
 }
 
+bool mrc_resend_in_flight(const struct mr_client *client)
+{
+    bool in_flight = false;
+
+    for (uint32_t i = 0; i < client->link_count; i++)
+        in_flight |= !mr_list_empty(&client->links[i]->resends);
+    return in_flight;
+}
+
 bool mrc_resend_pending(const struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
@@ -255,7 +264,8 @@ static void resend_ended(struct mr_future *f)
     if (part->replied) {
         uint64_t dropped = resend->lane->dropped;
 
-        resend->push->restores = part->restores;
+        if (part->status == MR_OK || part->status == MR_ALREADY_LEARNT) /* else it was not applied then */
+            resend->push->restores = part->restores;
         mrc_replay_answered(resend->lane, resend->push, part->status, mr_push_number(part->sequence),
                             mrc_now_us());
         if (resend->lane->dropped != dropped)
@@ -283,7 +293,8 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     f->parts[0].core = link->core;
     f->options.deadline_us = MRC_NEVER_US;
     f->options.sequence = mrc_replay_sequence(lane, push);
-    f->options.flags = flags_of(link, push);
+    f->options.flags = (uint16_t)(flags_of(link, push) | MR_PUSH_AGAIN |
+                                  (uint8_t)link->client->survey.restores << MR_PUSH_RESTORES_SHIFT);
     f->options.ahead = true;
     f->on_end = resend_ended;
     if (mrc_future_send_locked(f) != MR_OK) {
@@ -380,7 +391,7 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
     if (link->session == NULL)
         return;
     mr_session_info(link->session, &info);
-    if (!info.up || (link->held && !map_is_known(link)))
+    if (!info.up || (link->held && !map_is_known(link)) || !mrc_survey_is_over(link->client))
         return;
     if (!send_former(link, now_us) || !pump(link, &link->own, UINT32_MAX, now_us))
         return;

@@ -42,6 +42,8 @@ void mrc_resend_keep(struct mrc_part *part);
 void mrc_resend_free(struct mr_future *f);
 /* True while a push of the client waits for an answer. */
 bool mrc_resend_pending(const struct mr_client *client);
+/* Whether a push that is sent again waits for its answer. */
+bool mrc_resend_in_flight(const struct mr_client *client);
 
 /* The core has accepted the client: `again` by a server that had lost its session. */
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_session_info *info, bool again);

@@ -7,6 +7,7 @@
 #include "trainer_client/future.h"
 #include "trainer_client/last_error.h"
 #include "trainer_client/remap_gone.h"
+#include "trainer_client/resend.h"
 
 #define ASK_AGAIN_US 100000u
 
@@ -58,7 +59,9 @@ bool mrc_survey_is_over(const struct mr_client *client)
 
 uint64_t mrc_survey_next_us(const struct mr_client *client)
 {
-    return client->survey.due && !client->survey.asking ? client->survey.ask_us : MRC_NEVER_US;
+    const bool waits = client->survey.due && !client->survey.asking && !mrc_resend_in_flight(client);
+
+    return waits ? client->survey.ask_us : MRC_NEVER_US;
 }
 
 /* ---- numbers ---- */
@@ -264,6 +267,8 @@ void mrc_survey_look_after(struct mr_client *client)
     struct mr_future *f;
 
     if (!s->due || s->asking || client->node.core_count == 0 || mrc_now_us() < s->ask_us)
+        return;
+    if (mrc_resend_in_flight(client)) /* what comes back unapplied must not miss the review */
         return;
     s->ask_us = mrc_now_us() + ASK_AGAIN_US;
     if (mrc_future_new(client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)

@@ -153,7 +153,11 @@ enum mr_push_flag {
     /* The answer ends with u32[MR_PUSHED_WORDS], what became of the push on this core; it does not where that is not known: the
      * push, or some of it, was applied before, under its number or its batch's. */
     MR_PUSH_COUNTS = 1u << 1,
+    /* Of a numbered one that its client sends again after a restart. MR_PUSH_RESTORES has the low bits of the restores that the client has
+     * heard of by LIST, and so dropped what they took: where there were others since, the answer is BUSY, and the client asks. */
+    MR_PUSH_AGAIN = 1u << 2,
 };
+#define MR_PUSH_RESTORES_SHIFT 8u /* in the same flags: 8 bits */
 /* Keys, each once, and variables; of a key that comes several times, each gradient that holds NaN or Inf counts by itself. What was
  * sent is the sum of the others. */
 enum mr_pushed_word {

@@ -65,6 +65,26 @@ static void applies_a_number_once(void **state)
     assert_int_equal(node_counter(n, 0, "ps.last_step"), 3);
 }
 
+/* One that is sent again names the restores that its client knows of. */
+static void what_a_restore_may_have_taken_is_not_applied(void **state)
+{
+    struct node_fixture *n = *state;
+    const uint16_t one = 1u << MR_PUSH_RESTORES_SHIFT;
+    uint32_t table = make_table(n);
+    node_check(push(n, 1, table, 5), MR_OK, NULL);
+    uint64_t id = node_save(n);
+    node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN | one), MR_BUSY, NULL);
+    node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN), MR_OK, NULL);
+    node_check(node_restore(n, id), MR_OK, NULL);
+    node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN), MR_BUSY, NULL);
+    node_check(push_with(n, 1, table, 5, MR_PUSH_AGAIN), MR_BUSY, NULL);
+    assert_float_equal(node_value(n, table, 5), 99, 0);
+    node_check(push(n, 3, table, 5), MR_OK, NULL); /* for the first time */
+    assert_float_equal(node_value(n, table, 5), 98, 0);
+    node_check(push_with(n, 2, table, 5, MR_PUSH_AGAIN | one), MR_OK, NULL);
+    assert_float_equal(node_value(n, table, 5), 97, 0);
+}
+
 /* The answer to a push that was applied before tells no counts: they were told then, and are kept nowhere. */
 static void a_number_that_comes_again_tells_no_counts(void **state)
 {
@@ -406,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_1_CORE(applies_a_number_once),
         ON_1_CORE(a_number_that_comes_again_tells_no_counts),
+        ON_1_CORE(what_a_restore_may_have_taken_is_not_applied),
         ON_1_CORE(a_number_far_ahead_gives_up_what_is_missing),
         ON_1_CORE(what_was_applied_is_ok_even_when_it_would_be_refused),
         ON_1_CORE(a_refused_push_is_not_marked),

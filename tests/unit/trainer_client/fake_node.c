@@ -86,7 +86,7 @@ static bool open_cores(struct fake_node *node, uint16_t base_port)
     return true;
 }
 
-static void take_back(struct fake_node *node)
+void fake_node_take_back_now(struct fake_node *node)
 {
     fake_record_restore(node);
     node->whole = ++node->restores;
@@ -105,7 +105,7 @@ static void *serve(void *arg)
             atomic_store(&node->save_wanted, false);
         }
         if (atomic_load(&node->take_back_wanted)) {
-            take_back(node);
+            fake_node_take_back_now(node);
             atomic_store(&node->take_back_wanted, false);
         }
         for (uint32_t i = 0; i < node->core_count; i++)

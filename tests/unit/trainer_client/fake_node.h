@@ -91,6 +91,7 @@ struct fake_node {
     atomic_ullong known;   /* pushes that had been applied before */
     bool forgetful;        /* a restart goes back to the last fake_node_save() */
     atomic_bool save_wanted, take_back_wanted;
+    uint32_t take_back_at; /* a restore by call just before that many pushes have come again, once; 0: none */
     struct fake_feature *saved; /* [FAKE_FEATURES_MAX] */
     uint32_t saved_feature_count;
     struct fake_lane *saved_lanes; /* [FAKE_LANES_MAX], of all cores */
@@ -117,6 +118,8 @@ void fake_node_restart_with(struct fake_node *node, uint32_t core_count);
 void fake_node_save(struct fake_node *node);
 /* While it runs: a restore by call of the last fake_node_save(). */
 void fake_node_take_back(struct fake_node *node);
+/* The same by the node's own thread. */
+void fake_node_take_back_now(struct fake_node *node);
 void fake_node_destroy(struct fake_node *node);
 /* "127.0.0.1:PORT"; valid until the next call. */
 const char *fake_node_address(const struct fake_node *node);

@@ -310,6 +310,18 @@ static uint32_t tell_counts(const struct mr_request *r, uint32_t sent, uint32_t 
     return 1;
 }
 
+/* Sent again by a client that has not heard of the last restore. */
+static bool is_outdated(struct fake_node *node, const struct mr_request *r)
+{
+    const uint32_t flags = r->message->preamble.flags;
+
+    if ((flags & MR_PUSH_AGAIN) == 0)
+        return false;
+    if (node->take_back_at > 0 && --node->take_back_at == 0)
+        fake_node_take_back_now(node);
+    return (uint8_t)(flags >> MR_PUSH_RESTORES_SHIFT) != (uint8_t)node->restores;
+}
+
 static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     uint32_t words[MR_PUSHED_WORDS], sent = 1;
@@ -320,6 +332,10 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
                         *variable = find(core->node, id, MR_VARIABLE);
 
     fake_record_tell(core, ep, r);
+    if (is_outdated(core->node, r)) {
+        mr_reply_status(ep, r->ref, MR_BUSY);
+        return;
+    }
     if (fake_record_has(core, r)) {
         atomic_fetch_add(&core->node->known, 1);
         mr_reply_status(ep, r->ref, MR_OK);

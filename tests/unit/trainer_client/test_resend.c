@@ -543,6 +543,35 @@ static void test_restored_by_call_stays_so(void **state)
     }
 }
 
+/* The restore comes while its client sends again what it takes. */
+static void test_restored_while_it_is_sent_again(void **state)
+{
+    static const uint32_t at[] = {1, 2, 7, 20};
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t cores = 1; cores <= 3; cores++) {
+            struct replay_fixture x;
+
+            replay_start(&x, 2, 0);
+            replay_push_steps(&x, 1, 5);
+            fake_node_save(x.node);
+            replay_push_steps(&x, 6, 25);
+            fake_node_kill(x.node);
+            x.node->take_back_at = at[i];
+            fake_node_restart_with(x.node, cores);
+            for (uint32_t k = 0; k < REPLAY_KEYS; k++)
+                x.expected[k] -= 20;
+            replay_check_rows(&x);
+            assert_int_equal(x.node->restores, 1);
+            replay_push_steps(&x, 26, 30);
+            replay_crash(&x);
+            replay_check_rows(&x);
+            replay_stop(&x);
+        }
+    }
+}
+
 /* The numbers that the restore took are marked, so that what comes after it can become durable. */
 static void test_restored_by_call_leaves_no_gap(void **state)
 {
@@ -738,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_other_pushes),
         cmocka_unit_test(test_refused_when_sent_again),
         cmocka_unit_test(test_restored_by_call_stays_so),
+        cmocka_unit_test(test_restored_while_it_is_sent_again),
         cmocka_unit_test(test_restored_by_call_leaves_no_gap),
         cmocka_unit_test(test_restores_of_another_directory),
         cmocka_unit_test(test_one_feature_restored_by_call),
