@@ -398,9 +398,26 @@ void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push)
 
 /* ---- again ---- */
 
+/* The mark of mrc_replay_ask() stands behind a push of its number: were it to reach a server that lost that push before the push does, the
+ * push would count as applied. */
+static void take_back_question(struct mrc_replay *r)
+{
+    struct mr_link *last = r->kept.prev;
+
+    if (last == r->kept.next || mr_list_empty(&r->kept))
+        return;
+    struct mrc_push *mark = PUSH_OF(last, kept);
+
+    if (mark->tensor_count == 0 && PUSH_OF(last->prev, kept)->number == mark->number) {
+        mrc_replay_take_out(r, mark);
+        mrc_push_free(mark);
+    }
+}
+
 void mrc_replay_restart(struct mrc_replay *r)
 {
     assert(mr_list_empty(&r->again));
+    take_back_question(r);
     r->restarted = true;
     r->pause_until_us = 0;
     if (mr_list_empty(&r->kept) && r->gone_to > 0)

@@ -98,7 +98,8 @@ void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push);
 
 /* The server has lost its memory: all that was answered is due. Repetitions under way must have ended. */
 void mrc_replay_restart(struct mrc_replay *r);
-/* Nothing more is pushed in this lane: a mark under its newest number, which the server has, asks up to where all is on disk. */
+/* Nothing more is pushed in this lane: a mark under its newest number, which the server has, asks up to where all is on disk. A restart
+ * takes the question back. */
 void mrc_replay_ask(struct mrc_replay *r);
 /* The push to be sent next, now AGAIN; NULL: none now. Undo it by mrc_replay_unanswered(). */
 struct mrc_push *mrc_replay_next(struct mrc_replay *r, uint64_t now_us);

@@ -312,6 +312,39 @@ static void test_undo(void **state)
     mrc_replay_fini(&r);
 }
 
+/* The question what is on disk goes under the number of a push: to a server that has lost that push, the push comes first. */
+static void test_a_question_does_not_pass_its_push(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *push, *question;
+
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    for (uint32_t pushes = 1; pushes <= 2; pushes++) {
+        push = add(&r, pushes, 10);
+        answer(&r, &m, push);
+        mrc_replay_ask(&r);
+        question = mrc_replay_next(&r, 0);
+        assert_non_null(question);
+        assert_int_equal(question->number, push->number);
+        assert_int_equal(question->tensor_count, 0);
+        mrc_replay_unanswered(&r, question); /* the server is gone */
+        mrc_replay_restart(&r);
+        assert_int_equal(r.count, pushes);
+        for (uint32_t i = 1; i <= pushes; i++) {
+            struct mrc_push *next = mrc_replay_next(&r, 0);
+
+            assert_non_null(next);
+            assert_int_equal(next->tensor_count, 1);
+            assert_null(mrc_replay_next(&r, 0));
+            answer(&r, &m, next);
+        }
+        assert_true(mrc_replay_caught_up(&r));
+    }
+    mrc_replay_fini(&r);
+}
+
 /* Others were numbered since: the number stays taken, and the server hears of it, so that its record has no hole. */
 static void test_undo_leaves_a_mark_before_others(void **state)
 {
@@ -600,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_window_again),
         cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_a_question_does_not_pass_its_push),
         cmocka_unit_test(test_undo_leaves_a_mark_before_others),
         cmocka_unit_test(test_full_gives_up_the_oldest),
         cmocka_unit_test(test_given_up_but_on_disk_is_no_loss),
