@@ -227,11 +227,11 @@ static const char *allowed(const struct mr_feature *f, const char *field)
         {"init_a", "it is finite"},
         {"init_b", "it is finite, at least init_a (uniform) or 0 (normal), and no first value is infinite"},
         {"optimizer", "it is one of enum mr_optimizer"},
-        {"learning_rate", "it is above 0, and finite"},
+        {"learning_rate", "it is at least 0, above 0 with an exponential schedule, and finite"},
         {"schedule", "it is constant, linear, cosine or exponential"},
         {"schedule_steps", "it is 0 with a constant learning rate, else at least 1"},
         {"learning_rate_end", "it is 0 with a constant learning rate, else at least 0, and above 0 with an "
-                              "exponential schedule or FTRL"},
+                              "exponential schedule"},
         {"weight_decay", "it is at least 0, and finite"},
         {"clip_value", "it is at least 0, and finite"},
         {"clip_norm", "it is at least 0, and finite"},

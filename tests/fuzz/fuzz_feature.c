@@ -86,7 +86,7 @@ static void check_well_formed(const struct mr_feature *f)
         FUZZ_ASSERT(f->rank == 1 && f->dims[0] <= MR_DIM_MAX);
     else
         FUZZ_ASSERT(f->kind == MR_VARIABLE && f->pooling == 0 && f->capacity_rows == 0);
-    FUZZ_ASSERT(f->learning_rate > 0 && isfinite(f->learning_rate));
+    FUZZ_ASSERT(f->learning_rate >= 0 && isfinite(f->learning_rate));
     FUZZ_ASSERT(isfinite(f->init_a) && isfinite(f->init_b) && f->weight_decay >= 0);
     check_schedule(f);
     check_rows(f);
@@ -109,8 +109,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct mr_feature f[2] = {mr_feature_table("a", 4), mr_feature_variable("a", 0, NULL)};
     memcpy(f, data, bytes < sizeof(f) ? bytes : sizeof(f));
     for (int i = 0; i < 2; i++) {
-        if (mr_feature_check(&f[i]) == NULL)
+        const char *wrong = mr_feature_check(&f[i]);
+        char text[MR_FEATURE_TEXT_BYTES];
+        if (wrong == NULL)
             check_well_formed(&f[i]);
+        else
+            mr_feature_explain(&f[i], wrong, text, sizeof(text));
         FUZZ_ASSERT(mr_feature_diff(&f[i], &f[i]) == NULL);
     }
     uint8_t layout[2][sizeof(f[0])];

@@ -269,7 +269,7 @@ static void test_wrong_fields_are_named(void **state)
     check_refused("features", "seed", json_string("18446744073709551616"), "seed");
     check_refused("features", "learning_rate", json_real(1e300), "learning_rate");
     check_refused("features", "learning_rate", json_real(0.1), "learning_rate"); /* no float is exactly 0.1 */
-    check_refused("features", "learning_rate", json_real(0.0), "learning_rate");
+    check_refused("features", "learning_rate", json_real(-0.5), "learning_rate");
     check_refused("features", "optimizer", json_integer(999), "optimizer");
     check_refused("features", "kind", json_integer(3), "kind");
     check_refused("features", "clip_norm", NULL, "clip_norm");
