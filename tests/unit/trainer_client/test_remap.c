@@ -506,6 +506,49 @@ static void test_former_lanes_are_let_go(void **state)
     replay_stop(&x);
 }
 
+/* The first of the keys that one number of cores gives to this core, and another number to that one. */
+static uint32_t key_of(const struct replay_fixture *x, const uint32_t cores[2], const uint16_t owners[2])
+{
+    const uint64_t seed = x->node->features[0].feature.seed;
+
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++) {
+        const uint32_t partition = mr_partition_of(mr_key_hash(x->keys[i], seed));
+
+        if (fake_owner(&(struct fake_node){.core_count = cores[0]}, partition) == owners[0] &&
+            fake_owner(&(struct fake_node){.core_count = cores[1]}, partition) == owners[1])
+            return i;
+    }
+    fail();
+    return 0;
+}
+
+/* A push whose keys all go to one of the new cores is marked at the others, or nothing that they have after it could ever be let go. */
+static void test_cores_without_a_key_of_a_push_hear_of_it(void **state)
+{
+    const float ones[REPLAY_DIM] = {1, 1};
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    for (uint64_t step = 1; step <= 6; step++) {
+        const struct mr_options options = {.step = step};
+        const uint32_t i = key_of(&x, (uint32_t[2]){2, 3}, (uint16_t[2]){0, (uint16_t)(step % 3)});
+
+        assert_int_equal(mr_push_gradients(x.client, &options, x.table, &x.keys[i], 1, REPLAY_DIM, ones),
+                         MR_OK);
+        x.expected[i] += 1;
+    }
+    crash_onto(&x, 3);
+    replay_check_rows(&x);
+    replay_push_steps(&x, 7, 7);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 8, 8);
+    wait_until_kept_from(&x, 8);
+    crash_onto(&x, 1);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
 /* A loss that nobody was told of yet, when the cores change: of the lane that moves, and of one that had moved before. */
 static void test_a_loss_and_other_cores(void **state)
 {
@@ -573,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_all_given_up_and_other_cores),
         cmocka_unit_test(test_refused_on_the_way_to_another_core),
         cmocka_unit_test(test_former_lanes_are_let_go),
+        cmocka_unit_test(test_cores_without_a_key_of_a_push_hear_of_it),
         cmocka_unit_test(test_a_loss_and_other_cores),
         cmocka_unit_test(test_a_map_that_comes_back_is_in_its_turn),
         cmocka_unit_test(test_an_older_directory_and_other_cores),
