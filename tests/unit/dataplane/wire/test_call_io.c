@@ -235,6 +235,27 @@ static void a_reply_that_cannot_fit_ends_its_call_at_once(void **state)
     echo(50000, 30000); /* the session is as good as before */
 }
 
+static enum pair_verdict drop_later_segments(struct pair *pair, enum pair_side from, uint32_t n,
+                                             struct pair_packet *packet)
+{
+    struct mr_packet_header h;
+    memcpy(&h, packet->data, sizeof(h));
+    return from == PAIR_SERVER && h.type == MR_PACKET_DATA && h.segment_number > 0 ? PAIR_DROP : PAIR_PASS;
+}
+
+/* One segment is enough: no other may come to be answered. */
+static void the_server_hears_at_once_of_a_reply_that_cannot_fit(void **state)
+{
+    start_with(256u << 10);
+    struct pair_call a = {0};
+    p.reply_bytes = 300000;
+    p.filter = drop_later_segments;
+    pair_call(&p, &a, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(a.status, MR_NO_MEMORY);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+}
+
 /* What is taken is in replies that the user holds: he may well wait for this one before he lets go of them. */
 static void replies_that_are_held_do_not_hold_up_others(void **state)
 {
@@ -532,6 +553,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(heavy_loss_is_survived, setup, pair_ended),
         cmocka_unit_test_setup_teardown(one_lost_packet_costs_one_packet, no_setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_reply_that_cannot_fit_ends_its_call_at_once, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(the_server_hears_at_once_of_a_reply_that_cannot_fit, setup,
+                                        pair_ended),
         cmocka_unit_test_setup_teardown(replies_that_are_held_do_not_hold_up_others, setup, pair_ended),
         cmocka_unit_test_setup_teardown(replies_wait_for_calls_on_their_way, setup, pair_ended),
         cmocka_unit_test_setup_teardown(a_user_who_left_does_not_get_the_reply, setup, pair_ended),

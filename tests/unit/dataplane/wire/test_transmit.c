@@ -148,6 +148,31 @@ static void large_messages_take_turns(void **state)
     assert_int_equal(a.ended + b.ended, 2);
 }
 
+/* What one call had in flight, when it is cancelled, another that waits for room may have, though nothing was said of its own. */
+static void room_that_a_call_leaves_is_anothers(void **state)
+{
+    static uint8_t data[200000];
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
+    struct pair_call a = {0}, b = {0};
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_SERVER].receive_window_bytes = 30000;
+    pair_start(&p);
+    pair_open(&p);
+    memset(turns, 0, sizeof(turns));
+    p.filter = note_turns;
+    pair_call(&p, &a, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
+    pair_call(&p, &b, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
+    mr_endpoint_poll(client(), p.now_us, 1000);
+    const uint64_t both = turns[0] + turns[1], each = both / 2;
+    assert_in_range(both, 4, 30000 / 1000);
+    mr_endpoint_poll(client(), p.now_us, 1000);
+    assert_int_equal(turns[0] + turns[1], both);
+    mr_call_cancel(client(), a.call);
+    mr_endpoint_poll(client(), p.now_us, 1000);
+    assert_in_range(turns[0] + turns[1] - both, each - 1, each + 1);
+}
+
 /* What is in flight of all replies together stays within what the client said it can take. */
 static uint32_t in_flight, in_flight_max;
 
@@ -194,6 +219,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_port_delays_and_loses_nothing, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_poll_keeps_to_its_budget, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(large_messages_take_turns, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(room_that_a_call_leaves_is_anothers, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(replies_in_flight_stay_below_the_clients_buffer, pair_opened,
                                         pair_ended),
     };
