@@ -506,6 +506,27 @@ static void test_room_is_reserved_for_a_partition_on_its_way(void **state)
         assert_int_equal(find(f, i), rows[i]);
 }
 
+/* A partition's old buckets may lie right behind its new ones: each belongs to its own array. */
+static void test_arrays_that_touch_are_told_apart(void **state)
+{
+    enum { NEW = 3, OLD = 5 };
+    static struct ps_bucket buckets[NEW + OLD];
+    struct fixture *f = *state;
+    const struct ps_bucket_array old = {buckets + NEW, OLD};
+    uint64_t rng = fixture_seed("touching"), hash;
+    do
+        hash = hash_of(f, key_in_partitions(f, &rng, 33, 34));
+    while (ps_home_number(hash, OLD) != 0);
+    f->ix.partitions[33] = (struct ps_partition){buckets, NEW, ps_entry_limit(NEW)};
+    f->ix.move = (struct ps_index_move){.partition = 33, .bucket_count = OLD, .buckets = old.buckets};
+    assert_true(ps_entry_place(&f->ix, old, hash, 7, f->ix.base));
+    struct ps_place place = ps_index_find(&f->ix, hash);
+    assert_ptr_equal(place.bucket, old.buckets);
+    assert_int_equal(ps_index_hash_at(&f->ix, place), hash);
+    f->ix.partitions[33] = ps_partition_without_buckets();
+    f->ix.move.partition = PS_PARTITION_NONE;
+}
+
 /* Near its load, an index takes others for keys that go, again and again, and gets no larger. */
 static void test_keys_are_exchanged_in_place(void **state)
 {
@@ -546,6 +567,7 @@ int main(void)
         WITH_INDEX(test_clear_gives_all_back),
         WITH_INDEX(test_clear_leaves_nothing_to_tidy),
         cmocka_unit_test(test_no_memory_changes_nothing),
+        WITH_INDEX(test_arrays_that_touch_are_told_apart),
         WITH_INDEX(test_keys_come_and_go),
         WITH_INDEX(test_removing_most_keys_gives_the_memory_back),
         WITH_INDEX(test_room_is_reserved),

@@ -1,5 +1,6 @@
 /* Keys that someone chose, knowing the table's seed, for where they would lie. */
 #include "index_fixture.h"
+#include "ps/index_internal.h"
 
 #define CHOSEN_PARTITION 0x123u
 
@@ -33,18 +34,26 @@ static void check_found(struct fixture *f, const uint64_t *hashes, uint32_t coun
         assert_int_equal(find_hash(&f->ix, hashes[i]), first_row + i);
 }
 
+/* The partition has 64 buckets at least, and no key. */
+static void make_large(struct fixture *f, uint64_t *rng)
+{
+    const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
+    uint64_t filling = *rng;
+    uint32_t rows = 0;
+    while (p->bucket_count < 64 || f->ix.move.partition != PS_PARTITION_NONE)
+        assert_true(ps_index_insert(&f->ix, hash_in_chosen(&filling), rows++, false));
+    for (uint32_t i = 0; i < rows; i++)
+        ps_index_remove(&f->ix, ps_index_find(&f->ix, hash_in_chosen(rng)));
+}
+
 /* Places there are, and yet not for these: most are refused, for no memory, and others come as before. */
 static void test_keys_chosen_to_collide_are_refused(void **state)
 {
     enum { CHOSEN = 40, OTHERS = 200 };
     struct fixture *f = *state;
-    uint64_t rng = fixture_seed("chosen"), chosen[CHOSEN], others[OTHERS], filling = rng;
+    uint64_t rng = fixture_seed("chosen"), chosen[CHOSEN], others[OTHERS];
     const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
-    uint32_t rows = 0;
-    while (p->bucket_count < 64 || f->ix.move.partition != PS_PARTITION_NONE)
-        assert_true(ps_index_insert(&f->ix, hash_in_chosen(&filling), rows++, false));
-    for (uint32_t i = 0; i < rows; i++)
-        ps_index_remove(&f->ix, ps_index_find(&f->ix, hash_in_chosen(&rng)));
+    make_large(f, &rng);
     size_t bytes = f->ix.bytes;
     choose(&rng, p->bucket_count, chosen, CHOSEN);
     for (uint32_t i = 0; i < CHOSEN; i++)
@@ -117,6 +126,32 @@ static void test_keys_chosen_against_many_sizes_stay_where_they_are(void **state
         assert_int_equal(find_hash(&f->ix, others[i]), rows[i]);
 }
 
+/* One key many times stands for keys that share two buckets of any number: a few sizes are tried for them, and not all that there are,
+ * up to buckets of tens of MiB. */
+static void test_few_sizes_are_tried_for_keys_that_fit_none(void **state)
+{
+    enum { TWO_BUCKETS = 2 * PS_BUCKET_KEYS };
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("fit none"), hash;
+    const struct ps_partition *p = &f->ix.partitions[CHOSEN_PARTITION];
+    make_large(f, &rng);
+    const uint32_t count = p->bucket_count;
+    do
+        hash = hash_in_chosen(&rng);
+    while (ps_home_number(hash, count) < 8 || ps_other_number(hash, ps_home_number(hash, count), count) < 8);
+    for (uint32_t i = 0; i < TWO_BUCKETS; i++)
+        assert_true(ps_index_insert(&f->ix, hash, i, false));
+    assert_true(ps_move_begin(&f->ix, CHOSEN_PARTITION, ps_next_bucket_count(count)));
+    assert_true(ps_index_insert(&f->ix, hash, TWO_BUCKETS, false)); /* the others are not on their way yet */
+    const uint64_t units_given = ps_arena_units_given(f->arena);
+    ps_move_step(&f->ix, UINT32_MAX);
+    assert_int_equal(f->ix.move.partition, CHOSEN_PARTITION);
+    assert_int_equal(ps_arena_units_given(f->arena), units_given);
+    for (uint32_t i = 0; i <= TWO_BUCKETS; i++)
+        ps_index_remove(&f->ix, ps_index_find(&f->ix, hash));
+    assert_int_equal(f->ix.rows, 0);
+}
+
 int main(void)
 {
 #define WITH_INDEX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -124,6 +159,7 @@ int main(void)
         WITH_INDEX(test_keys_chosen_to_collide_are_refused),
         WITH_INDEX(test_keys_chosen_against_growth_do_not_keep_a_partition_small),
         WITH_INDEX(test_keys_chosen_against_many_sizes_stay_where_they_are),
+        WITH_INDEX(test_few_sizes_are_tried_for_keys_that_fit_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
