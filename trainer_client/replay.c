@@ -135,6 +135,7 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
     r->floor = floor;
     if (floor >= r->gone_to)
         return;
+    r->has_lost = true;
     mrc_replay_add_loss(r, r->gone_to - floor, mrc_trail_step(&r->trail, floor + 1), r->gone_to_step, MR_OK);
     /* The next time it may come back from a still older one. */
     r->gone_to = floor;
@@ -243,6 +244,7 @@ void mrc_replay_restored(struct mrc_replay *r, uint32_t whole)
     r->whole = whole;
     if (r->gone_to != 0 && r->gone_restores < whole) {
         r->gone_to = 0;
+        r->has_lost = false;
         mrc_trail_init(&r->trail);
     }
     if (r->lane != 0)

@@ -43,6 +43,7 @@ struct mrc_replay {
     uint32_t gone_restores; /* struct mrc_push.restores of that */
     struct mrc_trail trail; /* of those */
     bool answers_for_gone;  /* of a former map: it was told what is gone (remap_gone.h) */
+    bool has_lost;          /* some of what was gone is lost */
     uint64_t
         asked_at;   /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
     uint32_t whole; /* as of the last mrc_replay_restored() */
