@@ -116,9 +116,9 @@ void cuts_pusher_end(struct cuts_pusher *p);
 /* `last` holds every push that was begun at from_ns or later and is not among the losses, and no push more often than it was made. */
 void cuts_check_losses(const struct cuts_pusher *p, uint64_t from_ns);
 /* A restore by hand that began at from_ns and was over at to_ns brought the rows that `client` reads now: `last` is that, and
- * what was pushed afterwards. `strictly`: nothing of what had been answered before it. */
+ * what was pushed afterwards, and nothing of what had been answered before it. */
 void cuts_check_restored(const struct cuts_pusher *p, struct mr_client *client, uint64_t from_ns,
-                         uint64_t to_ns, bool strictly);
+                         uint64_t to_ns);
 /* As many pushes as some row of it has, of which `whole` cannot be told: rows are what the model says, and no push is there twice. */
 void cuts_read_loosely(const struct cuts_pusher *p, struct mr_client *client);
 /* All trainers' together are one instant: what had been answered before anything in it was begun is in it. */

@@ -31,7 +31,6 @@ struct save {
 /* A restore by hand, during the training. */
 struct by_hand {
     uint64_t id, from_ns, to_ns; /* id 0: none, or its checkpoint has gone with the directory since */
-    bool is_first;               /* there had been no kill before it */
 };
 
 static struct {
@@ -438,8 +437,7 @@ static void restore_once(void)
 {
     uint64_t ids[4], restored;
     const uint32_t count = ps_checkpoint_list(world.config.checkpoint_directory, ids, 4);
-    struct by_hand by_hand = {.id = ids[below(count < 4 ? count : 4)],
-                              .is_first = world.disturbed.crashes == 0};
+    struct by_hand by_hand = {.id = ids[below(count < 4 ? count : 4)]};
     enum mr_status status;
 
     if (!is_disturbed())
@@ -569,8 +567,7 @@ static void check_checkpoint(uint64_t id)
     cuts_expect_ok(mr_restore(world.client, NULL, NULL, id, &restored), "a restore");
     world.outcome->restores++;
     for (uint32_t i = 0; i < world.work.pushers && id == world.restored.id; i++)
-        cuts_check_restored(&world.pushers[i], world.client, world.restored.from_ns, world.restored.to_ns,
-                            world.restored.is_first);
+        cuts_check_restored(&world.pushers[i], world.client, world.restored.from_ns, world.restored.to_ns);
     if (id > world.undisturbed_id) { /* there may be gaps that replay was about to close */
         for (uint32_t i = 0; i < world.work.pushers; i++)
             cuts_read_loosely(&world.pushers[i], world.client);
