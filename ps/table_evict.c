@@ -227,16 +227,16 @@ static void pool_fill(struct ps_table *t)
     }
 }
 
-/* The candidate is still there, and was not used since; a running cut has it. */
+/* The candidate is still there, and was not used since, which would have left a later stamp; a running cut has it. */
 static bool is_as_it_was(const struct ps_table *t, const struct ps_evict_candidate *c, struct ps_place *place)
 {
     *place = ps_index_find(&t->index, c->hash);
     if (place->bucket == NULL)
         return false;
-    struct ps_evict_candidate now = candidate_at(t, *place);
+    uint32_t seen = ps_row_seen(&t->use, ps_table_row(t, *place));
     bool pending =
         t->cut_running && !t->evictor.emits && ps_entry_is_pending(&t->index, *ps_place_entry(*place));
-    return now.seen == c->seen && now.uses == c->uses && !pending;
+    return seen == c->seen && !pending;
 }
 
 static bool evict_any(struct ps_table *t, uint64_t *counter)
