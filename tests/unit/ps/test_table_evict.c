@@ -3,8 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/evictor.h"
-#include "ps/row_use.h"
+#include "ps/table_internal.h"
 #include "table_fixture.h"
 
 #define DIM  4u
@@ -205,6 +204,183 @@ static void rows_that_a_call_holds_stay(void **state)
         ps_table_destroy(t);
     }
     ps_table_destroy(all);
+}
+
+/* The first key of this partition, from `from` on. */
+static uint64_t key_of(const struct ps_table *t, uint32_t partition, uint64_t from)
+{
+    while (mr_partition_of(ps_key_hash(from, ps_table_feature(t)->seed)) != partition)
+        from++;
+    return from;
+}
+
+enum { DIM_LARGE = 512, PARTITION = 80 };
+
+/* A table that has used up its memory, with a row of keys[0] and no place for that of keys[1], which is of the same partition. */
+static struct ps_table *table_without_memory(uint64_t keys[2])
+{
+    struct mr_feature f = fixture_adagrad(DIM_LARGE);
+    f.eviction = MR_EVICT_LRU;
+    f.memory_bytes = MR_MEMORY_BYTES_MIN;
+    struct ps_table *t = fixture_table(&f, arena);
+    float out[DIM_LARGE];
+    keys[0] = key_of(t, PARTITION, 0);
+    keys[1] = key_of(t, PARTITION, keys[0] + 1);
+    ps_table_lookup(t, keys, 1, true, out);
+    for (uint32_t i = 1; ps_table_counters(t)->rows_refused == 0; i++) {
+        uint64_t filler = key_of(t, PARTITION + i * PS_GROUP_PARTITIONS, 0);
+        ps_table_lookup(t, &filler, 1, true, out);
+    }
+    assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 0);
+    return t;
+}
+
+/* No call holds any but this one then. */
+static void let_go_of_others(struct ps_table *t)
+{
+    float out[DIM_LARGE];
+    uint64_t key = key_of(t, PARTITION + PS_GROUP_PARTITIONS, 0);
+    for (uint32_t i = 0; i < PS_USES_HELD + 2; i++)
+        ps_table_lookup(t, &key, 1, true, out);
+}
+
+/* Where memory is the limit, a row of the same group goes, unless the call holds it. */
+static void a_row_that_a_call_holds_stays_at_the_memory_limit(void **state)
+{
+    struct mr_feature plain = fixture_adagrad(DIM_LARGE);
+    static float out[2 * DIM_LARGE], expected[2 * DIM_LARGE];
+    uint64_t keys[2];
+    struct ps_table *t = table_without_memory(keys), *all = fixture_table(&plain, arena);
+    const struct ps_table_counters *c = ps_table_counters(t);
+    ps_table_lookup(t, keys, 2, true, out);
+    ps_table_lookup(all, keys, 2, false, expected);
+    assert_memory_equal(out, expected, sizeof(out));
+    assert_int_equal(c->rows_refused, 2);
+    assert_int_equal(c->rows_evicted_memory, 0);
+    let_go_of_others(t);
+    ps_table_lookup(t, keys + 1, 1, true, out);
+    assert_int_equal(c->rows_refused, 2);
+    assert_int_equal(c->rows_evicted_memory, 1);
+    ps_table_destroy(t);
+    ps_table_destroy(all);
+}
+
+enum {
+    FULL_PARTITION = 7 * PS_GROUP_PARTITIONS,
+    BESIDE = FULL_PARTITION + 1,
+    KEYS_BESIDE = 4,
+    FILLERS = 200
+};
+
+static uint64_t load_with_stamp(struct ps_table *t, uint64_t key, uint32_t seen)
+{
+    uint32_t row_bytes = ps_table_stored_row_bytes(t);
+    uint8_t *row = calloc(1, row_bytes);
+    memcpy(row + ps_row_layout_of(ps_table_feature(t), ps_table_feature(t)->dims[0]).seen_offset, &seen,
+           sizeof(seen));
+    assert_int_equal(ps_table_load(t, key, row), MR_OK);
+    free(row);
+    return key;
+}
+
+/* A full bucket, the partition's only one; older rows in a partition of the same group, and a free place among that group's rows.
+ * Returns the next key of the full partition. */
+static uint64_t fill_partition(struct ps_table *t, uint64_t keys[PS_BUCKET_KEYS],
+                               uint64_t beside[KEYS_BESIDE])
+{
+    uint64_t next = 0;
+    for (uint32_t i = 0; i < KEYS_BESIDE; i++, next++)
+        next = beside[i] = load_with_stamp(t, key_of(t, BESIDE, next), 1 + i);
+    for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++, next++)
+        next = keys[i] = load_with_stamp(t, key_of(t, FULL_PARTITION, next), 100 + i);
+    for (uint32_t i = 0; i < FILLERS; i++)
+        load_with_stamp(t, key_of(t, BESIDE + PS_GROUP_PARTITIONS + i, 0), 1000);
+    ps_table_load_gone(t, beside[0]);
+    return key_of(t, FULL_PARTITION, next);
+}
+
+/* When there is no memory for more of its buckets, rows of other partitions need not go: they would make no room. */
+static void a_full_partition_loses_one_of_its_own_rows(void **state)
+{
+    struct mr_feature f = fixture_adagrad(512);
+    uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
+    f.eviction = MR_EVICT_LRU;
+    struct ps_table *without_limit = fixture_table(&f, arena);
+    (void)fill_partition(without_limit, keys, beside);
+    f.memory_bytes = ps_table_memory_bytes(without_limit);
+    assert_true(f.memory_bytes >= MR_MEMORY_BYTES_MIN);
+    ps_table_destroy(without_limit);
+    struct ps_table *t = fixture_table(&f, arena);
+    uint64_t key = fill_partition(t, keys, beside);
+    float out[512];
+    ps_table_lookup(t, &key, 1, true, out);
+    assert_int_equal(ps_table_memory_bytes(t), f.memory_bytes);
+    assert_int_equal(ps_table_counters(t)->rows_refused, 0);
+    assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 1);
+    const struct {
+        uint64_t key;
+        bool is_there;
+    } expected[] = {{keys[0], false}, {keys[1], true}, {key, true}, {beside[1], true}};
+    for (uint32_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        uint64_t missing = ps_table_counters(t)->keys_missing;
+        ps_table_lookup(t, &expected[i].key, 1, false, out);
+        assert_int_equal(ps_table_counters(t)->keys_missing == missing, expected[i].is_there);
+    }
+    ps_table_destroy(t);
+}
+
+/* Nobody evicts for long, as on a frozen node: what is due then is one round over the table, not one for each second. */
+static void what_is_due_is_one_round(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_AGE, 10);
+    struct ps_table *t = fixture_table(&f, arena);
+    uint32_t of_one_second = 0, of_many = 0;
+    ps_table_set_now(t, 100, 0);
+    for (uint64_t key = 0; key < KEYS; key++)
+        look_up(t, key);
+    ps_table_set_now(t, 101, 0);
+    for (bool more = true; more; of_one_second++)
+        more = ps_table_evict(t, 1);
+    for (uint32_t now = 102; now <= 110; now++)
+        ps_table_set_now(t, now, 0);
+    for (bool more = true; more; of_many++)
+        more = ps_table_evict(t, 1);
+    assert_true(of_one_second > 100);
+    assert_int_equal(of_many, of_one_second);
+    assert_int_equal(ps_table_rows(t), KEYS);
+    ps_table_destroy(t);
+}
+
+/* However often the cursor comes by: the others' places are for others. */
+static void no_row_is_a_candidate_twice(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
+    f.capacity_rows = 100;
+    struct ps_table *t = fixture_table(&f, arena);
+    const struct ps_evictor *e = &t->evictor;
+    for (uint64_t key = 0; key < 1000; key++) {
+        look_up(t, key);
+        for (uint32_t i = 1; i < e->pool_count; i++)
+            for (uint32_t j = 0; j < i; j++)
+                assert_true(e->pool[i].hash != e->pool[j].hash);
+    }
+    assert_true(e->pool_count > 1);
+    ps_table_destroy(t);
+}
+
+/* One key at a time: each is a use, by which other rows grow older. */
+static void single_lookups_keep_a_row(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
+    f.capacity_rows = 200;
+    struct ps_table *t = fixture_table(&f, arena);
+    for (uint64_t key = 1000; key < 6000; key++) {
+        look_up(t, key);
+        if (key % 10 == 0)
+            look_up(t, 7);
+        assert_true(key < 1010 || has_row(t, 7));
+    }
+    ps_table_destroy(t);
 }
 
 static void a_new_key_takes_the_place_of_an_old_one(void **state)
@@ -428,6 +604,78 @@ static void rows_over_age_wait_for_the_cut(void **state)
     free(check);
 }
 
+/* Nor is one taken from a cut without room where memory is the limit. */
+static void a_cut_keeps_its_rows_at_the_memory_limit(void **state)
+{
+    struct cut_check *check = calloc(1, sizeof(*check));
+    struct ps_cut cut = {.self = check, .emit = emit, .has_room = has_room};
+    uint64_t keys[2];
+    float out[DIM_LARGE];
+    struct ps_table *t = table_without_memory(keys);
+    const struct ps_table_counters *c = ps_table_counters(t);
+    let_go_of_others(t);
+    const uint64_t rows = ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
+    ps_table_lookup(t, keys + 1, 1, true, out);
+    assert_int_equal(c->rows_refused, 2);
+    assert_int_equal(check->count, 0);
+    while (!ps_table_cut_step(t, 1)) {
+    }
+    assert_int_equal(check->count, rows);
+    ps_table_lookup(t, keys + 1, 1, true, out);
+    assert_int_equal(c->rows_refused, 2);
+    assert_int_equal(c->rows_evicted_memory, 1);
+    ps_table_destroy(t);
+    free(check);
+}
+
+/* They go into it at once, before it comes by. */
+static void rows_over_age_go_into_a_cut_with_room(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_AGE, 5);
+    struct cut_check *check = calloc(1, sizeof(*check));
+    struct ps_cut cut = {.self = check, .emit = emit, .has_room = has_room};
+    struct ps_table *t = fixture_table(&f, arena);
+    check->room = true;
+    ps_table_set_now(t, 100, 0);
+    for (uint64_t key = 0; key < KEYS; key++)
+        look_up(t, key);
+    ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
+    ps_table_set_now(t, 106, 0);
+    evict_all_due(t);
+    assert_int_equal(ps_table_rows(t), 0);
+    assert_int_equal(check->count, KEYS);
+    for (uint32_t i = 0; i < KEYS; i++)
+        assert_int_equal(check->emitted[i], 1);
+    assert_true(ps_table_cut_step(t, 1));
+    ps_table_destroy(t);
+    free(check);
+}
+
+/* Without room, rows that the cut has been through are found, however far the cursor had come before the cut began; others stay, also
+ * those that were to go next. */
+static void what_a_cut_has_been_through_makes_room_at_once(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
+    struct cut_check *check = calloc(1, sizeof(*check));
+    struct ps_cut cut = {.self = check, .emit = emit, .has_room = has_room};
+    f.capacity_rows = KEYS;
+    for (uint32_t evicted = 50; evicted <= 250; evicted += 50) {
+        struct ps_table *t = fixture_table(&f, arena);
+        uint64_t next = 0;
+        while (next < KEYS + evicted)
+            look_up(t, next++);
+        ps_table_cut_begin(t, &cut, PS_SAVE_FULL);
+        assert_false(ps_table_cut_step(t, 200));
+        const uint64_t emitted = check->count;
+        for (uint32_t i = 0; i < 50; i++)
+            look_up(t, next++);
+        assert_int_equal(ps_table_counters(t)->rows_refused, 0);
+        assert_int_equal(check->count, emitted);
+        ps_table_destroy(t);
+    }
+    free(check);
+}
+
 int main(void)
 {
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -438,6 +686,11 @@ int main(void)
         WITH_ARENA(a_read_only_lookup_does_not_keep_a_row),
         WITH_ARENA(small_rows_go_once_they_are_idle),
         WITH_ARENA(rows_that_a_call_holds_stay),
+        WITH_ARENA(a_row_that_a_call_holds_stays_at_the_memory_limit),
+        WITH_ARENA(a_full_partition_loses_one_of_its_own_rows),
+        WITH_ARENA(what_is_due_is_one_round),
+        WITH_ARENA(single_lookups_keep_a_row),
+        WITH_ARENA(no_row_is_a_candidate_twice),
         WITH_ARENA(a_new_key_takes_the_place_of_an_old_one),
         WITH_ARENA(a_table_keeps_to_its_memory),
         WITH_ARENA(at_the_nodes_limit_rows_go_too),
@@ -445,6 +698,9 @@ int main(void)
         WITH_ARENA(rows_loaded_beyond_the_limit_go_little_by_little),
         WITH_ARENA(a_cut_loses_no_row_to_eviction),
         WITH_ARENA(rows_over_age_wait_for_the_cut),
+        WITH_ARENA(a_cut_keeps_its_rows_at_the_memory_limit),
+        WITH_ARENA(rows_over_age_go_into_a_cut_with_room),
+        WITH_ARENA(what_a_cut_has_been_through_makes_room_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
