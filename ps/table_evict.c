@@ -316,6 +316,16 @@ enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash)
     return more > 0 && used + more > t->memory_max ? PS_LIMIT_MEMORY : PS_LIMIT_NONE;
 }
 
+/* Its group of rows is full and cannot grow: any row of it makes room. Else its partition of the index is, where only a row of the same
+ * one does. */
+static bool is_place_wanted(const struct ps_table *t, uint64_t hash)
+{
+    size_t index_bytes = ps_index_insert_bytes(&t->index, hash);
+    bool has_index_room =
+        index_bytes == 0 || t->memory_max == 0 || ps_table_memory_bytes(t) + index_bytes <= t->memory_max;
+    return has_index_room && ps_slabs_take_bytes(&t->slabs, ps_group_of(hash)) > 0;
+}
+
 bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit)
 {
     struct ps_table_counters *c = &t->counters;
@@ -323,9 +333,7 @@ bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit)
         return false;
     if (limit == PS_LIMIT_ROWS)
         return evict_any(t, &c->rows_evicted_capacity);
-    /* Its partition of the index, or its group of rows, is full and cannot grow: only a row of the same one makes room. */
-    bool of_group = ps_index_insert_bytes(&t->index, hash) == 0;
-    return evict_near(t, hash, of_group, &c->rows_evicted_memory);
+    return evict_near(t, hash, is_place_wanted(t, hash), &c->rows_evicted_memory);
 }
 
 /* Rows beyond the limits: they came with a checkpoint. Free places count as given back: compaction sees to that. */
