@@ -117,7 +117,7 @@ enum ps_sighting ps_sightings_add(struct ps_sightings *s, uint64_t hash)
 {
     uint32_t partition = mr_partition_of(hash);
     if (s->counters[partition] == NULL && !partition_add(s, partition))
-        return s->wanted == 1 ? PS_SIGHTING_WANTED : PS_SIGHTING_LOST;
+        return ps_sightings_not_counted(s);
     struct place p = place_of(s, hash);
     uint8_t *line = s->counters[partition] + (size_t)p.line * LINE;
     uint8_t before = count_of(line, &p);
@@ -125,7 +125,7 @@ enum ps_sighting ps_sightings_add(struct ps_sightings *s, uint64_t hash)
     if (before >= s->wanted && !is_crowded)
         return PS_SIGHTING_WANTED;
     if (!ps_sightings_before_change(s, partition, p.line))
-        return s->wanted == 1 ? PS_SIGHTING_WANTED : PS_SIGHTING_LOST;
+        return ps_sightings_not_counted(s);
     if (is_crowded) {
         fade(s, line);
         before = count_of(line, &p);

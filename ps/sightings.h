@@ -59,6 +59,11 @@ enum ps_sighting {
     PS_SIGHTING_COUNTED,
     PS_SIGHTING_LOST, /* no memory to count it */
 };
+/* What a sighting comes to that there is no memory to count: the first one is known without. */
+static inline enum ps_sighting ps_sightings_not_counted(const struct ps_sightings *s)
+{
+    return s->wanted == 1 ? PS_SIGHTING_WANTED : PS_SIGHTING_LOST;
+}
 /* A key with this hash was seen. */
 enum ps_sighting ps_sightings_add(struct ps_sightings *s, uint64_t hash);
 /* Sightings counted: never too few, but for those that faded; not above `wanted`. */

@@ -31,7 +31,8 @@ static bool is_seen_enough(struct ps_table *t, uint64_t hash)
 {
     bool full = t->memory_max != 0 && ps_sightings_takes_memory(&t->sightings, hash) &&
                 ps_table_memory_bytes(t) + ps_sightings_partition_bytes(&t->sightings) > t->memory_max;
-    enum ps_sighting sighting = full ? PS_SIGHTING_LOST : ps_sightings_add(&t->sightings, hash);
+    enum ps_sighting sighting =
+        full ? ps_sightings_not_counted(&t->sightings) : ps_sightings_add(&t->sightings, hash);
     t->counters.keys_not_admitted_sightings += sighting != PS_SIGHTING_WANTED;
     t->counters.sightings_not_counted += sighting == PS_SIGHTING_LOST;
     return sighting == PS_SIGHTING_WANTED;

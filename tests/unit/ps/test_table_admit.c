@@ -377,6 +377,53 @@ static void the_filter_counts_against_the_tables_memory(void **state)
     ps_table_destroy(t);
 }
 
+/* Loaded, so that none of them was counted. */
+static struct ps_table *table_of_rows(const struct mr_feature *f, uint64_t rows)
+{
+    struct ps_table *t = fixture_table(f, arena);
+    uint8_t row[2 * DIM * sizeof(float)] = {0};
+    assert_int_equal(ps_table_stored_row_bytes(t), sizeof(row));
+    for (uint64_t key = 0; key < rows; key++)
+        assert_int_equal(ps_table_load(t, key, row), MR_OK);
+    return t;
+}
+
+/* The filter's first line for a partition is taken only where the table's memory has room for it. What is not counted then is said,
+ * and, where the first sighting is the one that is wanted, makes its row all the same. */
+static void the_filter_stops_at_the_tables_memory(void **state)
+{
+    enum { ROWS = 20000 };
+    const struct {
+        float wanted;
+        uint64_t room_bytes;
+        bool is_counted;
+    } cases[] = {{2, PS_SIGHTINGS_LINE_BYTES - 1, false},
+                 {2, PS_SIGHTINGS_LINE_BYTES, true},
+                 {1, PS_SIGHTINGS_LINE_BYTES - 1, false}};
+    struct mr_feature f = fixture_adagrad(DIM);
+    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission_arg = 2;
+    f.filter_bytes = 1; /* a line per partition */
+    struct ps_table *without_limit = table_of_rows(&f, ROWS);
+    const size_t used_bytes = ps_table_memory_bytes(without_limit);
+    ps_table_destroy(without_limit);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        f.admission_arg = cases[i].wanted;
+        f.memory_bytes = used_bytes + cases[i].room_bytes;
+        struct ps_table *t = table_of_rows(&f, ROWS);
+        assert_int_equal(ps_table_memory_bytes(t), used_bytes);
+        assert_int_equal(ps_sightings_partition_bytes(&t->sightings), PS_SIGHTINGS_LINE_BYTES);
+        bool is_admitted = cases[i].wanted == 1;
+        look_up(t, ROWS);
+        assert_int_equal(has_row(t, ROWS), is_admitted);
+        assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
+        assert_int_equal(ps_sightings_count(&t->sightings, ps_key_hash(ROWS, f.seed)), cases[i].is_counted);
+        assert_int_equal(ps_table_counters(t)->sightings_not_counted, !cases[i].is_counted && !is_admitted);
+        assert_int_equal(ps_table_counters(t)->keys_not_admitted_sightings, !is_admitted);
+        ps_table_destroy(t);
+    }
+}
+
 /* However large the filter that was asked for. */
 static void a_filter_leaves_memory_for_rows(void **state)
 {
@@ -413,6 +460,7 @@ int main(void)
         WITH_ARENA(sightings_are_read_and_put_back),
         WITH_ARENA(sightings_of_another_filter_are_refused),
         WITH_ARENA(the_filter_counts_against_the_tables_memory),
+        WITH_ARENA(the_filter_stops_at_the_tables_memory),
         WITH_ARENA(a_filter_leaves_memory_for_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
