@@ -211,19 +211,7 @@ bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text
 
 bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t text_bytes)
 {
-    struct mr_session_info info;
-
-    if (link->session == NULL)
-        return false;
-    mr_session_info(link->session, &info);
-    if (info.other_version == 0)
-        return false;
-    snprintf(
-        text, text_bytes,
-        "the server there speaks version %u of the protocol, and this library version %u: upgrade the %s",
-        info.other_version, MR_PROTOCOL_VERSION,
-        info.other_version > MR_PROTOCOL_VERSION ? "library" : "server");
-    return true;
+    return link->session != NULL && mr_session_version_text(link->session, "server", text, text_bytes);
 }
 
 /* A fresh socket takes the old one's place, and the session moves to it. */

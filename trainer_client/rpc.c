@@ -116,6 +116,15 @@ static enum mr_status create_agent(struct mrc_rpc_driver *driver, struct mr_agen
     return status;
 }
 
+static void append_address(const struct mr_address *rendezvous, char *error, size_t error_bytes)
+{
+    const size_t used = strlen(error);
+    char text[MRC_ADDRESS_TEXT_BYTES];
+
+    mrc_address_text(rendezvous, text);
+    snprintf(error + used, error_bytes - used, " (the rendezvous is %s)", text);
+}
+
 static enum mr_status join(struct mr_rpc *agent, const struct mrc_rpc_driver_options *options,
                            const struct mr_address *rendezvous, uint64_t deadline_us, char *error,
                            size_t error_bytes)
@@ -124,6 +133,8 @@ static enum mr_status join(struct mr_rpc *agent, const struct mrc_rpc_driver_opt
 
     if (status == MR_UNREACHABLE)
         mrc_rpc_explain_silence(rendezvous, options->has_psk, error, error_bytes);
+    if (status == MR_VERSION_MISMATCH)
+        append_address(rendezvous, error, error_bytes);
     return status;
 }
 

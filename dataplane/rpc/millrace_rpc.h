@@ -166,6 +166,7 @@ struct mr_rpc_worker {
 /* Joins the world and returns once all world_size workers have: then every worker can be called by name and rank.
  * MR_DEADLINE_EXCEEDED (`error` names how many are missing, and which ranks), MR_UNREACHABLE (nobody answers at the rendezvous; `error` says whether nothing
  * listens there or the keys probably differ, or names both where that cannot be told),
+ * MR_VERSION_MISMATCH (the rendezvous speaks another version of the protocol; `error` has both),
  * MR_INVALID_ARGUMENT (name or rank taken, another world_size than the others'). `error` gets one line. */
 MR_API enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
                                   const struct mr_rpc_options *options, struct mr_rpc **rpc, char *error,

@@ -55,16 +55,34 @@ struct leave_work {
     char *missing;
     size_t missing_bytes;
     uint32_t *staying;
-    bool joins; /* who is missing at the start */
-    bool any;   /* then: somebody is known to be there */
+    bool joins;         /* who is missing at the start */
+    bool any;           /* then: somebody is known to be there */
+    bool other_version; /* the rendezvous speaks another one: `missing` says so instead */
 };
+
+static bool speaks_otherwise(const struct mr_member *member, char *text, size_t bytes)
+{
+    for (uint32_t i = 0; i < MR_MEMBER_SESSIONS; i++) {
+        if (member->sessions[i] != NULL &&
+            mr_session_version_text(member->sessions[i], "rendezvous", text, bytes))
+            return true;
+    }
+    return false;
+}
+
+static void find_missing(struct mr_rpc *agent, struct leave_work *leave)
+{
+    leave->any = mr_world_missing(agent, leave->missing, leave->missing_bytes);
+    leave->other_version =
+        !leave->any && speaks_otherwise(&agent->rendezvous, leave->missing, leave->missing_bytes);
+}
 
 static void leave_run(struct mr_rpc *agent, struct mr_work *work)
 {
     struct leave_work *leave = (struct leave_work *)(void *)work;
 
     if (leave->joins)
-        leave->any = mr_world_missing(agent, leave->missing, leave->missing_bytes);
+        find_missing(agent, leave);
     else if (leave->staying != NULL)
         *leave->staying = mr_leave_staying(agent);
     else if (leave->missing == NULL)
@@ -99,13 +117,13 @@ enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us
         return agent->join_status;
     }
     run_inside(agent, &who);
-    if (!who.any && !agent->config.is_rendezvous) {
+    if (!who.any && !who.other_version && !agent->config.is_rendezvous) {
         snprintf(error, error_bytes, "worker \"%s\" (rank %u): nobody answers at the rendezvous", agent->name,
                  agent->config.rank);
         return MR_UNREACHABLE;
     }
     snprintf(error, error_bytes, "worker \"%s\" (rank %u): %s", agent->name, agent->config.rank, missing);
-    return MR_DEADLINE_EXCEEDED;
+    return who.other_version ? MR_VERSION_MISMATCH : MR_DEADLINE_EXCEEDED;
 }
 
 /* ---- leaving ---- */

@@ -343,6 +343,20 @@ static uint64_t join_turn(struct mr_rpc *agent, uint64_t now_us)
     return UINT64_MAX;
 }
 
+static void say_who_is_kept_out(const struct mr_rpc *agent, char *out, size_t bytes)
+{
+    const struct mr_wire_counters *counters = mr_endpoint_counters(agent->config.endpoint);
+
+    if (counters->drop_proof != 0)
+        (void)snprintf(out, bytes,
+                       "; somebody asks under another key: see key_file of this worker and of those");
+    else if (counters->hellos_other_version != 0)
+        (void)snprintf(out, bytes,
+                       "; somebody asks in another version of the protocol than this library's, %u: "
+                       "install the same version for all workers",
+                       MR_PROTOCOL_VERSION);
+}
+
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
 {
     uint32_t there = 0, used = 0;
@@ -358,10 +372,8 @@ bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
         if (agent->joined_ranks[i] == 0)
             used += (uint32_t)snprintf(out + used, bytes - used, " %u", i);
     }
-    if (agent->config.is_rendezvous && used < bytes &&
-        mr_endpoint_counters(agent->config.endpoint)->drop_proof != 0)
-        (void)snprintf(out + used, bytes - used,
-                       "; somebody asks under another key: see key_file of this worker and of those");
+    if (agent->config.is_rendezvous && used < bytes)
+        say_who_is_kept_out(agent, out + used, bytes - used);
     return there != 0;
 }
 

@@ -107,7 +107,7 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
 void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
 /* A node's farewell (retire.c): true if this was one, and is answered. */
 bool mr_retire_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
-/* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1". False: nobody is known to have. */
+/* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1", and who asks in vain. False: nobody is known to have. */
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes);
 /* Inside: living workers, also this one, that have not called mr_rpc_shutdown(), as far as is known here. */
 uint32_t mr_leave_staying(const struct mr_rpc *agent);

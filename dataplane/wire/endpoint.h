@@ -283,6 +283,9 @@ struct mr_session_info {
     void *user;
 };
 void mr_session_info(const struct mr_session *session, struct mr_session_info *out);
+/* Where other_version is not 0: a line with both versions, and which side to upgrade; `peer` is what the other side is called. */
+bool mr_session_version_text(const struct mr_session *session, const char *peer, char *text,
+                             size_t text_bytes);
 
 struct mr_call_options {
     uint8_t op;

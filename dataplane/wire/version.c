@@ -1,5 +1,6 @@
 /* Peers that speak another version of the protocol: who serves answers their HELLOs, who calls notes what it is told. Nothing of this is
  * under a key, so that it changes nothing but what an error says. */
+#include <stdio.h>
 #include <string.h>
 
 #include "dataplane/wire/endpoint_internal.h"
@@ -35,6 +36,18 @@ static void note(struct mr_endpoint *ep, const struct mr_address *from,
             memcmp(echo, answer->echo, sizeof(echo)) == 0)
             s->other_version = answer->version;
     }
+}
+
+bool mr_session_version_text(const struct mr_session *session, const char *peer, char *text,
+                             size_t text_bytes)
+{
+    if (session->other_version == 0)
+        return false;
+    snprintf(text, text_bytes,
+             "the %s speaks version %u of the protocol, and this library version %u: upgrade the %s", peer,
+             session->other_version, MR_PROTOCOL_VERSION,
+             session->other_version > MR_PROTOCOL_VERSION ? "library" : peer);
+    return true;
 }
 
 void mr_version_packet(struct mr_endpoint *ep, const struct mr_address *from, const uint8_t *datagram,

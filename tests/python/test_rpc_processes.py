@@ -96,6 +96,38 @@ def test_without_a_key_they_warn_once(run):
     assert said[0].count("there is no key") == 1
 
 
+def test_another_version_is_named(run):
+    """Of the protocol, by whoever answers: to a worker, and to a client."""
+    run(
+        """
+import re, socket
+other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+other.bind(("127.0.0.1", 0))
+where = "127.0.0.1:%d" % other.getsockname()[1]
+
+def answer():
+    while True:
+        hello, sender = other.recvfrom(2048)
+        if len(hello) >= 64:
+            head = hello[:2] + bytes([hello[2] + 1, 255, hello[2], 0, 0, 0])
+            other.sendto(head + hello[8:32] + bytes(24), sender)
+
+threading.Thread(target=answer, daemon=True).start()
+calls = {"rendezvous": lambda: join(1, init_method="tcp://" + where, init_timeout_s=1),
+         "server": lambda: millrace.Client(where, connect_s=1)}
+for peer, call in calls.items():
+    try:
+        call()
+    except millrace.VersionMismatch as error:
+        line = rf"{peer} speaks version ([0-9]+) of the protocol, and this library version ([0-9]+): upgrade the library"
+        versions = re.search(line, str(error))
+        assert versions and int(versions[1]) == int(versions[2]) + 1 and where in str(error), str(error)
+    else:
+        raise AssertionError("no error")
+""",
+    )
+
+
 def test_the_key_from_the_environment(run, tmp_path):
     run(
         *(

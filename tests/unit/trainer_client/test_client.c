@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/packet.h"
+#include "dataplane/rpc/millrace_rpc.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/millrace.h"
 
@@ -436,36 +437,100 @@ static void *answer_as_other(void *arg)
     return NULL;
 }
 
-static void check_other_version(uint8_t version, const char *advice)
+/* Tries to reach a server of that version; the status, and its line. */
+typedef enum mr_status (*reach_run)(const char *address, char *error, size_t error_bytes);
+
+static enum mr_status reach_as_client(const char *address, char *error, size_t error_bytes)
+{
+    struct mr_client_options options = {.server = address, .connect_ms = 300};
+    struct mr_client *client = NULL;
+
+    return mr_client_create(&options, &client, error, error_bytes);
+}
+
+static enum mr_status reach_as_worker(const char *address, char *error, size_t error_bytes)
+{
+    struct mr_rpc_options options = {.rendezvous = address, .init_timeout_ms = 300};
+    struct mr_rpc *rpc = NULL;
+
+    return mr_rpc_init("w", 1, 2, &options, &rpc, error, error_bytes);
+}
+
+static void check_other_version(reach_run reach, uint8_t version, const char *advice)
 {
     struct other_server server = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), .version = version};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
     char where[32], versions[128], error[512] = "";
-    struct mr_client_options options = {.server = where, .connect_ms = 300};
-    struct mr_client *client = NULL;
     pthread_t thread;
 
     assert_int_equal(bind(server.fd, (const struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(getsockname(server.fd, (struct sockaddr *)&address, &bytes), 0);
     snprintf(where, sizeof where, "127.0.0.1:%u", ntohs(address.sin_port));
     assert_int_equal(pthread_create(&thread, NULL, answer_as_other, &server), 0);
-    assert_int_equal(mr_client_create(&options, &client, error, sizeof error), MR_VERSION_MISMATCH);
+    assert_int_equal(reach(where, error, sizeof error), MR_VERSION_MISMATCH);
     atomic_store(&server.stop, true);
     pthread_join(thread, NULL);
     close(server.fd);
-    assert_null(client);
     snprintf(versions, sizeof versions, "version %u of the protocol, and this library version %u", version,
              MR_PROTOCOL_VERSION);
-    if (strstr(error, versions) == NULL || strstr(error, advice) == NULL || strchr(error, '\n') != NULL)
+    if (strstr(error, versions) == NULL || strstr(error, advice) == NULL || strstr(error, where) == NULL ||
+        strchr(error, '\n') != NULL)
         fail_msg("%s", error);
 }
 
 static void test_other_version(void **state)
 {
     (void)state;
-    check_other_version(MR_PROTOCOL_VERSION + 1, "upgrade the library");
-    check_other_version(MR_PROTOCOL_VERSION - 1, "upgrade the server");
+    check_other_version(reach_as_client, MR_PROTOCOL_VERSION + 1, "upgrade the library");
+    check_other_version(reach_as_client, MR_PROTOCOL_VERSION - 1, "upgrade the server");
+    check_other_version(reach_as_worker, MR_PROTOCOL_VERSION + 1, "upgrade the library");
+    check_other_version(reach_as_worker, MR_PROTOCOL_VERSION - 1, "upgrade the rendezvous");
+}
+
+/* A HELLO of the version before. */
+static void *ask_as_other(void *arg)
+{
+    struct other_server *worker = arg;
+    uint8_t hello[MR_VERSION_HELLO_BYTES] = {0};
+    const struct mr_packet_header header = {
+        .magic = MR_MAGIC, .version = worker->version, .type = MR_PACKET_HELLO};
+
+    memcpy(hello, &header, 4);
+    while (!atomic_load(&worker->stop)) {
+        (void)send(worker->fd, hello, sizeof hello, MSG_NOSIGNAL);
+        (void)poll(NULL, 0, 20);
+    }
+    return NULL;
+}
+
+/* Where the workers meet, it is said that one of another version asks. */
+static void test_worker_of_another_version_asks(void **state)
+{
+    struct other_server worker = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0),
+                                  .version = MR_PROTOCOL_VERSION - 1};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int taken = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    char where[32], error[512] = "";
+    struct mr_rpc_options options = {.rendezvous = where, .init_timeout_ms = 300};
+    struct mr_rpc *rpc = NULL;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(bind(taken, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(taken, (struct sockaddr *)&address, &bytes), 0);
+    close(taken);
+    snprintf(where, sizeof where, "127.0.0.1:%u", ntohs(address.sin_port));
+    assert_int_equal(connect(worker.fd, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(pthread_create(&thread, NULL, ask_as_other, &worker), 0);
+    for (uint32_t tries = 0; tries < 100 && strstr(error, "another version") == NULL; tries++)
+        assert_int_equal(mr_rpc_init("r", 0, 2, &options, &rpc, error, sizeof error), MR_DEADLINE_EXCEEDED);
+    atomic_store(&worker.stop, true);
+    pthread_join(thread, NULL);
+    close(worker.fd);
+    if (strstr(error, "missing: rank 1; somebody asks in another version of the protocol") == NULL)
+        fail_msg("%s", error);
 }
 
 /* A dropped future's call goes on, and goes with the client. */
@@ -505,6 +570,7 @@ int main(void)
         cmocka_unit_test(test_source_ports),
         cmocka_unit_test(test_no_bundle),
         cmocka_unit_test(test_other_version),
+        cmocka_unit_test(test_worker_of_another_version_asks),
         cmocka_unit_test(test_destroy_while_under_way),
     };
 
