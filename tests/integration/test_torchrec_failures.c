@@ -241,7 +241,8 @@ static void test_rows_that_are_not_finite(void **state)
     begin_push(&plugin, instance, &rows, values, false, &o);
     outcome_wait(&o);
     outcome_end(&o);
-    expect_line("1 of the rows pushed to table t hold NaN or Inf, and were left out");
+    expect_line("the node left out 1 of the rows pushed to table t, for NaN, Inf or values that their type "
+                "cannot hold");
     expect_absent(&plugin, instance, &bad);
     begin_fetch(&plugin, instance, &good, &o);
     outcome_wait(&o);
@@ -284,8 +285,9 @@ static void test_a_node_without_memory(void **state)
     outcome_end(&o);
     plugin.finalize(instance);
     const char *text = stderr_end(); /* a line, and another if it takes minutes */
-    assert_non_null(
-        strstr(text, "new rows: its memory, or a table's limit, is used up. Rows that are pushed are lost"));
+    assert_non_null(strstr(
+        text,
+        "of the rows pushed: its memory, or a table's limit, is used up, or it is frozen. They are lost"));
 }
 
 /* ---- the server is killed ---- */

@@ -135,7 +135,7 @@ void tde_instance_destroy(struct tde_instance *t)
     (void)pthread_cond_signal(&t->changed);
     (void)pthread_mutex_unlock(&t->lock);
     (void)pthread_join(t->thread, NULL);
-    tde_watch_end(&t->watch, t->client);
+    tde_losses_end(&t->losses);
     if (t->fetches_failed + t->pushes_failed > 0)
         tde_line("%s: %" PRIu64 " of %" PRIu64 " fetches and %" PRIu64 " of %" PRIu64 " pushes failed",
                  t->configuration.server, t->fetches_failed, t->fetches, t->pushes_failed, t->pushes);

@@ -8,8 +8,8 @@
 #include "millrace.h"
 #include "trainer_client/torchrec/configuration.h"
 #include "trainer_client/torchrec/interface.h"
+#include "trainer_client/torchrec/losses.h"
 #include "trainer_client/torchrec/tables.h"
-#include "trainer_client/torchrec/watch.h"
 
 /* Of rows and keys in one call at most: any node takes messages of 1 MiB. */
 #define TDE_CALL_BYTES ((UINT32_C(1) << 20) - 4096)
@@ -31,8 +31,7 @@ struct tde_instance {
     struct mr_client *client;
     struct tde_tables tables;
     uint64_t fetches, pushes, fetches_failed, pushes_failed;
-    bool told_not_finite;
-    struct tde_watch watch;
+    struct tde_losses losses;
     pthread_t thread;
     /* under the lock */
     pthread_mutex_t lock;

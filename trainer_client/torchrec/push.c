@@ -1,7 +1,6 @@
 /* Pushes: a column after the other, call by call, so that of an id that comes twice the last row counts. While a call is under way the
  * rows of the next are put together. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +18,9 @@ struct column {
     uint64_t block_bytes;
     uint32_t dim; /* floats of its rows: the number of states, and then these */
     struct tde_table *table;
-    float *rows;           /* of a call: */
-    uint32_t first, count; /* ids */
-    uint32_t not_finite;   /* of these */
+    float *rows;             /* of a call: */
+    uint32_t first, count;   /* ids */
+    struct mr_pushed pushed; /* of the call under way */
     char error[512];
 };
 
@@ -88,14 +87,6 @@ static enum mr_status check_blocks(struct column *c)
 
 /* ---- rows ---- */
 
-static bool is_finite(const float *values, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!isfinite(values[i]))
-            return false;
-    return true;
-}
-
 static uint32_t count_at(const struct column *c, uint32_t first)
 {
     uint32_t most = TDE_CALL_BYTES / (c->dim * (uint32_t)sizeof(float) + (uint32_t)sizeof(uint64_t));
@@ -109,7 +100,6 @@ static void gather(struct column *c, uint32_t first)
     const struct tde_push *p = c->push;
     c->first = first;
     c->count = count_at(c, first);
-    c->not_finite = 0;
     for (uint32_t i = 0; i < c->count; i++) {
         float *row = c->rows + (size_t)i * c->dim;
         const uint64_t *at = p->offsets + block_of(c, first + i);
@@ -117,19 +107,7 @@ static void gather(struct column *c, uint32_t first)
         for (uint32_t k = 0; k < p->state_count; k++)
             memcpy((uint8_t *)(row + 1) + p->states[k] * c->block_bytes, (const uint8_t *)p->data + at[k],
                    c->block_bytes);
-        c->not_finite += !is_finite(row, c->dim);
     }
-}
-
-/* The server leaves such rows out. */
-static void tell_not_finite(struct column *c, uint32_t count)
-{
-    if (count > 0 && !c->t->told_not_finite)
-        tde_line(
-            "%u of the rows pushed to table %s hold NaN or Inf, and were left out: the rows before them stay "
-            "(said once)",
-            count, c->name);
-    c->t->told_not_finite |= count > 0;
 }
 
 /* ---- calls ---- */
@@ -149,7 +127,8 @@ static enum mr_status time_is_up(struct column *c)
 
 static enum mr_status call(struct column *c, struct mr_future **future)
 {
-    const struct mr_options options = {.deadline_ms = tde_left_ms(c->job), .future = future};
+    const struct mr_options options = {
+        .deadline_ms = tde_left_ms(c->job), .future = future, .pushed = &c->pushed};
     if (options.deadline_ms == 0)
         return time_is_up(c);
     enum mr_status status = tde_table_make(&c->t->tables, c->t->client, c->name, c->dim, &c->t->configuration,
@@ -179,7 +158,7 @@ static enum mr_status wait(struct column *c, struct mr_future *future)
 /* The call whose rows are there; those of the next are then, or of the same again if it failed. */
 static enum mr_status push_and_go_on(struct column *c)
 {
-    const uint32_t first = c->first, next = c->first + c->count, not_finite = c->not_finite;
+    const uint32_t first = c->first, next = c->first + c->count;
     struct mr_future *future;
     enum mr_status status = call(c, &future);
     if (status == MR_OK && next < c->push->id_count)
@@ -189,7 +168,7 @@ static enum mr_status push_and_go_on(struct column *c)
     if (status == MR_OK)
         status = wait(c, future);
     if (status == MR_OK) {
-        tell_not_finite(c, not_finite);
+        tde_losses_add(&c->t->losses, c->name, &c->pushed, tde_now_us());
         return MR_OK;
     }
     if (!tde_waits_for_better(c->job, status))
@@ -211,12 +190,9 @@ static enum mr_status run_column(struct column *c)
     if (c->rows == NULL)
         return refuse(c, "no memory");
     gather(c, 0);
-    tde_watch_look(&c->t->watch, c->t->client, tde_left_ms(c->job), tde_now_us());
     while (status == MR_OK && c->first < c->push->id_count)
         status = push_and_go_on(c);
     free(c->rows);
-    if (status == MR_OK)
-        tde_watch_look(&c->t->watch, c->t->client, tde_left_ms(c->job), tde_now_us());
     return status;
 }
 
