@@ -1,4 +1,5 @@
 #include "dataplane/steering.h"
+#include "dataplane/wire/plural.h"
 #include <stdio.h>
 
 const char *dp_steering_text(enum dp_steering steering)
@@ -18,7 +19,7 @@ static void choose_rings(const struct dp_steering_facts *facts, struct dp_steeri
     out->steering = DP_STEERING_RINGS;
     if (facts->queue_count < facts->core_count)
         snprintf(out->why, sizeof(out->why), "%u queue%s for %u cores", facts->queue_count,
-                 facts->queue_count == 1 ? "" : "s", facts->core_count);
+                 mr_plural(facts->queue_count), facts->core_count);
     else
         snprintf(out->why, sizeof(out->why), "no RSS over UDP ports, no flow rules: %s",
                  facts->flow_error != NULL ? facts->flow_error : "none");
@@ -34,8 +35,8 @@ void dp_steering_choose(const struct dp_steering_facts *facts, struct dp_steerin
         snprintf(out->why, sizeof(out->why), "the port took a rule for each core");
     } else if (facts->rss && facts->queue_count >= facts->core_count) {
         out->steering = DP_STEERING_RSS;
-        snprintf(out->why, sizeof(out->why), "%u queues, no flow rules: %s", facts->queue_count,
-                 facts->flow_error != NULL ? facts->flow_error : "none");
+        snprintf(out->why, sizeof(out->why), "%u queue%s, no flow rules: %s", facts->queue_count,
+                 mr_plural(facts->queue_count), facts->flow_error != NULL ? facts->flow_error : "none");
     } else {
         choose_rings(facts, out);
     }

@@ -226,8 +226,8 @@ static void tell_numbers(const struct ps_config *c, struct told *out)
              ") and must be smaller",
              c->batches_memory_mib, c->memory_limit_mib);
     snprintf(out->per_core, sizeof(out->per_core),
-             "memory.limit_mib (%" PRIu64 ") is too small: each of %" PRIu64
-             " cores needs 64 MiB of it beside batches.memory_mib (%" PRIu64 "): %" PRIu64 " at least",
+             "memory.limit_mib (%" PRIu64 ") is too small: 64 MiB for each core (cores.count = %" PRIu64
+             ") and batches.memory_mib (%" PRIu64 ") make %" PRIu64 " at least",
              c->memory_limit_mib, c->cores_count, c->batches_memory_mib,
              c->batches_memory_mib + c->cores_count * PS_CORE_MEMORY_MIB_MIN);
     snprintf(out->messages, sizeof(out->messages),

@@ -1,6 +1,7 @@
 /* Create, Freeze and List. */
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "ps/control_internal.h"
 #include "ps/log.h"
 
@@ -156,7 +157,7 @@ void ps_control_create_features(struct ps_control *c, struct ps_command *command
         ps_command_answer(command, mr_tensor_1d(MR_U32, command->feature_count, NULL), ids);
         if (c->catalog.count > count_before) {
             uint32_t made = c->catalog.count - count_before;
-            ps_log("created %u feature%s, first %s; there are %u", made, made == 1 ? "" : "s",
+            ps_log("created %u feature%s, first %s; there are %u", made, mr_plural(made),
                    c->catalog.features[count_before].name, c->catalog.count);
         }
     }

@@ -1,4 +1,5 @@
 #include "ps/left_out.h"
+#include "dataplane/wire/plural.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,7 +57,7 @@ static __attribute__((format(printf, 2, 3))) void add(struct line *l, const char
 static void add_count(struct line *l, uint64_t count, const char *what)
 {
     add(l, "%s%llu %s%s", l->text[l->at - 1] == ':' ? " " : "; ", (unsigned long long)count, what,
-        count == 1 ? "" : "s");
+        mr_plural(count));
 }
 
 /* What refused the rows, and what to set. */

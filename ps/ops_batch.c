@@ -3,6 +3,7 @@
 #include <string.h>
 #include "dataplane/wire/bag.h"
 #include "dataplane/wire/rows.h"
+#include "dataplane/wire/plural.h"
 #include "ps/ops.h"
 
 #define TABLES_MAX (MR_TENSORS_MAX / 3) /* of a feed: head, keys, offsets at least */
@@ -57,8 +58,9 @@ static bool check_feed_shape(const struct ps_op *op, struct feed_table *table, u
     uint64_t bag_count = (uint64_t)table->samples * table->slots;
     if (offset_count == 0 || offset_count - 1 != bag_count) {
         return ps_refuse(op, MR_WRONG_SHAPE,
-                         "table %s: %u samples of %u slots need %" PRIu64 " offsets, not %u", f->name,
-                         table->samples, table->slots, bag_count + 1, offset_count);
+                         "table %s: %u sample%s of %u slot%s need %" PRIu64 " offset%s, not %u", f->name,
+                         table->samples, mr_plural(table->samples), table->slots, mr_plural(table->slots),
+                         bag_count + 1, mr_plural(bag_count + 1), offset_count);
     }
     struct mr_tensor answer = mr_tensor_3d(MR_F32, table->samples, table->slots, f->dims[0], NULL);
     return ps_check_reply_bytes(op, &answer, 1);
@@ -135,7 +137,7 @@ static void refuse_feed(const struct ps_op *op, uint64_t batch_id, enum mr_statu
     switch (status) {
     case MR_BATCH_CACHE_FULL:
         op->core->counters.feeds_refused_full++;
-        ps_refuse(op, status, "batch %" PRIu64 ": %u batches are kept already", batch_id,
+        ps_refuse(op, status, "batch %" PRIu64 ": there is no room beside those that are kept, %u", batch_id,
                   ps_batch_cache_count(op->core->batches));
         return;
     case MR_TOO_LARGE:

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "ps/ops.h"
 
 #define REFUSAL_BYTES 400
@@ -76,8 +77,8 @@ bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
                      const char *name)
 {
     if (index >= op->tensor_count) {
-        return ps_refuse(op, MR_WRONG_SHAPE, "%s is missing: the call has %u tensors", name,
-                         op->tensor_count);
+        return ps_refuse(op, MR_WRONG_SHAPE, "%s is missing: the call has %u tensor%s", name,
+                         op->tensor_count, mr_plural(op->tensor_count));
     }
     const struct mr_tensor *t = &op->tensors[index];
     if (t->dtype != dtype) {
@@ -85,7 +86,8 @@ bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
                          mr_dtype_name(dtype));
     }
     if (t->rank != rank) {
-        return ps_refuse(op, MR_WRONG_SHAPE, "%s has %u dimensions, not %u", name, t->rank, rank);
+        return ps_refuse(op, MR_WRONG_SHAPE, "%s has %u dimension%s, not %u", name, t->rank,
+                         mr_plural(t->rank), rank);
     }
     return true;
 }
@@ -97,8 +99,8 @@ bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
         return false;
     }
     if (op->tensors[index].dims[0] != elements) {
-        return ps_refuse(op, MR_WRONG_SHAPE, "%s has %u elements, not %u", name, op->tensors[index].dims[0],
-                         elements);
+        return ps_refuse(op, MR_WRONG_SHAPE, "%s has %u element%s, not %u", name, op->tensors[index].dims[0],
+                         mr_plural(op->tensors[index].dims[0]), elements);
     }
     return true;
 }
@@ -106,8 +108,8 @@ bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype
 bool ps_check_tensor_count(const struct ps_op *op, uint32_t count)
 {
     return op->tensor_count <= count ||
-           ps_refuse(op, MR_WRONG_SHAPE, "the call has %u tensors, not %u: flags tell what comes with bags",
-                     op->tensor_count, count);
+           ps_refuse(op, MR_WRONG_SHAPE, "the call has %u tensor%s, not %u: flags tell what comes with bags",
+                     op->tensor_count, mr_plural(op->tensor_count), count);
 }
 
 struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id)
@@ -188,8 +190,8 @@ static bool check_offsets(const struct ps_op *op, const struct ps_key_list *list
 {
     const uint32_t *offsets = list->offsets;
     if (offsets[0] != 0 || offsets[list->bag_count] != list->key_count) {
-        return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets go from %u to %u, not from 0 to the %u keys",
-                         offsets[0], offsets[list->bag_count], list->key_count);
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "offsets go from %u to %u, not from 0 to the %u key%s",
+                         offsets[0], offsets[list->bag_count], list->key_count, mr_plural(list->key_count));
     }
     for (uint32_t i = list->bags_checked; i < end; i++) {
         if (offsets[i] > offsets[i + 1]) {

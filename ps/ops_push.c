@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "ps/ops_push.h"
+#include "dataplane/wire/plural.h"
 
 void ps_push_init(struct ps_push *push)
 {
@@ -104,8 +105,9 @@ static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *pa
                          table->dims[0], gradient->dims[1]);
     }
     if (gradient->dims[0] != rows) {
-        return ps_refuse(op, MR_WRONG_SHAPE, "table %s: %u gradients for %u %s", table->name,
-                         gradient->dims[0], rows, has_bags ? "bags" : "keys");
+        return ps_refuse(op, MR_WRONG_SHAPE, "table %s: %u gradient%s for %u %s%s", table->name,
+                         gradient->dims[0], mr_plural(gradient->dims[0]), rows, has_bags ? "bag" : "key",
+                         mr_plural(rows));
     }
     return true;
 }

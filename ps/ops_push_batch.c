@@ -1,5 +1,6 @@
 /* Gradients by batch id: of keys that were fed before. The batch's record tells whether it was learnt. */
 #include <inttypes.h>
+#include "dataplane/wire/plural.h"
 #include "ps/ops_push.h"
 
 /* Features and shapes that do not depend on the batch's being here. */
@@ -49,9 +50,9 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
         }
         if (gradient->dims[0] != fed->samples || gradient->dims[1] != fed->slots) {
             return ps_refuse(op, MR_WRONG_SHAPE,
-                             "table %s: the gradient is of %u samples and %u slots, the batch of %u and %u",
-                             part->feature->feature.name, gradient->dims[0], gradient->dims[1], fed->samples,
-                             fed->slots);
+                             "table %s: the gradient is of %u sample%s and %u slot%s, the batch of %u and %u",
+                             part->feature->feature.name, gradient->dims[0], mr_plural(gradient->dims[0]),
+                             gradient->dims[1], mr_plural(gradient->dims[1]), fed->samples, fed->slots);
         }
         part->list.keys = fed->keys;
         part->list.key_count = fed->key_count;

@@ -111,9 +111,10 @@ static bool check_idle(const struct ps_op *op, uint32_t stream)
 {
     uint32_t kept = ps_batch_cache_of_stream(op->core->batches, stream);
     return kept == 0 ||
-           ps_refuse(op, MR_ALREADY_STARTED,
-                     "stream %u is in use: %u batches of it are kept; end its plan, or its hub, first",
-                     stream, kept);
+           ps_refuse(
+               op, MR_ALREADY_STARTED,
+               "stream %u is in use: %u of the batches kept are its own; end its plan, or its hub, first",
+               stream, kept);
 }
 
 void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)

@@ -1,5 +1,6 @@
 #include <inttypes.h>
 #include <math.h>
+#include "dataplane/wire/plural.h"
 #include "ps/ops.h"
 
 /* What is set stays: so no NaN and no Inf, which no gradient would take away again. */
@@ -31,8 +32,8 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
     uint32_t count = op.tensors[1].dims[0];
     if (first > total || count > total - first) {
         ps_refuse(&op, MR_WRONG_SHAPE,
-                  "variable %s has %" PRIu64 " elements; %u from %" PRIu64 " on are beyond its end",
-                  f->feature.name, total, count, first);
+                  "variable %s has %" PRIu64 " element%s; %u from %" PRIu64 " on would go beyond its end",
+                  f->feature.name, total, mr_plural(total), count, first);
         return;
     }
     if (!check_finite(&op, f, first, op.tensors[1].data, count)) {
@@ -82,8 +83,9 @@ void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr
     uint64_t total = ps_variable_elements(f->variable);
     if (first > total || count > total - first) {
         ps_refuse(&op, MR_WRONG_SHAPE,
-                  "variable %s has %" PRIu64 " elements; %" PRIu64 " from %" PRIu64 " on are beyond its end",
-                  f->feature.name, total, count, first);
+                  "variable %s has %" PRIu64 " element%s; %" PRIu64 " from %" PRIu64
+                  " on would go beyond its end",
+                  f->feature.name, total, mr_plural(total), count, first);
         return;
     }
     count = count == 0 ? total - first : count;

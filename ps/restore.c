@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "ps/block_stream.h"
 #include "ps/core.h"
 #include "ps/learnt_merge.h"
@@ -139,10 +140,10 @@ static void tell_forgotten(const struct loader *l)
         forgotten += l->lanes_forgotten[i];
     }
     if (forgotten > 0) {
-        ps_log("restore: no room for %llu records of numbered pushes, those of clients that were silent for "
+        ps_log("restore: no room for %llu record%s of numbered pushes, of clients that were silent for "
                "longest: what one "
                "of these sends again may be applied twice; restore onto more cores",
-               (unsigned long long)forgotten);
+               (unsigned long long)forgotten, mr_plural(forgotten));
     }
 }
 

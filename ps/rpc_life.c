@@ -2,6 +2,7 @@
  * all of it ends. On main's thread and the keeper's, which ask core 0. */
 #include <stdio.h>
 #include <time.h>
+#include "dataplane/wire/plural.h"
 #include "ps/log.h"
 #include "ps/rpc_internal.h"
 
@@ -116,8 +117,8 @@ static bool wait_for_functions(struct ps_rpc *rpc, bool stops)
             return false;
         }
         if (dp_now_us() >= tell_us) {
-            ps_log("%s: %u functions of modules still run; waiting for them to end",
-                   stops ? "stopping" : "the world is over", left);
+            ps_log("%s: waiting for %u function%s of modules to end",
+                   stops ? "stopping" : "the world is over", left, mr_plural(left));
             tell_us = UINT64_MAX;
         }
         sleep_us(LOOK_US);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/wire/plural.h"
 #include "ps/checkpoint.h"
 #include "ps/config_rules.h"
 #include "ps/control.h"
@@ -250,7 +251,8 @@ static void log_what_is_kept(const struct ps_config *config)
         snprintf(by_time, sizeof(by_time), ", every %" PRIu64 " s", config->checkpoint_every_s);
     }
     if (config->checkpoint_every_steps != 0) {
-        snprintf(by_steps, sizeof(by_steps), ", every %" PRIu64 " steps", config->checkpoint_every_steps);
+        snprintf(by_steps, sizeof(by_steps), ", every %" PRIu64 " step%s", config->checkpoint_every_steps,
+                 mr_plural(config->checkpoint_every_steps));
     }
     ps_log("checkpoints are kept in %s: when asked for%s%s%s", config->checkpoint_directory, by_time,
            by_steps, on_stop);

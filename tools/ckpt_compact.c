@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dataplane/wire/plural.h"
 #include "tools/ckpt.h"
 #include "tools/ckpt_make.h"
 #include "tools/options.h"
@@ -76,7 +77,7 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
         return tool_fail(COMMAND, "%s", finished != MR_OK ? why : text);
     ckpt_size_text(bytes, size);
     (void)printf("%s/ckpt-%" PRIu64 ": full, %s, from %" PRIu32 " checkpoint%s up to ckpt-%" PRIu64 "\n",
-                 directory, id, size, chain->files.count, chain->files.count == 1 ? "" : "s", last->id);
+                 directory, id, size, chain->files.count, mr_plural(chain->files.count), last->id);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/wire/plural.h"
 #include "tools/ckpt.h"
 #include "tools/ckpt_rows_out.h"
 #include "tools/feature_text.h"
@@ -135,7 +136,7 @@ static int export_rows(const struct export *e, const struct ckpt_table_source *s
         return tool_fail(COMMAND, "write %s: %s", e->out, strerror(-error));
     if (status != MR_OK)
         return tool_fail(COMMAND, "%s", text);
-    (void)printf("%s: %" PRIu64 " rows of %s\n", e->out, rows, e->table);
+    (void)printf("%s: %" PRIu64 " row%s of %s\n", e->out, rows, mr_plural(rows), e->table);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/wire/plural.h"
 #include "tools/ckpt.h"
 #include "tools/ckpt_import_rows.h"
 #include "tools/ckpt_make.h"
@@ -45,8 +46,8 @@ static int describe(struct import *x, const struct ckpt_import_rows *rows, struc
         return TOOL_EXIT_USAGE;
     }
     if (feature->dims[0] != rows->dim)
-        return tool_fail(COMMAND, "%s: its rows have %" PRIu32 " values, and --dim says %" PRIu32, x->values,
-                         rows->dim, feature->dims[0]);
+        return tool_fail(COMMAND, "%s: its rows have %" PRIu32 " value%s, and --dim says %" PRIu32, x->values,
+                         rows->dim, mr_plural(rows->dim), feature->dims[0]);
     const char *unknown = ckpt_row_of(feature, row);
     return unknown ? tool_fail(COMMAND, "%s", unknown) : 0;
 }
@@ -96,7 +97,8 @@ static int write_checkpoint(const struct import *x, const struct ckpt_import_row
     const enum mr_status finished = ckpt_make_finish(&make, text[0] == '\0', NULL, why);
     if (!good || finished != MR_OK)
         return tool_fail(COMMAND, "%s", text[0] != '\0' ? text : why);
-    (void)printf("%s/ckpt-%" PRIu64 ": %" PRIu64 " rows of %s\n", x->out, number, rows->count, feature->name);
+    (void)printf("%s/ckpt-%" PRIu64 ": %" PRIu64 " row%s of %s\n", x->out, number, rows->count,
+                 mr_plural(rows->count), feature->name);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "dataplane/wire/convert.h"
+#include "dataplane/wire/plural.h"
 #include "tools/ckpt_map.h"
 
 static bool fail(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -31,8 +32,9 @@ static bool check_files(struct ckpt_import_rows *r, char *text)
         return fail(text, "%s: values must be f32 or f16, or u16 for the bits of bf16; save a.astype('<f4')",
                     r->values.path);
     if (k->shape[0] != v->shape[0])
-        return fail(text, "%s has %" PRIu64 " keys and %s %" PRIu64 " rows: they must be as many",
-                    r->keys.path, k->shape[0], r->values.path, v->shape[0]);
+        return fail(text, "%s has %" PRIu64 " key%s and %s %" PRIu64 " row%s: they must be as many",
+                    r->keys.path, k->shape[0], mr_plural(k->shape[0]), r->values.path, v->shape[0],
+                    mr_plural(v->shape[0]));
     r->count = k->shape[0];
     r->dim = (uint32_t)v->shape[1];
     return true;

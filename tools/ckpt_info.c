@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/wire/plural.h"
 #include "tools/ckpt.h"
 #include "tools/ctl.h"
 #include "tools/feature_json.h"
@@ -145,7 +146,7 @@ static void print_head(const struct info *x)
         (void)printf(" ckpt-%" PRIu64, x->chain.files.links[i]->manifest.id);
     (void)printf("\nwritten      %s UTC, by incarnation %" PRIu32 " on %" PRIu32 " core%s, format %" PRIu32
                  "\n",
-                 x->time, m->incarnation, m->file_count, m->file_count == 1 ? "" : "s", m->version);
+                 x->time, m->incarnation, m->file_count, mr_plural(m->file_count), m->version);
     if (m->step > 0)
         (void)printf("step         %" PRIu64 "%s\n", m->step,
                      m->is_at_step ? ": all pushes up to it, none behind it" : " or later");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "dataplane/wire/plural.h"
 #include "tools/ckpt.h"
 #include "tools/ckpt_check.h"
 #include "tools/ctl.h"
@@ -33,7 +34,7 @@ static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *ch
     ckpt_size_text(bytes, size);
     if (status == MR_OK)
         (void)printf("ckpt-%" PRIu64 ": ok, %s in %" PRIu32 " checkpoint%s\n", id, size, links,
-                     links == 1 ? "" : "s");
+                     mr_plural(links));
     else
         (void)printf("ckpt-%" PRIu64 ": DAMAGED: %s\n", id, text);
     return status == MR_OK;

@@ -1,4 +1,5 @@
 #include "tools/connection.h"
+#include "dataplane/wire/plural.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,7 +41,8 @@ int tool_pick_cores(const char *command, const struct mr_client *client, uint32_
 {
     const uint32_t count = mr_client_core_count(client);
     if (core != TOOL_ALL_CORES && core >= count)
-        return tool_fail(command, "the server has %" PRIu32 " cores, so --core must be below that", count);
+        return tool_fail(command, "the server has %" PRIu32 " core%s, so --core must be below that", count,
+                         mr_plural(count));
     *first = core == TOOL_ALL_CORES ? 0 : core;
     *end = core == TOOL_ALL_CORES ? count : core + 1;
     return 0;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "tools/save_text.h"
 
 const char tool_core_heading[] =
@@ -146,7 +147,7 @@ bool tool_checkpoint_line(const struct tool_core_sample *before, const struct to
     }
     if (now->saves_queued != 0) {
         (void)snprintf(text, sizeof text, "%" PRIu64 " save%s queued", now->saves_queued,
-                       now->saves_queued == 1 ? "" : "s");
+                       mr_plural(now->saves_queued));
         at = add_text(out, out_bytes, at, text);
     }
     if (now->waiting_step != 0) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/wire/plural.h"
 #include "tools/connection.h"
 #include "tools/ctl.h"
 #include "tools/options.h"
@@ -141,7 +142,7 @@ static int print_memory(const char *command, const struct tool_connection *c, st
     a.tables = calloc(count + 1u, sizeof *a.tables);
     if (a.tables == NULL) {
         free(infos);
-        return tool_fail(command, "no memory for %" PRIu32 " tables", count);
+        return tool_fail(command, "no memory for %" PRIu32 " table%s", count, mr_plural(count));
     }
     for (uint32_t core = first; core < end && status == MR_OK; core++) {
         struct mr_core_memory of_core;

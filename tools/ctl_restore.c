@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "dataplane/wire/plural.h"
 #include "tools/connection.h"
 #include "tools/ctl.h"
 #include "tools/options.h"
@@ -51,7 +52,7 @@ static void print_restored(const struct mr_restored *r, bool is_whole)
     char step[64], what[64];
     tool_save_step(r->step, r->is_at_step, step, sizeof step);
     (void)snprintf(what, sizeof what, "%" PRIu32 " table%s, %" PRIu32 " variable%s", r->tables,
-                   r->tables == 1 ? "" : "s", r->variables, r->variables == 1 ? "" : "s");
+                   mr_plural(r->tables), r->variables, mr_plural(r->variables));
     if (!is_whole)
         (void)printf("restored %s out of checkpoint %" PRIu64 "%s\n", what, r->id, step);
     else

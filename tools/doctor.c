@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/wire/plural.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/doctor_facts.h"
@@ -18,8 +19,9 @@ static void print_text(const struct doctor_findings *findings)
         if (f->mend[0] != '\0')
             (void)printf("%-8s %-12s mend: %s\n", "", "", f->mend);
     }
-    (void)printf("%u ok, %u advice, %u problems\n", doctor_count(findings, DOCTOR_OK),
-                 doctor_count(findings, DOCTOR_ADVICE), doctor_count(findings, DOCTOR_PROBLEM));
+    (void)printf("%u ok, %u advice, %u problem%s\n", doctor_count(findings, DOCTOR_OK),
+                 doctor_count(findings, DOCTOR_ADVICE), doctor_count(findings, DOCTOR_PROBLEM),
+                 mr_plural(doctor_count(findings, DOCTOR_PROBLEM)));
 }
 
 static void print_json(const struct doctor_findings *findings)

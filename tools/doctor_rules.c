@@ -1,4 +1,5 @@
 #include "tools/doctor_rules.h"
+#include "dataplane/wire/plural.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -92,8 +93,8 @@ static void judge_cores(const struct doctor_facts *f, struct doctor_findings *ou
         found(out, "cores", DOCTOR_OK, "%u of %u cpus isolated: %s", f->isolated_count, f->cpu_count,
               f->isolated);
     } else if (f->cpu_count <= 2) {
-        found(out, "cores", DOCTOR_OK, "%u cpus: too few to isolate any; use poll_mode = adaptive",
-              f->cpu_count);
+        found(out, "cores", DOCTOR_OK, "%u cpu%s: too few to isolate any; use poll_mode = adaptive",
+              f->cpu_count, mr_plural(f->cpu_count));
     } else {
         const uint32_t last = f->cpu_count - 1;
         found(out, "cores", DOCTOR_ADVICE,
@@ -165,7 +166,8 @@ static void judge_nics(const struct doctor_facts *f, struct doctor_findings *out
               node, queues);
     }
     if (f->dpdk_nic_count > 0)
-        found(out, "nic", DOCTOR_OK, "%u devices bound to DPDK (vfio-pci or uio)", f->dpdk_nic_count);
+        found(out, "nic", DOCTOR_OK, "%u device%s bound to DPDK (vfio-pci or uio)", f->dpdk_nic_count,
+              mr_plural(f->dpdk_nic_count));
     else if (physical == 0)
         found(out, "nic", DOCTOR_OK, "no NIC to spare: virtual ports serve, as in make demo");
 }
@@ -291,9 +293,10 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
     const bool known = port->steering < sizeof ways / sizeof *ways;
     const bool rings = known && strcmp(ways[port->steering], "rings") == 0;
     found(findings, "steering", rings ? DOCTOR_ADVICE : DOCTOR_OK,
-          "%.80s: %s; %u cores, %llu queue%s, %llu %% of packets handed on between cores", port->server,
+          "%.80s: %s; %u core%s, %llu queue%s, %llu %% of packets handed on between cores", port->server,
           known ? ways[port->steering] : "of a kind not known here", port->core_count,
-          (unsigned long long)port->queues, port->queues == 1 ? "" : "s", (unsigned long long)percent);
+          mr_plural(port->core_count), (unsigned long long)port->queues, mr_plural(port->queues),
+          (unsigned long long)percent);
     if (!rings)
         return;
     if (port->queues < port->core_count)

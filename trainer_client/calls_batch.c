@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/bag.h"
+#include "dataplane/wire/plural.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/rows_answer.h"
 #include "trainer_client/shard.h"
@@ -46,8 +47,9 @@ static enum mr_status check_feed(const struct mr_client *client, const struct mr
         uint64_t bags = (uint64_t)tables[t].samples * tables[t].slots;
 
         if (bags == 0 || bags > UINT32_MAX - 1)
-            return mrc_error(MR_INVALID_ARGUMENT, "%s: tables[%u] has %u samples of %u slots", call, t,
-                             tables[t].samples, tables[t].slots);
+            return mrc_error(MR_INVALID_ARGUMENT, "%s: tables[%u] has %u sample%s of %u slot%s", call, t,
+                             tables[t].samples, mr_plural(tables[t].samples), tables[t].slots,
+                             mr_plural(tables[t].slots));
         enum mr_status status = mrc_check_offsets(call, tables[t].offsets, bags);
 
         if (status == MR_OK)

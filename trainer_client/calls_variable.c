@@ -1,6 +1,7 @@
 /* Variables: whole or a range, and their gradients. A variable lives on one core. */
 #include <inttypes.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/clock.h"
 
@@ -39,8 +40,9 @@ static enum mr_status find_place(struct mr_client *client, const struct mr_optio
 
     if (first >= all || *count > all - first)
         return mrc_error(MR_WRONG_SHAPE,
-                         "%s: %s: \"%s\" has %" PRIu64 " elements; [%" PRIu64 ", %" PRIu64 ") is not inside",
-                         client->server, mr_op_name(op), variable->name, all, first, (first + *count));
+                         "%s: %s: \"%s\" has %" PRIu64 " element%s; [%" PRIu64 ", %" PRIu64 ") is not inside",
+                         client->server, mr_op_name(op), variable->name, all, mr_plural(all), first,
+                         (first + *count));
     if (*count == 0)
         *count = all - first;
     bool is_split = mrc_cores_of_map(client, partition_core, &place->attempt.map_changes) > 1;
@@ -135,8 +137,8 @@ static enum mr_status push_gradient_once(struct mr_client *client, const struct 
         return status;
     if (count != all)
         return mrc_error(MR_WRONG_SHAPE,
-                         "%s: push_grad: \"%s\" has %" PRIu64 " elements, the gradient has %" PRIu64 "",
-                         client->server, feature->name, all, count);
+                         "%s: push_grad: \"%s\" has %" PRIu64 " element%s, the gradient has %" PRIu64 "",
+                         client->server, feature->name, all, mr_plural(all), count);
     status = new_call(client, options, MR_OP_PUSH_GRAD, variable, place, &f);
     if (status != MR_OK)
         return status;

@@ -12,6 +12,7 @@
 #include "dataplane/rpc/dist_optimizer.h"
 #include "dataplane/rpc/context.h"
 #include "dataplane/wire/fence.h"
+#include "dataplane/wire/plural.h"
 
 #define POOL_BLOCKS_MAX 1024u
 #define HURRY_US        200u /* brief jobs that have not begun by then were taken for brief by mistake */
@@ -274,8 +275,8 @@ static void refuse(struct mr_rpc *agent, const struct mr_request *request)
                        "worker \"%s\" (rank %u) was taken for dead, as nothing was heard of it for %u ms",
                        agent->members[rank].name, (uint32_t)rank, agent->config.dead_after_ms);
     else
-        mr_reply_error(ep, request->ref, MR_UNKNOWN_WORKER, "the caller is not of this world of %u workers",
-                       agent->config.world_size);
+        mr_reply_error(ep, request->ref, MR_UNKNOWN_WORKER, "the caller is not of this world of %u worker%s",
+                       agent->config.world_size, mr_plural(agent->config.world_size));
 }
 
 void mr_agent_dispatch(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "dataplane/rpc/backward_internal.h"
 
 float *mr_backward_copy(const struct mr_tensor *gradient)
@@ -105,8 +106,8 @@ static bool is_wrong(const struct step *step, const struct mr_rpc_call *call, ch
     char what[120], wanted[120];
 
     if (call->result_count != step->input_count) {
-        snprintf(text, bytes, "it gave back %u gradients, and there are %u arguments", call->result_count,
-                 step->input_count);
+        snprintf(text, bytes, "it gave back %u gradient%s for %u argument%s", call->result_count,
+                 mr_plural(call->result_count), step->input_count, mr_plural(step->input_count));
         return true;
     }
     for (uint32_t i = 0; i < step->input_count; i++) {

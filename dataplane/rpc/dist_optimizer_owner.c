@@ -1,6 +1,7 @@
 /* The distributed optimizer at the owners. */
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
 #include "dataplane/rpc/dist_optimizer.h"
@@ -77,7 +78,8 @@ static enum mr_status parameters_of(struct mr_rpc_call *call, const struct mr_te
     const uint32_t *numbers = which->data;
 
     if (which->dims[0] != count)
-        return mr_rpc_fail(call, "%u numbers for %u parameters", which->dims[0], count);
+        return mr_rpc_fail(call, "%u number%s for %u parameter%s", which->dims[0], mr_plural(which->dims[0]),
+                           count, mr_plural(count));
     for (uint32_t i = 0; i < count; i++) {
         struct mr_versions *versions =
             values[i].kind == MR_VALUE_RREF ? mr_parameter_versions(values[i].rref) : NULL;

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "dataplane/rpc/agent_internal.h"
 
 void mr_member_text(struct mr_rpc *agent, uint32_t rank, char text[MR_MEMBER_TEXT_BYTES])
@@ -18,8 +19,8 @@ enum mr_status mr_member_check(struct mr_rpc *agent, uint32_t rank)
     char text[MR_MEMBER_TEXT_BYTES];
 
     if (rank >= agent->config.world_size)
-        return mr_rpc_error(MR_UNKNOWN_WORKER, "there is no rank %u in this world of %u workers", rank,
-                            agent->config.world_size);
+        return mr_rpc_error(MR_UNKNOWN_WORKER, "there is no rank %u in this world of %u worker%s", rank,
+                            agent->config.world_size, mr_plural(agent->config.world_size));
     if (!atomic_load(&agent->complete))
         return mr_rpc_error(MR_NOT_READY, "not all workers have joined yet");
     if (atomic_load(&agent->left))

@@ -1,4 +1,5 @@
 #include "dataplane/rpc/owned_optimizer.h"
+#include "dataplane/wire/plural.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -200,7 +201,8 @@ enum mr_status mr_owned_optimizer_add(struct mr_owned_optimizer *o,
                                       char *error, size_t error_bytes)
 {
     if (!make_room(o, count)) {
-        snprintf(error, error_bytes, "no memory for an optimizer of %u parameters", o->count + count);
+        snprintf(error, error_bytes, "no memory for an optimizer of %u parameter%s", o->count + count,
+                 mr_plural(o->count + count));
         return MR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < count; i++) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "dataplane/rpc/rref_internal.h"
 
 #define RETRY_US 1000u
@@ -305,7 +306,7 @@ static void add(struct line *line, const char *verb, uint32_t count, const char 
     if (count == 0 || line->used + 1 >= line->bytes)
         return;
     int n = snprintf(line->text + line->used, line->bytes - line->used, "%s%s %u value%s %s %s",
-                     line->used == 0 ? "" : ", ", verb, count, count == 1 ? "" : "s", of, who);
+                     line->used == 0 ? "" : ", ", verb, count, mr_plural(count), of, who);
 
     line->used += n < 0 ? 0 : (size_t)n;
 }

@@ -1,6 +1,7 @@
 /* The public functions about workers. */
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/call.h"
 #include "dataplane/rpc/workers.h"
@@ -19,8 +20,8 @@ enum mr_status mr_worker_info(struct mr_rpc *agent, uint32_t rank, struct mr_rpc
 {
     if (rank >= agent->config.world_size)
         return mr_rpc_error(MR_UNKNOWN_WORKER,
-                            "mr_worker_info: there is no rank %u in this world of %u workers", rank,
-                            agent->config.world_size);
+                            "mr_worker_info: there is no rank %u in this world of %u worker%s", rank,
+                            agent->config.world_size, mr_plural(agent->config.world_size));
     if (!atomic_load(&agent->complete))
         return mr_rpc_error(MR_NOT_READY, "mr_worker_info: not all workers have joined yet");
     const struct mr_member *m = &agent->members[rank];

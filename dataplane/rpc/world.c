@@ -101,7 +101,7 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
     }
     if (join->world_size != agent->config.world_size) {
         snprintf(why, bytes,
-                 "worker \"%s\" (rank %u) says that there are %u workers, and the rendezvous expects %u",
+                 "worker \"%s\" (rank %u) says that world_size is %u, and the rendezvous expects %u",
                  join->name, join->rank, join->world_size, agent->config.world_size);
         return MR_INVALID_ARGUMENT;
     }

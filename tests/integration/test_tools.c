@@ -476,7 +476,7 @@ static void test_doctor(void **state)
     assert_int_equal(x->result.code, 1);
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s doctor", millrace);
     assert_int_equal(x->result.code, problems > 0);
-    assert_non_null(strstr(x->result.out, " problems\n"));
+    assert_non_null(strstr(x->result.out, problems == 1 ? " problem\n" : " problems\n"));
 }
 
 /* ---- mistakes ---- */

@@ -222,7 +222,7 @@ static void test_fetches_that_are_wrong(void **state)
     push_version(&plugin, instance, &rows, 0);
     stderr_begin();
     expect_absent(&plugin, instance, &more);
-    expect_line("fetch of table t failed: id 1 has 2 states, and 3 are asked for");
+    expect_line("fetch of table t failed: id 1 has 2 states, and the fetch asks for 3");
     stderr_begin();
     plugin.finalize(instance);
     expect_line("1 of 1 fetches and 0 of 1 pushes failed");

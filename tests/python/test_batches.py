@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_refused(client, table):
         (lambda: client.feed(batch_id(30), [(table, [1, 2, 3], [0, 1, 2, 3])], 2), "3 bags of 'batches' for 2 samples"),
         (lambda: client.feed(batch_id(30), [(table, [1], [0, 1])], 0), "for 0 samples"),
         (lambda: client.feed(-1, [(table, [1], [0, 1])], 1), "batch_id is -1"),
-        (lambda: client.feed(batch_id(30), [(table, [1], [0, 1], [1.0, 2.0])], 1), "2 weights for 1 keys"),
+        (lambda: client.feed(batch_id(30), [(table, [1], [0, 1], [1.0, 2.0])], 1), "weights is 2, for 1 key"),
         (lambda: client.push_gradients_batch(batch_id(30), [(table, np.zeros((1, 1, 1, 1, 1)))]), "up to 4 dimensions"),
     ):
         with pytest.raises(ValueError, match=says):

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "trainer_client/hub/permutation.h"
 
 struct hub_batch_source {
@@ -40,12 +41,11 @@ static enum mr_status check_batch_bytes(const struct hub_request *request,
     if (keys * sizeof(uint64_t) <= HUB_BATCH_KEY_BYTES_MAX) {
         return MR_OK;
     }
-    snprintf(
-        error, HUB_ERROR_BYTES,
-        "%.200s has up to %u keys in a sample: %u samples of them do not fit into one message; take at most "
-        "%zu samples a batch",
-        request->path, info->sample_keys_max, request->batch_samples,
-        HUB_BATCH_KEY_BYTES_MAX / sizeof(uint64_t) / info->sample_keys_max);
+    snprintf(error, HUB_ERROR_BYTES,
+             "%.200s has up to %u key%s in a sample: with batch_samples = %u a batch does not fit into one "
+             "message; take at most %zu",
+             request->path, info->sample_keys_max, mr_plural(info->sample_keys_max), request->batch_samples,
+             HUB_BATCH_KEY_BYTES_MAX / sizeof(uint64_t) / info->sample_keys_max);
     return MR_INVALID_ARGUMENT;
 }
 
@@ -173,7 +173,8 @@ enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t seque
             return status;
         }
         if (!make_room(b, s->sample->key_count)) {
-            snprintf(error, HUB_ERROR_BYTES, "no memory for a batch of %u samples", b->samples);
+            snprintf(error, HUB_ERROR_BYTES, "no memory for a batch of %u sample%s", b->samples,
+                     mr_plural(b->samples));
             return MR_NO_MEMORY;
         }
         if (i == 0) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/op.h"
+#include "dataplane/wire/plural.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/hub/feeder_internal.h"
 
@@ -74,9 +75,11 @@ static void start_plan(struct feeder *f)
 static void log_plan(const struct feeder *f)
 {
     const struct hub_sample_file_info info = *hub_batch_source_info(f->source);
-    hub_log("%s: %" PRIu64 " samples to %s, %u slots, %s%" PRIu64 " keys, %" PRIu64 " broken lines",
-            f->request.path, info.samples, f->request.held_out ? "evaluate" : "train on", info.format->slots,
-            info.keys_exact ? "" : "about ", info.keys, info.broken_lines);
+    hub_log("%s: %" PRIu64 " sample%s to %s, %u slot%s, %s%" PRIu64 " key%s, %" PRIu64 " broken line%s",
+            f->request.path, info.samples, mr_plural(info.samples),
+            f->request.held_out ? "evaluate" : "train on", info.format->slots, mr_plural(info.format->slots),
+            info.keys_exact ? "" : "about ", info.keys, mr_plural(info.keys), info.broken_lines,
+            mr_plural(info.broken_lines));
 }
 
 /* The open samples are the plan's as well: it was taken up again, and they have not changed. */

@@ -25,8 +25,8 @@ static void refuse_changed(struct feeder *f, const struct mr_stream *streams, ui
         learnt = streams[i].stream == stream ? streams[i].learnt : learnt;
     }
     snprintf(error, sizeof error,
-             "%.200s holds other samples than when this plan began, of which %" PRIu64
-             " batches are learnt (stream %u): give the plan another `run` to train on these",
+             "%.200s holds other samples than when this plan began (batches learnt of these: %" PRIu64
+             ", stream %u): give the plan another `run` to train on these",
              f->request.path, learnt, stream);
     hub_feeder_fail_plan(f, MR_ALREADY_STARTED, error);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/wire/plural.h"
 #include "trainer_client/hub/feeder.h"
 #include "trainer_client/hub/service.h"
 #include "trainer_client/socket_server.h"
@@ -30,8 +31,8 @@ static void show_progress(struct hub *hub, struct progress *last, uint64_t now_u
     if (running && last->shown_us != 0) {
         dprintf(STDERR_FILENO,
                 "\r\033[Kmillrace-hub: %" PRIu64 " of %" PRIu64
-                " batches learnt, %.0f samples/s, %u trainers%s",
-                learnt, batches, rate, trainers, away ? ", waiting for the server" : "");
+                " batches learnt, %.0f samples/s, %u trainer%s%s",
+                learnt, batches, rate, trainers, mr_plural(trainers), away ? ", waiting for the server" : "");
     }
     *last = (struct progress){now_us, samples};
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/plural.h"
 #include "trainer_client/torchrec/instance.h"
 #include "trainer_client/torchrec/table_name.h"
 
@@ -50,8 +51,8 @@ static bool tell_row(struct column *c, const float *row, uint32_t dim)
     if (states == 0 || (dim - 1) % states != 0 || states < f->state_count) {
         (void)snprintf(c->error, sizeof c->error,
                        "id %" PRId64
-                       " has %u states, and %u are asked for: it was pushed with another optimizer",
-                       f->ids[c->told], states, f->state_count);
+                       " has %u state%s, and the fetch asks for %u: it was pushed with another optimizer",
+                       f->ids[c->told], states, mr_plural(states), f->state_count);
         return false;
     }
     uint32_t floats = (dim - 1) / states;

@@ -299,8 +299,8 @@ static void defaults_follow_what_is_set(void **state)
         error, "--set: batches.memory_mib (300) is a part of memory.limit_mib (256) and must be smaller");
     assert_int_equal(ps_config_set(&config, "batches.memory_mib=200", error), MR_OK);
     assert_int_equal(ps_config_check(&config, error), MR_INVALID_ARGUMENT);
-    assert_non_null(
-        strstr(error, "each of 1 cores needs 64 MiB of it beside batches.memory_mib (200): 264 at least"));
+    assert_non_null(strstr(
+        error, "64 MiB for each core (cores.count = 1) and batches.memory_mib (200) make 264 at least"));
     ps_config_default(&config);
     ps_config_settle(&config);
     assert_int_equal(config.batches_memory_mib, 1024);

@@ -177,7 +177,7 @@ static void tells_when_the_cache_is_full(void **state)
     uint32_t table = make_table(n, "emb", 3);
     node_check(send_feed(n, feed_of(table, 1, 0)), MR_OK, NULL);
     node_check(send_feed(n, feed_of(table, 2, 0)), MR_OK, NULL);
-    node_check(send_feed(n, feed_of(table, 3, 0)), MR_BATCH_CACHE_FULL, "2 batches");
+    node_check(send_feed(n, feed_of(table, 3, 0)), MR_BATCH_CACHE_FULL, "kept, 2");
     node_check(send_feed(n, feed_of(table, 2, 0)), MR_OK, NULL); /* one that is there may come again */
     assert_int_equal(node_counter(n, 0, "ps.feeds_refused_full"), 1);
     node_check(lookup(n, table, 3), MR_UNKNOWN_BATCH, NULL);
@@ -329,7 +329,8 @@ static void streams_are_listed_and_forgotten(void **state)
     node_check(feed_for(n, table, first + 2, 77, 0), MR_OK, NULL);
     uint64_t numbers[2] = {3, 9};
     struct mr_tensor t = mr_tensor_1d(MR_U64, 2, numbers);
-    node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_ALREADY_STARTED, "in use: 1 batches");
+    node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_ALREADY_STARTED,
+               "in use: 1 of the batches");
     node_check(ask_state(n, 9, 78), MR_ALREADY_STARTED, NULL);
     push(n, first + 2, table);
     node_check(node_call(n, 0, MR_OP_FORGET_STREAM, 0, &t, 1), MR_OK, NULL);

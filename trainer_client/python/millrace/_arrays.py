@@ -10,7 +10,7 @@ from typing import Any, Callable, Union
 
 import numpy as np
 
-from ._library import ffi, lib
+from ._library import counted, ffi, lib
 
 Array = Any  #: an array of numpy's or a tensor of torch's: what the call was given
 Like = Union[np.ndarray, list, tuple, Any]  #: anything that numpy makes an array of, or a tensor of torch's
@@ -110,7 +110,7 @@ def weights(value: Like | None, key_count: int) -> np.ndarray | None:
         return None
     array = floats(value)
     if array.size != key_count:
-        raise ValueError(f"there are {array.size} weights for {key_count} keys")
+        raise ValueError(f"the number of weights is {array.size}, for {counted(key_count, 'key')}")
     return array
 
 

@@ -30,6 +30,11 @@ def text(pointer) -> str:
     return "" if pointer == NULL else ffi.string(pointer).decode("utf-8", "replace")
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 key", "2 keys"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def free(pointer) -> None:
     """free() for what the library hands out to be freed so."""
     _libc.free(pointer)

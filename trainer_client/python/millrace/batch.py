@@ -9,7 +9,7 @@ import numpy as np
 from . import _arrays
 from ._arrays import Like, f32_pointer, rows_of, u32_pointer, u64_pointer
 from ._connection import Call, Connection
-from ._library import ffi, free, lib
+from ._library import counted, ffi, free, lib
 from ._options import whole
 from ._structs import of_struct
 from .future import Future
@@ -68,7 +68,7 @@ class BatchCalls(Connection):
             bags = starts.size - 1
             if samples == 0 or bags % samples != 0:
                 raise ValueError(
-                    f"there are {bags} bags of {table.name!r} for {samples} samples; each sample has as many"
+                    f"{counted(bags, 'bag')} of {table.name!r} for {counted(samples, 'sample')}: each sample has as many"
                 )
             factors = _arrays.weights(weights[0] if weights else None, array.size)
             pointers = u64_pointer(array), u32_pointer(starts), f32_pointer(factors)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence
 import numpy as np
 
 from . import errors
+from ._library import counted
 from .future import Future
 from .table import Table
 
@@ -46,7 +47,7 @@ class Batch:
         self._pushes: dict[int, Future] = {}
 
     def __repr__(self) -> str:
-        return f"<millrace.Batch {self.id}: {self.samples} samples>"
+        return f"<millrace.Batch {self.id}: {counted(self.samples, 'sample')}>"
 
     def prefetch(self, feature: Any, **options: Any) -> None:
         """Asks for values() ahead of their use."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from . import _arrays
 from ._arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
 from ._connection import Call
-from ._library import lib
+from ._library import counted, lib
 from .feature import TableSpec
 from .future import Future
 
@@ -69,7 +69,7 @@ class Table:
         dim = self.spec.dim
         if values.size != array.size * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
             raise ValueError(
-                f"gradients have the shape {values.shape}; for {array.size} keys of {self.name!r} "
+                f"gradients have the shape {values.shape}; for {counted(array.size, 'key')} of {self.name!r} "
                 f"they are [{array.size}, {dim}]"
             )
         return Call(lib.mr_push_gradients, (self.id, u64_pointer(array), array.size, dim, f32_pointer(values)))
@@ -132,7 +132,8 @@ class Table:
         values, dim = _arrays.floats(gradients), self.spec.dim
         if values.size != bags * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
             raise ValueError(
-                f"gradients have the shape {values.shape}; for {bags} bags of {self.name!r} they are [{bags}, {dim}]"
+                f"gradients have the shape {values.shape}; for {counted(bags, 'bag')} of {self.name!r} "
+                f"they are [{bags}, {dim}]"
             )
         return Call(lib.mr_push_gradients_weighted_bags, (self.id, key, weight, offset, bags, dim, f32_pointer(values)))
 

@@ -229,7 +229,7 @@ static void a_wrong_backward_is_named(void **state)
         const char *text;
     } cases[] = {
         {"wrong_shape", MR_WRONG_SHAPE, "gradient 0 is f32[1,1], and argument 0 is f32[4]"},
-        {"wrong_count", MR_WRONG_SHAPE, "it gave back 0 gradients, and there are 1 arguments"},
+        {"wrong_count", MR_WRONG_SHAPE, "it gave back 0 gradients for 1 argument"},
         {"failing", MR_FUNCTION_FAILED, "the matrix is singular"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

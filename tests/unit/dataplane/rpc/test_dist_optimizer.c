@@ -429,7 +429,7 @@ static void calls_by_hand_do_no_harm(void **state)
     struct mr_value add[3] = {optimizer, mr_value_tensor(mr_tensor_1d(MR_U32, 2, which)),
                               mr_value_rref(w->parameters[1])};
     expect_error(MR_FUNCTION_FAILED, mr_rpc_sync(rpc, 1, "mr.optimizer_add", add, 3, NULL, NULL),
-                 "2 numbers for 1 parameters");
+                 "2 numbers for 1 parameter");
     add[2] = mr_value_i64(1);
     add[1] = mr_value_tensor(mr_tensor_1d(MR_U32, 1, which));
     expect_error(MR_FUNCTION_FAILED, mr_rpc_sync(rpc, 1, "mr.optimizer_add", add, 3, NULL, NULL),

@@ -99,7 +99,7 @@ static void those_who_do_not_fit_are_refused(void **state)
     expect_text(error, "the name \"b\" is taken by rank 1");
     (void)net_add_with(net, "c", 2, 4, 0);
     assert_int_equal(wait_joined(net, 4, UINT64_MAX, error, sizeof error), MR_INVALID_ARGUMENT);
-    expect_text(error, "says that there are 4 workers, and the rendezvous expects 3");
+    expect_text(error, "says that world_size is 4, and the rendezvous expects 3");
     (void)net_add(net, "c", 2);
     assert_int_equal(wait_joined(net, 5, UINT64_MAX, error, sizeof error), MR_OK);
     assert_int_equal(wait_joined(net, 0, UINT64_MAX, error, sizeof error), MR_OK);

@@ -159,7 +159,7 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     struct hub_batch_source *s = NULL;
     snprintf(r.path, sizeof r.path, "%s", file.path);
     assert_int_equal(hub_batch_source_open(&r, NULL, NULL, NULL, &s, error), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "at most 524 samples"));
+    assert_non_null(strstr(error, "take at most 524"));
     free(text);
     close(file.fd);
 }

@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from .._library import NULL, ffi, lib, text
+from .._library import NULL, counted, ffi, lib, text
 from ..errors import Error, InvalidArgument, UnknownWorker, check_rpc, error_of
 from . import _handles
 from ._options import BackendType, RpcBackendOptions, milliseconds, place
@@ -63,7 +63,7 @@ class World:
         if not isinstance(rank, int):
             raise TypeError(f"to={to!r}: a worker's name, its rank, or its WorkerInfo")
         if not 0 <= rank < self.world_size:
-            raise UnknownWorker(f"there is no rank {rank} in this world of {self.world_size} workers")
+            raise UnknownWorker(f"there is no rank {rank} in this world of {counted(self.world_size, 'worker')}")
         return rank
 
     def need_python(self, what: str) -> None:
