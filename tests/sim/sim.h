@@ -12,6 +12,7 @@
  *   sim_grant.c   whether senders keep to what they were granted
  *   sim_server.c  what servers do with requests
  *   sim_client.c  what clients ask for
+ *   sim_share.c   whether sessions, and priorities, get their shares
  *   sim_record.c  numbered pushes: what servers know of them, over restarts
  *   sim_check.c   the model that all this is checked against
  *
@@ -52,9 +53,10 @@ enum sim_event_kind {
     SIM_CUT,
     SIM_STALL,
     SIM_MOVE,
-    SIM_PATH, /* a path carries larger or smaller datagrams than before */
-    SIM_PLAY, /* somebody on the path sends a packet once more */
-    SIM_KEYS, /* a node goes on from the old pre-shared key towards the new one */
+    SIM_PATH,  /* a path carries larger or smaller datagrams than before */
+    SIM_PLAY,  /* somebody on the path sends a packet once more */
+    SIM_KEYS,  /* a node goes on from the old pre-shared key towards the new one */
+    SIM_SHARE, /* all clients have their shares of the link by now */
 };
 
 struct sim_event {
@@ -130,6 +132,7 @@ struct sim_node {
     bool calls_held;                       /* as many wait as may */
     bool held[SIM_SERVERS_MAX]; /* the session: it was restarted, and pushes are brought again first */
     uint32_t moves;
+    uint64_t carried_bytes, share_from_bytes; /* of what it sent; and as of sim.share_from_us */
 };
 
 /* ---- the model ---- */
@@ -151,6 +154,8 @@ struct sim_call {
     bool applied, saved; /* at the server, and in its last checkpoint */
     bool known_safe;     /* the client knows that it is saved */
     bool ahead;          /* brought again while others are held back */
+    uint8_t priority;
+    uint32_t overtaken; /* of a stream: by calls of a higher priority that were begun later */
 };
 
 /* A call whose answer comes later, or in parts. */
@@ -171,6 +176,9 @@ struct sim_work {
     uint32_t request_bytes_max, reply_bytes_max;
     uint32_t large_ppm;     /* of messages up to the largest */
     bool steady;            /* nothing is lost: nothing may be sent again, and links are to be used */
+    bool shared;            /* one link carries what all clients want, and nothing is lost */
+    uint64_t far_us;        /* what every way takes more */
+    bool stream;            /* calls of high priority without an end, and a few of low priority */
     uint64_t small_late_us; /* a small call takes no longer, whatever else there is; 0: not checked */
     uint64_t late_us;       /* no call does */
 };
@@ -205,6 +213,8 @@ struct sim {
     uint32_t calls_to_start, calls_alive; /* alive: neither given back nor lost with their client */
     uint64_t trace;                       /* hash of everything that happened */
     uint64_t packets, executions, slowest_small_us;
+    uint64_t share_from_us; /* 0: not yet */
+    bool share_is_over;
     bool verbose;
     bool failed;
     char why[256];
@@ -301,6 +311,16 @@ void sim_on_session(void *app, struct mr_session *session, enum mr_session_event
 void sim_client_cancel(struct sim *sim, struct sim_call *c);
 void sim_client_free(struct sim *sim, struct sim_call *c);
 void sim_client_crashed(struct sim *sim, struct sim_node *node);
+
+/* ---- sim_share.c ---- */
+/* When a client begins after the start, and how many of its calls wait at most. */
+uint64_t sim_share_begins_us(struct sim *sim, uint32_t client);
+uint32_t sim_share_waiting(const struct sim *sim, uint32_t client);
+/* SIM_SHARE. And: a client wants next to nothing more. */
+void sim_share_settled(struct sim *sim);
+void sim_share_over(struct sim *sim);
+uint8_t sim_stream_priority(uint32_t serial);
+void sim_stream_ended(struct sim *sim, const struct sim_call *ended);
 
 /* ---- sim_record.c ---- */
 bool sim_record_apply(struct sim_call *c); /* false: it was before */

@@ -4,6 +4,8 @@
 
 #include "sim.h"
 
+#define ENDING_CALLS 4u /* of a client's last ones: what they want does not fill its share */
+
 static void schedule(struct sim *sim, const struct sim_node *node, uint64_t in_us)
 {
     sim_at(sim, sim->now_us + in_us, SIM_CALLS, node->index, NULL);
@@ -14,6 +16,8 @@ static void gone(struct sim *sim, struct sim_node *node, struct sim_call *c)
     sim->calls_alive--;
     node->calls_waiting--;
     c->call = NULL;
+    if (node->calls_started == sim->work.calls_per_client && node->calls_waiting == ENDING_CALLS)
+        sim_share_over(sim);
     if (node->calls_held) {
         node->calls_held = false;
         schedule(sim, node, 0);
@@ -35,6 +39,7 @@ void sim_on_reply(void *app, struct mr_call *call, void *user, enum mr_status st
     sim_log(sim, "client %u: call %u (%s) ends with %s", c->client, c->serial, mr_op_name(c->op),
             mr_status_name(status));
     sim_check_end(sim, c, reply);
+    sim_stream_ended(sim, c);
     if (sim_chance(&sim->rng, 900000)) {
         c->freed = true;
         gone(sim, node, c);
@@ -66,6 +71,8 @@ static void draw_call(struct sim *sim, const struct sim_node *node, struct sim_c
                            .deadline_us = UINT64_MAX};
     c->request_bytes = some_bytes(sim, sim->work.request_bytes_max);
     c->reply_bytes = sim_chance(rng, 300000) ? 0 : some_bytes(sim, sim->work.reply_bytes_max);
+    if (sim->work.stream && sim_stream_priority(c->serial) == 0)
+        c->request_bytes = sim->work.request_bytes_max;
     c->has_deadline = sim_chance(rng, sim->work.deadline_ppm);
     if (c->op == MR_OP_PUSH_GRAD && sim_chance(rng, sim->work.number_ppm)) {
         c->number = node->last_number[c->server] + 1;
@@ -87,6 +94,7 @@ static bool send_call(struct sim *sim, struct sim_node *node, struct sim_call *c
                                       .ahead = c->ahead,
                                       .deadline_us = c->deadline_us,
                                       .user = c};
+    c->priority = options.priority = sim->work.stream ? sim_stream_priority(c->serial) : options.priority;
     enum mr_status status =
         mr_call_begin(node->ep, node->sessions[c->server], &options, tensors, 2, &c->call);
     if (status == MR_NO_MEMORY)
@@ -127,15 +135,17 @@ void sim_client_calls(struct sim *sim, struct sim_node *node)
         schedule(sim, node, node->stalled_until_us - sim->now_us);
         return;
     }
+    const uint32_t waiting_max =
+        sim->work.shared ? sim_share_waiting(sim, node->index - sim->servers) : work->waiting_max;
     uint64_t burst = sim_between(&sim->rng, 1, work->burst_max);
     bool begun = true;
     while (begun && burst-- > 0 && node->calls_started < work->calls_per_client &&
-           node->calls_waiting < work->waiting_max)
+           node->calls_waiting < waiting_max)
         begun = begin_call(sim, node);
     node->poll_at_us = sim->now_us;
     if (node->calls_started == work->calls_per_client)
         return;
-    node->calls_held = begun && node->calls_waiting >= work->waiting_max;
+    node->calls_held = begun && node->calls_waiting >= waiting_max;
     if (!node->calls_held)
         schedule(sim, node, begun ? sim_below(&sim->rng, work->gap_us) : 1000);
 }

@@ -4,12 +4,13 @@
 
 #include "sim.h"
 
-#define SERVER_PORT     7700u
-#define SESSION_IDLE_US 60000000u
-#define DRIFT_PPM_MAX   500
-#define KIB             1024u
-#define MIB             (1024u * 1024u)
-#define NARROW_LATE_US  400000u /* a change of the path in the middle of a call and all */
+#define SERVER_PORT      7700u
+#define SESSION_IDLE_US  60000000u
+#define DRIFT_PPM_MAX    500
+#define KIB              1024u
+#define MIB              (1024u * 1024u)
+#define STREAM_SLOTS_MAX 8u
+#define NARROW_LATE_US   400000u /* a change of the path in the middle of a call and all */
 
 struct kind {
     const char *name;
@@ -136,6 +137,38 @@ static void draw_steady(struct sim *sim)
     sim->faults_end_us = SIM_FIRST_US + 1;
 }
 
+/* No faults, and a link that all clients want more of than there is. */
+static void draw_shared(struct sim *sim)
+{
+    sim->servers = 1;
+    sim->clients = number(sim, 2, SIM_CLIENTS_MAX);
+    sim->work.shared = true;
+    sim->work.calls_per_client = SIM_CALLS_MAX;
+    sim->work.burst_max = SIM_CALLS_MAX;
+    sim->work.waiting_max = number(sim, 6, 16);
+    sim->work.far_us = sim_chance(&sim->rng, 500000) ? number(sim, 100, 1000) : 0;
+    sim->work.gap_us = 200;
+    sim->work.request_bytes_max = 300000;
+    sim->work.reply_bytes_max = 200;
+    sim->work.large_ppm = 1000000;
+    sim->faults_end_us = SIM_FIRST_US + 1;
+}
+
+/* No faults, and more calls of high priority, at any time, than there are slots for. */
+static void draw_stream(struct sim *sim)
+{
+    sim->servers = sim->clients = 1;
+    sim->work.stream = true;
+    sim->work.calls_per_client = SIM_CALLS_MAX;
+    sim->work.burst_max = SIM_CALLS_MAX;
+    sim->work.waiting_max = 4 * STREAM_SLOTS_MAX;
+    sim->work.gap_us = 200;
+    sim->work.request_bytes_max = sim_chance(&sim->rng, 500000) ? 100 : 200000;
+    sim->work.reply_bytes_max = sim_chance(&sim->rng, 500000) ? 100 : 200000;
+    sim->work.large_ppm = 1000000;
+    sim->faults_end_us = SIM_FIRST_US + 1;
+}
+
 static void draw_bulk(struct sim *sim)
 {
     draw_work(sim);
@@ -184,9 +217,16 @@ static void draw_narrow(struct sim *sim)
 }
 
 static const struct kind kinds[] = {
-    {"tiny", 610, draw_tiny},    {"mixed", 240, draw_mixed},    {"short of memory", 70, draw_short_of_memory},
-    {"narrow", 20, draw_narrow}, {"crowded", 20, draw_crowded}, {"bulk", 29, draw_bulk},
-    {"huge", 1, draw_huge},      {"steady", 10, draw_steady},
+    {"tiny", 590, draw_tiny},
+    {"shared", 10, draw_shared},
+    {"stream", 10, draw_stream},
+    {"mixed", 240, draw_mixed},
+    {"short of memory", 70, draw_short_of_memory},
+    {"narrow", 20, draw_narrow},
+    {"crowded", 20, draw_crowded},
+    {"bulk", 29, draw_bulk},
+    {"huge", 1, draw_huge},
+    {"steady", 10, draw_steady},
 };
 
 /* ---- machines ---- */
@@ -211,6 +251,13 @@ static void draw_link(struct sim_node *node)
     node->packet_ns = sim_chance(&sim->rng, 300000) ? sim_below(&sim->rng, 3000) : 0;
     if (sim->work.late_us > 0)
         return;
+    if (sim->work.shared || sim->work.stream) {
+        node->packet_ns = 0;
+        if (node->is_server && sim->work.shared)
+            node->link = (struct sim_link){.bytes_per_ms = sim_between(&sim->rng, 40 * KIB, 80 * KIB),
+                                           .queue_bytes = 64 * MIB};
+        return;
+    }
     if (sim->work.steady) {
         node->packet_ns = 0;
         node->link = (struct sim_link){.bytes_per_ms = sim_between(&sim->rng, 400 * KIB, 2 * MIB),
@@ -237,15 +284,21 @@ static void draw_sizes(struct sim *sim, struct sim_node *node)
     c->window = sim_chance(rng, 300000) ? number(sim, 1, 63) : MR_WINDOW_MAX;
     c->udp_bytes_max = number(sim, MR_UDP_BYTES_MIN, MR_UDP_BYTES_MAX);
     c->receive_window_bytes = number(sim, 1000, 400000);
-    if (sim->work.steady) { /* no side is short of anything */
+    if (sim->work.steady || sim->work.shared || sim->work.stream) { /* no side is short of anything */
         c->calls_max = SIM_CALLS_MAX;
-        c->window = MR_WINDOW_MAX;
+        c->window = sim->work.stream ? number(sim, 1, STREAM_SLOTS_MAX) : MR_WINDOW_MAX;
         c->receive_window_bytes = number(sim, 128 * KIB, 512 * KIB);
     }
+    large |= sim->work.shared;
     c->memory_bytes = huge ? SIM_MEMORY_BYTES : large ? 128 * (size_t)MIB : 32 * (size_t)MIB;
     if (huge) {
         c->udp_bytes_max = MR_UDP_BYTES_MAX;
         c->receive_window_bytes = 2 * MIB;
+    }
+    if (sim->work
+            .shared) { /* few messages: each may have a segment in flight, whatever the session's share */
+        c->window = number(sim, 2, 4);
+        c->udp_bytes_max = number(sim, MR_UDP_BYTES_MIN, 2000);
     }
     if (!sim->memory_is_short)
         return;
@@ -289,7 +342,9 @@ static void draw_node(struct sim *sim, uint32_t index)
         c->on_session = sim_on_session;
         c->hold_on_restart = sim_chance(&sim->rng, 400000);
         memset(c->client_uuid, 0x10 + (int)place, MR_UUID_BYTES);
-        sim_at(sim, SIM_FIRST_US + sim_below(&sim->rng, 5000), SIM_CALLS, index, NULL);
+        const uint64_t in_us =
+            sim->work.shared ? sim_share_begins_us(sim, place) : sim_below(&sim->rng, 5000);
+        sim_at(sim, SIM_FIRST_US + in_us, SIM_CALLS, index, NULL);
     }
 }
 

@@ -89,7 +89,7 @@ static uint64_t delay_us(struct sim *sim)
 {
     if (sim->work.steady) /* and in order */
         return DELAY_HIGH_US;
-    uint64_t us = sim_between(&sim->rng, DELAY_LOW_US, DELAY_HIGH_US);
+    uint64_t us = sim_between(&sim->rng, DELAY_LOW_US, DELAY_HIGH_US) + sim->work.far_us;
     if (sim_chance(&sim->rng, sim->faults.reorder_ppm))
         us += sim_below(&sim->rng, 2000);
     if (sim_chance(&sim->rng, sim->faults.spike_ppm))
@@ -221,6 +221,7 @@ static void tx_end(void *self, uint32_t bytes)
     if (bytes == 0)
         return;
     sim->packets++;
+    node->carried_bytes += bytes;
     if (node->is_server)
         sim_address_check_send(node, &node->open_to, node->open, bytes);
     const struct sim_node *to = node_at(sim, &node->open_to);

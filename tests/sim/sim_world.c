@@ -9,11 +9,12 @@
 
 #define CALM_US                                                                                              \
     20000000u /* after the faults everything must have ended within this, and the time the bytes take */
-#define BYTES_PER_US  10u       /* that even a crowded network carries */
-#define SESSION_US    61000000u /* an idle session is forgotten by then */
-#define KEEPALIVE_US  11000000u /* of a session, and some */
-#define STEPS_MAX     5000000u
-#define TURN_SEGMENTS 16u
+#define BYTES_PER_US   10u       /* that even a crowded network carries */
+#define SESSION_US     61000000u /* an idle session is forgotten by then */
+#define KEEPALIVE_US   11000000u /* of a session, and some */
+#define STEPS_MAX      5000000u
+#define TURN_SEGMENTS  16u
+#define STREAM_TURN_US 20u
 
 #define SENT_AGAIN_SHARE 50u /* one of so many, and some */
 #define USE_FACTOR       2u
@@ -118,6 +119,9 @@ static void happen(struct sim *sim, const struct sim_event *event)
     case SIM_PLAY:
         sim_play(sim);
         break;
+    case SIM_SHARE:
+        sim_share_settled(sim);
+        break;
     case SIM_RESTART:
     case SIM_CUT:
     case SIM_STALL:
@@ -171,8 +175,11 @@ static void node_turn(struct sim *sim, struct sim_node *node)
     uint64_t clock_us = sim_clock_us(node);
     node->poll_at_us = UINT64_MAX;
     mr_endpoint_flush(node->ep, clock_us);
-    uint64_t at_us = sim_when_us(node, mr_endpoint_poll(node->ep, clock_us, TURN_SEGMENTS));
+    uint32_t segments = sim->work.stream ? 1 : TURN_SEGMENTS; /* its port is what messages wait for */
+    uint64_t at_us = sim_when_us(node, mr_endpoint_poll(node->ep, clock_us, segments));
     at_us = max_u64(at_us, sim->now_us + 3);
+    if (sim->work.stream)
+        node->busy_until_us = sim->now_us + STREAM_TURN_US;
     node->poll_at_us = min_u64(at_us, node->poll_at_us); /* the port may have had no room */
 }
 
@@ -373,6 +380,8 @@ static void reset(struct sim *sim)
     sim->may_restart_servers = sim->may_restart_clients = sim->memory_is_short = sim->calm = false;
     sim->changes_paths = false;
     sim->order = sim->trace = sim->packets = sim->executions = sim->slowest_small_us = 0;
+    sim->share_from_us = 0;
+    sim->share_is_over = false;
     sim->failed = false;
 }
 
