@@ -87,6 +87,7 @@ def test_exit_with(node, what):
     assert run(textwrap.dedent(EXITS[what]) + "print('end')\n", node.address) == "end\n"
 
 
+@pytest.mark.forks
 def test_fork(node):
     """The child's client says what is wrong; what it has of the parent stays readable; a client of its own works. The
     parent's goes on."""
@@ -122,6 +123,7 @@ def test_fork(node):
     assert said.split() == ["child", "parent"]
 
 
+@pytest.mark.forks
 def test_fork_by_torchs_loader(node):
     """A worker of torch's DataLoader is a fork: a data set that looks rows up makes a client of its own there."""
     pytest.importorskip("torch")

@@ -365,6 +365,7 @@ rpc.shutdown(graceful=False)
     assert "Fatal" not in said[0]
 
 
+@pytest.mark.forks
 def test_the_child_of_a_fork_is_no_worker(run):
     run(
         """
