@@ -122,20 +122,30 @@ static void give(struct mr_autograd *c, const struct served *s, const uint32_t *
     }
 }
 
-/* The thread's own work is done: answers, or tells what is to come. Under the lock. */
-static void answer_engaged(struct mr_autograd *c, struct served *s, bool engaged_by_this)
+/* Whether this message engaged the worker, and nothing is left to do here or to wait for. Under the lock. */
+static bool is_over(const struct mr_autograd *c, const struct served *s, bool engaged_by_this)
 {
-    struct mr_pass *pass = &c->pass;
+    const struct mr_pass *pass = &c->pass;
 
-    if (pass->id != s->in.head.pass) {
+    return pass->id == s->in.head.pass && engaged_by_this && pass->working == 1 && pass->deficit == 0 &&
+           (c->tape.ready_count == 0 || pass->status != MR_OK);
+}
+
+/* Under the lock. Who gets the answer may begin the next backward at once: this one is at rest before. */
+static void answer_over(struct mr_pass *pass, struct served *s)
+{
+    pass->engaged = false;
+    pass->working--;
+    submit_answer(s, pass->status, pass->error);
+}
+
+/* The thread's own work is done, and more is to come. Under the lock. */
+static void answer_engaged(const struct mr_pass *pass, struct served *s, bool engaged_by_this)
+{
+    if (pass->id != s->in.head.pass)
         submit_answer(s, MR_INVALID_ARGUMENT, "the context ended meanwhile");
-    } else if (engaged_by_this && pass->working == 1 && pass->deficit == 0 &&
-               (c->tape.ready_count == 0 || pass->status != MR_OK)) {
-        pass->engaged = false;
-        submit_answer(s, pass->status, pass->error);
-    } else {
+    else
         submit_answer(s, engaged_by_this ? MR_NOT_READY : MR_OK, "");
-    }
 }
 
 static void go_through(struct mr_autograd *c, struct served *s, uint32_t node)
@@ -164,7 +174,11 @@ static void go_through(struct mr_autograd *c, struct served *s, uint32_t node)
         give(c, s, inputs);
     mr_backward_post_all(&outbox);
     pthread_mutex_lock(&c->lock);
-    answer_engaged(c, s, engaged_by_this);
+    if (is_over(c, s, engaged_by_this)) {
+        answer_over(pass, s);
+        return;
+    }
+    answer_engaged(pass, s, engaged_by_this);
     pthread_mutex_unlock(&c->lock);
     mr_backward_drain(c, id);
     pthread_mutex_lock(&c->lock);

@@ -1,4 +1,5 @@
 /* Messages of a backward that no right worker sends: each is refused, and does no harm. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -157,6 +158,46 @@ static void ones_that_do_not_fit(void **state)
     graph_end(g);
 }
 
+/* ---- what a thread still does once its answer has gone ---- */
+
+void __real_mr_backward_drain(struct mr_autograd *c, uint64_t pass);
+void __wrap_mr_backward_drain(struct mr_autograd *c, uint64_t pass);
+
+enum { HELD_PASS = 9 };
+
+static pthread_mutex_t held =
+    PTHREAD_MUTEX_INITIALIZER; /* by the test, as long as that pass is not to go on */
+
+void __wrap_mr_backward_drain(struct mr_autograd *c, uint64_t pass)
+{
+    if ((uint32_t)pass == HELD_PASS) {
+        pthread_mutex_lock(&held);
+        pthread_mutex_unlock(&held);
+    }
+    __real_mr_backward_drain(c, pass);
+}
+
+/* Once it is told that a backward is over, the next one may begin, whatever the thread that told it still does. */
+static void one_right_after_another(void **state)
+{
+    struct net *net = *state;
+    struct graph *g = graph_new(net->workers[0].rpc);
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_call1(g, 1, "square", x),
+                    loss = graph_call1(g, 1, "sum", y);
+    struct message m = {.head = {.context = mr_autograd_id(g->context),
+                                 .pass = (UINT64_C(1) << MR_RPC_ID_SHIFT) | HELD_PASS,
+                                 .invocation = 1,
+                                 .kind = MR_BACKWARD_REACH_ARGUMENTS}};
+    pthread_mutex_lock(&held);
+    enum mr_status told = send_op(net->workers[1].rpc, MR_OP_RPC_BACKWARD, 0, &m, sizeof m.head, NULL, 0);
+    enum mr_status next = mr_autograd_backward(g->context, &loss, 1, false);
+    pthread_mutex_unlock(&held);
+    assert_int_equal(told, MR_OK);
+    assert_int_equal(next, MR_OK);
+    graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
+    graph_end(g);
+}
+
 /* square(a), passed to the caller by a call, and returned: two ways to one run. */
 static enum mr_status two_ways(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
@@ -242,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(malformed_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(ones_that_do_not_fit, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_right_after_another, setup, teardown),
         cmocka_unit_test_setup_teardown(ones_out_of_order, setup, teardown),
         cmocka_unit_test_setup_teardown(ones_that_name_anothers_call, setup_four, teardown),
     };
