@@ -247,6 +247,41 @@ static void the_least_used_goes_whatever_its_number(void **state)
     assert_int_equal(ps_learnt_dropped(l), 2);
 }
 
+/* By a claim, that is; what it learns is as of the last one of all. */
+static void a_stream_used_again_stays_for_longer(void **state)
+{
+    struct ps_learnt *l = *state;
+    const struct mr_plan plan = {{1, 2}, 3};
+    enum { FIRST = 10, LAST = FIRST + PS_STREAMS_KEPT - 1 };
+    for (uint32_t s = FIRST; s <= LAST; s++) {
+        assert_int_equal(ps_learnt_claim(l, s, &plan), MR_OK);
+    }
+    learn(l, LAST, 0);
+    assert_int_equal(ps_learnt_claim(l, LAST - 1, &plan), MR_OK);
+    for (uint32_t s = FIRST; s < LAST - 1; s++) {
+        assert_int_equal(ps_learnt_claim(l, s, &plan), MR_OK);
+    }
+    learn(l, LAST - 2, 0); /* a push in progress keeps the stream that it is of */
+    const uint32_t gone[] = {LAST, LAST - 1, FIRST, FIRST + 1};
+    for (uint32_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
+        assert_non_null(ps_learnt_plan(l, gone[i]));
+        assert_int_equal(ps_learnt_claim(l, LAST + 1 + i, &plan), MR_OK);
+        assert_null(ps_learnt_plan(l, gone[i]));
+    }
+}
+
+static void the_window_grows_when_it_must(void **state)
+{
+    struct ps_learnt *l = *state;
+    learn(l, 2, 0);
+    const size_t bytes = ps_arena_allocated_bytes(arena);
+    learn(l, 2, 1024);
+    assert_int_equal(ps_arena_allocated_bytes(arena), bytes);
+    learn(l, 2, 1025);
+    assert_true(ps_arena_allocated_bytes(arena) > bytes);
+    assert_int_equal(ps_learnt_count(l, 2), 3);
+}
+
 static void a_stored_state_may_fill_the_window(void **state)
 {
     struct ps_learnt *l = *state;
@@ -274,6 +309,8 @@ int main(void)
         TEST(a_stored_stream_without_a_plan_is_adopted_once),
         TEST(the_stream_not_used_for_longest_makes_room),
         TEST(the_least_used_goes_whatever_its_number),
+        TEST(a_stream_used_again_stays_for_longer),
+        TEST(the_window_grows_when_it_must),
         TEST(a_stored_state_may_fill_the_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
