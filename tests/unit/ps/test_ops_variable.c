@@ -5,7 +5,10 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "fake_dp.h"
 #include "node_fixture.h"
+#include "ps/core.h"
+#include "ps/save_internal.h"
 
 static const struct node_reply *push(struct node_fixture *n, uint32_t variable, uint64_t first,
                                      uint32_t count)
@@ -81,6 +84,33 @@ static void refuses_what_is_wrong(void **state)
     assert_float_equal(*(const float *)reply->tensors[0].data, 0, 0);
 }
 
+/* A cut that has still to write it gets a copy first. */
+static void a_cut_has_it_as_it_was(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_variable("w", 8);
+    uint32_t variable = node_create(n, &f);
+    float before[8];
+    node_check(push(n, variable, 0, 8), MR_OK, NULL);
+    memcpy(before, pull(n, variable, 0, 0)->tensors[0].data, sizeof(before));
+    struct ps_core *core = fake_dp_app(0);
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    struct ps_feature *w = core->features[variable];
+    w->in_cut = true; /* as ps_save_begin() would have it */
+    fake_dp_release(0);
+    node_check(push(n, variable, 2, 6), MR_OK, NULL);
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    assert_non_null(w->cut_copy);
+    assert_true(w->cut_copy_bytes >= sizeof(before));
+    assert_memory_equal(w->cut_copy, before, sizeof(before));
+    ps_save_variable_end(core, w);
+    assert_int_equal(core->save.variable_copy_bytes, 0);
+    fake_dp_release(0);
+    assert_memory_not_equal(pull(n, variable, 0, 0)->tensors[0].data, before, sizeof(before));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -88,6 +118,7 @@ int main(void)
         TEST(moves_whole_and_ranges),
         TEST(refuses_values_that_are_no_numbers),
         TEST(refuses_what_is_wrong),
+        TEST(a_cut_has_it_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,35 @@ static void parts_of_a_push_are_left_out(void **state)
     assert_float_equal(*(const float *)reply->tensors[0].data, -1, 0);
 }
 
+/* Set under a number, which some partitions' pieces have, and set to something else after that: sent again, it changes nothing. */
+static void a_variable_that_was_set_is_left_out(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature v = node_variable("bias", 1);
+    uint32_t variable = node_create(n, &v);
+    uint64_t first = 0, range[2] = {0, 0};
+    float value = 10;
+    struct mr_tensor set[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, 1, &value)};
+    node_save(n);
+    node_restart(n, 3);
+    const uint32_t core = node_core_of_variable(n, "bias");
+    n->sequence = mr_push_sequence(mr_push_lane_of(1, 0), 1);
+    node_check(node_call(n, core, MR_OP_VARIABLE_PUSH, (uint16_t)variable, set, 2), MR_OK, NULL);
+    n->sequence = 0;
+    value = 20;
+    node_check(node_call(n, core, MR_OP_VARIABLE_PUSH, (uint16_t)variable, set, 2), MR_OK, NULL);
+    node_save(n);
+    node_restart(n, 1);
+    value = 10;
+    n->sequence = 1;
+    node_check(node_call(n, 0, MR_OP_VARIABLE_PUSH, (uint16_t)variable, set, 2), MR_OK, NULL);
+    n->sequence = 0;
+    struct mr_tensor all = mr_tensor_1d(MR_U64, 2, range);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_VARIABLE_PULL, (uint16_t)variable, &all, 1);
+    node_check(reply, MR_OK, NULL);
+    assert_float_equal(*(const float *)reply->tensors[0].data, 20, 0);
+}
+
 /* ---- what is durable ---- */
 
 static uint64_t durable_on(struct node_fixture *n, uint32_t core, uint64_t number)
@@ -294,6 +323,7 @@ int main(void)
         TEST(in_the_middle_from_2_through_3_to_2),
         TEST(in_the_middle_from_3_through_5_to_1),
         TEST(parts_of_a_push_are_left_out),
+        TEST(a_variable_that_was_set_is_left_out),
         TEST(a_start_knows_what_is_durable),
         TEST(a_start_knows_who_pushed_when),
         TEST(a_start_tells_of_records_without_room),
