@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/initializer.h"
+#include "ps/key_hash.h"
 
 struct mr_feature fixture_adagrad(uint32_t dim)
 {
@@ -27,6 +28,13 @@ struct ps_table *fixture_table(const struct mr_feature *feature, struct ps_arena
     assert_null(mr_feature_check(feature));
     assert_int_equal(ps_table_create(feature, arena, &t, &what), MR_OK);
     return t;
+}
+
+uint64_t fixture_key_of(const struct ps_table *t, uint32_t partition, uint64_t n)
+{
+    uint64_t hash = (uint64_t)partition << 52 | (n + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 12;
+    assert_int_equal(mr_partition_of(hash), partition);
+    return ps_key_of_hash(hash, ps_table_feature(t)->seed);
 }
 
 void model_init(struct model *m, const struct mr_feature *feature)

@@ -10,6 +10,8 @@
 
 struct mr_feature fixture_adagrad(uint32_t dim);
 struct ps_table *fixture_table(const struct mr_feature *feature, struct ps_arena *arena);
+/* The n-th key of a partition, each another one. */
+uint64_t fixture_key_of(const struct ps_table *t, uint32_t partition, uint64_t n);
 
 /* ---- the model: an array of rows searched from front to back ---- */
 

@@ -548,6 +548,20 @@ static void test_keys_are_exchanged_in_place(void **state)
     assert_true(rows[0] != UINT32_MAX);
 }
 
+/* Where a core owns a few of them, the others' turn to grow is passed over. */
+static void test_partitions_without_keys_do_not_grow(void **state)
+{
+    enum { OWN = 4 * PS_GROUP_PARTITIONS, ROWS = OWN * 200 };
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("a few partitions");
+    for (uint32_t i = 0; i < ROWS; i++) {
+        uint64_t hash = (uint64_t)(i % OWN) << 52 | random_next(&rng) >> 12;
+        assert_true(ps_index_insert(&f->ix, hash, row_for(f, hash), false));
+    }
+    assert_int_equal(f->ix.partitions_used, OWN);
+    check_counts(&f->ix);
+}
+
 int main(void)
 {
 #define WITH_INDEX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -563,6 +577,7 @@ int main(void)
         WITH_INDEX(test_a_small_partition_among_large_ones),
         WITH_INDEX(test_the_highest_row_number_of_a_size),
         WITH_INDEX(test_partitions_get_their_first_bucket_ahead),
+        WITH_INDEX(test_partitions_without_keys_do_not_grow),
         WITH_INDEX(test_what_removals_leave_too_large_is_noted),
         WITH_INDEX(test_clear_gives_all_back),
         WITH_INDEX(test_clear_leaves_nothing_to_tidy),

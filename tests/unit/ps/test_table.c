@@ -60,6 +60,8 @@ static void test_a_lookup_without_insert_answers_first_values_and_keeps_nothing(
     assert_int_equal(ps_table_counters(t)->rows_created, 2);
     assert_int_equal(ps_table_counters(t)->keys_looked_up, 6);
     assert_int_equal(ps_table_counters(t)->keys_missing, 5);
+    ps_table_lookup(t, keys, 1, true, again);
+    assert_int_equal(ps_table_counters(t)->keys_looked_up, 7);
     ps_table_destroy(t);
 }
 

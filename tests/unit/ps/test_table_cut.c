@@ -252,12 +252,91 @@ static void test_an_empty_table_is_cut_at_once(void **state)
     cut_end(f);
 }
 
+struct moved_check {
+    uint32_t emitted[4096]; /* by the key's number */
+    uint64_t count;
+};
+
+static void count_moved(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                        uint32_t count)
+{
+    struct moved_check *check = self;
+    for (uint32_t i = 0; i < count; i++)
+        check->emitted[(uint32_t) * (const float *)(const void *)rows[i]]++;
+    check->count += count;
+}
+
+/* Keys that are put in make others of their partition give way, also to where the cut has been. */
+static void test_rows_that_give_way_past_the_cursor(void **state)
+{
+    enum { PARTITION = 3, ROWS_MIN = 1000, ROWS_MAX = 1400 };
+    struct fixture *f = *state;
+    uint64_t row_bytes = ps_table_stored_row_bytes(f->table);
+    float *row = calloc(1, row_bytes), out[DIM];
+    struct moved_check *check = calloc(1, sizeof(*check));
+    uint32_t moved = 0;
+    for (uint32_t rows = ROWS_MIN; rows < ROWS_MAX; rows += 10) {
+        struct ps_cut cut = {.self = check, .emit = count_moved};
+        memset(check, 0, sizeof(*check));
+        ps_table_clear(f->table);
+        for (uint32_t i = 0; i < rows; i++) {
+            row[0] = (float)i;
+            assert_int_equal(ps_table_load(f->table, fixture_key_of(f->table, PARTITION, i), (uint8_t *)row),
+                             MR_OK);
+        }
+        assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), rows);
+        for (uint32_t next = rows; !ps_table_cut_step(f->table, 4); next++) {
+            uint64_t key = fixture_key_of(f->table, PARTITION, next);
+            ps_table_lookup(f->table, &key, 1, true, out);
+            moved += f->table->index.watched_moves > 0;
+        }
+        assert_int_equal(check->count, rows);
+        for (uint32_t i = 0; i < rows; i++)
+            assert_int_equal(check->emitted[i], 1);
+    }
+    assert_true(moved > 0);
+    free(check);
+    free(row);
+}
+
+/* A cut is aborted while a partition has rows in its old buckets yet: the next one has all of them. */
+static void test_an_abort_while_a_partition_moves(void **state)
+{
+    enum { PARTITION = 3 };
+    struct fixture *f = *state;
+    struct moved_check *check = calloc(1, sizeof(*check));
+    struct ps_cut cut = {.self = check, .emit = count_moved};
+    float *row = calloc(1, ps_table_stored_row_bytes(f->table));
+    const struct ps_index_move *move = &f->table->index.move;
+    uint32_t rows = 0;
+    for (; move->partition != PARTITION || move->bucket_count < 2 * (move->done + 1); rows++) {
+        assert_true(rows < 4096);
+        row[0] = (float)rows;
+        assert_int_equal(ps_table_load(f->table, fixture_key_of(f->table, PARTITION, rows), (uint8_t *)row),
+                         MR_OK);
+    }
+    assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), rows);
+    assert_false(ps_table_cut_step(f->table, 1));
+    ps_table_cut_abort(f->table);
+    memset(check, 0, sizeof(*check));
+    assert_int_equal(move->partition, PARTITION);
+    assert_int_equal(ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL), rows);
+    while (!ps_table_cut_step(f->table, 4)) {
+    }
+    for (uint32_t i = 0; i < rows; i++)
+        assert_int_equal(check->emitted[i], 1);
+    free(check);
+    free(row);
+}
+
 int main(void)
 {
 #define WITH_TABLE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         WITH_TABLE(test_random_operations_under_cuts),
         WITH_TABLE(test_growth_under_the_cursor),
+        WITH_TABLE(test_rows_that_give_way_past_the_cursor),
+        WITH_TABLE(test_an_abort_while_a_partition_moves),
         WITH_TABLE(test_an_aborted_cut_leaves_no_trace),
         WITH_TABLE(test_an_empty_table_is_cut_at_once),
     };

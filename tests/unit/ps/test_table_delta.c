@@ -285,6 +285,128 @@ static void test_uses_are_changes_where_they_are_kept(void **state)
     assert_int_equal(rows_of_delta(f), CALL_MAX);
 }
 
+/* Of PARTITION: there before the call; made by the call, so that the former get other buckets after they were looked for; and some of
+ * another one between them, as calls look ahead. */
+enum {
+    PARTITION = 9,
+    THERE = PS_BUCKET_KEYS,
+    MADE = PS_GROUP_KEYS,
+    BETWEEN = PS_GROUP_KEYS,
+    ALL = MADE + BETWEEN + THERE
+};
+
+static void draw_call_that_grows(struct fixture *f, uint64_t keys[ALL])
+{
+    float out[ALL * DIM];
+    for (uint32_t i = 0; i < MADE; i++)
+        keys[i] = fixture_key_of(f->table, PARTITION, THERE + i);
+    for (uint32_t i = 0; i < BETWEEN; i++)
+        keys[MADE + i] = fixture_key_of(f->table, PARTITION + 1, i);
+    for (uint32_t i = 0; i < THERE; i++)
+        keys[MADE + BETWEEN + i] = fixture_key_of(f->table, PARTITION, i);
+    for (uint32_t i = 2; i < 20;
+         i++) { /* so that the memory of buckets that are given back is left as it is */
+        uint64_t other = fixture_key_of(f->table, PARTITION + i, 0);
+        ps_table_lookup(f->table, &other, 1, true, out);
+    }
+    (void)rows_of_delta(f);
+    ps_table_lookup(f->table, keys + MADE, BETWEEN + THERE, true, out);
+    assert_int_equal(f->table->index.partitions[PARTITION].bucket_count, 1);
+    assert_int_equal(rows_of_delta(f), BETWEEN + THERE);
+}
+
+static void push_inserting(struct fixture *f, const uint64_t keys[ALL])
+{
+    float gradients[ALL * DIM];
+    uint64_t budget_bytes = UINT64_MAX;
+    struct ps_table_push p = {.keys = keys,
+                              .key_count = ALL,
+                              .gradients = gradients,
+                              .learning_rate = 0.1f,
+                              .at_once = true,
+                              .insert = true};
+    for (uint32_t i = 0; i < ALL * DIM; i++)
+        gradients[i] = 1;
+    assert_true(ps_table_push_step(f->table, &p, &budget_bytes));
+}
+
+static void test_rows_are_marked_where_their_partition_went(void **state)
+{
+    for (uint32_t push = 0; push < 2; push++) {
+        struct mr_feature feature = fixture_adagrad(DIM);
+        tear_down(state);
+        feature.eviction = MR_EVICT_LRU;
+        struct fixture *f = calloc(1, sizeof(*f));
+        *state = f;
+        assert_non_null(f);
+        open_table(f, &feature);
+        uint64_t keys[ALL];
+        float out[ALL * DIM];
+        draw_call_that_grows(f, keys);
+        if (push != 0)
+            push_inserting(f, keys);
+        else
+            ps_table_lookup(f->table, keys, ALL, true, out);
+        assert_true(f->table->index.partitions[PARTITION].bucket_count > 1);
+        assert_int_equal(rows_of_delta(f), ALL);
+    }
+}
+
+static void remove_row_of(struct ps_table *t, uint64_t key)
+{
+    uint64_t hash = ps_key_hash(key, ps_table_feature(t)->seed);
+    ps_table_row_remove(t, ps_index_find(&t->index, hash), hash);
+}
+
+/* A full cut has none of the rows that went before it: the next delta need not say so. */
+static void test_what_went_before_a_full_cut_is_not_said_again(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_cut cut = {.self = f, .emit = emit_nothing};
+    float out[DIM];
+    for (uint64_t key = 0; key < 10; key++)
+        ps_table_lookup(f->table, &key, 1, true, out);
+    remove_row_of(f->table, 1);
+    remove_row_of(f->table, 2);
+    ps_table_cut_begin(f->table, &cut, PS_SAVE_FULL);
+    assert_int_equal(ps_table_cut_gone_left(f->table), 0);
+    while (!ps_table_cut_step(f->table, 100)) {
+    }
+    remove_row_of(f->table, 3);
+    ps_table_cut_begin(f->table, &cut, PS_SAVE_DELTA);
+    assert_int_equal(ps_table_cut_gone_left(f->table), 1);
+    uint64_t gone[2];
+    assert_int_equal(ps_table_cut_take_gone(f->table, gone, 2), 1);
+    assert_int_equal(gone[0], 3);
+    while (!ps_table_cut_step(f->table, 100)) {
+    }
+}
+
+/* A cut may have all its rows, and its filter not. */
+static void test_there_is_no_delta_while_a_filter_is_cut(void **state)
+{
+    struct mr_feature feature = fixture_adagrad(DIM);
+    struct fixture *f = *state;
+    feature.admission = MR_ADMIT_SIGHTINGS;
+    feature.admission_arg = 2;
+    struct ps_table *t = fixture_table(&feature, f->arena);
+    const uint64_t key = 9;
+    float out[DIM];
+    struct ps_sightings_piece piece;
+    static uint8_t stored[PS_FILTER_PIECE_BYTES_MAX];
+    uint32_t bytes, pieces = 0;
+    ps_table_keep_marks(t, f->arena);
+    ps_table_lookup(t, &key, 1, true, out);
+    assert_true(ps_table_delta_possible(t));
+    assert_int_equal(ps_table_filter_cut_begin(t, PS_SAVE_FULL), MR_OK);
+    assert_false(ps_table_delta_possible(t));
+    for (; ps_table_filter_cut_next(t, &piece, &bytes); pieces++)
+        ps_table_filter_cut_take(t, &piece, stored);
+    assert_true(pieces > 0);
+    assert_true(ps_table_delta_possible(t));
+    ps_table_destroy(t);
+}
+
 static void test_loaded_rows_are_as_saved(void **state)
 {
     struct fixture *f = *state;
@@ -354,6 +476,9 @@ int main(void)
         WITH_TABLE(test_a_chain_is_the_table),
         WITH_TABLE(test_a_delta_has_what_changed),
         WITH_TABLE(test_uses_are_changes_where_they_are_kept),
+        WITH_TABLE(test_rows_are_marked_where_their_partition_went),
+        WITH_TABLE(test_what_went_before_a_full_cut_is_not_said_again),
+        WITH_TABLE(test_there_is_no_delta_while_a_filter_is_cut),
         WITH_TABLE(test_loaded_rows_are_as_saved),
         WITH_TABLE(test_too_many_that_go_are_forgotten),
         WITH_TABLE(test_without_marks_there_is_no_delta),

@@ -206,14 +206,6 @@ static void rows_that_a_call_holds_stay(void **state)
     ps_table_destroy(all);
 }
 
-/* The first key of this partition, from `from` on. */
-static uint64_t key_of(const struct ps_table *t, uint32_t partition, uint64_t from)
-{
-    while (mr_partition_of(ps_key_hash(from, ps_table_feature(t)->seed)) != partition)
-        from++;
-    return from;
-}
-
 enum { DIM_LARGE = 512, PARTITION = 80 };
 
 /* A table that has used up its memory, with a row of keys[0] and no place for that of keys[1], which is of the same partition. */
@@ -224,11 +216,11 @@ static struct ps_table *table_without_memory(uint64_t keys[2])
     f.memory_bytes = MR_MEMORY_BYTES_MIN;
     struct ps_table *t = fixture_table(&f, arena);
     float out[DIM_LARGE];
-    keys[0] = key_of(t, PARTITION, 0);
-    keys[1] = key_of(t, PARTITION, keys[0] + 1);
+    keys[0] = fixture_key_of(t, PARTITION, 0);
+    keys[1] = fixture_key_of(t, PARTITION, 1);
     ps_table_lookup(t, keys, 1, true, out);
     for (uint32_t i = 1; ps_table_counters(t)->rows_refused == 0; i++) {
-        uint64_t filler = key_of(t, PARTITION + i * PS_GROUP_PARTITIONS, 0);
+        uint64_t filler = fixture_key_of(t, PARTITION + i * PS_GROUP_PARTITIONS, 0);
         ps_table_lookup(t, &filler, 1, true, out);
     }
     assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 0);
@@ -239,7 +231,7 @@ static struct ps_table *table_without_memory(uint64_t keys[2])
 static void let_go_of_others(struct ps_table *t)
 {
     float out[DIM_LARGE];
-    uint64_t key = key_of(t, PARTITION + PS_GROUP_PARTITIONS, 0);
+    uint64_t key = fixture_key_of(t, PARTITION + PS_GROUP_PARTITIONS, 0);
     for (uint32_t i = 0; i < PS_USES_HELD + 2; i++)
         ps_table_lookup(t, &key, 1, true, out);
 }
@@ -283,49 +275,98 @@ static uint64_t load_with_stamp(struct ps_table *t, uint64_t key, uint32_t seen)
     return key;
 }
 
-/* A full bucket, the partition's only one; older rows in a partition of the same group, and a free place among that group's rows.
- * Returns the next key of the full partition. */
+/* A full bucket, the partition's only one; older rows in a partition of the same group, and a free place among that group's rows or
+ * none. Returns the next key of the full partition. */
 static uint64_t fill_partition(struct ps_table *t, uint64_t keys[PS_BUCKET_KEYS],
-                               uint64_t beside[KEYS_BESIDE])
+                               uint64_t beside[KEYS_BESIDE], bool has_place)
 {
-    uint64_t next = 0;
-    for (uint32_t i = 0; i < KEYS_BESIDE; i++, next++)
-        next = beside[i] = load_with_stamp(t, key_of(t, BESIDE, next), 1 + i);
-    for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++, next++)
-        next = keys[i] = load_with_stamp(t, key_of(t, FULL_PARTITION, next), 100 + i);
+    for (uint32_t i = 0; i < KEYS_BESIDE; i++)
+        beside[i] = load_with_stamp(t, fixture_key_of(t, BESIDE, i), 1 + i);
+    for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)
+        keys[i] = load_with_stamp(t, fixture_key_of(t, FULL_PARTITION, i), 100 + i);
     for (uint32_t i = 0; i < FILLERS; i++)
-        load_with_stamp(t, key_of(t, BESIDE + PS_GROUP_PARTITIONS + i, 0), 1000);
-    ps_table_load_gone(t, beside[0]);
-    return key_of(t, FULL_PARTITION, next);
+        load_with_stamp(t, fixture_key_of(t, BESIDE + PS_GROUP_PARTITIONS + i, 0), 1000);
+    if (has_place)
+        ps_table_load_gone(t, beside[0]);
+    return fixture_key_of(t, FULL_PARTITION, PS_BUCKET_KEYS);
 }
 
-/* When there is no memory for more of its buckets, rows of other partitions need not go: they would make no room. */
-static void a_full_partition_loses_one_of_its_own_rows(void **state)
+static bool has_large_row(struct ps_table *t, uint64_t key)
 {
-    struct mr_feature f = fixture_adagrad(512);
-    uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
-    f.eviction = MR_EVICT_LRU;
-    struct ps_table *without_limit = fixture_table(&f, arena);
-    (void)fill_partition(without_limit, keys, beside);
-    f.memory_bytes = ps_table_memory_bytes(without_limit);
-    assert_true(f.memory_bytes >= MR_MEMORY_BYTES_MIN);
-    ps_table_destroy(without_limit);
-    struct ps_table *t = fixture_table(&f, arena);
-    uint64_t key = fill_partition(t, keys, beside);
-    float out[512];
+    uint64_t missing = ps_table_counters(t)->keys_missing;
+    float out[DIM_LARGE];
+    ps_table_lookup(t, &key, 1, false, out);
+    return ps_table_counters(t)->keys_missing == missing;
+}
+
+/* The one unused for longest, which is of its own partition though rows beside are older: they would make no room. */
+static void check_one_goes_for(struct ps_table *t, uint64_t key, const uint64_t keys[PS_BUCKET_KEYS],
+                               const uint64_t beside[KEYS_BESIDE])
+{
+    float out[DIM_LARGE];
     ps_table_lookup(t, &key, 1, true, out);
-    assert_int_equal(ps_table_memory_bytes(t), f.memory_bytes);
     assert_int_equal(ps_table_counters(t)->rows_refused, 0);
     assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 1);
-    const struct {
-        uint64_t key;
-        bool is_there;
-    } expected[] = {{keys[0], false}, {keys[1], true}, {key, true}, {beside[1], true}};
-    for (uint32_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
-        uint64_t missing = ps_table_counters(t)->keys_missing;
-        ps_table_lookup(t, &expected[i].key, 1, false, out);
-        assert_int_equal(ps_table_counters(t)->keys_missing == missing, expected[i].is_there);
+    assert_true(has_large_row(t, key) && has_large_row(t, keys[1]) && has_large_row(t, beside[1]));
+    assert_false(has_large_row(t, keys[0]));
+}
+
+static void a_full_partition_loses_one_of_its_own_rows(void **state)
+{
+    for (uint32_t has_place = 0; has_place < 2; has_place++) {
+        struct mr_feature f = fixture_adagrad(DIM_LARGE);
+        uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
+        f.eviction = MR_EVICT_LRU;
+        struct ps_table *without_limit = fixture_table(&f, arena);
+        (void)fill_partition(without_limit, keys, beside, has_place != 0);
+        f.memory_bytes = ps_table_memory_bytes(without_limit);
+        assert_true(f.memory_bytes >= MR_MEMORY_BYTES_MIN);
+        ps_table_destroy(without_limit);
+        struct ps_table *t = fixture_table(&f, arena);
+        uint64_t key = fill_partition(t, keys, beside, has_place != 0);
+        check_one_goes_for(t, key, keys, beside);
+        assert_int_equal(ps_table_memory_bytes(t), f.memory_bytes);
+        ps_table_destroy(t);
     }
+}
+
+/* Here it is the node that has no memory for more buckets, of whatever number. */
+static void a_full_partition_loses_one_at_the_nodes_limit(void **state)
+{
+    struct ps_arena *small = ps_arena_create(6 * PS_ARENA_UNIT_BYTES);
+    struct mr_feature f = fixture_adagrad(DIM_LARGE);
+    uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
+    f.eviction = MR_EVICT_LRU;
+    struct ps_table *t = fixture_table(&f, small);
+    uint64_t key = fill_partition(t, keys, beside, true);
+    for (uint32_t buckets = 16; buckets > 1; buckets--)
+        while (ps_arena_piece_alloc(small, buckets * sizeof(struct ps_bucket)) != NULL) {
+        }
+    check_one_goes_for(t, key, keys, beside);
+    ps_table_destroy(t);
+    ps_arena_destroy(small);
+}
+
+/* Also in a table that a checkpoint brought beyond its limit: the partition has room for the key, and the group has none. */
+static void beyond_the_limit_rows_of_the_group_make_room(void **state)
+{
+    struct mr_feature f = fixture_adagrad(DIM_LARGE);
+    uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
+    float out[DIM_LARGE];
+    f.eviction = MR_EVICT_LRU;
+    f.memory_bytes = MR_MEMORY_BYTES_MIN;
+    struct ps_table *t = fixture_table(&f, arena);
+    (void)fill_partition(t, keys, beside, true);
+    for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)
+        ps_table_load_gone(t, keys[i]);
+    for (uint32_t i = 0; i <= PS_BUCKET_KEYS; i++)
+        (void)load_with_stamp(t, fixture_key_of(t, BESIDE + 1, i), 200);
+    assert_true(ps_table_memory_bytes(t) > f.memory_bytes);
+    ps_table_lookup(t, &keys[0], 1, true, out);
+    assert_int_equal(ps_table_counters(t)->rows_refused, 0);
+    assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 1);
+    assert_true(has_large_row(t, keys[0]));
+    assert_false(has_large_row(t, beside[1]));
     ps_table_destroy(t);
 }
 
@@ -348,6 +389,27 @@ static void what_is_due_is_one_round(void **state)
     assert_true(of_one_second > 100);
     assert_int_equal(of_many, of_one_second);
     assert_int_equal(ps_table_rows(t), KEYS);
+    ps_table_destroy(t);
+}
+
+/* A push is one as well. */
+static void pushes_let_other_rows_go(void **state)
+{
+    enum { ROWS = 10 };
+    const float gradient[DIM] = {1, 1, 1, 1};
+    const uint64_t pushed = 0;
+    struct mr_feature f = feature_of(MR_EVICT_LRU, 0);
+    f.capacity_rows = ROWS;
+    struct ps_table *t = fixture_table(&f, arena);
+    for (uint64_t key = 0; key < ROWS; key++)
+        look_up(t, key);
+    look_up(t, ROWS);
+    assert_int_equal(ps_table_counters(t)->rows_refused, 1);
+    for (uint32_t i = 0; i <= PS_USES_HELD; i++)
+        ps_table_push(t, &pushed, 1, gradient);
+    look_up(t, ROWS);
+    assert_int_equal(ps_table_counters(t)->rows_refused, 1);
+    assert_true(has_row(t, pushed) && has_row(t, ROWS));
     ps_table_destroy(t);
 }
 
@@ -696,8 +758,11 @@ int main(void)
         WITH_ARENA(rows_that_a_call_holds_stay),
         WITH_ARENA(a_row_that_a_call_holds_stays_at_the_memory_limit),
         WITH_ARENA(a_full_partition_loses_one_of_its_own_rows),
+        WITH_ARENA(a_full_partition_loses_one_at_the_nodes_limit),
+        WITH_ARENA(beyond_the_limit_rows_of_the_group_make_room),
         WITH_ARENA(what_is_due_is_one_round),
         WITH_ARENA(single_lookups_keep_a_row),
+        WITH_ARENA(pushes_let_other_rows_go),
         WITH_ARENA(no_row_is_a_candidate_twice),
         WITH_ARENA(a_new_key_takes_the_place_of_an_old_one),
         WITH_ARENA(a_table_keeps_to_its_memory),

@@ -195,12 +195,85 @@ static void a_full_table_fits_again(void **state)
     end(&l);
 }
 
+/* What the node keeps of its limit for restores is theirs, and kept again after them. */
+static void what_is_kept_of_the_limit_is_for_loading(void **state)
+{
+    const size_t limit_bytes = (size_t)16 << 20, kept_bytes = limit_bytes / 4 * 3;
+    (void)state;
+    struct loaded l = begin(100000, limit_bytes);
+    for (uint32_t i = 0; i < l.count; i++)
+        l.keys[i] = i;
+    fill_rows(&l, 1);
+    assert_int_equal(ps_arena_keep(l.arena, kept_bytes), 0);
+    assert_int_equal(ps_table_load_rows(l.table, l.rows, l.count, false), MR_OK);
+    assert_true(ps_arena_mapped_bytes(l.arena) > limit_bytes - kept_bytes);
+    assert_int_equal(ps_arena_keep(l.arena, 0), kept_bytes);
+    check_rows(&l, 1);
+    end(&l);
+}
+
+/* Rows that are loaded without room ahead leave nothing that new rows are short of later. */
+static void the_index_grows_ahead_again_after_loading(void **state)
+{
+    const uint32_t later = 200000;
+    size_t index_bytes[2];
+    (void)state;
+    for (uint32_t together = 0; together < 2; together++) {
+        struct loaded l = begin(1, FIXTURE_LIMIT_BYTES);
+        fill_rows(&l, 1);
+        if (together != 0)
+            assert_int_equal(ps_table_load_rows(l.table, l.rows, 1, false), MR_OK);
+        else
+            assert_int_equal(ps_table_load(l.table, l.keys[0], l.bytes), MR_OK);
+        for (uint64_t key = 1; key <= later; key++) {
+            float values[DIM];
+            ps_table_lookup(l.table, &key, 1, true, values);
+        }
+        index_bytes[together] = ps_table_index_bytes(l.table);
+        end(&l);
+    }
+    assert_int_equal(index_bytes[1], index_bytes[0]);
+}
+
+/* As in the partition before, unless the table has used more than a share of its own memory. */
+static void no_room_is_made_ahead_of_a_limit(void **state)
+{
+    enum { PARTITION = 7, BEFORE = 300, OTHERS = 10000 };
+    const uint8_t row[ROW_BYTES] = {0};
+    struct ps_arena *arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
+    (void)state;
+    for (uint32_t is_limited = 0; is_limited < 2; is_limited++) {
+        struct mr_feature f = fixture_adagrad(DIM);
+        f.memory_bytes = is_limited != 0 ? MR_MEMORY_BYTES_MIN : 0;
+        struct ps_table *t = fixture_table(&f, arena);
+        for (uint64_t i = 0; i < BEFORE; i++)
+            assert_int_equal(ps_table_load(t, fixture_key_of(t, PARTITION - 1, i), row), MR_OK);
+        for (uint64_t i = 0; i < OTHERS; i++)
+            assert_int_equal(ps_table_load(t, i, row), MR_OK);
+        assert_in_range(ps_table_memory_bytes(t), MR_MEMORY_BYTES_MIN / 3, MR_MEMORY_BYTES_MIN);
+        const size_t index_bytes = ps_table_index_bytes(t);
+        struct ps_stored_row next = {fixture_key_of(t, PARTITION, 0), row};
+        assert_int_equal(ps_table_load_rows(t, &next, 1, true), MR_OK);
+        if (is_limited != 0)
+            assert_in_range(ps_table_index_bytes(t) - index_bytes, 0, 4 * sizeof(struct ps_bucket));
+        else
+            assert_true(ps_table_index_bytes(t) - index_bytes >= BEFORE * sizeof(uint64_t));
+        ps_table_destroy(t);
+    }
+    ps_arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row_is_loaded_once), cmocka_unit_test(rows_in_the_order_of_a_cut),
-        cmocka_unit_test(a_full_table_fits_again), cmocka_unit_test(rows_said_to_be_new_may_be_there),
+        cmocka_unit_test(each_row_is_loaded_once),
+        cmocka_unit_test(rows_in_the_order_of_a_cut),
+        cmocka_unit_test(a_full_table_fits_again),
+        cmocka_unit_test(rows_said_to_be_new_may_be_there),
         cmocka_unit_test(no_memory_is_told),
+        cmocka_unit_test(what_is_kept_of_the_limit_is_for_loading),
+        cmocka_unit_test(the_index_grows_ahead_again_after_loading),
+        cmocka_unit_test(no_room_is_made_ahead_of_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

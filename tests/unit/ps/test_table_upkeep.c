@@ -150,6 +150,28 @@ static void test_random_operations_with_upkeep(void **state)
     ps_table_destroy(t);
 }
 
+/* A partition needs buckets for the high row numbers that it was given beside a large one of its group: until they are low. It loses
+ * a row before. */
+static void test_low_row_numbers_need_few_buckets(void **state)
+{
+    enum { LARGE = 5 * PS_GROUP_PARTITIONS, BESIDE = LARGE + 1, ROWS = 5000, ROWS_BESIDE = 5 };
+    struct mr_feature f = fixture_adagrad(DIM);
+    struct ps_table *t = fixture_table(&f, arena);
+    float out[DIM];
+    for (uint32_t i = 0; i < ROWS + ROWS_BESIDE; i++) {
+        uint64_t key = fixture_key_of(t, i < ROWS ? LARGE : BESIDE, i);
+        ps_table_lookup(t, &key, 1, true, out);
+    }
+    assert_true(t->index.partitions[BESIDE].bucket_count > 1);
+    for (uint32_t i = 0; i < ROWS; i++)
+        remove_key(t, fixture_key_of(t, LARGE, i));
+    remove_key(t, fixture_key_of(t, BESIDE, ROWS));
+    maintain_to_the_end(t, 10000);
+    assert_int_equal(ps_table_rows(t), ROWS_BESIDE - 1);
+    assert_int_equal(t->index.bytes, sizeof(struct ps_bucket));
+    ps_table_destroy(t);
+}
+
 static void test_an_idle_table_has_no_upkeep(void **state)
 {
     struct mr_feature f = fixture_adagrad(DIM);
@@ -197,9 +219,8 @@ int main(void)
 {
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        WITH_ARENA(test_rows_are_found_while_buckets_move),
-        WITH_ARENA(test_memory_of_removed_rows_goes_back),
-        WITH_ARENA(test_random_operations_with_upkeep),
+        WITH_ARENA(test_rows_are_found_while_buckets_move), WITH_ARENA(test_memory_of_removed_rows_goes_back),
+        WITH_ARENA(test_random_operations_with_upkeep),     WITH_ARENA(test_low_row_numbers_need_few_buckets),
         WITH_ARENA(test_an_idle_table_has_no_upkeep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
