@@ -63,6 +63,9 @@ AREAS = {
         ("ps/checkpoint*", "ps/restore*", "ps/save*", "ps/block*", "ps/uring_writer", "ps/gone", "ps/control*", "ps/table_delta", "sim/cuts_*",
          "tools/ckpt*", "fuzz/chain", "fuzz/checkpoint")),
     "index": Area(("ps/index*.c",), ("ps/index*", "ps/table*", "ps/property*", "fuzz/index")),
+    "tables": Area(("ps/table*.c", "ps/slab.c", "ps/sightings*.c", "ps/row_*.c", "ps/initializer.c", "ps/variable.c"),
+                   ("ps/table*", "ps/slab", "ps/sightings", "ps/row_*", "ps/initializer", "ps/variable", "ps/property*", "ps/ops_*",
+                    "ps/save_delta", "ps/restore_sightings", "ps/restore_types")),
     "rpc": Area(("dataplane/rpc/*.c",), ("rpc/*", "integration/rpc", "integration/rref", "integration/autograd", "integration/rpc_optimizer",
                                        "fuzz/values")),
 }

@@ -38,7 +38,7 @@ class Orders(unittest.TestCase):
 
 
 class Samples(unittest.TestCase):
-    def drawn(self, seed, count=20):
+    def drawn(self, seed, count=4 * len(AREAS)):
         sample = Sample(list(AREAS), count, seed, "*")
         sample.fill()
         return [sample.next() for _ in range(count)], sample
