@@ -102,12 +102,16 @@ static void a_cut_has_it_as_it_was(void **state)
     node_check(push(n, variable, 2, 6), MR_OK, NULL);
     fake_dp_hold(0);
     fake_dp_wait_held(0);
-    assert_non_null(w->cut_copy);
-    assert_true(w->cut_copy_bytes >= sizeof(before));
-    assert_memory_equal(w->cut_copy, before, sizeof(before));
+    const bool has_copy = w->cut_copy != NULL && w->cut_copy_bytes >= sizeof(before);
+    float copied[8] = {0};
+    if (has_copy)
+        memcpy(copied, w->cut_copy, sizeof(copied));
     ps_save_variable_end(core, w);
-    assert_int_equal(core->save.variable_copy_bytes, 0);
+    const uint64_t left_bytes = core->save.variable_copy_bytes;
     fake_dp_release(0);
+    assert_true(has_copy);
+    assert_memory_equal(copied, before, sizeof(before));
+    assert_int_equal(left_bytes, 0);
     assert_memory_not_equal(pull(n, variable, 0, 0)->tensors[0].data, before, sizeof(before));
 }
 
