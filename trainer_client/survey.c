@@ -48,7 +48,7 @@ void mrc_survey_session_up(struct mr_client *client, const struct mr_session_inf
 
 void mrc_survey_answered(struct mr_client *client, uint32_t restores)
 {
-    if (restores > client->survey.restores)
+    if (restores != client->survey.restores)
         mrc_survey_want(client);
 }
 

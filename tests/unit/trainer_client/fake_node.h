@@ -71,6 +71,8 @@ struct fake_core {
     atomic_uint direct, detours; /* datagrams from ports that lead here, and from those */
     struct fake_lane *lanes;     /* [FAKE_LANES_MAX] */
     atomic_ullong requests;      /* taken since the first start */
+    bool is_late;                /* an answer was begun, and waits */
+    struct mr_call_ref late;
 };
 
 /* What the node's thread does not touch is set before it starts. */
@@ -82,10 +84,12 @@ struct fake_node {
     uint32_t lineage, restores; /* of its directory, and by call so far ... */
     uint32_t whole, replaced;   /* ... of which the last of everything, and of the first feature alone */
     const char *key_file;
-    bool mute;             /* take ECHO and PUSH_GRAD and never answer them */
-    atomic_bool spreads;   /* datagrams from some source ports come in on another core */
-    atomic_bool dumb;      /* apply PUSH_GRAD and never answer it */
-    atomic_uint busy;      /* bit i: core i answers PUSH_GRAD with BUSY */
+    bool mute;           /* take ECHO and PUSH_GRAD and never answer them */
+    atomic_bool spreads; /* datagrams from some source ports come in on another core */
+    atomic_bool dumb;    /* apply PUSH_GRAD and never answer it */
+    atomic_uint busy;    /* bit i: core i answers PUSH_GRAD with BUSY */
+    atomic_uint
+        late; /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */
     atomic_ullong applied; /* pushes, without those that were known */
     atomic_ullong unseen;  /* pushes that came with MR_PUSH_UNSEEN */
     atomic_ullong known;   /* pushes that had been applied before */
@@ -137,5 +141,6 @@ void fake_record_restore(struct fake_node *node);
 /* fake_ops.c */
 void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 void fake_core_forget(struct fake_core *core);
+void fake_core_end_late(struct fake_core *core, struct mr_endpoint *ep);
 
 #endif

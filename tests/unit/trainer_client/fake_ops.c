@@ -322,6 +322,25 @@ static bool is_outdated(struct fake_node *node, const struct mr_request *r)
     return (uint8_t)(flags >> MR_PUSH_RESTORES_SHIFT) != (uint8_t)node->restores;
 }
 
+static bool is_in_set(atomic_uint *bits, const struct fake_core *core)
+{
+    return (atomic_load(bits) >> core->index & 1) != 0;
+}
+
+static void begin_late(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    core->is_late = mr_reply_later(ep, r) != NULL && mr_reply_begin(ep, r->ref, MR_OK, NULL, 0);
+    core->late = r->ref;
+}
+
+void fake_core_end_late(struct fake_core *core, struct mr_endpoint *ep)
+{
+    if (!core->is_late || is_in_set(&core->node->late, core))
+        return;
+    core->is_late = false;
+    mr_reply_end(ep, core->late);
+}
+
 static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     uint32_t words[MR_PUSHED_WORDS], sent = 1;
@@ -381,6 +400,8 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     fake_record_add(core, r);
     if (atomic_load(&core->node->dumb))
         (void)mr_reply_later(ep, r);
+    else if (is_in_set(&core->node->late, core) && !core->is_late)
+        begin_late(core, ep, r);
     else
         reply(ep, r, &counts, tell_counts(r, sent, words, &counts));
 }

@@ -595,6 +595,45 @@ static void test_restored_by_call_leaves_no_gap(void **state)
     replay_stop(&x);
 }
 
+/* An answer of before a restore comes when the client has looked already at what that took: it looks again, or the number would stay
+ * open at the node, and with it all that comes after. */
+static void test_an_answer_of_before_a_restore_comes_late(void **state)
+{
+    struct replay_fixture x;
+    struct mr_future *future = NULL;
+    struct mr_options options = {.step = 6, .future = &future};
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    atomic_store(&x.node->late, 2);
+    const uint64_t applied = atomic_load(&x.node->applied);
+
+    assert_int_equal(replay_push(&x, &options, 1), MR_OK);
+    while (atomic_load(&x.node->applied) < applied + 2)
+        mr_client_progress(x.client);
+    fake_node_take_back(x.node);
+    for (uint32_t i = 0; i < REPLAY_KEYS; i++)
+        x.expected[i] = 0;
+    while (x.client->survey.restores < 1 || !mrc_survey_is_over(x.client)) {
+        replay_check_rows(&x); /* its answers say that there was a restore */
+        mr_client_progress(x.client);
+    }
+    atomic_store(&x.node->late, 0);
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    replay_push_steps(&x, 7, 9);
+    for (uint32_t tries = 0; tries < 300 && replay_info_of(&x).kept > 2; tries++) {
+        fake_node_save(x.node);
+        replay_push_steps(&x, 10, 10);
+        usleep(1000);
+    }
+    assert_int_equal(replay_info_of(&x).kept, 2);
+    replay_crash(&x);
+    replay_check_rows(&x);
+    replay_stop(&x);
+}
+
 /* Another directory counts its restores by itself: nothing follows from a higher count. */
 static void test_restores_of_another_directory(void **state)
 {
@@ -769,6 +808,7 @@ int main(void)
         cmocka_unit_test(test_restored_by_call_stays_so),
         cmocka_unit_test(test_restored_while_it_is_sent_again),
         cmocka_unit_test(test_restored_by_call_leaves_no_gap),
+        cmocka_unit_test(test_an_answer_of_before_a_restore_comes_late),
         cmocka_unit_test(test_restores_of_another_directory),
         cmocka_unit_test(test_one_feature_restored_by_call),
         cmocka_unit_test(test_incarnation_comes_again),
