@@ -76,9 +76,9 @@ static void agrees_with_flags_in_random_order(void **state)
     enum { COUNT = 60000, SPREAD = 7000 };
     struct ps_learnt *l = *state;
     static bool flags[COUNT];
-    uint64_t watermark = 0;
+    uint64_t watermark = 0, added = 0;
     uint32_t random = 99;
-    while (watermark < COUNT) {
+    for (; watermark < COUNT; added++) {
         random = random * 1664525 + 1013904223;
         uint64_t sequence = watermark + (random >> 8) % ((random >> 28) == 0 ? SPREAD : 10);
         if (sequence >= COUNT) {
@@ -94,6 +94,7 @@ static void agrees_with_flags_in_random_order(void **state)
         assert_true(ps_learnt_has(l, id(9, sequence)));
     }
     assert_false(ps_learnt_has(l, id(9, COUNT)));
+    assert_int_equal(ps_learnt_added(l, 9), added);
 }
 
 static void comes_back_from_its_stored_state(void **state)

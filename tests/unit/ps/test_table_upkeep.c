@@ -168,6 +168,7 @@ static void test_low_row_numbers_need_few_buckets(void **state)
     remove_key(t, fixture_key_of(t, BESIDE, ROWS));
     maintain_to_the_end(t, 10000);
     assert_int_equal(ps_table_rows(t), ROWS_BESIDE - 1);
+    assert_int_equal(ps_table_counters(t)->rows, ROWS_BESIDE - 1);
     assert_int_equal(t->index.bytes, sizeof(struct ps_bucket));
     ps_table_destroy(t);
 }
