@@ -409,7 +409,7 @@ def test_refusals_of_forward(client, name):
             (ValueError, r"offsets\[0\] has to be 0", lambda: bag(keys, torch.tensor([1, 2]))),
             (ValueError, "must not fall", lambda: bag(keys, torch.tensor([0, 4]))),
             (ValueError, "must not fall", lambda: bag(keys, torch.tensor([0, 2, 1]))),
-            (ValueError, "last offset is 2, and there are 3 keys", lambda: last(keys, torch.tensor([0, 2]))),
+            (ValueError, "last offset is 2, for 3 keys", lambda: last(keys, torch.tensor([0, 2]))),
             (ValueError, "at least 1", lambda: last(keys, torch.tensor([], dtype=torch.int64))),
             (ValueError, "per_sample_weights have the shape", lambda: bag(keys, torch.tensor([0]), torch.ones(2)))):
         with pytest.raises(error, match=says):

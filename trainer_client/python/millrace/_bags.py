@@ -6,6 +6,8 @@ from typing import NamedTuple, Optional
 import numpy as np
 import torch
 
+from ._library import counted
+
 _KEYS = (torch.int32, torch.int64)
 
 
@@ -55,7 +57,7 @@ def _check(name: str, begins: np.ndarray, count: int) -> None:
     if begins[0] != 0:
         raise ValueError(f"{name}: offsets[0] has to be 0, i.e., the first bag begins at position 0; got {begins[0]}")
     if begins[-1] != count:
-        raise ValueError(f"{name}: the last offset is {begins[-1]}, and the number of keys {count}")
+        raise ValueError(f"{name}: the last offset is {begins[-1]}, for {counted(count, 'key')}")
     if np.any(np.diff(begins) < 0):
         at = int(np.argmax(np.diff(begins) < 0))
         raise ValueError(f"{name}: offsets must not fall: offsets[{at}] is {begins[at]}, the next {begins[at + 1]}")
