@@ -347,6 +347,29 @@ static void a_full_partition_loses_one_at_the_nodes_limit(void **state)
     ps_arena_destroy(small);
 }
 
+/* The memory left is just what a partition's first bucket takes: a row of another one makes room for its row. */
+static void the_last_bytes_are_for_a_first_bucket(void **state)
+{
+    struct mr_feature f = fixture_adagrad(DIM_LARGE);
+    uint64_t keys[PS_BUCKET_KEYS], beside[KEYS_BESIDE];
+    float out[DIM_LARGE];
+    f.eviction = MR_EVICT_LRU;
+    struct ps_table *without_limit = fixture_table(&f, arena);
+    (void)fill_partition(without_limit, keys, beside, false);
+    f.memory_bytes = ps_table_memory_bytes(without_limit) + sizeof(struct ps_bucket);
+    ps_table_destroy(without_limit);
+    struct ps_table *t = fixture_table(&f, arena);
+    (void)fill_partition(t, keys, beside, false);
+    uint64_t key = fixture_key_of(t, BESIDE + 1, 0);
+    ps_table_lookup(t, &key, 1, true, out);
+    assert_int_equal(ps_table_counters(t)->rows_refused, 0);
+    assert_int_equal(ps_table_counters(t)->rows_evicted_memory, 1);
+    assert_int_equal(ps_table_memory_bytes(t), f.memory_bytes);
+    assert_true(has_large_row(t, key));
+    assert_false(has_large_row(t, beside[0]));
+    ps_table_destroy(t);
+}
+
 /* Also in a table that a checkpoint brought beyond its limit: the partition has room for the key, and the group has none. */
 static void beyond_the_limit_rows_of_the_group_make_room(void **state)
 {
@@ -759,6 +782,7 @@ int main(void)
         WITH_ARENA(a_row_that_a_call_holds_stays_at_the_memory_limit),
         WITH_ARENA(a_full_partition_loses_one_of_its_own_rows),
         WITH_ARENA(a_full_partition_loses_one_at_the_nodes_limit),
+        WITH_ARENA(the_last_bytes_are_for_a_first_bucket),
         WITH_ARENA(beyond_the_limit_rows_of_the_group_make_room),
         WITH_ARENA(what_is_due_is_one_round),
         WITH_ARENA(single_lookups_keep_a_row),
