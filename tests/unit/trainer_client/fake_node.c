@@ -108,6 +108,7 @@ static void *serve(void *arg)
             fake_node_take_back_now(node);
             atomic_store(&node->take_back_wanted, false);
         }
+        fake_node_answer_kept(node);
         for (uint32_t i = 0; i < node->core_count; i++) {
             fake_core_end_late(&node->cores[i], mrc_socket_server_endpoint(node->cores[i].server));
             mrc_socket_server_run(node->cores[i].server, i + 1 == node->core_count ? 1 : 0);

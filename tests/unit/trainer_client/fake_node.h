@@ -96,6 +96,13 @@ struct fake_node {
     bool forgetful;        /* a restart goes back to the last fake_node_save() */
     atomic_bool save_wanted, take_back_wanted;
     uint32_t take_back_at; /* a restore by call just before that many pushes have come again, once; 0: none */
+    bool
+        takes_back_under; /* the same under the first that comes again to core 1: it is answered long after that, */
+    struct fake_kept {          /* and after a LIST, if one comes */
+        struct mr_endpoint *ep; /* NULL: none is kept */
+        struct mr_call_ref ref;
+        uint64_t until_us;
+    } kept;
     struct fake_feature *saved; /* [FAKE_FEATURES_MAX] */
     uint32_t saved_feature_count;
     struct fake_lane *saved_lanes; /* [FAKE_LANES_MAX], of all cores */
@@ -142,5 +149,7 @@ void fake_record_restore(struct fake_node *node);
 void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request *request);
 void fake_core_forget(struct fake_core *core);
 void fake_core_end_late(struct fake_core *core, struct mr_endpoint *ep);
+/* Once it is time to. */
+void fake_node_answer_kept(struct fake_node *node);
 
 #endif

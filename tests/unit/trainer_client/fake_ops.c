@@ -7,6 +7,10 @@
 #include <string.h>
 #include "dataplane/wire/rows.h"
 #include "dataplane/wire/op.h"
+#include "trainer_client/clock.h"
+
+#define KEPT_US            300000u
+#define KEPT_AFTER_LIST_US 50000u
 
 static void reply(struct mr_endpoint *ep, const struct mr_request *r, struct mr_tensor *tensors,
                   uint32_t count)
@@ -200,6 +204,7 @@ static void list(struct fake_core *core, struct mr_endpoint *ep, const struct mr
 {
     struct fake_node *node = core->node;
     uint32_t count = node->feature_count;
+    node->kept.until_us = mrc_now_us() + KEPT_AFTER_LIST_US;
     struct mr_feature features[FAKE_FEATURES_MAX] = {0};
     uint32_t ids[FAKE_FEATURES_MAX] = {0};
     uint64_t sizes[FAKE_FEATURES_MAX][MR_LIST_WORDS] = {{0}};
@@ -341,6 +346,30 @@ void fake_core_end_late(struct fake_core *core, struct mr_endpoint *ep)
     mr_reply_end(ep, core->late);
 }
 
+/* A restore by call while this one is in flight, and others have been answered. */
+static bool keep_back(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct fake_node *node = core->node;
+
+    if (!node->takes_back_under || core->index != 1 || (r->message->preamble.flags & MR_PUSH_AGAIN) == 0)
+        return false;
+    node->takes_back_under = false;
+    fake_node_take_back_now(node);
+    node->kept = (struct fake_kept){.ep = ep, .ref = r->ref, .until_us = mrc_now_us() + KEPT_US};
+    (void)mr_reply_later(ep, r);
+    return true;
+}
+
+void fake_node_answer_kept(struct fake_node *node)
+{
+    struct mr_endpoint *ep = node->kept.ep;
+
+    if (ep == NULL || mrc_now_us() < node->kept.until_us)
+        return;
+    node->kept.ep = NULL;
+    mr_reply_status(ep, node->kept.ref, MR_BUSY);
+}
+
 static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     uint32_t words[MR_PUSHED_WORDS], sent = 1;
@@ -351,6 +380,8 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
                         *variable = find(core->node, id, MR_VARIABLE);
 
     fake_record_tell(core, ep, r);
+    if (keep_back(core, ep, r))
+        return;
     if (is_outdated(core->node, r)) {
         mr_reply_status(ep, r->ref, MR_BUSY);
         return;

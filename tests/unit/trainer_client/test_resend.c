@@ -572,6 +572,26 @@ static void test_restored_while_it_is_sent_again(void **state)
     }
 }
 
+/* It comes while one is in flight, whose answer is late: the client asks what was taken only when it has that one back. */
+static void test_restored_under_one_that_is_in_flight(void **state)
+{
+    struct replay_fixture x;
+
+    (void)state;
+    replay_start(&x, 2, 0);
+    replay_push_steps(&x, 1, 5);
+    fake_node_save(x.node);
+    replay_push_steps(&x, 6, 25);
+    fake_node_kill(x.node);
+    x.node->takes_back_under = true;
+    fake_node_restart_with(x.node, 2);
+    for (uint32_t k = 0; k < REPLAY_KEYS; k++)
+        x.expected[k] -= 20;
+    replay_check_rows(&x);
+    assert_int_equal(x.node->restores, 1);
+    replay_stop(&x);
+}
+
 /* The numbers that the restore took are marked, so that what comes after it can become durable. */
 static void test_restored_by_call_leaves_no_gap(void **state)
 {
@@ -807,6 +827,7 @@ int main(void)
         cmocka_unit_test(test_refused_when_sent_again),
         cmocka_unit_test(test_restored_by_call_stays_so),
         cmocka_unit_test(test_restored_while_it_is_sent_again),
+        cmocka_unit_test(test_restored_under_one_that_is_in_flight),
         cmocka_unit_test(test_restored_by_call_leaves_no_gap),
         cmocka_unit_test(test_an_answer_of_before_a_restore_comes_late),
         cmocka_unit_test(test_restores_of_another_directory),
