@@ -8,6 +8,7 @@
 #define LIVES_MAX  12u
 #define PUSHES_MAX 30u
 #define PAUSE_NS   8000000u
+#define ABSENCE_NS 400000000u /* over which a number may become another table's */
 
 struct visitor {
     struct mr_feature feature;
@@ -17,6 +18,11 @@ struct visitor {
 };
 
 static const uint64_t keys[KEYS] = {11, 22, 33, 44, 55};
+
+static void pause(void)
+{
+    fiber_sleep_ns(random_below(fiber_random(), random_one_in(fiber_random(), 10) ? ABSENCE_NS : PAUSE_NS));
+}
 
 /* Its table may be in no checkpoint, and what was pushed to it be lost with an older copy of the directory. */
 static bool may_be_gone(const struct visitor *v)
@@ -80,7 +86,7 @@ static void train(struct visitor *v)
     while (v->pushes < pushes && !cuts_training_has_ended()) {
         if (!push(v) || (random_one_in(fiber_random(), 4) && !check_rows(v)))
             return;
-        fiber_sleep_ns(random_below(fiber_random(), PAUSE_NS));
+        pause();
     }
     (void)check_rows(v);
 }
