@@ -230,7 +230,7 @@ static void test_deadline_while_away(void **state)
 
 static enum mr_status push_to_busy(struct replay_fixture *x, uint32_t busy_cores)
 {
-    struct mr_options options = {.step = 77, .deadline_ms = 100};
+    struct mr_options options = {.step = 77, .deadline_ms = 500};
 
     atomic_store(&x->node->busy, busy_cores);
     enum mr_status status = replay_push(x, &options, 1);
@@ -275,7 +275,7 @@ static void test_busy_before_others(void **state)
 {
     struct replay_fixture x;
     struct mr_future *futures[2] = {NULL, NULL};
-    struct mr_options first = {.step = 6, .deadline_ms = 100, .future = &futures[0]};
+    struct mr_options first = {.step = 6, .deadline_ms = 500, .future = &futures[0]};
     struct mr_options second = {.step = 7, .future = &futures[1]};
 
     (void)state;
