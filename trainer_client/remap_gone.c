@@ -1,6 +1,7 @@
 #include "trainer_client/remap_gone.h"
 
 #include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/number.h"
 #include "dataplane/wire/push_number.h"
 #include "trainer_client/client.h"
 #include "trainer_client/remap.h"
@@ -114,6 +115,18 @@ static bool owns_keys_of(const struct mr_client *client, uint32_t core, uint16_t
     return false;
 }
 
+/* What is kept may not have been on disk on one core when it was on another. */
+static uint64_t first_kept(const struct mrc_replay *lane)
+{
+    for (const struct mr_link *l = lane->kept.next; l != &lane->kept; l = l->next) {
+        const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, kept);
+
+        if (push->tensor_count > 0)
+            return push->number;
+    }
+    return UINT64_MAX;
+}
+
 static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 {
     struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane, link->client->survey.restores);
@@ -130,7 +143,8 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
     }
     to->answers_for_gone = to->restarted = true;
     if (to->answered_to == 0 && to->gone_to < mark->gone_to) { /* later it knows itself what is gone here */
-        to->gone_to = mark->gone_to;
+        to->gone_to = mr_min_u64(mark->gone_to, first_kept(to) - 1);
+        to->gone_beyond = mark->gone_to;
         to->gone_to_step = mark->gone_to_step;
         to->gone_restores = mark->gone_restores;
         to->trail = mark->trail;
