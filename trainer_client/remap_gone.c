@@ -1,7 +1,6 @@
 #include "trainer_client/remap_gone.h"
 
 #include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/number.h"
 #include "dataplane/wire/push_number.h"
 #include "trainer_client/client.h"
 #include "trainer_client/remap.h"
@@ -15,16 +14,19 @@ static void set_gone(struct mrc_lane_mark *mark, const struct mrc_replay *lane, 
     mark->trail = lane->trail;
 }
 
-static bool begins_before(const struct mrc_trail *a, const struct mrc_trail *b)
-{
-    return a->count > 0 && (b->count == 0 || a->numbers[0] < b->numbers[0]);
-}
-
-/* A lane that was asked, and lacked something, has reported it as lost. */
+/* A lane that was asked, and has less now, has reported the rest as lost. */
 static void learn_loss(struct mrc_lane_mark *mark, const struct mrc_replay *lane)
 {
-    if (lane->answers_for_gone && lane->has_lost && !lane->restarted && lane->gone_to < mark->gone_to)
+    if (lane->answers_for_gone && !lane->restarted && lane->gone_to < mark->gone_to)
         set_gone(mark, lane, lane->gone_to);
+}
+
+void mrc_gone_note(struct mrc_lane_mark *mark, const struct mrc_replay *lane, bool own)
+{
+    if (own && lane->gone_to > 0)
+        set_gone(mark, lane, lane->gone_to);
+    else
+        learn_loss(mark, lane);
 }
 
 static struct mrc_lane_mark *mark_of(struct mr_client *client, uint16_t lane)
@@ -36,56 +38,70 @@ static struct mrc_lane_mark *mark_of(struct mr_client *client, uint16_t lane)
     return NULL;
 }
 
-/* Pieces of a lane lie at several links: what is gone of any of them is noted. Of their trails the one that begins first tells, at the
- * worst, of more steps than were lost. */
-static void add_gone(struct mrc_lane_mark *mark, const struct mrc_replay *lane, uint64_t gone_to)
+static bool is_elsewhere(const struct mrc_link *but, uint16_t lane)
 {
-    const struct mrc_lane_mark before = *mark;
+    const struct mr_client *client = but->client;
 
-    if (lane->gone_to == 0) /* it had marks alone */
-        return;
-    set_gone(mark, lane, gone_to);
-    if (before.gone_to == 0)
-        return;
-    if (before.gone_to > mark->gone_to)
-        mark->gone_to = before.gone_to;
-    if (before.gone_to_step > mark->gone_to_step)
-        mark->gone_to_step = before.gone_to_step;
-    if (before.gone_restores > mark->gone_restores)
-        mark->gone_restores = before.gone_restores;
-    if (begins_before(&before.trail, &mark->trail))
-        mark->trail = before.trail;
-}
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        const struct mrc_link *link = client->links[i];
 
-void mrc_gone_note(struct mrc_lane_mark *mark, const struct mrc_replay *lane, bool own)
-{
-    if (!own)
-        learn_loss(mark, lane);
-    else if (lane->has_lost)
-        set_gone(mark, lane, lane->gone_to);
-    else
-        add_gone(mark, lane, lane->gone_to);
+        for (uint32_t l = 0; l < link->former_count && link != but; l++) {
+            if (link->former[l]->lane == lane && link->former[l]->count > 0)
+                return true;
+        }
+    }
+    return false;
 }
 
 void mrc_gone_all(const struct mrc_link *link, const struct mrc_replay *lane)
 {
     struct mrc_lane_mark *mark = mark_of(link->client, lane->lane);
 
-    if (mark != NULL)
-        add_gone(mark, lane, mark->next - 1);
+    if (mark == NULL || lane->gone_to == 0)
+        return;
+    const uint64_t step = mark->gone_to_step;
+
+    if (!is_elsewhere(link, lane->lane))
+        set_gone(mark, lane, mark->next - 1);
+    if (step > mark->gone_to_step)
+        mark->gone_to_step = step;
+}
+
+/* All pushes of the lane before this number are gone from the link. */
+static uint64_t first_kept(const struct mrc_replay *lane)
+{
+    for (const struct mr_link *l = lane->kept.next; l != &lane->kept; l = l->next) {
+        const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, kept);
+
+        if (push->tensor_count > 0)
+            return push->number;
+    }
+    return lane->gone_to + 1;
+}
+
+static void note_former(struct mr_client *client, struct mrc_lane_mark *mark)
+{
+    const struct mrc_replay *furthest = NULL;
+    uint64_t gone_to = UINT64_MAX;
+
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        for (uint32_t l = 0; l < client->links[i]->former_count; l++) {
+            const struct mrc_replay *lane = client->links[i]->former[l];
+
+            if (lane->lane != mark->lane || lane->gone_to == 0)
+                continue;
+            gone_to = first_kept(lane) - 1 < gone_to ? first_kept(lane) - 1 : gone_to;
+            furthest = furthest == NULL || lane->gone_to > furthest->gone_to ? lane : furthest;
+        }
+    }
+    if (furthest != NULL && gone_to <= furthest->gone_to && gone_to > mark->gone_to)
+        set_gone(mark, furthest, gone_to);
 }
 
 void mrc_gone_note_former(struct mr_client *client)
 {
-    for (uint32_t i = 0; i < client->link_count; i++) {
-        for (uint32_t l = 0; l < client->links[i]->former_count; l++) {
-            const struct mrc_replay *lane = client->links[i]->former[l];
-            struct mrc_lane_mark *mark = mark_of(client, lane->lane);
-
-            if (mark != NULL)
-                add_gone(mark, lane, lane->gone_to);
-        }
-    }
+    for (uint32_t i = 0; i < client->remap.mark_count; i++)
+        note_former(client, &client->remap.marks[i]);
 }
 
 void mrc_gone_restored(struct mr_client *client, uint32_t whole)
@@ -115,18 +131,6 @@ static bool owns_keys_of(const struct mr_client *client, uint32_t core, uint16_t
     return false;
 }
 
-/* What is kept may not have been on disk on one core when it was on another. */
-static uint64_t first_kept(const struct mrc_replay *lane)
-{
-    for (const struct mr_link *l = lane->kept.next; l != &lane->kept; l = l->next) {
-        const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, kept);
-
-        if (push->tensor_count > 0)
-            return push->number;
-    }
-    return UINT64_MAX;
-}
-
 static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 {
     struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane, link->client->survey.restores);
@@ -142,9 +146,8 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
         to->next = to->next > mark->gone_to ? to->next : mark->gone_to + 1;
     }
     to->answers_for_gone = to->restarted = true;
-    if (to->answered_to == 0 && to->gone_to < mark->gone_to) { /* later it knows itself what is gone here */
-        to->gone_to = mr_min_u64(mark->gone_to, first_kept(to) - 1);
-        to->gone_beyond = mark->gone_to;
+    if (to->gone_to < mark->gone_to) {
+        to->gone_to = mark->gone_to;
         to->gone_to_step = mark->gone_to_step;
         to->gone_restores = mark->gone_restores;
         to->trail = mark->trail;

@@ -14,7 +14,7 @@ struct mrc_link;
 
 /* The lane leaves its link, because the map has changed: what is gone of it is noted. `own`: it was of the map that went. */
 void mrc_gone_note(struct mrc_lane_mark *mark, const struct mrc_replay *lane, bool own);
-/* The same of lanes of maps before that: as far as it is gone from any link that has a piece of them. Before they leave. */
+/* The same of lanes of maps before that: as far as it is gone from all links that have a piece of them. Before they leave. */
 void mrc_gone_note_former(struct mr_client *client);
 /* All that was kept of the lane at this link is on disk; it is about to leave. */
 void mrc_gone_all(const struct mrc_link *link, const struct mrc_replay *lane);

@@ -135,19 +135,11 @@ static void compare_floor(struct mrc_replay *r, uint64_t floor)
     r->floor = floor;
     if (floor >= r->gone_to)
         return;
-    r->has_lost = true;
-    if (r->gone_beyond > r->gone_to)
-        r->gone_to = r->gone_beyond;
     mrc_replay_add_loss(r, r->gone_to - floor, mrc_trail_step(&r->trail, floor + 1), r->gone_to_step, MR_OK);
     /* The next time it may come back from a still older one. */
     r->gone_to = floor;
-    r->gone_beyond = 0;
     r->gone_to_step = mrc_trail_step(&r->trail, floor);
     mrc_trail_cut(&r->trail, floor);
-    if (r->trail.count == 0 && floor > 0) { /* it began later: its first step stands for those before */
-        mrc_trail_init(&r->trail);
-        mrc_trail_note(&r->trail, floor, r->gone_to_step);
-    }
 }
 
 /* The push is taken out, and will not be applied: one without tensors marks its number, which would else hold the floor below it
@@ -250,8 +242,7 @@ void mrc_replay_restored(struct mrc_replay *r, uint32_t whole)
         return;
     r->whole = whole;
     if (r->gone_to != 0 && r->gone_restores < whole) {
-        r->gone_to = r->gone_beyond = 0;
-        r->has_lost = false;
+        r->gone_to = 0;
         mrc_trail_init(&r->trail);
     }
     if (r->lane != 0)

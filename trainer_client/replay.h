@@ -37,14 +37,12 @@ struct mrc_replay {
     uint64_t answered_to; /* the highest that was answered; lower ones may still be under way */
     uint64_t bytes, bytes_max;
     struct mr_link kept, asked, due, again, later;
-    uint64_t count;       /* in `kept` */
-    uint64_t gone_to;     /* the highest number that was answered and is not here any more */
-    uint64_t gone_beyond; /* where something up to gone_to is lost, pushes up to this may be, too */
+    uint64_t count;   /* in `kept` */
+    uint64_t gone_to; /* the highest number that was answered and is not here any more */
     uint64_t gone_to_step;
     uint32_t gone_restores; /* struct mrc_push.restores of that */
     struct mrc_trail trail; /* of those */
     bool answers_for_gone;  /* of a former map: it was told what is gone (remap_gone.h) */
-    bool has_lost;          /* some of what was gone is lost */
     uint64_t
         asked_at;   /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
     uint32_t whole; /* as of the last mrc_replay_restored() */

@@ -418,63 +418,6 @@ static void test_an_older_directory_lacks_what_was_replayed(void **state)
     replay_stop(&x);
 }
 
-static void wait_until_kept(struct replay_fixture *x, uint64_t pushes)
-{
-    for (uint32_t tries = 0; tries < 60000 && replay_info_of(x).kept > pushes; tries++) {
-        mr_client_progress(x->client);
-        usleep(1000);
-    }
-    assert_true(replay_info_of(x).kept <= pushes);
-}
-
-static void push_row(struct replay_fixture *x, uint64_t step)
-{
-    const struct mr_options options = {.step = step};
-    const float gradient[REPLAY_DIM] = {1, 1};
-
-    assert_int_equal(mr_push_gradients(x->client, &options, x->table, x->keys, 1, REPLAY_DIM, gradient),
-                     MR_OK);
-    x->expected[0]++;
-}
-
-/* Of what came to disk after it was sent again, one core's client side has heard so, and let it go. Others have not, or have nothing but
- * marks of those pushes. */
-static void test_an_older_directory_lacks_what_one_core_let_go(void **state)
-{
-    static const struct {
-        bool one_row, all_hear;
-        uint32_t cores;
-    } cases[] = {{true, true, 3}, {true, false, 3}, {true, false, 2}, {false, false, 3}, {false, false, 4}};
-
-    (void)state;
-    for (uint32_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct replay_fixture x;
-
-        replay_start(&x, 2, 0);
-        struct older_copy *copy = copy_directory(x.node);
-
-        for (uint64_t step = 1; step <= 5; step++)
-            cases[i].one_row ? push_row(&x, step) : replay_push_steps(&x, step, step);
-        crash_onto(&x, 3);
-        replay_check_rows(&x);
-        const uint64_t kept = replay_info_of(&x).kept; /* of each step something for each core */
-
-        assert_int_equal(kept, cases[i].one_row ? 15 : 30);
-        replay_push_steps(&x, 6, 6);
-        fake_node_save(x.node);
-        push_row(&x, 7);
-        wait_until_kept(&x, cases[i].one_row ? 13 : 23);
-        if (cases[i].all_hear) {
-            replay_push_steps(&x, 8, 8);
-            wait_until_kept(&x, 4);
-        }
-        put_back(&x, copy, cases[i].cores);
-        check_reported(&x, "of steps 1..");
-        free(copy);
-        replay_stop(&x);
-    }
-}
-
 /* What a restore by call took back is no loss, whatever the cores. */
 static void test_what_was_taken_back_is_not_lost(void **state)
 {
@@ -678,7 +621,6 @@ int main(void)
         cmocka_unit_test(test_a_map_that_comes_back_is_in_its_turn),
         cmocka_unit_test(test_an_older_directory_and_other_cores),
         cmocka_unit_test(test_an_older_directory_lacks_what_was_replayed),
-        cmocka_unit_test(test_an_older_directory_lacks_what_one_core_let_go),
         cmocka_unit_test(test_what_was_taken_back_is_not_lost),
         cmocka_unit_test(test_an_older_directory_twice),
     };

@@ -345,31 +345,6 @@ static void test_a_question_does_not_pass_its_push(void **state)
     mrc_replay_fini(&r);
 }
 
-/* What is known of the steps begins after what is lost, and is lost itself: a second loss is one of steps that there were. */
-static void test_a_second_loss_has_a_step(void **state)
-{
-    struct mrc_replay r;
-
-    (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
-    r.next = 15;
-    r.gone_to = 14;
-    r.gone_to_step = 24;
-    mrc_trail_note(&r.trail, 10, 20);
-    mrc_trail_note(&r.trail, 14, 24);
-    for (uint64_t floor = 3; floor == 3 || floor == 1; floor -= 2) {
-        struct mrc_push *push = add(&r, 25, 10);
-
-        r.restarted = true;
-        mrc_replay_answered(&r, push, MR_OK, floor, 0);
-        const struct mrc_loss loss = mrc_replay_take_loss(&r);
-
-        assert_int_equal(loss.pushes, floor == 3 ? 11 : 2);
-        assert_int_equal(loss.from_step, 20);
-    }
-    mrc_replay_fini(&r);
-}
-
 /* Others were numbered since: the number stays taken, and the server hears of it, so that its record has no hole. */
 static void test_undo_leaves_a_mark_before_others(void **state)
 {
@@ -659,7 +634,6 @@ int main(void)
         cmocka_unit_test(test_window_again),
         cmocka_unit_test(test_undo),
         cmocka_unit_test(test_a_question_does_not_pass_its_push),
-        cmocka_unit_test(test_a_second_loss_has_a_step),
         cmocka_unit_test(test_undo_leaves_a_mark_before_others),
         cmocka_unit_test(test_full_gives_up_the_oldest),
         cmocka_unit_test(test_given_up_but_on_disk_is_no_loss),
