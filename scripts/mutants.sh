@@ -47,7 +47,7 @@ directory_of() {
 
 # The sources that meson.build lists under a name.
 listed() {
-    sed -n "/^$1 +\?=/,/)/p" ps/meson.build | grep -o "[a-z0-9_]*\.c" | sed 's|^|ps/|'
+    sed -n "/^$1 +\?=/,/)/p" ps/meson.build | grep -o "[a-z0-9_/]*\.c" | sed 's|^|ps/|'
 }
 
 # The objects of a suite's program: the transport, and what lies below the node or of checkpoints alone, and the test itself.
@@ -60,18 +60,19 @@ objects_of() {
         ;;
     power) listed checkpoint_sources ;;
     cuts)
-        (cd "$work" && printf '%s\n' ps/*.c trainer_client/*.c dataplane/{optimizer,rpc}/*.c tests/sim/{seeds,sim_random}.c |
-            grep -v 'ps/main\.c\|socket_server\.c')
+        (cd "$work" && find ps trainer_client dataplane/{optimizer,rpc} -name '*.c' ! -path ps/main.c ! -name socket_server.c)
+        printf 'tests/sim/%s.c\n' seeds sim_random
         ;;
     sim_references)
-        (cd "$work" && printf '%s\n' dataplane/rpc/id_map.c dataplane/rpc/references*.c tests/sim/seeds.c tests/sim/sim_random.c)
+        (cd "$work" && find dataplane/rpc -name id_map.c -o -name 'references*.c')
+        printf 'tests/sim/%s.c\n' seeds sim_random
         ;;
     esac | sed 's/\.c$/.o/'
     case $1 in
     power) printf 'tests/unit/ps/%s.o\n' chain_fixture checkpoint_fixture fault_store power_disk power_store test_checkpoint_power ;;
     *) (cd "$work" && for source in "$(directory_of "$1")"/*.c; do echo "${source%.c}.o"; done) ;;
     esac
-    (cd "$work" && for source in dataplane/wire/*.c; do echo "${source%.c}.o"; done)
+    (cd "$work" && find dataplane/wire -name '*.c') | sed 's/\.c$/.o/'
 }
 
 # link SUITE
@@ -123,17 +124,11 @@ suite_of() {
 }
 
 suites=$(for patch in "${patches[@]}"; do suite_of "$patch"; done | sort -ru)
-mkdir -p "$work"/{dataplane/wire,dataplane/rpc,dataplane/optimizer,ps,trainer_client,tests/sim/cuts,tests/sim_references,tests/property,tests/unit/ps}
-cp dataplane/*.h "$work/dataplane/"
-cp dataplane/wire/*.[ch] "$work/dataplane/wire/"
-cp dataplane/rpc/*.[ch] "$work/dataplane/rpc/"
-cp dataplane/optimizer/*.[ch] "$work/dataplane/optimizer/"
-cp tests/sim/*.[ch] "$work/tests/sim/"
-cp ps/*.{c,h,def} "$work/ps/"
-cp trainer_client/*.[ch] "$work/trainer_client/"
-cp tests/property/*.h "$work/tests/property/"
+mkdir -p "$work"
+find dataplane ps trainer_client tests/{sim,sim_references,property,unit/ps} -name '*.[ch]' -print0 -o -name '*.def' -print0 |
+    tar -c --null --files-from - | tar -x -C "$work"
+rm -rf "$work"/ps/modules "$work"/trainer_client/{hub,examples,python,torchrec}
 for suite in $suites; do
-    cp "$(directory_of "$suite")"/*.[ch] "$work/$(directory_of "$suite")/"
     mapfile -t sources < <(objects_of "$suite" | sed 's/\.o$/.c/')
     compile "${sources[@]}"
     link "$suite"

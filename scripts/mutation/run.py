@@ -51,22 +51,22 @@ class Area:
 
 
 AREAS = {
-    "wire": Area(("dataplane/wire/*.c",), ("wire/*", "fuzz/message", "fuzz/packet", "fuzz/session", "trainer_client/client",
+    "wire": Area(("dataplane/wire/**/*.c",), ("wire/*", "fuzz/message", "fuzz/packet", "fuzz/session", "trainer_client/client",
                                          "trainer_client/calls")),
     "exactly-once": Area(
-        ("ps/learnt*.c", "ps/partial.c", "ps/push*.c", "ps/clients.c", "trainer_client/re[mps]*.c", "trainer_client/push.c",
-         "trainer_client/trail.c", "trainer_client/learnt.c"),
+        ("ps/**/learnt*.c", "ps/**/partial.c", "ps/**/push*.c", "ps/**/clients.c", "trainer_client/**/re[mps]*.c", "trainer_client/**/push.c",
+         "trainer_client/**/trail.c", "trainer_client/**/learnt.c"),
         ("ps/learnt*", "ps/partial", "ps/push*", "ps/clients", "trainer_client/*", "ps/ops_*", "ps/restore*", "ps/save*", "sim/cuts_*")),
     "checkpoint": Area(
-        ("ps/checkpoint*.c", "ps/restore*.c", "ps/save*.c", "ps/manifest_file.c", "ps/block*.c", "ps/uring_writer.c", "ps/gone.c",
-         "ps/staged.c"),
+        ("ps/**/checkpoint*.c", "ps/**/restore*.c", "ps/**/save*.c", "ps/**/manifest_file.c", "ps/**/block*.c", "ps/**/uring_writer.c", "ps/**/gone.c",
+         "ps/**/staged.c"),
         ("ps/checkpoint*", "ps/restore*", "ps/save*", "ps/block*", "ps/uring_writer", "ps/gone", "ps/control*", "ps/table_delta", "sim/cuts_*",
          "tools/ckpt*", "fuzz/chain", "fuzz/checkpoint")),
-    "index": Area(("ps/index*.c",), ("ps/index*", "ps/table*", "ps/property*", "fuzz/index")),
-    "tables": Area(("ps/table*.c", "ps/slab.c", "ps/sightings*.c", "ps/row_*.c", "ps/initializer.c", "ps/variable.c"),
+    "index": Area(("ps/**/index*.c",), ("ps/index*", "ps/table*", "ps/property*", "fuzz/index")),
+    "tables": Area(("ps/**/table*.c", "ps/**/slab.c", "ps/**/sightings*.c", "ps/**/row_*.c", "ps/**/initializer.c", "ps/**/variable.c"),
                    ("ps/table*", "ps/slab", "ps/sightings", "ps/row_*", "ps/initializer", "ps/variable", "ps/property*", "ps/ops_*",
                     "ps/save_delta", "ps/restore_sightings", "ps/restore_types")),
-    "rpc": Area(("dataplane/rpc/*.c",), ("rpc/*", "integration/rpc", "integration/rref", "integration/autograd", "integration/rpc_optimizer",
+    "rpc": Area(("dataplane/rpc/**/*.c",), ("rpc/*", "integration/rpc", "integration/rref", "integration/autograd", "integration/rpc_optimizer",
                                        "fuzz/values")),
 }
 NO_TESTS = ("*mutant*",)  # of the code itself: they break it on their own, and are to fail
@@ -320,7 +320,7 @@ class Sample:
         known = equivalents()
         chance = random.Random(self.seed)
         for area in self.areas:
-            paths = sorted({path for pattern in AREAS[area].sources for path in glob.glob(pattern, root_dir=ROOT)})
+            paths = sorted({path for pattern in AREAS[area].sources for path in glob.glob(pattern, root_dir=ROOT, recursive=True)})
             faults = [fault for path in paths if fnmatch.fnmatch(path, self.only)
                       for fault in faults_of(path, (ROOT / path).read_text(encoding="utf-8"))
                       if (fault.name in self.names if self.names is not None else fault.name not in known)]

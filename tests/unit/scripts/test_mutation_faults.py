@@ -67,7 +67,7 @@ class Faults(unittest.TestCase):
     def test_the_whole_tree_can_be_read(self):
         root = Path(__file__).resolve().parents[3]
         for folder in ("dataplane/wire", "dataplane/rpc", "ps", "trainer_client"):
-            for path in root.glob(f"{folder}/*.c"):
+            for path in root.glob(f"{folder}/**/*.c"):
                 with self.subTest(path=path):
                     faults_of(str(path), path.read_text(encoding="utf-8"))
 
