@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "ps/config.h"
-#include "ps/config_rules.h"
-#include "ps/keys.h"
-#include "ps/log.h"
-#include "ps/server.h"
+#include "ps/base/log.h"
+#include "ps/config/config.h"
+#include "ps/config/config_rules.h"
+#include "ps/server/keys.h"
+#include "ps/server/server.h"
 
 #define SETS_MAX   64
 #define EXIT_USAGE 2

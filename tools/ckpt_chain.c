@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/block_stream.h"
-#include "ps/checkpoint_error.h"
+#include "ps/checkpoint/block_stream.h"
+#include "ps/checkpoint/checkpoint_error.h"
 
 #define STREAM_BATCH 8u /* blocks */
 

@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "ps/checkpoint.h"
-#include "ps/checkpoint_chain.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_chain.h"
 #include "tools/ckpt_map.h"
 #include "tools/ckpt_progress.h"
 #include "tools/ckpt_row.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/convert.h"
-#include "ps/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_error.h"
 #include "tools/ckpt.h"
 #include "tools/ctl.h"
 #include "tools/options.h"

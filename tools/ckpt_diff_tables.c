@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/convert.h"
-#include "ps/checkpoint_error.h"
+#include "ps/checkpoint/checkpoint_error.h"
 #include "tools/ckpt_diff.h"
 
 struct pass {

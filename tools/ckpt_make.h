@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "ps/checkpoint.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "tools/ckpt_chain.h"
 
 #define CKPT_MAKE_BUFFERS 4u /* of 1 MiB, for each core's file */

@@ -1,4 +1,4 @@
-/* What a stored row of a table is made of (ps/row_layout.h), part by part and by name. Pure, any thread. */
+/* What a stored row of a table is made of (ps/row/row_layout.h), part by part and by name. Pure, any thread. */
 #ifndef TOOL_CKPT_ROW_H
 #define TOOL_CKPT_ROW_H
 
@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
 #include "dataplane/optimizer/rule.h"
-#include "ps/row_layout.h"
-#include "ps/row_use.h"
+#include "ps/row/row_layout.h"
+#include "ps/row/row_use.h"
 
 #define CKPT_PARTS_MAX 8u
 

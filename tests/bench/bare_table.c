@@ -105,7 +105,7 @@ static inline uint32_t match(const struct bucket *b, uint64_t key)
     return bits;
 }
 
-/* A group of keys goes through the stages of struct ps_group (ps/table_internal.h), too. */
+/* A group of keys goes through the stages of struct ps_group (ps/table/table_internal.h), too. */
 struct group {
     struct bucket *buckets[GROUP];
     float *rows[GROUP];

@@ -16,8 +16,8 @@
 #include <string.h>
 #include <time.h>
 #include "bench_keys.h"
-#include "ps/save.h"
-#include "ps/table.h"
+#include "ps/save/save.h"
+#include "ps/table/table.h"
 
 #define DIM       16u
 #define CALL_KEYS 4096u

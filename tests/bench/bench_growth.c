@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <time.h>
 #include "bench_keys.h"
-#include "ps/prefault.h"
-#include "ps/table.h"
+#include "ps/memory/prefault.h"
+#include "ps/table/table.h"
 
 #define DIM            16u
 #define TIMES          3u

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include "bench_keys.h"
 #include "dataplane/wire/mr_feature.h"
-#include "ps/node.h"
+#include "ps/core/node.h"
 
 #define ZIPF_SHAPE 1.05
 #define SEEDS      101u

@@ -15,7 +15,7 @@
 #include <time.h>
 #include "bare_table.h"
 #include "bench_keys.h"
-#include "ps/table.h"
+#include "ps/table/table.h"
 
 #define DIM        BARE_DIM
 #define CALL_KEYS  13312u /* 512 samples x 26 slots */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include "bench_keys.h"
-#include "ps/table.h"
+#include "ps/table/table.h"
 
 #define DIM       16u
 #define CALL_KEYS 13312u /* 512 samples x 26 slots */

@@ -10,8 +10,8 @@
 #include <xxhash.h>
 
 #include "fuzz_assert.h"
-#include "ps/checkpoint_manifest.h"
-#include "ps/checkpoint_store.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_store.h"
 
 #define LINKS_MAX   6u
 #define IDS         8u /* ids are 1..7 */

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #include "fuzz_assert.h"
-#include "ps/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 
 #define LINKS       2u /* checkpoints 1 and 2 */
 #define TABLE_ID    2u

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "dataplane/wire/mr_feature.h"
 #include "fuzz_assert.h"
-#include "ps/table.h"
+#include "ps/table/table.h"
 
 #define LIMIT_BYTES ((size_t)64 << 20)
 

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 #include "fuzz_assert.h"
-#include "ps/index.h"
-#include "ps/key_hash.h"
+#include "ps/base/key_hash.h"
+#include "ps/index/index.h"
 
 #define KEYS        256u
 #define SEED        7u

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 #include <cmocka.h>
-#include "ps/checkpoint.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "tests/integration/checkpoint_content.h"
 
 static void add(struct content *c, const struct content_piece *piece)

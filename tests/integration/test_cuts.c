@@ -14,8 +14,8 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
-#include "ps/checkpoint.h"
-#include "ps/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 4, CLIENTS = 3, GROUPS = 200, GROUP_KEYS = 2, KEYS = GROUPS * GROUP_KEYS };

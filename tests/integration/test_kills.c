@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/checkpoint.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "tests/integration/checkpoint_content.h"
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/mr_feature.h"
-#include "ps/initializer.h"
+#include "ps/row/initializer.h"
 #include "dataplane/optimizer/rule.h"
 
 #define MODEL_CHAINS 1024u

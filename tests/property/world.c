@@ -1,4 +1,4 @@
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "world.h"
 
 #include <assert.h>

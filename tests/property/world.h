@@ -8,10 +8,10 @@
 #define PROPERTY_WORLD_H
 
 #include "model.h"
-#include "ps/arena.h"
+#include "ps/memory/arena.h"
 #include "dataplane/optimizer/kernels.h"
-#include "ps/sightings.h"
-#include "ps/table.h"
+#include "ps/table/sightings.h"
+#include "ps/table/table.h"
 #include "random.h"
 
 #define WORLD_TABLES_MAX   3u

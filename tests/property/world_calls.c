@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/convert.h"
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "world.h"
 
 /* The model's row of a key; when there is none, what the table made of it. */

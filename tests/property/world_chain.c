@@ -2,7 +2,7 @@
  * sightings included, is the table as it was when the last of them began. */
 #include <inttypes.h>
 #include <string.h>
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "world.h"
 
 #define FILTERS_LIMIT_BYTES ((size_t)160 << 20)

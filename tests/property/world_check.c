@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "world.h"
 
 _Noreturn void world_fail(const struct world *w, const char *format, ...)

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "dataplane/wire/convert.h"
-#include "ps/row_use.h"
+#include "ps/row/row_use.h"
 #include "world.h"
 
 static uint32_t draw_dim(struct world *w)

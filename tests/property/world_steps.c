@@ -1,7 +1,7 @@
 /* Lookups and pushes in steps, with other calls in between. */
 #include <inttypes.h>
 #include <string.h>
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "world.h"
 
 static void lookup_begin(struct world *w, struct subject *s)

@@ -1,5 +1,5 @@
 /* Rows that go, and what a table does when there is time. */
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "world.h"
 
 static void remove_key(struct world *w, struct subject *s, uint64_t key)

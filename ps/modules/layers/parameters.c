@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/initializer.h"
 #include "ps/modules/layers/network_internal.h"
 #include "ps/modules/layers/parameters_internal.h"
+#include "ps/row/initializer.h"
 
 void ps_parameters_first_values(const struct ps_network *network, uint64_t seed, float *values)
 {

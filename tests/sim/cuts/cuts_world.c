@@ -8,11 +8,11 @@
 #include <unistd.h>
 #include "cuts.h"
 #include "cuts_net.h"
-#include "ps/checkpoint.h"
-#include "ps/checkpoint_manifest.h"
-#include "ps/checkpoint_store.h"
-#include "ps/log.h"
-#include "ps/server.h"
+#include "ps/base/log.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/server/server.h"
 #include "tests/property/random.h"
 
 #define CORES_MAX     4u

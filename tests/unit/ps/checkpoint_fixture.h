@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "ps/checkpoint.h"
-#include "ps/checkpoint_manifest.h"
-#include "ps/checkpoint_store.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_store.h"
 
 #define FIXTURE_CORES     2u
 #define FIXTURE_TABLE     3u

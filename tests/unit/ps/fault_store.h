@@ -4,7 +4,7 @@
 #define TESTS_FAULT_STORE_H
 
 #include <stdatomic.h>
-#include "ps/checkpoint_store.h"
+#include "ps/checkpoint/checkpoint_store.h"
 
 enum fault_mode {
     FAULT_ONCE,       /* call `fail_at` fails, later ones work */

@@ -3,8 +3,8 @@
 #define INDEX_FIXTURE_H
 
 #include <stdlib.h>
-#include "ps/index.h"
-#include "ps/key_hash.h"
+#include "ps/base/key_hash.h"
+#include "ps/index/index.h"
 #include "table_fixture.h"
 
 struct fixture {

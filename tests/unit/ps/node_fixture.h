@@ -8,8 +8,8 @@
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/mr_feature.h"
 #include "dataplane/wire/op.h"
-#include "ps/config.h"
-#include "ps/server.h"
+#include "ps/config/config.h"
+#include "ps/server/server.h"
 
 #define NODE_REPLY_TENSORS_MAX 5
 #define NODE_DIM               4u

@@ -4,8 +4,8 @@
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/initializer.h"
-#include "ps/key_hash.h"
+#include "ps/base/key_hash.h"
+#include "ps/row/initializer.h"
 
 struct mr_feature fixture_adagrad(uint32_t dim)
 {

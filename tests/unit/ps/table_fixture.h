@@ -3,7 +3,7 @@
 #define TABLE_FIXTURE_H
 
 #include "dataplane/wire/mr_feature.h"
-#include "ps/table.h"
+#include "ps/table/table.h"
 #include "tests/unit/dataplane/optimizer/random_fixture.h"
 
 #define FIXTURE_LIMIT_BYTES ((size_t)256 << 20)

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/arena.h"
+#include "ps/memory/arena.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ASAN 1

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/batch_cache.h"
+#include "ps/core/batch_cache.h"
 
 #define MIB    (UINT64_C(1) << 20)
 #define TTL_US 1000

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "ps/block_pool.h"
+#include "ps/memory/block_pool.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "checkpoint_fixture.h"
-#include "ps/block_stream.h"
+#include "ps/checkpoint/block_stream.h"
 
 #define ROWS    600000u /* 12 blocks on each core: worth a few threads */
 #define NOWHERE UINT32_MAX

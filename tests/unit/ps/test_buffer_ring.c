@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <string.h>
 
-#include "ps/buffer_ring.h"
+#include "ps/base/buffer_ring.h"
 
 static void test_first_in_first_out_and_bounded(void **state)
 {

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "ps/byte_rate.h"
+#include "ps/base/byte_rate.h"
 
 #define BLOCK (1u << 20)
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <cmocka.h>
-#include "ps/catalog.h"
+#include "ps/core/catalog.h"
 
 static void finds_by_name_and_number(void **state)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "ps/checkpoint_format.h"
+#include "ps/checkpoint/checkpoint_format.h"
 
 #define ID   7u
 #define CORE 2u

@@ -14,8 +14,8 @@
 
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
-#include "ps/byte_rate.h"
-#include "ps/manifest_file.h"
+#include "ps/base/byte_rate.h"
+#include "ps/checkpoint/manifest_file.h"
 
 #define ROWS 200000u
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/clients.h"
+#include "ps/exactly_once/clients.h"
 
 #define MIB (UINT64_C(1) << 20)
 

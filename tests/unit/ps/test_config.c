@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/config.h"
-#include "ps/config_rules.h"
+#include "ps/config/config.h"
+#include "ps/config/config_rules.h"
 
 #define FILE_BYTES_MAX 65536
 

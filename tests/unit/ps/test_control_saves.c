@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "node_fixture.h"
-#include "ps/checkpoint_lock.h"
-#include "ps/step_clock.h"
+#include "ps/checkpoint/checkpoint_lock.h"
+#include "ps/core/step_clock.h"
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
 enum { NUMBER, STATE, ID, KIND, PARENT, STEP, AT_STEP, BYTES, DURATION, STATUS, ERRNO, AUTOMATIC, WORDS };

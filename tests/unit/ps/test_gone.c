@@ -1,8 +1,8 @@
 /* The set of keys that are gone, beside a plain list of flags. */
 #include <stdlib.h>
 #include <string.h>
-#include "ps/gone.h"
-#include "ps/key_hash.h"
+#include "ps/base/key_hash.h"
+#include "ps/table/gone.h"
 #include "table_fixture.h"
 
 #define SEED        11u

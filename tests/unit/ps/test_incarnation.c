@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/history.h"
-#include "ps/incarnation.h"
+#include "ps/core/history.h"
+#include "ps/server/incarnation.h"
 
 static char directory[64];
 static char path[128];

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "index_fixture.h"
-#include "ps/index_internal.h"
+#include "ps/index/index_internal.h"
 
 static uint32_t find(const struct fixture *f, uint64_t key)
 {

@@ -1,6 +1,6 @@
 /* Keys that someone chose, knowing the table's seed, for where they would lie. */
 #include "index_fixture.h"
-#include "ps/index_internal.h"
+#include "ps/index/index_internal.h"
 
 #define CHOSEN_PARTITION 0x123u
 

@@ -5,7 +5,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <string.h>
-#include "ps/initializer.h"
+#include "ps/row/initializer.h"
 
 #define COUNT 200000u
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/keys.h"
+#include "ps/server/keys.h"
 
 static char directory[] = "/tmp/millrace-keys-XXXXXX";
 static struct ps_config config;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include "dataplane/wire/op.h"
-#include "ps/learnt.h"
+#include "ps/exactly_once/learnt.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/learnt_merge.h"
-#include "ps/restore.h"
+#include "ps/restore/learnt_merge.h"
+#include "ps/restore/restore.h"
 
 struct fixture {
     struct ps_config config;

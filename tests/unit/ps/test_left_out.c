@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/left_out.h"
+#include "ps/core/left_out.h"
 
 static void a_line_a_minute_with_what_came_since(void **state)
 {

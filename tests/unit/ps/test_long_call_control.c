@@ -7,7 +7,7 @@
 #include "dataplane/wire/endpoint_internal.h"
 #include "fake_dp.h"
 #include "long_call_fixture.h"
-#include "ps/core.h"
+#include "ps/core/core.h"
 
 static void a_cut_waits_for_the_push_under_way(void **state)
 {

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "ps/partial.h"
+#include "ps/exactly_once/partial.h"
 
 static void are_found_until_they_are_learnt(void **state)
 {

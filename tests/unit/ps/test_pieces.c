@@ -1,6 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
-#include "ps/pieces.h"
+#include "ps/memory/pieces.h"
 #include "table_fixture.h"
 
 #define LIMIT ((size_t)64 << 20)

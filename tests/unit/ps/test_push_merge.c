@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/push_merge.h"
-#include "ps/restore.h"
+#include "ps/restore/push_merge.h"
+#include "ps/restore/restore.h"
 
 struct fixture {
     struct ps_config config;

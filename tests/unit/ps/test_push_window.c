@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/push_window.h"
+#include "ps/exactly_once/push_window.h"
 
 static void in_order_the_floor_follows(void **state)
 {

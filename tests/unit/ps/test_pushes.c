@@ -5,7 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/wire/mr_feature.h"
-#include "ps/pushes.h"
+#include "ps/exactly_once/pushes.h"
 
 #define MIB  (UINT64_C(1) << 20)
 #define LANE 0x0100 /* the only core's */

@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "fake_dp.h"
-#include "ps/checkpoint.h"
-#include "ps/core.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/core/core.h"
 #include "restore_fixture.h"
 
 static void set_variable(struct node_fixture *n, uint32_t variable, uint32_t count, const float *values)

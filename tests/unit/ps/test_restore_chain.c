@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/checkpoint_manifest.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 #include "restore_fixture.h"
 
 #define GONE_KEY 1005u /* keys[5] */

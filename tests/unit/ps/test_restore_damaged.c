@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/checkpoint.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "restore_fixture.h"
 
 /* Changes a byte of the first core's file. */

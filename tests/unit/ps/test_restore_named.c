@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "fake_dp.h"
-#include "ps/checkpoint.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "restore_fixture.h"
 
 #define LIMIT_US 60000000 /* nothing waits for it in a good run */

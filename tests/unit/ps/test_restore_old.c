@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <cmocka.h>
-#include "ps/checkpoint_manifest.h"
-#include "ps/row_layout.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/row/row_layout.h"
 #include "restore_fixture.h"
 
 #define BLOCK_BYTES (1 << 20)

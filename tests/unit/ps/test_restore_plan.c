@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/restore_plan.h"
+#include "ps/restore/restore_plan.h"
 
 static struct ps_catalog held, node;
 static struct ps_restore_plan plan;

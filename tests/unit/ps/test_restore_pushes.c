@@ -12,8 +12,8 @@
 #include <cmocka.h>
 #include "dataplane/wire/push_number.h"
 #include "fake_dp.h"
-#include "ps/checkpoint.h"
-#include "ps/core.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/core/core.h"
 #include "restore_fixture.h"
 
 /* Pushes 1 to 4, a checkpoint that has 1, 2 and 4, then 3 and 5; all of them again on another number of cores. */

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
-#include "ps/core.h"
+#include "ps/core/core.h"
 
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
 #define KEYS            40u

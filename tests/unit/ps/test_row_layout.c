@@ -1,4 +1,4 @@
-#include "ps/row_layout.h"
+#include "ps/row/row_layout.h"
 #include "table_fixture.h"
 
 static struct mr_feature table(uint32_t dim, enum mr_dtype dtype, enum mr_eviction eviction)

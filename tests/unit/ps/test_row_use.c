@@ -1,5 +1,5 @@
 #include <string.h>
-#include "ps/row_use.h"
+#include "ps/row/row_use.h"
 #include "table_fixture.h"
 
 #define ROW_BYTES 64u

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/rpc_modules.h"
+#include "ps/server/rpc_modules.h"
 
 static void splits(const char *value, const char *path, const char *arguments)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/core.h"
+#include "ps/core/core.h"
 
 #define POLLS 100000u /* enough for all background work, whatever comes between */
 

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/core.h"
-#include "ps/key_hash.h"
-#include "ps/table_internal.h"
+#include "ps/base/key_hash.h"
+#include "ps/core/core.h"
+#include "ps/table/table_internal.h"
 
 #define ROWS     6000u
 #define DIM      4u

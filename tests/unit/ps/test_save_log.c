@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "ps/save_log.h"
+#include "ps/control/save_log.h"
 
 static void the_last_ones_are_known(void **state)
 {

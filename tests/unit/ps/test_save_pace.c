@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "ps/save_pace.h"
+#include "ps/save/save_pace.h"
 
 #define START_US  1000000u
 #define SECOND_US 1000000u

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/checkpoint.h"
-#include "ps/save_policy.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/save/save_policy.h"
 
 static const struct ps_chain_limits limits = {.deltas_max = 3, .delta_share_percent = 50};
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "ps/serve.h"
+#include "ps/server/serve.h"
 #include "restore_fixture.h"
 
 static void check_path(const char *path, const char *directory, uint64_t id)

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/key_hash.h"
-#include "ps/sightings.h"
+#include "ps/base/key_hash.h"
+#include "ps/table/sightings.h"
 #include "table_fixture.h"
 
 static struct ps_arena *arena;

@@ -1,6 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
-#include "ps/slab.h"
+#include "ps/index/slab.h"
 #include "table_fixture.h"
 
 struct fixture {

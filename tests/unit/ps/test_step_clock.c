@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "ps/step_clock.h"
+#include "ps/core/step_clock.h"
 
 static uint64_t calls;
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/step_gate.h"
+#include "ps/core/step_gate.h"
 
 static struct ps_step_gate gate, all; /* large */
 

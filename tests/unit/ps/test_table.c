@@ -1,7 +1,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/initializer.h"
+#include "ps/row/initializer.h"
 #include "table_fixture.h"
 
 static struct ps_arena *arena;

@@ -1,12 +1,12 @@
 #include <math.h>
 #include <string.h>
 #include <stdio.h>
-#include "ps/sightings.h"
-#include "ps/initializer.h"
-#include "ps/key_hash.h"
-#include "ps/row_layout.h"
-#include "ps/row_use.h"
-#include "ps/table_internal.h"
+#include "ps/table/sightings.h"
+#include "ps/row/initializer.h"
+#include "ps/base/key_hash.h"
+#include "ps/row/row_layout.h"
+#include "ps/row/row_use.h"
+#include "ps/table/table_internal.h"
 #include "table_fixture.h"
 
 #define DIM 4u

@@ -1,6 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "table_fixture.h"
 
 #define DIM      3u

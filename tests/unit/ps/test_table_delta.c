@@ -1,7 +1,7 @@
 /* Cuts of what has changed, one on the other: what they gave out together is the table as it was at the last of them. */
 #include <stdlib.h>
 #include <string.h>
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "table_fixture.h"
 
 #define DIM      3u

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "table_fixture.h"
 
 #define DIM  4u

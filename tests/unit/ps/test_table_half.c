@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
-#include "ps/key_hash.h"
+#include "ps/base/key_hash.h"
 #include "dataplane/optimizer/rounding.h"
 #include "table_fixture.h"
 

@@ -1,8 +1,8 @@
 /* Rows of a checkpoint into a table, many at a time and in whatever order. */
 #include <stdlib.h>
 #include <string.h>
-#include "ps/arena.h"
-#include "ps/index.h"
+#include "ps/index/index.h"
+#include "ps/memory/arena.h"
 #include "table_fixture.h"
 
 #define DIM       4u

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "ps/table_internal.h"
+#include "ps/table/table_internal.h"
 #include "table_fixture.h"
 
 #define DIM 16u

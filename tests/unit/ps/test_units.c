@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "ps/prefault.h"
-#include "ps/units.h"
+#include "ps/memory/prefault.h"
+#include "ps/memory/units.h"
 #include "table_fixture.h"
 
 #define UNIT  PS_UNIT_BYTES

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/node.h"
-#include "ps/ops.h"
+#include "ps/core/node.h"
+#include "ps/ops/ops.h"
 #include "table_fixture.h"
 
 #define DIM  16u

@@ -18,7 +18,7 @@
 
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
-#include "ps/uring_writer.h"
+#include "ps/checkpoint/uring_writer.h"
 
 #define BUFFER_BYTES (64u << 10)
 #define BUFFERS      (PS_URING_DEPTH + 4u)

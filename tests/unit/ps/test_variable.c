@@ -1,8 +1,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/initializer.h"
-#include "ps/variable.h"
+#include "ps/row/initializer.h"
+#include "ps/table/variable.h"
 #include "table_fixture.h"
 
 struct fixture {

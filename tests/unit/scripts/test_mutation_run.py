@@ -11,7 +11,7 @@ from faults import Fault  # noqa: E402 (found by the line above)
 from run import AREAS, Order, Outcome, Sample, Test, processor_share, results_of, survivors_of  # noqa: E402
 
 
-def fault(path="ps/index_grow.c"):
+def fault(path="ps/index/index_grow.c"):
     return Fault(path, "f", "call dropped", 1, 0, 4, "g();", ";", 0)
 
 
@@ -24,7 +24,7 @@ class Orders(unittest.TestCase):
         return [test.name for test in order.sorted(path, list(tests))]
 
     def test_near_ones_first_unless_they_are_slow(self):
-        names = self.sorted(Order(), "ps/index_grow.c", timed("ps/table", 0.1), timed("ps/index", 1.0), timed("ps/property_index", 60.0),
+        names = self.sorted(Order(), "ps/index/index_grow.c", timed("ps/table", 0.1), timed("ps/index", 1.0), timed("ps/property_index", 60.0),
                             timed("ps/index_grow", 2.0))
         self.assertEqual(names, ["ps/index_grow", "ps/index", "ps/table", "ps/property_index"])
 

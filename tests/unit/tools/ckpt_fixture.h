@@ -3,7 +3,7 @@
 #define TESTS_CKPT_FIXTURE_H
 
 #include <stdint.h>
-#include "ps/checkpoint.h"
+#include "ps/checkpoint/checkpoint.h"
 
 /* cmocka's setup and teardown: *state is the directory's path. */
 int ckpt_fixture_setup(void **state);

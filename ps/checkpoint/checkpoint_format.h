@@ -1,0 +1,77 @@
+/* The bytes of a checkpoint's blocks, its path names, and the texts about them. No file is touched here.
+ * docs/checkpoint-format.md is the description for people. Pure functions, any thread.
+ */
+#ifndef PS_CHECKPOINT_FORMAT_H
+#define PS_CHECKPOINT_FORMAT_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/wire/packet.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_store.h"
+
+#define PS_FORMAT_VERSION    4u          /* of what is written */
+#define PS_FORMAT_VERSION_3  3u          /* without the node's clock; is read as well */
+#define PS_FORMAT_VERSION_2  2u          /* without deltas and sightings; is read as well */
+#define PS_FORMAT_VERSION_1  1u          /* without numbered pushes either; is read as well */
+#define PS_BLOCK_MAGIC       0x4B43524Du /* "MRCK" */
+#define PS_BLOCKS_MAX        (1u << 24)  /* per file: 16 TiB */
+#define PS_CHECKPOINT_ID_MAX INT64_MAX   /* JSON integers are signed; 0 is no id */
+#define PS_FILE_NAME_BYTES   16u         /* "core-063.mrc" */
+
+struct ps_block_header {
+    uint32_t magic;
+    uint32_t version;
+    struct ps_hash hash; /* XXH3-128 of the block's bytes behind this field, to the end of the 1 MiB */
+    uint64_t checkpoint_id;
+    uint32_t core;          /* file core-NNN.mrc */
+    uint32_t number;        /* of the block in its file, from 0 */
+    uint32_t payload_bytes; /* behind the header; the rest of the block is zero */
+    uint32_t record_count;
+    uint8_t reserved[16]; /* zero */
+};
+static_assert(sizeof(struct ps_block_header) == 64, "block header size");
+static_assert(offsetof(struct ps_block_header, hash) == 8, "the hash covers what follows it");
+static_assert(offsetof(struct ps_block_header, checkpoint_id) == 24, "hashed from here");
+static_assert(offsetof(struct ps_block_header, payload_bytes) == 40, "payload_bytes");
+static_assert(sizeof(struct ps_record) == 32, "record header size");
+static_assert(sizeof(struct ps_stored_pushes) == 32, "size of a record of pushes without its words");
+
+#define PS_PAYLOAD_BYTES (PS_BLOCK_BYTES - (uint32_t)sizeof(struct ps_block_header))
+
+/* What a record takes in a block: header, content, zeros up to 8 bytes. */
+static inline uint64_t ps_record_space(uint64_t bytes)
+{
+    return sizeof(struct ps_record) + ((bytes + 7u) & ~UINT64_C(7));
+}
+/* NULL when kind and sizes belong together, else what does not. */
+const char *ps_record_check(const struct ps_record *record);
+/* Of the feature that a record of this kind belongs to: MR_TABLE, MR_VARIABLE; 0 when it belongs to none. */
+uint32_t ps_record_feature_kind(uint32_t record_kind);
+
+/* Fill in the header's fixed fields and the hash; payload_bytes and record_count are there already. Zeroes the rest of the
+ * block first. */
+void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number);
+/* NULL when the block is the one expected and every record in it is well-formed, else what is wrong. `version` is that of its
+ * MANIFEST. 8-byte aligned. */
+const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core,
+                           uint32_t number);
+
+/* Path names. False when the path would not fit in PS_PATH_BYTES. */
+void ps_file_name(uint32_t core, char out[PS_FILE_NAME_BYTES]);
+bool ps_path_published(const char *directory, uint64_t id, char out[PS_PATH_BYTES]);
+bool ps_path_temporary(const char *directory, uint64_t id, char out[PS_PATH_BYTES]);
+bool ps_path_join(const char *directory, const char *name, char out[PS_PATH_BYTES]);
+/* The id in "ckpt-<id>" (or ".tmp-ckpt-<id>"); 0 when the name is not one that is written here. */
+uint64_t ps_name_published(const char *name);
+uint64_t ps_name_temporary(const char *name);
+
+#define PS_TEXT_BYTES 256u
+/* One line: "<what> <path>: <error>; <how to mend it>". A long path loses its beginning. */
+void ps_text_io(char text[PS_TEXT_BYTES], const char *what, const char *path, int error_number);
+/* One line: "<path>: <what>". */
+void ps_text_path(char text[PS_TEXT_BYTES], const char *path, const char *what);
+
+#endif

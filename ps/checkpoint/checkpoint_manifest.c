@@ -1,0 +1,399 @@
+#include "ps/checkpoint/checkpoint_manifest.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define FORMAT_NAME "millrace-checkpoint"
+#define HASH_DIGITS 32u
+
+/* The form that is hashed: no spaces, sorted keys, 17 digits, which hold a double exactly. */
+#define CANONICAL (JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
+#define READABLE  (JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17))
+
+/* Fields of a feature by type, so that printing and parsing cannot drift apart. X(field) */
+#define U32_FIELDS(X) X(kind) X(dtype) X(initializer) X(optimizer) X(pooling) X(admission) X(eviction)
+#define FLOAT_FIELDS(X)                                                                                      \
+    X(init_a)                                                                                                \
+    X(init_b) X(learning_rate) X(weight_decay) X(clip_value) X(clip_norm) X(admission_arg) X(eviction_arg)
+/* Written as decimal strings: JSON's numbers end at 2^53 or 2^63, depending on who reads them. */
+#define U64_FIELDS(X) X(seed) X(capacity_rows)
+/* Fields that came later: they are there when they are not 0, so that manifests without them read as they did. */
+#define LATER_U32_FIELDS(X)   X(schedule) X(schedule_warmup_steps) X(schedule_steps)
+#define LATER_FLOAT_FIELDS(X) X(learning_rate_end)
+#define LATER_U64_FIELDS(X)   X(memory_bytes) X(filter_bytes)
+
+#define OPTIMIZER_ARGS (sizeof((struct mr_feature *)0)->optimizer_args / sizeof(float))
+
+/* ---- printing ---- */
+
+static json_t *hash_json(struct ps_hash hash)
+{
+    return json_sprintf("%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+}
+
+static struct ps_hash text_hash(const char *text)
+{
+    XXH128_hash_t hash = XXH3_128bits(text, strlen(text));
+    return (struct ps_hash){.low = hash.low64, .high = hash.high64};
+}
+
+static json_t *feature_json(const struct mr_feature *f, uint32_t id)
+{
+    json_t *dims = json_array(), *args = json_array();
+    for (uint32_t i = 0; i < f->rank && i < MR_RANK_MAX; i++)
+        json_array_append_new(dims, json_integer(f->dims[i]));
+    for (size_t i = 0; i < OPTIMIZER_ARGS; i++)
+        json_array_append_new(args, json_real((double)f->optimizer_args[i]));
+    json_t *o = json_pack("{s:I, s:s%, s:o, s:o}", "id", (json_int_t)id, "name", f->name,
+                          strnlen(f->name, sizeof f->name), "dims", dims, "optimizer_args", args);
+    if (!o)
+        return NULL;
+    int bad = json_array_size(args) != OPTIMIZER_ARGS;
+#define PRINT_U32(field)   bad |= json_object_set_new(o, #field, json_integer(f->field));
+#define PRINT_FLOAT(field) bad |= json_object_set_new(o, #field, json_real((double)f->field));
+#define PRINT_U64(field)   bad |= json_object_set_new(o, #field, json_sprintf("%" PRIu64, f->field));
+    U32_FIELDS(PRINT_U32)
+    FLOAT_FIELDS(PRINT_FLOAT)
+    U64_FIELDS(PRINT_U64)
+#define PRINT_LATER_U32(field)                                                                               \
+    if (f->field != 0)                                                                                       \
+    PRINT_U32(field)
+#define PRINT_LATER_FLOAT(field)                                                                             \
+    if (f->field != 0.0f || signbit(f->field))                                                               \
+    PRINT_FLOAT(field)
+#define PRINT_LATER_U64(field)                                                                               \
+    if (f->field != 0)                                                                                       \
+    PRINT_U64(field)
+    LATER_U32_FIELDS(PRINT_LATER_U32)
+    LATER_FLOAT_FIELDS(PRINT_LATER_FLOAT)
+    LATER_U64_FIELDS(PRINT_LATER_U64)
+    if (bad) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+static json_t *file_json(const struct ps_manifest_file *file, uint32_t core)
+{
+    char name[PS_FILE_NAME_BYTES];
+    ps_file_name(core, name);
+    return json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", name, "blocks", (json_int_t)file->blocks,
+                     "payload_bytes", (json_int_t)file->payload_bytes, "records", (json_int_t)file->records,
+                     "hash", hash_json(file->hash));
+}
+
+static int print_chain(json_t *root, const struct ps_manifest *m)
+{
+    int bad = json_object_set_new(root, "parent", json_integer((json_int_t)m->parent));
+    bad |= json_object_set_new(root, "step", json_sprintf("%" PRIu64, m->step));
+    bad |= json_object_set_new(root, "at_step", json_boolean(m->is_at_step));
+    if (m->parent != 0)
+        bad |= json_object_set_new(root, "parent_hash", hash_json(m->parent_hash));
+    return bad;
+}
+
+static int print_clock(json_t *root, const struct ps_manifest *m)
+{
+    return json_object_set_new(root, "clock_s", json_integer(m->clock_s));
+}
+
+static char *print(const struct ps_manifest *m, struct ps_hash *hash)
+{
+    json_t *features = json_array(), *files = json_array();
+    int bad = 0;
+    for (uint32_t i = 0; i < m->feature_count; i++)
+        bad |= json_array_append_new(features, feature_json(&m->features[i], m->feature_ids[i]));
+    for (uint32_t i = 0; i < m->file_count; i++)
+        bad |= json_array_append_new(files, file_json(&m->files[i], i));
+    json_t *root = json_pack("{s:s, s:I, s:I, s:I, s:o, s:o}", "format", FORMAT_NAME, "version",
+                             (json_int_t)m->version, "id", (json_int_t)m->id, "incarnation",
+                             (json_int_t)m->incarnation, "features", features, "files", files);
+    if (m->version > PS_FORMAT_VERSION_2)
+        bad |= print_chain(root, m);
+    if (m->version > PS_FORMAT_VERSION_3)
+        bad |= print_clock(root, m);
+    char *text = NULL;
+    if (root && !bad) {
+        char *canonical = json_dumps(root, CANONICAL);
+        *hash = canonical ? text_hash(canonical) : (struct ps_hash){0};
+        if (canonical && json_object_set_new(root, "hash", hash_json(*hash)) == 0)
+            text = json_dumps(root, READABLE);
+        free(canonical);
+    }
+    json_decref(root);
+    return text;
+}
+
+char *ps_manifest_print(const struct ps_manifest *m)
+{
+    struct ps_hash ignored;
+    return print(m, &ignored);
+}
+
+char *ps_manifest_seal(struct ps_manifest *m)
+{
+    return print(m, &m->hash);
+}
+
+/* ---- parsing ---- */
+
+struct parse {
+    char *text; /* PS_TEXT_BYTES */
+    bool bad;
+};
+
+static void __attribute__((format(printf, 2, 3))) refuse(struct parse *p, const char *format, ...)
+{
+    if (p->bad)
+        return;
+    p->bad = true;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(p->text, PS_TEXT_BYTES, format, args);
+    va_end(args);
+}
+
+static uint64_t parse_integer(struct parse *p, const json_t *o, const char *key, uint64_t low, uint64_t high)
+{
+    const json_t *v = json_object_get(o, key);
+    json_int_t n = json_integer_value(v);
+    if (json_is_integer(v) && n >= 0 && (uint64_t)n >= low && (uint64_t)n <= high)
+        return (uint64_t)n;
+    refuse(p, "\"%s\" must be a whole number from %" PRIu64 " to %" PRIu64, key, low, high);
+    return low;
+}
+
+static float parse_float_value(struct parse *p, const json_t *v, const char *key)
+{
+    double d = json_number_value(v);
+    float f = (float)d;
+    if (json_is_number(v) && isfinite(f) && (double)f == d)
+        return f;
+    refuse(p, "\"%s\" must be a number that a float holds exactly", key);
+    return 0.0f;
+}
+
+static const char *parse_string(struct parse *p, const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    if (json_is_string(v))
+        return json_string_value(v);
+    refuse(p, "\"%s\" must be a string", key);
+    return "";
+}
+
+static uint64_t parse_u64(struct parse *p, const json_t *o, const char *key)
+{
+    const char *s = parse_string(p, o, key);
+    char again[24];
+    uint64_t n = strtoull(s, NULL, 10);
+    (void)snprintf(again, sizeof again, "%" PRIu64, n);
+    if (strcmp(s, again) != 0)
+        refuse(p, "\"%s\" must be a 64-bit decimal number in quotes", key);
+    return n;
+}
+
+static struct ps_hash parse_hash(struct parse *p, const json_t *o, const char *key)
+{
+    const char *s = parse_string(p, o, key);
+    if (strlen(s) != HASH_DIGITS || strspn(s, "0123456789abcdef") != HASH_DIGITS) {
+        refuse(p, "\"%s\" must be 32 lower-case hexadecimal digits", key);
+        return (struct ps_hash){0, 0};
+    }
+    char high[HASH_DIGITS / 2 + 1] = {0};
+    memcpy(high, s, HASH_DIGITS / 2);
+    return (struct ps_hash){.low = strtoull(s + HASH_DIGITS / 2, NULL, 16), .high = strtoull(high, NULL, 16)};
+}
+
+static const json_t *parse_array(struct parse *p, const json_t *o, const char *key, size_t low, size_t high)
+{
+    const json_t *v = json_object_get(o, key);
+    if (json_is_array(v) && json_array_size(v) >= low && json_array_size(v) <= high)
+        return v;
+    refuse(p, "\"%s\" must be a list of %zu to %zu entries", key, low, high);
+    return NULL;
+}
+
+static void parse_feature(struct parse *p, const json_t *o, struct mr_feature *f, uint32_t *id)
+{
+    *id = (uint32_t)parse_integer(p, o, "id", 0, PS_FEATURE_ID_MAX);
+    const char *name = parse_string(p, o, "name");
+    if (strlen(name) >= sizeof f->name) {
+        refuse(p, "a feature's name is longer than %zu bytes", sizeof f->name - 1);
+        return;
+    }
+    memcpy(f->name, name, strlen(name));
+    const json_t *dims = parse_array(p, o, "dims", 0, MR_RANK_MAX);
+    const json_t *args = parse_array(p, o, "optimizer_args", OPTIMIZER_ARGS, OPTIMIZER_ARGS);
+    f->rank = (uint32_t)json_array_size(dims);
+    for (uint32_t i = 0; i < f->rank; i++) {
+        const json_t *dim = json_array_get(dims, i);
+        json_int_t n = json_integer_value(dim);
+        if (!json_is_integer(dim) || n < 0 || n > UINT32_MAX)
+            refuse(p, "\"dims\" must hold whole numbers below 2^32");
+        else
+            f->dims[i] = (uint32_t)n;
+    }
+    for (size_t i = 0; i < json_array_size(args); i++)
+        f->optimizer_args[i] = parse_float_value(p, json_array_get(args, i), "optimizer_args");
+#define PARSE_U32(field)   f->field = (uint32_t)parse_integer(p, o, #field, 0, UINT32_MAX);
+#define PARSE_FLOAT(field) f->field = parse_float_value(p, json_object_get(o, #field), #field);
+#define PARSE_U64(field)   f->field = parse_u64(p, o, #field);
+    U32_FIELDS(PARSE_U32)
+    FLOAT_FIELDS(PARSE_FLOAT)
+    U64_FIELDS(PARSE_U64)
+#define PARSE_LATER_U32(field)                                                                               \
+    if (json_object_get(o, #field))                                                                          \
+    PARSE_U32(field)
+#define PARSE_LATER_FLOAT(field)                                                                             \
+    if (json_object_get(o, #field))                                                                          \
+    PARSE_FLOAT(field)
+#define PARSE_LATER_U64(field)                                                                               \
+    if (json_object_get(o, #field))                                                                          \
+    PARSE_U64(field)
+    LATER_U32_FIELDS(PARSE_LATER_U32)
+    LATER_FLOAT_FIELDS(PARSE_LATER_FLOAT)
+    LATER_U64_FIELDS(PARSE_LATER_U64)
+    const char *wrong = p->bad ? NULL : mr_feature_check(f);
+    if (wrong) {
+        char text[MR_FEATURE_TEXT_BYTES];
+        mr_feature_explain(f, wrong, text, sizeof text);
+        refuse(p, "feature \"%.*s\": %s", MR_NAME_BYTES, f->name, text);
+    }
+}
+
+static void parse_features(struct parse *p, const json_t *root, struct ps_manifest *m)
+{
+    const json_t *list = parse_array(p, root, "features", 0, MR_FEATURE_MAX);
+    const size_t count = json_array_size(list);
+    m->features = calloc(count + 1, sizeof *m->features);
+    m->feature_ids = calloc(count + 1, sizeof *m->feature_ids);
+    if (!m->features || !m->feature_ids) {
+        refuse(p, "no memory for its features");
+        return;
+    }
+    for (size_t i = 0; i < count && !p->bad; i++) {
+        parse_feature(p, json_array_get(list, i), &m->features[i], &m->feature_ids[i]);
+        for (size_t j = 0; j < i; j++)
+            if (m->feature_ids[i] == m->feature_ids[j] ||
+                strcmp(m->features[i].name, m->features[j].name) == 0)
+                refuse(p, "feature \"%s\" is named twice", m->features[i].name);
+    }
+    m->feature_count = (uint32_t)count;
+}
+
+static void parse_files(struct parse *p, const json_t *root, struct ps_manifest *m)
+{
+    const json_t *list = parse_array(p, root, "files", 1, MR_CORE_MAX);
+    m->file_count = (uint32_t)json_array_size(list);
+    for (uint32_t i = 0; i < m->file_count; i++) {
+        const json_t *o = json_array_get(list, i);
+        char name[PS_FILE_NAME_BYTES];
+        ps_file_name(i, name);
+        if (strcmp(parse_string(p, o, "name"), name) != 0)
+            refuse(p, "file %" PRIu32 " must be named \"%s\"", i, name);
+        struct ps_manifest_file *file = &m->files[i];
+        file->blocks = (uint32_t)parse_integer(p, o, "blocks", 0, PS_BLOCKS_MAX);
+        file->payload_bytes =
+            parse_integer(p, o, "payload_bytes", 0, (uint64_t)file->blocks * PS_PAYLOAD_BYTES);
+        file->records = parse_integer(p, o, "records", 0, file->payload_bytes / sizeof(struct ps_record));
+        file->hash = parse_hash(p, o, "hash");
+    }
+}
+
+/* Takes "hash" out of `root`, so that what is left can be hashed as the writer hashed it. */
+static struct ps_hash parse_own_hash(struct parse *p, json_t *root)
+{
+    struct ps_hash told = parse_hash(p, root, "hash");
+    if (p->bad)
+        return told;
+    json_object_del(root, "hash");
+    char *canonical = json_dumps(root, CANONICAL);
+    if (!canonical) {
+        refuse(p, "no memory to check its hash");
+        return told;
+    }
+    struct ps_hash found = text_hash(canonical);
+    free(canonical);
+    if (found.low != told.low || found.high != told.high)
+        refuse(p, "its hash does not match its content");
+    return told;
+}
+
+static void parse_chain(struct parse *p, const json_t *root, struct ps_manifest *m)
+{
+    m->parent = parse_integer(p, root, "parent", 0, m->id - 1);
+    m->step = parse_u64(p, root, "step");
+    const json_t *at_step = json_object_get(root, "at_step");
+    if (!json_is_boolean(at_step))
+        refuse(p, "\"at_step\" must be true or false");
+    m->is_at_step = json_is_true(at_step);
+    if (m->parent != 0)
+        m->parent_hash = parse_hash(p, root, "parent_hash");
+}
+
+uint32_t ps_manifest_version(const char *json, size_t json_bytes)
+{
+    char ignored[PS_TEXT_BYTES];
+    struct parse p = {.text = ignored};
+    json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, NULL);
+    bool is_manifest = strcmp(parse_string(&p, root, "format"), FORMAT_NAME) == 0;
+    uint32_t version = (uint32_t)parse_integer(&p, root, "version", PS_FORMAT_VERSION_1, UINT32_MAX);
+    json_decref(root);
+    return is_manifest && !p.bad ? version : 0;
+}
+
+/* Two decimals can mean one double, and spaces mean nothing: only the bytes that were written are taken, so that no changed
+ * byte goes unnoticed. */
+static void parse_again(struct parse *p, const struct ps_manifest *m, const char *json, size_t json_bytes)
+{
+    if (p->bad)
+        return;
+    char *again = ps_manifest_print(m);
+    if (!again)
+        refuse(p, "no memory to check its text");
+    else if (strlen(again) != json_bytes || memcmp(again, json, json_bytes) != 0)
+        refuse(p, "its text is not as it was written");
+    free(again);
+}
+
+bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text)
+{
+    struct parse p = {0};
+    p.text = text;
+    json_error_t error;
+    json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &error);
+    struct ps_manifest m = {0};
+    if (!root) {
+        refuse(&p, "line %d: %s", error.line, error.text);
+        return false;
+    }
+    if (strcmp(parse_string(&p, root, "format"), FORMAT_NAME) != 0)
+        refuse(&p, "\"format\" must be \"%s\"", FORMAT_NAME);
+    m.version = (uint32_t)parse_integer(&p, root, "version", PS_FORMAT_VERSION_1, PS_FORMAT_VERSION);
+    m.hash = parse_own_hash(&p, root);
+    if (!p.bad) {
+        m.id = parse_integer(&p, root, "id", 1, (uint64_t)PS_CHECKPOINT_ID_MAX);
+        m.incarnation = (uint32_t)parse_integer(&p, root, "incarnation", 0, UINT32_MAX);
+        parse_files(&p, root, &m);
+        parse_features(&p, root, &m);
+        if (m.version > PS_FORMAT_VERSION_2)
+            parse_chain(&p, root, &m);
+        if (m.version > PS_FORMAT_VERSION_3)
+            m.clock_s = (uint32_t)parse_integer(&p, root, "clock_s", 0, UINT32_MAX);
+    }
+    json_decref(root);
+    parse_again(&p, &m, json, json_bytes);
+    if (p.bad)
+        ps_manifest_clear(&m);
+    else
+        *out = m;
+    return !p.bad;
+}

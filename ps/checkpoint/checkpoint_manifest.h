@@ -1,0 +1,61 @@
+/* The manifest: what a checkpoint consists of, as JSON with a hash of its own content. Written last, so a directory without a
+ * manifest that verifies is no checkpoint. Pure functions, any thread.
+ */
+#ifndef PS_CHECKPOINT_MANIFEST_H
+#define PS_CHECKPOINT_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "dataplane/wire/mr_feature.h"
+#include "ps/checkpoint/checkpoint_format.h"
+
+#define PS_MANIFEST_NAME      "MANIFEST"
+#define PS_MANIFEST_BYTES_MAX (16u << 20)
+#define PS_FEATURE_ID_MAX     ((uint32_t)MR_FEATURE_ID_MAX)
+
+struct ps_manifest_file {
+    uint32_t blocks;
+    uint64_t payload_bytes;
+    uint64_t records;
+    struct ps_hash hash; /* XXH3-128 over the hash fields of its blocks, in order */
+};
+
+struct ps_manifest {
+    uint32_t version; /* of the format */
+    uint32_t incarnation;
+    uint64_t id;
+    uint64_t parent; /* id; 0: this is a full */
+    uint64_t step;
+    uint32_t clock_s;           /* of the node at the cut: ages of rows count from it; 0 before version 4 */
+    struct ps_hash parent_hash; /* of the parent's manifest; 0 of a full */
+    struct ps_hash hash;        /* of this one: ps_manifest_parse() and _seal() fill it in */
+    bool is_at_step;
+    uint32_t feature_count;
+    struct mr_feature *features;
+    uint32_t *feature_ids;
+    uint32_t file_count; /* cores that wrote it */
+    struct ps_manifest_file files[MR_CORE_MAX];
+};
+
+/* JSON text, to be freed with free(); NULL when memory is short or a name or number cannot be written in JSON. */
+char *ps_manifest_print(const struct ps_manifest *manifest);
+char *ps_manifest_seal(struct ps_manifest *manifest); /* the same, and fills in its hash */
+/* Fills `*out` (ps_manifest_clear it). False: `*out` untouched and `text` (256 bytes) says what is wrong. */
+bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
+/* The format version that a text says it is of, as far as it is a manifest at all, which it stays in all versions; 0: it is none. */
+uint32_t ps_manifest_version(const char *json, size_t json_bytes);
+void ps_manifest_clear(struct ps_manifest *manifest);
+/* Payload of all its blocks. */
+uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);
+/* Of the blocks themselves, as they lie in the files. */
+uint64_t ps_manifest_block_bytes(const struct ps_manifest *manifest);
+/* 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
+uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
+/* Whether a delta may have this parent: each of the parent's features is in it, as it was. If not, `wrong` (PS_TEXT_BYTES) names
+ * one and its field. */
+bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manifest *delta, char *wrong);
+/* NULL when every record of a checked block belongs to a feature of the manifest, else what does not. */
+const char *ps_manifest_block_check(const struct ps_manifest *manifest, const uint8_t *block);
+
+#endif

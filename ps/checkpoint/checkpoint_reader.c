@@ -1,0 +1,229 @@
+/* Reading checkpoints back. Nothing of a checkpoint is believed before all of it has been verified; what is then handed to
+ * the visitor is verified again as it is read. */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ps/checkpoint/block_stream.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_chain.h"
+#include "ps/checkpoint/checkpoint_error.h"
+
+#define VERIFY_BATCH 4u /* blocks, when nobody waits for them */
+
+struct ps_reader {
+    struct ps_chain chain;
+    bool damaged; /* found while its blocks were read */
+};
+
+typedef enum mr_status (*visit_fn)(void *arg, const struct ps_record *record, const uint8_t *bytes);
+
+enum mr_status ps_block_each(const uint8_t *block, visit_fn visit, void *arg)
+{
+    const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
+    const uint8_t *at = block + sizeof *header;
+    for (uint32_t i = 0; i < header->record_count; i++) {
+        const struct ps_record *record = (const struct ps_record *)(const void *)at;
+        enum mr_status status = visit(arg, record, at + sizeof *record);
+        if (status != MR_OK)
+            return status;
+        at += ps_record_space(record->bytes);
+    }
+    return MR_OK;
+}
+
+static const struct ps_manifest *last_manifest(const struct ps_reader *r)
+{
+    return &r->chain.links[r->chain.count - 1]->manifest;
+}
+
+/* Reads and checks all blocks of a link; what the visitor says is in `text` by the visitor. */
+static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t batch, uint32_t held,
+                                ps_visit_blocks visit, void *arg, char *text)
+{
+    const struct ps_chain_link *link = r->chain.links[number];
+    const uint8_t *blocks[PS_STREAM_BATCH_MAX];
+    struct ps_stream *stream;
+    char why[PS_TEXT_BYTES];
+    enum mr_status read =
+        ps_stream_open(r->chain.store, link->path, &link->manifest, batch, held, &stream, why);
+    if (read == MR_OK) {
+        enum mr_status status = MR_OK;
+        uint32_t count;
+        while (status == MR_OK && (count = ps_stream_take(stream, blocks)) > 0)
+            if (visit)
+                status = visit(arg, number, blocks, count);
+        if (held > 1) {
+            enum mr_status last = visit(arg, number, NULL, 0);
+            status = status == MR_OK ? last : status;
+        }
+        read = ps_stream_close(stream, why);
+        if (read == MR_OK)
+            return status;
+    }
+    r->damaged = read == MR_CHECKPOINT_CORRUPT;
+    if (number == r->chain.count - 1)
+        memcpy(text, why, sizeof why);
+    else
+        (void)snprintf(text, PS_TEXT_BYTES, "checkpoint %" PRIu64 " is based on %" PRIu64 ": %.190s",
+                       last_manifest(r)->id, link->manifest.id, why);
+    return read;
+}
+
+enum mr_status ps_reader_blocks(struct ps_reader *r, uint32_t batch, uint32_t held, ps_visit_blocks visit,
+                                void *arg, char *text)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t link = 0; link < r->chain.count && status == MR_OK; link++)
+        status = read_link(r, link, batch, held, visit, arg, text);
+    return status;
+}
+
+/* Opens one checkpoint's chain, and verifies all of it when `whole`. */
+static enum mr_status open_one(const struct ps_store *store, const char *directory, uint64_t id, bool whole,
+                               struct ps_reader **out, char *text)
+{
+    struct ps_reader *r = calloc(1, sizeof *r);
+    if (!r)
+        return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
+    enum mr_status status = ps_chain_open(store, directory, id, &r->chain, text);
+    if (status == MR_OK && whole)
+        status = ps_reader_blocks(r, VERIFY_BATCH, 1, NULL, NULL, text);
+    if (status != MR_OK) {
+        ps_reader_close(r);
+        return status;
+    }
+    text[0] = '\0';
+    *out = r;
+    return MR_OK;
+}
+
+struct newest {
+    const struct ps_store *store;
+    const char *directory;
+    struct ps_reader **out;
+};
+
+static enum mr_status try_one(void *arg, uint64_t id, bool *is_damaged, char *text)
+{
+    const struct newest *n = arg;
+    enum mr_status status = open_one(n->store, n->directory, id, true, n->out, text);
+    *is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
+    return status;
+}
+
+enum mr_status ps_reader_open_on(const struct ps_store *store, const char *directory, uint64_t id,
+                                 struct ps_reader **out, char *text)
+{
+    struct newest n = {store, directory, out};
+    return id == 0 ? ps_checkpoint_newest(store, directory, try_one, &n, text)
+                   : open_one(store, directory, id, true, out, text);
+}
+
+enum mr_status ps_reader_open_unread_on(const struct ps_store *store, const char *directory, uint64_t id,
+                                        struct ps_reader **out, char *text)
+{
+    return open_one(store, directory, id, false, out, text);
+}
+
+enum mr_status ps_reader_open_unread(const char *directory, uint64_t id, struct ps_reader **out, char *text)
+{
+    return ps_reader_open_unread_on(ps_store_local(), directory, id, out, text);
+}
+
+enum mr_status ps_reader_open(const char *directory, uint64_t id, struct ps_reader **out, char *text)
+{
+    return ps_reader_open_on(ps_store_local(), directory, id, out, text);
+}
+
+uint32_t ps_reader_link_count(const struct ps_reader *r)
+{
+    return r->chain.count;
+}
+
+const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r, uint32_t link)
+{
+    assert(link < r->chain.count);
+    return &r->chain.links[link]->manifest;
+}
+
+uint64_t ps_reader_id(const struct ps_reader *r)
+{
+    return last_manifest(r)->id;
+}
+
+uint32_t ps_reader_incarnation(const struct ps_reader *r)
+{
+    return last_manifest(r)->incarnation;
+}
+
+uint32_t ps_reader_core_count(const struct ps_reader *r)
+{
+    return last_manifest(r)->file_count;
+}
+
+uint32_t ps_reader_feature_count(const struct ps_reader *r)
+{
+    return last_manifest(r)->feature_count;
+}
+
+const struct mr_feature *ps_reader_feature(const struct ps_reader *r, uint32_t index, uint32_t *feature_id)
+{
+    const struct ps_manifest *m = last_manifest(r);
+    assert(index < m->feature_count);
+    *feature_id = m->feature_ids[index];
+    return &m->features[index];
+}
+
+uint64_t ps_reader_bytes(const struct ps_reader *r)
+{
+    uint64_t bytes = 0;
+    for (uint32_t link = 0; link < r->chain.count; link++)
+        bytes += ps_manifest_bytes(&r->chain.links[link]->manifest);
+    return bytes;
+}
+
+struct record_visit {
+    visit_fn visit;
+    void *arg;
+    uint32_t last_link;
+    bool is_last;
+};
+
+static enum mr_status visit_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    const struct record_visit *v = arg;
+    return ps_record_counts(record->kind, v->is_last) ? v->visit(v->arg, record, bytes) : MR_OK;
+}
+
+static enum mr_status visit_records(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
+{
+    struct record_visit *v = arg;
+    enum mr_status status = MR_OK;
+    v->is_last = link == v->last_link;
+    for (uint32_t i = 0; i < count && status == MR_OK; i++)
+        status = ps_block_each(blocks[i], visit_record, v);
+    return status;
+}
+
+enum mr_status ps_reader_each(struct ps_reader *r, visit_fn visit, void *arg, char *text)
+{
+    struct record_visit v = {.visit = visit, .arg = arg, .last_link = r->chain.count - 1};
+    return ps_reader_blocks(r, VERIFY_BATCH, 1, visit_records, &v, text);
+}
+
+bool ps_reader_is_damaged(const struct ps_reader *r)
+{
+    return r->damaged;
+}
+
+void ps_reader_close(struct ps_reader *r)
+{
+    if (!r)
+        return;
+    ps_chain_close(&r->chain);
+    free(r);
+}

@@ -1,0 +1,318 @@
+#include "ps/checkpoint/checkpoint_store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct ps_store_file {
+    int fd;
+    bool direct;
+};
+
+static int local_make_directory(void *self, const char *path)
+{
+    (void)self;
+    return mkdir(path, 0755) == 0 ? 0 : -errno;
+}
+
+static int local_file_new(int fd, bool direct, struct ps_store_file **file)
+{
+    struct ps_store_file *f = malloc(sizeof *f);
+    if (!f) {
+        close(fd);
+        return -ENOMEM;
+    }
+    *f = (struct ps_store_file){.fd = fd, .direct = direct};
+    *file = f;
+    return 0;
+}
+
+static int local_create(void *self, const char *path, bool direct, struct ps_store_file **file)
+{
+    (void)self;
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    int fd = direct ? open(path, flags | O_DIRECT, 0644) : -1;
+    if (direct && fd < 0 && errno != EINVAL)
+        return -errno;
+    if (fd < 0) {
+        /* A file system without O_DIRECT answers EINVAL, some after having made the file. */
+        if (direct)
+            (void)unlink(path);
+        direct = false;
+        fd = open(path, flags, 0644);
+    }
+    if (fd < 0)
+        return -errno;
+    return local_file_new(fd, direct, file);
+}
+
+static int local_open(void *self, const char *path, struct ps_store_file **file, uint64_t *file_bytes)
+{
+    (void)self;
+    /* O_NONBLOCK: a FIFO in a file's place must not hold the reader up. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    int bad = fstat(fd, &st) != 0 ? -errno : 0;
+    if (bad == 0 && !S_ISREG(st.st_mode))
+        bad = S_ISDIR(st.st_mode) ? -EISDIR : -ESPIPE;
+    if (bad != 0) {
+        close(fd);
+        return bad;
+    }
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    int error = local_file_new(fd, false, file);
+    if (error == 0)
+        *file_bytes = (uint64_t)st.st_size;
+    return error;
+}
+
+static int64_t local_write(struct ps_store_file *file, const void *data, size_t bytes, uint64_t offset)
+{
+    ssize_t n;
+    do {
+        n = pwrite(file->fd, data, bytes, (off_t)offset);
+    } while (n < 0 && errno == EINTR);
+    return n >= 0 ? n : -errno;
+}
+
+static int64_t local_read(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset)
+{
+    ssize_t n;
+    do {
+        n = pread(file->fd, data, bytes, (off_t)offset);
+    } while (n < 0 && errno == EINTR);
+    /* ENODATA is what the kernel makes of a bad sector when it is read past the page cache: it is no early end. */
+    return n >= 0 ? n : errno == ENODATA ? -EIO : -errno;
+}
+
+static int local_sync(struct ps_store_file *file)
+{
+    return fsync(file->fd) == 0 ? 0 : -errno;
+}
+
+/* The length is part of it: a write within it, to room that is there, needs no lock of the file of its own. */
+static int local_reserve(struct ps_store_file *file, uint64_t bytes)
+{
+    return fallocate(file->fd, 0, 0, (off_t)bytes) == 0 ? 0 : -errno;
+}
+
+static int local_set_length(struct ps_store_file *file, uint64_t bytes)
+{
+    return ftruncate(file->fd, (off_t)bytes) == 0 ? 0 : -errno;
+}
+
+static int local_close(struct ps_store_file *file)
+{
+    int result = close(file->fd) == 0 ? 0 : -errno;
+    free(file);
+    return result;
+}
+
+static int local_descriptor(const struct ps_store_file *file)
+{
+    return file->fd;
+}
+
+static bool local_is_direct(const struct ps_store_file *file)
+{
+    return file->direct;
+}
+
+static int local_drop_direct(struct ps_store_file *file)
+{
+    int flags = fcntl(file->fd, F_GETFL);
+    if (flags < 0 || fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) != 0)
+        return -errno;
+    file->direct = false;
+    return 0;
+}
+
+static int local_take_direct(struct ps_store_file *file)
+{
+    int flags = fcntl(file->fd, F_GETFL);
+    if (flags < 0 || fcntl(file->fd, F_SETFL, flags | O_DIRECT) != 0)
+        return -errno;
+    file->direct = true;
+    return 0;
+}
+
+static int local_rename(void *self, const char *from, const char *to)
+{
+    (void)self;
+    return rename(from, to) == 0 ? 0 : -errno;
+}
+
+static int local_open_directory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 ? fd : -errno;
+}
+
+static int local_sync_directory(void *self, const char *path)
+{
+    (void)self;
+    int fd = local_open_directory(path);
+    if (fd < 0)
+        return fd;
+    int result = fsync(fd) == 0 ? 0 : -errno;
+    close(fd);
+    return result;
+}
+
+static int local_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
+{
+    (void)self;
+    DIR *directory = opendir(path);
+    if (!directory)
+        return -errno;
+    int result = -EOVERFLOW;
+    for (uint32_t i = 0; i < PS_STORE_ENTRIES_MAX; i++) {
+        errno = 0;
+        const struct dirent *entry = readdir(directory);
+        if (!entry) {
+            result = -errno; /* 0: that was all */
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            visit(arg, entry->d_name);
+    }
+    closedir(directory);
+    return result;
+}
+
+static int local_remove(void *self, const char *path)
+{
+    (void)self;
+    return remove(path) == 0 ? 0 : -errno;
+}
+
+static int local_claim(void *self, const char *path, bool shared, int *claim)
+{
+    (void)self;
+    int fd = local_open_directory(path);
+    if (fd < 0)
+        return fd;
+    if (flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+        int error = errno == EWOULDBLOCK ? EBUSY : errno;
+        close(fd);
+        return -error;
+    }
+    *claim = fd;
+    return 0;
+}
+
+static void local_release(void *self, int claim)
+{
+    (void)self;
+    close(claim);
+}
+
+const struct ps_store *ps_store_local(void)
+{
+    static const struct ps_store store = {
+        .make_directory = local_make_directory,
+        .create = local_create,
+        .open = local_open,
+        .write = local_write,
+        .read = local_read,
+        .sync = local_sync,
+        .reserve = local_reserve,
+        .set_length = local_set_length,
+        .close = local_close,
+        .descriptor = local_descriptor,
+        .is_direct = local_is_direct,
+        .drop_direct = local_drop_direct,
+        .take_direct = local_take_direct,
+        .rename = local_rename,
+        .sync_directory = local_sync_directory,
+        .list = local_list,
+        .remove = local_remove,
+        .claim = local_claim,
+        .release = local_release,
+    };
+    return &store;
+}
+
+int ps_store_claim(const struct ps_store *store, const char *path, bool shared, int *claim)
+{
+    *claim = -1;
+    return store->claim ? store->claim(store->self, path, shared, claim) : 0;
+}
+
+void ps_store_release(const struct ps_store *store, int claim)
+{
+    if (store->release)
+        store->release(store->self, claim);
+}
+
+int ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
+                       size_t bytes, uint64_t offset)
+{
+    const uint8_t *from = data;
+    while (bytes > 0) {
+        int64_t n = store->write(file, from, bytes, offset);
+        if (n <= 0)
+            return n < 0 ? (int)n : -EIO;
+        from += n;
+        offset += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, void *data, size_t bytes,
+                      uint64_t offset)
+{
+    uint8_t *to = data;
+    while (bytes > 0) {
+        int64_t n = store->read(file, to, bytes, offset);
+        if (n <= 0)
+            return n < 0 ? (int)n : -ENODATA;
+        to += n;
+        offset += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+struct removal {
+    const struct ps_store *store;
+    const char *directory;
+    int error;
+};
+
+static void remove_entry(void *arg, const char *name)
+{
+    struct removal *removal = arg;
+    char path[PS_PATH_BYTES];
+    int n = snprintf(path, sizeof path, "%s/%s", removal->directory, name);
+    int error =
+        n > 0 && n < (int)sizeof path ? removal->store->remove(removal->store->self, path) : -ENAMETOOLONG;
+    if (error != 0 && removal->error == 0)
+        removal->error = error;
+}
+
+int ps_store_remove_tree(const struct ps_store *store, const char *path, const char *first)
+{
+    struct removal removal = {.store = store, .directory = path};
+    if (first) {
+        remove_entry(&removal, first);
+        if (removal.error == -ENOENT)
+            removal.error = 0;
+    }
+    int listed = store->list(store->self, path, remove_entry, &removal);
+    if (listed == -ENOENT)
+        return listed;
+    int removed = store->remove(store->self, path);
+    if (removal.error != 0)
+        return removal.error;
+    return listed != 0 ? listed : removed;
+}

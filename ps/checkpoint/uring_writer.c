@@ -1,0 +1,215 @@
+#include "ps/checkpoint/uring_writer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+
+#define RETRIES_MAX 1000u /* times that the kernel may answer "again" to one write */
+
+struct pending_write {
+    struct ps_write_done done; /* what reap gives back */
+    size_t written;            /* a short write goes on from here */
+    uint32_t retries;
+    bool was_direct; /* when it was handed over: others may have left O_DIRECT since */
+    bool busy;
+};
+
+struct ps_uring_writer {
+    const struct ps_store *store;
+    struct ps_store_file *const *files;
+    uint8_t *buffers;
+    size_t buffer_bytes;
+    uint32_t pending_count;
+    bool kernel;                       /* the ring below is in use */
+    uint32_t finished[PS_URING_DEPTH]; /* plain writes wait here for reap, first in first out */
+    uint32_t finished_put, finished_take;
+    struct pending_write writes[PS_URING_DEPTH];
+    struct io_uring ring;
+};
+
+static const char *ring_start(struct ps_uring_writer *w, uint32_t file_count, uint32_t buffer_count)
+{
+    const char *note = NULL;
+    int *descriptors = calloc(file_count, sizeof *descriptors);
+    struct iovec *regions = calloc(buffer_count, sizeof *regions);
+    if (!descriptors || !regions) {
+        note = "no memory for io_uring";
+        goto out;
+    }
+    for (uint32_t i = 0; i < file_count; i++) {
+        descriptors[i] = w->store->descriptor(w->files[i]);
+        if (descriptors[i] < 0)
+            goto out; /* nothing is wrong: the store writes in its own way */
+    }
+    for (uint32_t i = 0; i < buffer_count; i++)
+        regions[i] = (struct iovec){.iov_base = w->buffers + i * w->buffer_bytes, .iov_len = w->buffer_bytes};
+
+    if (io_uring_queue_init(PS_URING_DEPTH, &w->ring, 0) != 0) {
+        note = "io_uring is not allowed here (sysctl kernel.io_uring_disabled, or a seccomp filter)";
+        goto out;
+    }
+    if (io_uring_register_buffers(&w->ring, regions, buffer_count) != 0)
+        note = "buffers cannot be registered with io_uring (raise the memory lock limit: ulimit -l)";
+    else if (io_uring_register_files(&w->ring, descriptors, file_count) != 0)
+        note = "files cannot be registered with io_uring";
+    if (note)
+        io_uring_queue_exit(&w->ring);
+    else
+        w->kernel = true;
+out:
+    free(descriptors);
+    free(regions);
+    return note;
+}
+
+int ps_uring_writer_create(const struct ps_store *store, struct ps_store_file *const *files,
+                           uint32_t file_count, uint8_t *buffers, uint32_t buffer_count, size_t buffer_bytes,
+                           struct ps_uring_writer **out, const char **note)
+{
+    struct ps_uring_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return -ENOMEM;
+    w->store = store;
+    w->files = files;
+    w->buffers = buffers;
+    w->buffer_bytes = buffer_bytes;
+    *note = ring_start(w, file_count, buffer_count);
+    *out = w;
+    return 0;
+}
+
+bool ps_uring_writer_ready(const struct ps_uring_writer *w)
+{
+    return w->pending_count < PS_URING_DEPTH;
+}
+
+uint32_t ps_uring_writer_pending(const struct ps_uring_writer *w)
+{
+    return w->pending_count;
+}
+
+const char *ps_uring_writer_name(const struct ps_uring_writer *w)
+{
+    return w->kernel ? "io_uring" : "plain writes";
+}
+
+/* The rest of a write goes to the kernel. The submission queue has a place for every write, so there is always one. */
+static void queue_rest(struct ps_uring_writer *w, uint32_t slot)
+{
+    struct pending_write *p = &w->writes[slot];
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&w->ring);
+    assert(sqe);
+    const uint8_t *from = w->buffers + p->done.buffer * w->buffer_bytes + p->written;
+    io_uring_prep_write_fixed(sqe, (int)p->done.file, from, (unsigned)(w->buffer_bytes - p->written),
+                              p->done.offset + p->written, (int)p->done.buffer);
+    io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    io_uring_sqe_set_data64(sqe, slot);
+    p->was_direct = w->store->is_direct(w->files[p->done.file]);
+}
+
+/* The page cache takes what O_DIRECT refuses, as some file systems do only once they see the write. */
+static bool retry_buffered(struct ps_uring_writer *w, uint32_t file, bool was_direct, int error)
+{
+    struct ps_store_file *f = w->files[file];
+    return error == -EINVAL && was_direct && (!w->store->is_direct(f) || w->store->drop_direct(f) == 0);
+}
+
+static void write_now(struct ps_uring_writer *w, uint32_t slot)
+{
+    struct ps_write_done *done = &w->writes[slot].done;
+    const uint8_t *from = w->buffers + done->buffer * w->buffer_bytes;
+    struct ps_store_file *file = w->files[done->file];
+    const bool was_direct = w->store->is_direct(file);
+    done->error = ps_store_write_all(w->store, file, from, w->buffer_bytes, done->offset);
+    if (retry_buffered(w, done->file, was_direct, done->error))
+        done->error = ps_store_write_all(w->store, file, from, w->buffer_bytes, done->offset);
+    w->finished[w->finished_put++ % PS_URING_DEPTH] = slot;
+}
+
+void ps_uring_writer_put(struct ps_uring_writer *w, uint32_t file, uint32_t buffer, uint64_t offset)
+{
+    assert(ps_uring_writer_ready(w));
+    uint32_t slot = 0;
+    while (w->writes[slot].busy)
+        slot++;
+    w->writes[slot] =
+        (struct pending_write){.done = {.buffer = buffer, .file = file, .offset = offset}, .busy = true};
+    w->pending_count++;
+    if (w->kernel)
+        queue_rest(w, slot);
+    else
+        write_now(w, slot);
+}
+
+/* True when the write is over; false when the kernel has to go on with it. */
+static bool write_ended(struct ps_uring_writer *w, uint32_t slot, int result)
+{
+    struct pending_write *p = &w->writes[slot];
+    if (result > 0) {
+        p->written += (size_t)result;
+        if (p->written >= w->buffer_bytes)
+            return true;
+    } else if (result == 0) {
+        p->done.error = -EIO;
+    } else if (result == -EINTR || result == -EAGAIN) {
+        p->done.error = ++p->retries > RETRIES_MAX ? result : 0;
+    } else if (!retry_buffered(w, p->done.file, p->was_direct, result)) {
+        p->done.error = result;
+    }
+    if (p->done.error != 0)
+        return true;
+    queue_rest(w, slot);
+    return false;
+}
+
+/* The slot of a write that ended, or PS_URING_DEPTH. */
+static uint32_t reap_kernel(struct ps_uring_writer *w, uint32_t wait_us)
+{
+    /* Each pending write can be seen short or refused once more per turn; the bound keeps one call short. */
+    for (uint32_t turn = 0; turn < 2 * PS_URING_DEPTH; turn++) {
+        (void)io_uring_submit(&w->ring);
+        struct io_uring_cqe *cqe = NULL;
+        struct __kernel_timespec wait = {.tv_nsec = (long long)wait_us * 1000};
+        int none = wait_us > 0 ? io_uring_wait_cqe_timeout(&w->ring, &cqe, &wait)
+                               : io_uring_peek_cqe(&w->ring, &cqe);
+        if (none != 0 || !cqe)
+            return PS_URING_DEPTH;
+        uint32_t slot = (uint32_t)io_uring_cqe_get_data64(cqe);
+        int result = cqe->res;
+        io_uring_cqe_seen(&w->ring, cqe);
+        if (write_ended(w, slot, result))
+            return slot;
+    }
+    return PS_URING_DEPTH;
+}
+
+bool ps_uring_writer_reap(struct ps_uring_writer *w, uint32_t wait_us, struct ps_write_done *done)
+{
+    if (w->pending_count == 0)
+        return false;
+    uint32_t slot = PS_URING_DEPTH;
+    if (w->kernel)
+        slot = reap_kernel(w, wait_us);
+    else if (w->finished_take != w->finished_put)
+        slot = w->finished[w->finished_take++ % PS_URING_DEPTH];
+    if (slot == PS_URING_DEPTH)
+        return false;
+    *done = w->writes[slot].done;
+    w->writes[slot].busy = false;
+    w->pending_count--;
+    return true;
+}
+
+void ps_uring_writer_destroy(struct ps_uring_writer *w)
+{
+    if (!w)
+        return;
+    struct ps_write_done done;
+    while (w->pending_count > 0)
+        (void)ps_uring_writer_reap(w, 10000, &done);
+    if (w->kernel)
+        io_uring_queue_exit(&w->ring);
+    free(w);
+}

@@ -1,0 +1,316 @@
+#include "ps/config/config.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <stdarg.h>
+#include <string.h>
+#include "ps/config/config_table.h"
+
+#define PS_CORE_MEMORY_MIB_MIN 64u
+
+struct reading {
+    FILE *file;
+    const char *path;
+    struct ps_config *config;
+    uint32_t line;
+    uint32_t error_line; /* 0 = none yet */
+    char *error;
+};
+
+__attribute__((format(printf, 2, 3))) static void record_error(struct reading *r, const char *format, ...)
+{
+    if (r->error_line != 0) {
+        return;
+    }
+    r->error_line = r->line;
+    int at = snprintf(r->error, PS_CONFIG_ERROR_BYTES, "%.160s:%u: ", r->path, r->line);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(r->error + at, PS_CONFIG_ERROR_BYTES - (size_t)at, format, arguments);
+    va_end(arguments);
+}
+
+/* inih's line source: counts lines, and drops indentation, which inih would take for a continued value. */
+static char *read_line(char *out, int out_bytes, void *user)
+{
+    struct reading *r = user;
+    char line[PS_CONFIG_LINE_MAX];
+    if (fgets(line, sizeof(line), r->file) == NULL) {
+        return NULL;
+    }
+    r->line++;
+    size_t length = strcspn(line, "\n");
+    const char *start = line + strspn(line, " \t");
+    bool is_comment = *start == '#' || *start == ';';
+    if (line[length] != '\n' && !feof(r->file)) {
+        if (!is_comment) {
+            record_error(r, "the line is longer than %d bytes", PS_CONFIG_LINE_MAX - 2);
+        }
+        for (int c = fgetc(r->file); c != EOF && c != '\n';) {
+            c = fgetc(r->file);
+        }
+    }
+    if (strlen(start) >= (size_t)out_bytes) {
+        if (!is_comment) {
+            record_error(r, "the line is longer than %d bytes", out_bytes - 2);
+        }
+        start = "#\n";
+    }
+    memcpy(out, start, strlen(start) + 1);
+    return out;
+}
+
+static int on_value(void *user, const char *section, const char *name, const char *value)
+{
+    struct reading *r = user;
+    char text[400];
+    const struct ps_config_key *key = ps_config_find(section, name);
+    if (key == NULL) {
+        ps_config_explain_unknown(section, name, text, sizeof(text));
+        record_error(r, "%s", text);
+        return 0;
+    }
+    if (r->config->lines[key - ps_config_keys] != 0 && key->type != PS_CONFIG_TYPE_LIST) {
+        record_error(r, "%s.%s is given twice", section, name);
+        return 0;
+    }
+    if (!ps_config_set_value(r->config, key, value, text, sizeof(text))) {
+        record_error(r, "%s.%s = \"%.64s\": allowed: %s", section, name, value, text);
+        return 0;
+    }
+    ps_config_note_line(r->config, key, r->line);
+    return 1;
+}
+
+enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES])
+{
+    struct ps_config parsed = *config;
+    parsed.path = path;
+    memset(parsed.lines, 0, sizeof(parsed.lines));
+    struct reading r = {.path = path, .config = &parsed, .error = error};
+    r.file = fopen(path, "re");
+    if (r.file == NULL) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES,
+                 "%.300s: %s; millraced --print-config writes a file to start from", path, strerror(errno));
+        return MR_IO_ERROR;
+    }
+    int bad_line = ini_parse_stream(read_line, &r, on_value, &r);
+    bool unreadable = ferror(r.file) != 0;
+    fclose(r.file);
+    if (unreadable) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%.300s: cannot be read: is it a file?", path);
+        return MR_IO_ERROR;
+    }
+    /* A line that is neither section nor key is inih's to find; it does not tell the handler. */
+    if (bad_line > 0 && (r.error_line == 0 || (uint32_t)bad_line < r.error_line)) {
+        r.error_line = 0;
+        r.line = (uint32_t)bad_line;
+        record_error(&r, "expected [section], key = value, or a comment that starts with #");
+    }
+    if (r.error_line != 0) {
+        return MR_INVALID_ARGUMENT;
+    }
+    *config = parsed;
+    return MR_OK;
+}
+
+enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
+                             char error[PS_CONFIG_ERROR_BYTES])
+{
+    char name[2 * PS_CONFIG_NAME_MAX], text[384];
+    size_t length = strcspn(assignment, "=");
+    if (assignment[length] != '=' || length >= sizeof(name) || memchr(assignment, '.', length) == NULL) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "--set %.128s: expected section.key=value", assignment);
+        return MR_INVALID_ARGUMENT;
+    }
+    memcpy(name, assignment, length);
+    name[length] = '\0';
+    char *dot = strchr(name, '.');
+    *dot = '\0';
+    const struct ps_config_key *key = ps_config_find(name, dot + 1);
+    if (key == NULL) {
+        ps_config_explain_unknown(name, dot + 1, text, sizeof(text));
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "--set: %s", text);
+        return MR_INVALID_ARGUMENT;
+    }
+    if (key->type == PS_CONFIG_TYPE_LIST &&
+        config->lines[key - ps_config_keys] != PS_CONFIG_ON_COMMAND_LINE) {
+        memset((uint8_t *)config + key->offset, 0, key->bytes);
+    }
+    if (!ps_config_set_value(config, key, assignment + length + 1, text, sizeof(text))) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "--set %.96s: allowed: %s", assignment, text);
+        return MR_INVALID_ARGUMENT;
+    }
+    ps_config_note_line(config, key, PS_CONFIG_ON_COMMAND_LINE);
+    return MR_OK;
+}
+
+/* ---- rules between keys ---- */
+
+#define KEY(name) PS_CONFIG_KEY_##name
+
+struct rule {
+    bool is_broken;
+    const char *what;
+    uint32_t key_count;
+    uint32_t keys[3]; /* that it is about */
+};
+
+void ps_config_place(const struct ps_config *config, uint32_t line, char *out, size_t out_bytes)
+{
+    if (line == PS_CONFIG_ON_COMMAND_LINE) {
+        snprintf(out, out_bytes, "--set");
+    } else if (line != 0) {
+        snprintf(out, out_bytes, "%.160s:%u", config->path, line);
+    } else {
+        snprintf(out, out_bytes, "%s", "");
+    }
+}
+
+static enum mr_status refuse(const struct ps_config *config, const struct rule *rule,
+                             char error[PS_CONFIG_ERROR_BYTES])
+{
+    uint32_t line = 0;
+    for (uint32_t i = 0; i < rule->key_count && line == 0; i++) {
+        line = config->lines[rule->keys[i]];
+    }
+    char place[PS_CONFIG_PLACE_BYTES];
+    ps_config_place(config, line, place, sizeof(place));
+    if (place[0] != '\0') {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%s: %s", place, rule->what);
+    } else if (config->path != NULL) {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%.160s: %s", config->path, rule->what);
+    } else {
+        snprintf(error, PS_CONFIG_ERROR_BYTES, "%s", rule->what);
+    }
+    return MR_INVALID_ARGUMENT;
+}
+
+void ps_config_settle(struct ps_config *c)
+{
+    if (c->lines[KEY(batches_memory_mib)] == 0 && c->batches_memory_mib > c->memory_limit_mib / 4) {
+        c->batches_memory_mib = c->memory_limit_mib / 4;
+    }
+    if (c->lines[KEY(transport_message_mib_max)] == 0 &&
+        c->transport_message_mib_max > c->memory_messages_mib / 2) {
+        c->transport_message_mib_max = c->memory_messages_mib / 2;
+    }
+}
+
+/* Texts of rules that are told with the numbers that break them. */
+struct told {
+    char batches[160], per_core[224], messages[208], device[256];
+};
+
+/* For who has nothing but the printed configuration. */
+static void tell_device(char *out, size_t out_bytes)
+{
+    struct if_nameindex *interfaces = if_nameindex();
+    size_t at =
+        (size_t)snprintf(out, out_bytes,
+                         "port.device is not set: name a PCI address, a network interface, or a memif "
+                         "socket, here or with --set port.device=NAME; this machine has");
+    for (const struct if_nameindex *i = interfaces; i != NULL && i->if_index != 0 && at + 32 < out_bytes;
+         i++) {
+        at += (size_t)snprintf(out + at, out_bytes - at, "%s %.15s", i == interfaces ? "" : ",", i->if_name);
+    }
+    if_freenameindex(interfaces);
+}
+
+static void tell_numbers(const struct ps_config *c, struct told *out)
+{
+    snprintf(out->batches, sizeof(out->batches),
+             "batches.memory_mib (%" PRIu64 ") is a part of memory.limit_mib (%" PRIu64
+             ") and must be smaller",
+             c->batches_memory_mib, c->memory_limit_mib);
+    snprintf(out->per_core, sizeof(out->per_core),
+             "memory.limit_mib (%" PRIu64 ") is too small: 64 MiB for each core (cores.count = %" PRIu64
+             ") and batches.memory_mib (%" PRIu64 ") make %" PRIu64 " at least",
+             c->memory_limit_mib, c->cores_count, c->batches_memory_mib,
+             c->batches_memory_mib + c->cores_count * PS_CORE_MEMORY_MIB_MIN);
+    snprintf(out->messages, sizeof(out->messages),
+             "memory.messages_mib (%" PRIu64
+             ") is too small: it must hold two messages of transport.message_mib_max (%" PRIu64 ")",
+             c->memory_messages_mib, c->transport_message_mib_max);
+    tell_device(out->device, sizeof(out->device));
+}
+
+enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_ERROR_BYTES])
+{
+    struct told told = {0};
+    tell_numbers(c, &told);
+    int cpus[64];
+    int cpu_count = ps_cpus_parse(c->cores_cpus, cpus, 64);
+    uint64_t core_mib = (c->memory_limit_mib - c->batches_memory_mib) / c->cores_count;
+    const struct rule rules[] = {
+        {c->port_device[0] == '\0', told.device, 1, {KEY(port_device)}},
+        {c->port_mtu != 0 && c->port_mtu < 1280, "port.mtu: allowed: 0, or 1280 to 9000", 1, {KEY(port_mtu)}},
+        {cpu_count > 0 && (uint64_t)cpu_count < c->cores_count,
+         "cores.cpus names fewer CPUs than cores.count; name one for each core, or none",
+         2,
+         {KEY(cores_cpus), KEY(cores_count)}},
+        {c->batches_memory_mib >= c->memory_limit_mib,
+         told.batches,
+         2,
+         {KEY(batches_memory_mib), KEY(memory_limit_mib)}},
+        {core_mib < PS_CORE_MEMORY_MIB_MIN,
+         told.per_core,
+         3,
+         {KEY(memory_limit_mib), KEY(batches_memory_mib), KEY(cores_count)}},
+        {c->memory_messages_mib < 2 * c->transport_message_mib_max,
+         told.messages,
+         2,
+         {KEY(memory_messages_mib), KEY(transport_message_mib_max)}},
+        {c->checkpoint_every_steps != 0 && c->checkpoint_directory[0] == '\0',
+         "checkpoint.every_steps saves to checkpoint.directory: set it",
+         2,
+         {KEY(checkpoint_every_steps), KEY(checkpoint_directory)}},
+        {c->node_key_file[0] == '\0' && c->node_key_file_next[0] != '\0',
+         "node.key_file_next is set and node.key_file is not: name the file of the key in use there",
+         2,
+         {KEY(node_key_file_next), KEY(node_key_file)}},
+        {c->rpc_world_size == 0 &&
+             (c->rpc_name[0] != '\0' || c->rpc_module.count > 0 || c->rpc_rendezvous[0] != '\0'),
+         "rpc.world_size is 0, so that the node takes no part in remote calls: say how many workers there "
+         "are",
+         3,
+         {KEY(rpc_name), KEY(rpc_module), KEY(rpc_world_size)}},
+        {c->rpc_name[0] != '\0' && c->rpc_rank >= c->rpc_world_size,
+         "rpc.rank goes from 0 to rpc.world_size - 1",
+         2,
+         {KEY(rpc_rank), KEY(rpc_world_size)}},
+        {c->rpc_world_size != 0 && c->transport_message_mib_max < 8,
+         "remote calls need transport.message_mib_max of 8 at least: other workers send that much at once",
+         2,
+         {KEY(transport_message_mib_max), KEY(rpc_world_size)}},
+        {c->rpc_long_memory_mib != 0 && c->rpc_long_memory_mib < c->rpc_message_mib_max,
+         "rpc.long_memory_mib has to hold one message of rpc.message_mib_max: raise it, or lower that",
+         2,
+         {KEY(rpc_long_memory_mib), KEY(rpc_message_mib_max)}},
+        {c->rpc_name[0] == '\0' && c->rpc_rank != 0,
+         "rpc.rank: the node is a worker only with a name: give it one with rpc.name",
+         1,
+         {KEY(rpc_rank)}},
+        {c->rpc_rendezvous[0] != '\0' && c->rpc_name[0] == '\0',
+         "rpc.rendezvous: a node that is not where the workers meet is one of them: give it a name with "
+         "rpc.name, and rpc.rank",
+         1,
+         {KEY(rpc_rendezvous)}},
+        {c->rpc_rendezvous[0] != '\0' && c->port_ipv4[0] == '\0',
+         "rpc.rendezvous is reached over IPv4: set port.ipv4",
+         1,
+         {KEY(rpc_rendezvous)}},
+        {c->rpc_name[0] == '\0' && c->rpc_module.count > 0,
+         "rpc.module: the node offers functions only as a worker: give it a name with rpc.name, and rpc.rank",
+         1,
+         {KEY(rpc_module)}},
+    };
+    for (uint32_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        if (rules[i].is_broken) {
+            return refuse(c, &rules[i], error);
+        }
+    }
+    return MR_OK;
+}

@@ -1,0 +1,79 @@
+/* The server's configuration: an INI file, read once at start. ps/config/config_keys.def declares the keys.
+ *
+ * Any error is one line: file and line, the key, what is wrong and what is allowed.
+ */
+#ifndef PS_CONFIG_H
+#define PS_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "dataplane/wire/mr_status.h"
+
+#define PS_CONFIG_ERROR_BYTES 512
+#define PS_CONFIG_PLACE_BYTES 192 /* of FILE:LINE */
+#define PS_CONFIG_LINE_MAX    512 /* bytes of one line of the file */
+
+/* One per key. */
+enum {
+#define PS_TEXT(section, key, value, bytes, check, help) PS_CONFIG_KEY_##section##_##key,
+#define PS_NUMBER(section, key, value, low, high, help)  PS_CONFIG_KEY_##section##_##key,
+#define PS_CHOICE(section, key, value, choices, help)    PS_CONFIG_KEY_##section##_##key,
+#define PS_FLAG(section, key, value, help)               PS_CONFIG_KEY_##section##_##key,
+#define PS_LIST(section, key, check, help)               PS_CONFIG_KEY_##section##_##key,
+#include "ps/config/config_keys.def"
+    PS_CONFIG_KEY_COUNT
+};
+
+#define PS_CONFIG_ON_COMMAND_LINE UINT32_MAX
+
+/* Of a key that may be given several times. */
+#define PS_CONFIG_LIST_MAX  16u
+#define PS_CONFIG_VALUE_MAX 384u
+struct ps_config_list {
+    uint32_t count, zero;
+    uint32_t lines[PS_CONFIG_LIST_MAX]; /* as in struct ps_config */
+    char values[PS_CONFIG_LIST_MAX][PS_CONFIG_VALUE_MAX];
+};
+
+/* A field per key: <section>_<key>. */
+struct ps_config {
+#define PS_TEXT(section, key, value, bytes, check, help) char section##_##key[bytes];
+#define PS_NUMBER(section, key, value, low, high, help)  uint64_t section##_##key;
+#define PS_CHOICE(section, key, value, choices, help)    uint32_t section##_##key;
+#define PS_FLAG(section, key, value, help)               bool section##_##key;
+#define PS_LIST(section, key, check, help)               struct ps_config_list section##_##key;
+#include "ps/config/config_keys.def"
+    const char *path; /* of the file, for messages; NULL when none was read */
+    uint32_t lines
+        [PS_CONFIG_KEY_COUNT]; /* where it gives each key (the first time); 0 = nowhere, or PS_CONFIG_ON_COMMAND_LINE */
+};
+
+enum ps_hugepages { PS_HUGEPAGES_AUTO, PS_HUGEPAGES_ALWAYS, PS_HUGEPAGES_NEVER }; /* memory.hugepages */
+
+/* Every key at its default. */
+void ps_config_default(struct ps_config *config);
+
+/* Reads `path` over what is in `config`. Refuses unknown sections and keys, keys given twice, values of a wrong type or out
+ * of their range. MR_INVALID_ARGUMENT, MR_IO_ERROR; `error` gets the first one and `config` is untouched then. `path` must stay as
+ * long as `config`. */
+enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
+
+/* One "section.key=value", as given on the command line. Of a list, the first takes the place of the file's, and further ones are added. */
+enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
+                             char error[PS_CONFIG_ERROR_BYTES]);
+
+/* "FILE:LINE" or "--set": where a key was given, by its entry of `lines`. "" when it was not. */
+void ps_config_place(const struct ps_config *config, uint32_t line, char *out, size_t out_bytes);
+
+/* Keys that nobody gave follow those that somebody did, where their defaults would contradict them: batches.memory_mib
+ * memory.limit_mib, and transport.message_mib_max memory.messages_mib. Before ps_config_check. */
+void ps_config_settle(struct ps_config *config);
+
+/* Rules between keys, and keys that must be given. Names the place of the first key of the rule that was given. */
+enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
+
+/* A file with every key, its help, what is allowed, and its default. */
+void ps_config_print(FILE *out);
+
+#endif

@@ -1,0 +1,179 @@
+#include "ps/config/config_rules.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CPU_MAX 4096
+
+bool ps_number_parse(const char *text, uint64_t *value)
+{
+    size_t length = strlen(text);
+    if (length == 0 || length > 20 || strspn(text, "0123456789") != length) {
+        return false;
+    }
+    errno = 0;
+    unsigned long long parsed = strtoull(text, NULL, 10);
+    if (errno != 0) {
+        return false;
+    }
+    *value = parsed;
+    return true;
+}
+
+const char *ps_rule_any(const char *text)
+{
+    (void)text;
+    return NULL;
+}
+
+const char *ps_rule_name(const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_') {
+            return "letters, digits, - and _";
+        }
+    }
+    return text[0] != '\0' ? NULL : "letters, digits, - and _";
+}
+
+const char *ps_rule_mac(const char *text)
+{
+    const char *allowed = "empty, or six bytes as 02:00:00:00:00:01";
+    if (text[0] == '\0') {
+        return NULL;
+    }
+    if (strlen(text) != 17) {
+        return allowed;
+    }
+    for (int i = 0; i < 17; i++) {
+        bool good = i % 3 == 2 ? text[i] == ':' : isxdigit((unsigned char)text[i]) != 0;
+        if (!good) {
+            return allowed;
+        }
+    }
+    return NULL;
+}
+
+/* "address/prefix length" of either family. */
+static bool is_prefixed_address(const char *text, int family, uint64_t prefix_max)
+{
+    char address[INET6_ADDRSTRLEN];
+    const char *slash = strchr(text, '/');
+    if (slash == NULL || (size_t)(slash - text) >= sizeof(address)) {
+        return false;
+    }
+    memcpy(address, text, (size_t)(slash - text));
+    address[slash - text] = '\0';
+    uint8_t bytes[sizeof(struct in6_addr)];
+    uint64_t prefix;
+    return inet_pton(family, address, bytes) == 1 && ps_number_parse(slash + 1, &prefix) &&
+           prefix <= prefix_max;
+}
+
+const char *ps_rule_ipv4(const char *text)
+{
+    bool good = text[0] == '\0' || is_prefixed_address(text, AF_INET, 32);
+    return good ? NULL : "empty, or an address with its prefix length as 10.0.0.1/24";
+}
+
+const char *ps_rule_ipv6(const char *text)
+{
+    bool good = text[0] == '\0' || is_prefixed_address(text, AF_INET6, 128);
+    return good ? NULL : "empty, or an address with its prefix length as fd00::1/64";
+}
+
+/* One "2" or "2-5" of a list, ended by ',' or '\0'; moves `*at` to its end. */
+static bool parse_range(const char **at, uint64_t *first, uint64_t *last)
+{
+    char *end;
+    if (!isdigit((unsigned char)**at)) {
+        return false;
+    }
+    *first = *last = strtoull(*at, &end, 10);
+    if (*end == '-') {
+        if (!isdigit((unsigned char)end[1])) {
+            return false;
+        }
+        *last = strtoull(end + 1, &end, 10);
+    }
+    *at = end;
+    return *first <= *last && *last < CPU_MAX && (*end == '\0' || *end == ',');
+}
+
+int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max)
+{
+    uint32_t count = 0;
+    const char *at = text;
+    while (*at != '\0') {
+        uint64_t first, last;
+        if (!parse_range(&at, &first, &last) || last - first >= cpus_max - count) {
+            return -1;
+        }
+        for (uint64_t cpu = first; cpu <= last; cpu++) {
+            cpus[count++] = (int)cpu;
+        }
+        if (*at == ',' && *++at == '\0') {
+            return -1;
+        }
+    }
+    return (int)count;
+}
+
+const char *ps_rule_cpus(const char *text)
+{
+    int cpus[64];
+    return ps_cpus_parse(text, cpus, 64) >= 0 ? NULL : "empty, or up to 64 CPU numbers as 2,3 or 2-5";
+}
+
+const char *ps_rule_restore(const char *text)
+{
+    uint64_t id;
+    bool good =
+        strcmp(text, "latest") == 0 || strcmp(text, "none") == 0 || (ps_number_parse(text, &id) && id > 0);
+    return good ? NULL : "latest, none, or the number of a checkpoint";
+}
+
+const char *ps_role_file_parse(const char *text, enum mr_role *role)
+{
+    char name[16];
+    size_t length = strcspn(text, ":");
+    if (text[length] != ':' || text[length + 1] == '\0' || length >= sizeof(name)) {
+        return NULL;
+    }
+    memcpy(name, text, length);
+    name[length] = '\0';
+    return mr_role_parse(name, role) ? text + length + 1 : NULL;
+}
+
+const char *ps_rule_role_file(const char *text)
+{
+    enum mr_role role;
+    return ps_role_file_parse(text, &role) != NULL ? NULL : "operator:FILE, trainer:FILE or read_only:FILE";
+}
+
+bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port)
+{
+    char address[16];
+    uint64_t number;
+    size_t length = strcspn(text, ":");
+    if (text[length] != ':' || length >= sizeof(address) || !ps_number_parse(text + length + 1, &number) ||
+        number == 0 || number > UINT16_MAX) {
+        return false;
+    }
+    memcpy(address, text, length);
+    address[length] = '\0';
+    *port = (uint16_t)number;
+    return inet_pton(AF_INET, address, ip) == 1;
+}
+
+const char *ps_rule_ipv4_port(const char *text)
+{
+    uint8_t ip[4];
+    uint16_t port;
+    return text[0] == '\0' || ps_ipv4_port_parse(text, ip, &port)
+               ? NULL
+               : "empty, or an IPv4 address with its port, as 10.0.0.2:7700";
+}

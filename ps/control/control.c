@@ -1,0 +1,298 @@
+#include "ps/control/control.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "ps/control/control_internal.h"
+
+#define SAVE_LOOK_US 10000u /* how often a save under way is looked after */
+
+/* ---- commands ---- */
+
+void ps_command_free(struct ps_command *command)
+{
+    for (uint32_t i = 0; i < command->tensor_count; i++) {
+        free(command->tensors[i].data);
+    }
+    free(command->features);
+    free(command->names);
+    free(command);
+}
+
+void ps_command_fail(struct ps_command *command, enum mr_status status, const char *format, ...)
+{
+    command->status = status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command->text, sizeof(command->text), format, arguments);
+    va_end(arguments);
+}
+
+void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data)
+{
+    assert(command->tensor_count < PS_REPLY_TENSORS_MAX);
+    tensor.data = malloc(tensor.bytes + 1);
+    if (tensor.data == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory for the answer");
+        return;
+    }
+    memcpy(tensor.data, data, tensor.bytes);
+    command->tensors[command->tensor_count++] = tensor;
+}
+
+bool ps_control_submit(struct ps_control *c, struct ps_command *command)
+{
+    uint32_t put = atomic_load_explicit(&c->put, memory_order_relaxed);
+    if (put - atomic_load_explicit(&c->taken, memory_order_acquire) == PS_COMMANDS_MAX) {
+        return false;
+    }
+    c->commands[put % PS_COMMANDS_MAX] = command;
+    atomic_store_explicit(&c->put, put + 1, memory_order_release);
+    sem_post(&c->wake);
+    return true;
+}
+
+void ps_control_wake(struct ps_control *c)
+{
+    sem_post(&c->wake);
+}
+
+static struct ps_command *take_command(struct ps_control *c)
+{
+    uint32_t taken = atomic_load_explicit(&c->taken, memory_order_relaxed);
+    if (taken == atomic_load_explicit(&c->put, memory_order_acquire)) {
+        return NULL;
+    }
+    struct ps_command *command = c->commands[taken % PS_COMMANDS_MAX];
+    atomic_store_explicit(&c->taken, taken + 1, memory_order_release);
+    return command;
+}
+
+static void execute_save(struct ps_control *c, struct ps_command *command)
+{
+    uint64_t id = 0, number = command->cancel_number;
+    if (number != 0) {
+        command->status = ps_control_save_cancel(c, number, command->text);
+    } else {
+        command->status = ps_control_save(c, &command->save, &id, command->text);
+        number = command->save.number;
+    }
+    if (command->status == MR_OK) {
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &id);
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 1, NULL), &number);
+    }
+}
+
+static void execute_restore(struct ps_control *c, struct ps_command *command)
+{
+    struct ps_restored restored;
+    const struct ps_restore_request request = {.directory = command->directory,
+                                               .id = command->checkpoint_id,
+                                               .names = command->names,
+                                               .name_count = command->name_count,
+                                               .replace = command->replace,
+                                               .by_call = true};
+    command->status = ps_control_restore(c, &request, &restored, command->text);
+    if (command->status == MR_OK) {
+        const uint64_t words[5] = {restored.id, restored.step, restored.is_at_step, restored.tables,
+                                   restored.variables};
+        ps_command_answer(command, mr_tensor_1d(MR_U64, 5, NULL), words);
+    }
+    if (c->gate == PS_GATE_BUSY) {
+        ps_control_gate(c, PS_GATE_OPEN, MR_OK, "");
+    }
+    if (command->status == MR_OK) {
+        ps_leaving_wait(c->node); /* calls are served meanwhile, and the next command has the memory */
+    }
+}
+
+static void execute(struct ps_control *c, struct ps_command *command)
+{
+    if (atomic_load(&c->stop)) {
+        ps_command_fail(command, MR_SHUTTING_DOWN, "the node is stopping");
+        return;
+    }
+    switch (command->op) {
+    case MR_OP_CREATE:
+        ps_control_create_features(c, command);
+        break;
+    case MR_OP_FREEZE:
+        ps_control_freeze(c, command);
+        break;
+    case MR_OP_LIST:
+        ps_control_list(c, command);
+        break;
+    case MR_OP_SAVE:
+        execute_save(c, command);
+        break;
+    case MR_OP_RESTORE:
+        execute_restore(c, command);
+        break;
+    default:
+        assert(false && "not a control call");
+    }
+}
+
+/* ---- the thread ---- */
+
+/* Microseconds after which there is something to do without being woken; UINT64_MAX: never. */
+static uint64_t pause_us(const struct ps_control *c)
+{
+    uint64_t now_us = dp_now_us(), next_us = ps_control_left_out_next_us(c);
+    uint64_t us = next_us == UINT64_MAX ? UINT64_MAX : next_us > now_us ? next_us - now_us : 0;
+    return ps_control_saves_pending(c) && us > SAVE_LOOK_US ? SAVE_LOOK_US : us;
+}
+
+static void wait_for_work(struct ps_control *c)
+{
+    uint64_t us = pause_us(c);
+    if (us == UINT64_MAX) {
+        while (sem_wait(&c->wake) != 0 && errno == EINTR) {
+        }
+        return;
+    }
+    struct timespec until; /* by a clock that nobody sets */
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    us += (uint64_t)until.tv_nsec / 1000;
+    until.tv_sec += (time_t)(us / 1000000);
+    until.tv_nsec = (long)(us % 1000000) * 1000;
+    while (sem_clockwait(&c->wake, CLOCK_MONOTONIC, &until) != 0 && errno == EINTR) {
+    }
+}
+
+static void send_back(struct ps_control *c, struct ps_command *command)
+{
+    while (!dp_post(c->node->dp, 0, &command->task)) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct ps_control *c = arg;
+    for (;;) {
+        wait_for_work(c);
+        struct ps_command *command = take_command(c);
+        if (command != NULL) {
+            execute(c, command);
+            send_back(c, command);
+        } else if (atomic_load(&c->stop)) {
+            return NULL;
+        }
+        ps_control_saves_turn(c);
+        ps_control_left_out_turn(c);
+    }
+}
+
+bool ps_control_start(struct ps_control *c)
+{
+    atomic_store(&c->stop, false);
+    ps_control_schedule_start(c);
+    c->running = pthread_create(&c->thread, NULL, run, c) == 0;
+    return c->running;
+}
+
+void ps_control_stop(struct ps_control *c, bool finish_save)
+{
+    char text[PS_CONTROL_TEXT_BYTES];
+    if (c->running) {
+        atomic_store(&c->stop, true);
+        sem_post(&c->wake);
+        pthread_join(c->thread, NULL);
+        c->running = false;
+    }
+    ps_control_saves_drop(c, "the node was stopped");
+    if (finish_save) {
+        ps_control_save_wait(c, text);
+    }
+    ps_control_save_abort(c);
+}
+
+struct ps_control *ps_control_create(struct ps_node *node)
+{
+    struct ps_control *c = calloc(1, sizeof(*c));
+    if (c == NULL) {
+        return NULL;
+    }
+    c->node = node;
+    c->gate = PS_GATE_BUSY;
+    c->left_out.pending_us = UINT64_MAX;
+    c->clock_offset_us = -dp_now_us();
+    c->directory_lock = c->save_lock = PS_NO_LOCK;
+    sem_init(&c->wake, 0, 0);
+    pthread_mutex_init(&c->view_lock, NULL);
+    return c;
+}
+
+enum mr_status ps_control_open_history(struct ps_control *c, char *error, size_t error_bytes)
+{
+    const char *directory = c->node->config->checkpoint_directory;
+    enum mr_status status = ps_history_open(directory, &c->history, error, error_bytes);
+    if (status == MR_OK) {
+        atomic_store(&c->node->restores, c->history.restores);
+    }
+    return status;
+}
+
+uint32_t ps_control_lineage(const struct ps_control *c)
+{
+    return c->history.lineage;
+}
+
+/* Commands that nobody will answer any more go with it. */
+void ps_control_destroy(struct ps_control *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    assert(!c->running && c->writer == NULL);
+    for (struct ps_command *command = take_command(c); command != NULL; command = take_command(c)) {
+        ps_command_free(command);
+    }
+    free(c->saves.cut.gates);
+    free(c->left_out.logs);
+    ps_checkpoint_unlock(c->directory_lock);
+    pthread_mutex_destroy(&c->view_lock);
+    sem_destroy(&c->wake);
+    free(c);
+}
+
+/* ---- gate and view ---- */
+
+struct gate_order {
+    enum ps_gate gate;
+    enum mr_status status;
+    const char *text;
+};
+
+static void set_gate(struct ps_core *core, void *arg)
+{
+    const struct gate_order *order = arg;
+    core->gate = order->gate;
+    core->gate_status = order->status;
+    snprintf(core->gate_text, sizeof(core->gate_text), "%s", order->text);
+}
+
+void ps_control_gate(struct ps_control *c, uint32_t gate, enum mr_status status, const char *text)
+{
+    struct gate_order order = {.gate = (enum ps_gate)gate, .status = status, .text = text};
+    ps_node_each_core(c->node, set_gate, &order);
+    c->gate = order.gate;
+    if (order.gate == PS_GATE_OPEN) {
+        atomic_store(&c->node->state, c->node->is_read_only ? MR_NODE_READ_ONLY : MR_NODE_SERVING);
+    }
+}
+
+void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out)
+{
+    pthread_mutex_lock(&c->view_lock);
+    *out = c->view;
+    pthread_mutex_unlock(&c->view_lock);
+    if (out->state == 2) {
+        out->bytes_done = atomic_load_explicit(&c->load_progress, memory_order_relaxed);
+    }
+}

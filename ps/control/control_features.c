@@ -1,0 +1,243 @@
+/* Create, Freeze and List. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/plural.h"
+#include "ps/base/log.h"
+#include "ps/control/control_internal.h"
+
+/* ---- Create ---- */
+
+struct create_order {
+    uint32_t id;
+    const struct mr_feature *feature;
+    enum mr_status status[DP_CORES_MAX];
+    char text[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
+};
+
+static void create_on_core(struct ps_core *core, void *arg)
+{
+    struct create_order *order = arg;
+    order->status[core->index] =
+        ps_core_add_feature(core, order->id, order->feature, order->text[core->index]);
+}
+
+static void remove_on_core(struct ps_core *core, void *arg)
+{
+    ps_core_remove_feature(core, *(const uint32_t *)arg);
+}
+
+/* Makes a feature on every core, or on none. */
+static bool create_everywhere(struct ps_control *c, struct ps_command *command,
+                              const struct mr_feature *feature, uint32_t id)
+{
+    struct create_order order = {.id = id, .feature = feature};
+    ps_node_each_core(c->node, create_on_core, &order);
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        if (order.status[i] != MR_OK) {
+            ps_node_each_core(c->node, remove_on_core, &id);
+            ps_command_fail(command, order.status[i], "%s", order.text[i]);
+            return false;
+        }
+    }
+    ps_catalog_add(&c->catalog, id, feature);
+    return true;
+}
+
+/* Well-formed, and not at odds with a feature of the same name, here or earlier in the list. */
+static bool check_feature(const struct ps_control *c, struct ps_command *command, uint32_t index)
+{
+    const struct mr_feature *f = &command->features[index];
+    char text[MR_FEATURE_TEXT_BYTES];
+    const char *field = mr_feature_check(f);
+    if (field != NULL) {
+        mr_feature_explain(f, field, text, sizeof(text));
+        ps_command_fail(command, MR_INVALID_ARGUMENT, "feature %u (%.63s): %s", index, f->name, text);
+        return false;
+    }
+    uint32_t known = ps_catalog_find(&c->catalog, f->name);
+    const struct mr_feature *other = known < c->catalog.count ? &c->catalog.features[known] : NULL;
+    for (uint32_t i = 0; i < index && other == NULL; i++) {
+        if (strncmp(command->features[i].name, f->name, MR_NAME_BYTES) == 0) {
+            other = &command->features[i];
+        }
+    }
+    field = other != NULL ? mr_feature_diff(f, other) : NULL;
+    if (field != NULL) {
+        mr_feature_explain_diff(f, other, field, text, sizeof(text));
+        ps_command_fail(command, MR_FEATURE_MISMATCH,
+                        "%.63s exists with %s; millrace ctl list shows its options", f->name, text);
+        return false;
+    }
+    return true;
+}
+
+/* Numbers for the features that are not there, which nobody else gets from now on, whatever becomes of this node; the first of them. 0:
+ * the command has failed. */
+static uint32_t reserve_numbers(struct ps_control *c, struct ps_command *command, uint32_t count)
+{
+    char error[PS_CONTROL_TEXT_BYTES];
+    struct ps_history *h = &c->history;
+    if (c->catalog.count + count > MR_FEATURE_MAX || h->last_feature + count > MR_FEATURE_ID_MAX) {
+        ps_command_fail(command, MR_INVALID_ARGUMENT, "a node has at most %u features%s", MR_FEATURE_MAX,
+                        c->catalog.count + count > MR_FEATURE_MAX ? "" : PS_NUMBERS_GONE);
+        return 0;
+    }
+    h->last_feature += count;
+    if (ps_history_write(c->node->config->checkpoint_directory, h, error, sizeof(error)) != MR_OK) {
+        ps_command_fail(command, MR_IO_ERROR, "%s; no feature was created", error);
+        return 0;
+    }
+    return h->last_feature - count + 1;
+}
+
+/* Of the command's features those that are not there, each name once. */
+static uint32_t count_new(const struct ps_control *c, const struct ps_command *command)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < command->feature_count; i++) {
+        const char *name = command->features[i].name;
+        bool is_new = ps_catalog_find(&c->catalog, name) == c->catalog.count;
+        for (uint32_t j = 0; j < i && is_new; j++) {
+            is_new = strncmp(command->features[j].name, name, MR_NAME_BYTES) != 0;
+        }
+        count += is_new;
+    }
+    return count;
+}
+
+/* The features' numbers into `ids`, making those that are not there; all of them, or none new. */
+static bool create_all(struct ps_control *c, struct ps_command *command, uint32_t *ids)
+{
+    uint32_t count_before = c->catalog.count, new_count = count_new(c, command), next_id = 0;
+    for (uint32_t i = 0; i < command->feature_count; i++) {
+        uint32_t known = ps_catalog_find(&c->catalog, command->features[i].name);
+        if (known < c->catalog.count) {
+            ids[i] = c->catalog.ids[known];
+            continue;
+        }
+        if (c->node->is_read_only) {
+            ps_command_fail(command, MR_FROZEN, "the node serves %s read only, which holds no %.63s",
+                            c->node->serves, command->features[i].name);
+            return false;
+        }
+        if (next_id == 0) {
+            next_id = reserve_numbers(c, command, new_count);
+        }
+        ids[i] = next_id == 0 ? 0 : next_id++;
+        if (ids[i] == 0 || !create_everywhere(c, command, &command->features[i], ids[i])) {
+            while (c->catalog.count > count_before) {
+                ps_node_each_core(c->node, remove_on_core, &c->catalog.ids[c->catalog.count - 1]);
+                ps_catalog_pop(&c->catalog);
+            }
+            return false;
+        }
+    }
+    return true;
+}
+
+void ps_control_create_features(struct ps_control *c, struct ps_command *command)
+{
+    if (c->gate == PS_GATE_BROKEN) {
+        ps_command_fail(command, MR_CHECKPOINT_CORRUPT,
+                        "the node holds half a checkpoint: restore one that loads first");
+        return;
+    }
+    for (uint32_t i = 0; i < command->feature_count; i++) {
+        if (!check_feature(c, command, i)) {
+            return;
+        }
+    }
+    uint32_t *ids = calloc(command->feature_count + 1, sizeof(*ids));
+    if (ids == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
+        return;
+    }
+    uint32_t count_before = c->catalog.count;
+    if (create_all(c, command, ids)) {
+        ps_command_answer(command, mr_tensor_1d(MR_U32, command->feature_count, NULL), ids);
+        if (c->catalog.count > count_before) {
+            uint32_t made = c->catalog.count - count_before;
+            ps_log("created %u feature%s, first %s; there are %u", made, mr_plural(made),
+                   c->catalog.features[count_before].name, c->catalog.count);
+        }
+    }
+    free(ids);
+}
+
+/* ---- Freeze ---- */
+
+static void freeze_core(struct ps_core *core, void *arg)
+{
+    core->freeze = *(const uint32_t *)arg;
+}
+
+void ps_control_freeze(struct ps_control *c, struct ps_command *command)
+{
+    static const char *const levels[] = {"off", "admit", "all"};
+    ps_node_each_core(c->node, freeze_core, &command->freeze);
+    ps_log("freeze: %s", levels[command->freeze]);
+}
+
+/* ---- List ---- */
+
+struct sizes {
+    const struct ps_catalog *catalog;
+    uint64_t *of_core[DP_CORES_MAX]; /* [features, MR_LIST_WORDS] */
+};
+
+static void size_on_core(struct ps_core *core, void *arg)
+{
+    struct sizes *s = arg;
+    uint64_t *out = s->of_core[core->index];
+    for (uint32_t i = 0; i < s->catalog->count; i++, out += MR_LIST_WORDS) {
+        const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
+        if (f->table != NULL) {
+            const struct ps_table_counters *c = ps_table_counters(f->table);
+            out[MR_LIST_ROWS] = ps_table_rows(f->table);
+            out[MR_LIST_BYTES] = ps_table_index_bytes(f->table) + ps_table_row_bytes_total(f->table) +
+                                 ps_table_filter_bytes(f->table);
+            out[MR_LIST_REFUSED] = c->rows_refused;
+            out[MR_LIST_WITHOUT_ROW] = c->gradients_without_row;
+            out[MR_LIST_SKIPPED] = c->gradients_skipped;
+        } else if (f->variable != NULL) {
+            out[MR_LIST_BYTES] = ps_variable_stored_bytes(f->variable);
+            out[MR_LIST_SKIPPED] = f->gradients_skipped;
+        }
+    }
+}
+
+void ps_control_list(struct ps_control *c, struct ps_command *command)
+{
+    const struct ps_catalog *catalog = &c->catalog;
+    struct sizes sizes = {.catalog = catalog};
+    size_t words = (size_t)MR_LIST_WORDS * catalog->count, at = 0;
+    uint32_t *taken_back = malloc((MR_LIST_HISTORY_WORDS + catalog->count) * sizeof(*taken_back));
+    uint64_t *all = calloc((words + 1) * (c->node->core_count + 1), sizeof(*all));
+    if (all == NULL || taken_back == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
+        free(all);
+        free(taken_back);
+        return;
+    }
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        sizes.of_core[i] = all + (i + 1) * words;
+    }
+    if (c->gate != PS_GATE_BROKEN) {
+        ps_node_each_core(c->node, size_on_core, &sizes);
+    }
+    for (size_t i = 0; i < words * c->node->core_count; i++) {
+        all[i % words] += all[words + i];
+    }
+    ps_command_answer(command, mr_tensor_2d(MR_U8, catalog->count, sizeof(struct mr_feature), NULL),
+                      catalog->features);
+    ps_command_answer(command, mr_tensor_1d(MR_U32, catalog->count, NULL), catalog->ids);
+    ps_command_answer(command, mr_tensor_2d(MR_U64, catalog->count, MR_LIST_WORDS, NULL), all);
+    taken_back[at++] = c->history.restores;
+    taken_back[at++] = c->history.whole;
+    for (uint32_t i = 0; i < catalog->count; i++) {
+        taken_back[at++] = ps_history_taken_back(&c->history, catalog->ids[i]);
+    }
+    ps_command_answer(command, mr_tensor_1d(MR_U32, (uint32_t)at, NULL), taken_back);
+    free(all);
+    free(taken_back);
+}

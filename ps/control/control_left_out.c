@@ -1,0 +1,98 @@
+/* The log lines about what was asked of features and not done. Cores say when there is more of it; then the control thread asks them for
+ * what, at most once a second. */
+#include <stdlib.h>
+#include <string.h>
+#include "ps/base/log.h"
+#include "ps/control/control_internal.h"
+
+#define LOOK_INTERVAL_US 1000000u
+
+static uint64_t sum_on_cores(const struct ps_control *c)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->node->core_count; i++) {
+        sum += atomic_load_explicit(&c->node->left_out[i], memory_order_relaxed);
+    }
+    return sum;
+}
+
+struct survey {
+    const struct ps_catalog *catalog;
+    struct ps_left_out *of_core[DP_CORES_MAX]; /* [features] */
+};
+
+static void survey_core(struct ps_core *core, void *arg)
+{
+    const struct survey *s = arg;
+    for (uint32_t i = 0; i < s->catalog->count; i++) {
+        const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
+        if (f != NULL) {
+            s->of_core[core->index][i] = ps_feature_left_out(f);
+        }
+    }
+}
+
+static void add(struct ps_left_out *sum, const struct ps_left_out *more)
+{
+    sum->rows_refused += more->rows_refused;
+    sum->gradients_without_row += more->gradients_without_row;
+    sum->gradients_skipped += more->gradients_skipped;
+    sum->limit = more->limit != PS_LIMIT_NONE ? more->limit : sum->limit;
+}
+
+static void log_feature(struct ps_control *c, uint32_t i, const struct ps_left_out *now, uint64_t now_us)
+{
+    struct ps_left_out_log *log = &c->left_out.logs[c->catalog.ids[i]];
+    struct ps_left_out since;
+    char line[PS_LEFT_OUT_LINE_BYTES_MAX];
+    if (ps_left_out_due(log, now, now_us, &since)) {
+        ps_left_out_line(&c->catalog.features[i], &since, c->node->config->memory_limit_mib, line);
+        ps_log("%s", line);
+    }
+    if (ps_left_out_pends(log, now) && log->next_us < c->left_out.pending_us) {
+        c->left_out.pending_us = log->next_us;
+    }
+}
+
+static void look(struct ps_control *c, uint64_t now_us)
+{
+    uint32_t count = c->catalog.count, cores = c->node->core_count;
+    struct survey s = {.catalog = &c->catalog};
+    struct ps_left_out *all = calloc((size_t)count * cores + 1, sizeof(*all));
+    if (c->left_out.logs == NULL) { /* pages of it that nobody writes take no memory */
+        c->left_out.logs = calloc(MR_FEATURE_ID_MAX + 1, sizeof(*c->left_out.logs));
+    }
+    if (all == NULL || c->left_out.logs == NULL) {
+        free(all);
+        return;
+    }
+    for (uint32_t i = 0; i < cores; i++) {
+        s.of_core[i] = all + (size_t)i * count;
+    }
+    ps_node_each_core(c->node, survey_core, &s);
+    c->left_out.pending_us = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t core = 1; core < cores; core++) {
+            add(&s.of_core[0][i], &s.of_core[core][i]);
+        }
+        log_feature(c, i, &s.of_core[0][i], now_us);
+    }
+    free(all);
+}
+
+void ps_control_left_out_turn(struct ps_control *c)
+{
+    uint64_t now_us = dp_now_us(), sum = sum_on_cores(c);
+    if (now_us < ps_control_left_out_next_us(c)) {
+        return;
+    }
+    c->left_out.seen = sum;
+    c->left_out.look_us = now_us + LOOK_INTERVAL_US;
+    look(c, now_us);
+}
+
+uint64_t ps_control_left_out_next_us(const struct ps_control *c)
+{
+    uint64_t look_us = sum_on_cores(c) != c->left_out.seen ? c->left_out.look_us : UINT64_MAX;
+    return look_us < c->left_out.pending_us ? look_us : c->left_out.pending_us;
+}

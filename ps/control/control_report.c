@@ -1,0 +1,98 @@
+/* What CHECKPOINT_STATUS answers. */
+#include <string.h>
+#include "ps/control/control_internal.h"
+
+static uint64_t read_counter(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+static void fill_details(const struct ps_control *c, uint64_t out[PS_DETAIL_WORDS])
+{
+    const struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
+    const uint64_t details[PS_DETAIL_WORDS] = {ps_control_step(c),
+                                               read_counter(&counters->restored_id),
+                                               read_counter(&counters->restored_step),
+                                               read_counter(&counters->restored_at_step),
+                                               read_counter(&counters->last_good_step),
+                                               read_counter(&counters->saves_queued),
+                                               read_counter(&counters->waiting_step),
+                                               read_counter(&counters->trainers_held),
+                                               read_counter(&counters->trainers_awaited),
+                                               0};
+    memcpy(out, details, sizeof(details));
+}
+
+static uint64_t kind_of(const struct ps_save_entry *entry)
+{
+    return entry->id == 0 ? PS_WISH_CONFIGURED : entry->is_delta ? PS_WISH_DELTA : PS_WISH_FULL;
+}
+
+static bool is_running(const struct ps_save_entry *entry, const struct ps_checkpoint_view *view)
+{
+    return entry->state == PS_SAVE_WRITING && view->state == PS_VIEW_SAVING && entry->id == view->id;
+}
+
+static void add_save(struct ps_checkpoint_report *out, const struct ps_save_entry *entry,
+                     const struct ps_checkpoint_view *view)
+{
+    bool runs = is_running(entry, view);
+    const uint64_t words[PS_SAVE_WORDS] = {entry->number,
+                                           entry->state,
+                                           entry->id,
+                                           kind_of(entry),
+                                           entry->parent_id,
+                                           entry->step,
+                                           entry->is_at_step,
+                                           runs ? view->bytes_done : entry->bytes,
+                                           runs ? view->duration_us : entry->duration_us,
+                                           entry->status,
+                                           (uint64_t)entry->error_number,
+                                           entry->is_automatic};
+    memcpy(out->saves[out->save_count++], words, sizeof(words));
+    size_t at = strlen(out->lines), bytes = strlen(entry->text);
+    memcpy(out->lines + at, entry->text, bytes);
+    out->lines[at + bytes] = '\n';
+    out->lines[at + bytes + 1] = '\0';
+}
+
+/* The words of one save in the place of those of the last. */
+static void show_save(struct ps_checkpoint_report *out, const struct ps_save_entry *entry,
+                      const struct ps_checkpoint_view *view)
+{
+    bool is_last = is_running(entry, view);
+    out->words[0] = entry->state;
+    out->words[1] = entry->id;
+    out->words[2] = is_last ? view->bytes_done : entry->bytes;
+    out->words[3] = is_last ? view->bytes_total : entry->bytes;
+    out->words[4] = is_last ? view->duration_us : entry->duration_us;
+    out->words[6] = entry->status;
+    out->words[7] = (uint64_t)entry->error_number;
+    memcpy(out->text, entry->text, sizeof(out->text));
+}
+
+bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoint_report *out)
+{
+    struct ps_checkpoint_view view;
+    struct ps_save_log *log = &c->saves.log;
+    ps_control_view(c, &view);
+    memset(out, 0, sizeof(*out));
+    memcpy(out->words, &view, sizeof(out->words));
+    memcpy(out->text, view.text, sizeof(out->text));
+    fill_details(c, out->details);
+    pthread_mutex_lock(&c->view_lock);
+    const struct ps_save_entry *one = number != 0 ? ps_save_log_find(log, number) : NULL;
+    if (one != NULL) {
+        show_save(out, one, &view);
+        add_save(out, one, &view);
+    }
+    for (uint64_t back = PS_SAVE_LOG_MAX; number == 0 && back > 0; back--) {
+        uint64_t i = log->last_number + 1 - back;
+        const struct ps_save_entry *entry = log->last_number + 1 > back ? ps_save_log_find(log, i) : NULL;
+        if (entry != NULL) {
+            add_save(out, entry, &view);
+        }
+    }
+    pthread_mutex_unlock(&c->view_lock);
+    return number == 0 || one != NULL;
+}

@@ -1,0 +1,540 @@
+/* Restore over all cores: what is loaded lies beside what serves (ps/core/staged.h) until all of it is there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/base/log.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/control/control_internal.h"
+#include "ps/control/directory_check.h"
+#include "ps/restore/restore.h"
+#include "ps/restore/restore_plan.h"
+
+/* One restore, and the checkpoint that is being tried. */
+struct attempt {
+    struct ps_control *c;
+    const struct ps_restore_request *request;
+    const char *directory;
+    struct ps_checkpoint_view *view;
+    struct ps_catalog held; /* the checkpoint's */
+    struct ps_restore_plan plan;
+    struct ps_restored *restored;
+    bool is_damaged; /* the reason of its failure */
+    bool reopens;    /* the gate was closed for a moment */
+    char *text;      /* of the caller */
+};
+
+/* ---- on the cores ---- */
+
+struct stage_order {
+    const struct ps_restore_plan *plan;
+    uint32_t clock_s; /* of the checkpoint */
+    enum mr_status status[DP_CORES_MAX];
+    char text[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
+};
+
+static void stage_on_core(struct ps_core *core, void *arg)
+{
+    struct stage_order *order = arg;
+    char *text = order->text[core->index];
+    enum mr_status status = ps_staged_begin(core, order->plan->whole, order->clock_s);
+    if (status != MR_OK) {
+        snprintf(text, PS_CORE_TEXT_BYTES,
+                 "core %u has no memory left for another record of batches and pushes", core->index);
+    }
+    for (uint32_t i = 0; i < order->plan->count && status == MR_OK; i++) {
+        const struct ps_restore_entry *e = &order->plan->entries[i];
+        status = ps_staged_add(core, e->checkpoint_id, e->id, &e->feature, text);
+    }
+    order->status[core->index] = status;
+}
+
+static void end_on_core(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_staged_end(core);
+}
+
+/* What was fed belongs to the tables that were there. */
+static void keep_on_core(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_batch_cache_clear(core->batches);
+    ps_save_marks_lost(core); /* whoever knows of which checkpoint it is may know better */
+    ps_staged_end(core);
+}
+
+static void clear_on_core(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_core_clear(core);
+}
+
+static void move_on_core(struct ps_core *core, void *arg)
+{
+    const struct ps_restore_plan *plan = arg;
+    bool replaces = false;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        replaces |= plan->entries[i].replaced_id != 0;
+        ps_core_remove_feature(core, plan->entries[i].replaced_id);
+    }
+    for (uint32_t i = 0; i < plan->count; i++) {
+        ps_staged_move(core, plan->entries[i].checkpoint_id);
+    }
+    if (replaces) {
+        ps_batch_cache_clear(core->batches);
+    }
+    ps_save_marks_lost(core); /* what came is not marked */
+    ps_staged_end(core);
+}
+
+/* ---- one checkpoint ---- */
+
+/* The checkpoint's features, checked as those of a Create are. */
+static enum mr_status read_catalog(const struct ps_reader *reader, struct ps_catalog *catalog, char *text)
+{
+    catalog->count = 0;
+    for (uint32_t i = 0; i < ps_reader_feature_count(reader); i++) {
+        uint32_t id;
+        const struct mr_feature *f = ps_reader_feature(reader, i, &id);
+        const char *field = mr_feature_check(f);
+        bool is_good = field == NULL && id >= 1 && id <= MR_FEATURE_ID_MAX &&
+                       catalog->count < MR_FEATURE_MAX && ps_catalog_find_id(catalog, id) == catalog->count &&
+                       ps_catalog_find(catalog, f->name) == catalog->count;
+        if (!is_good) {
+            snprintf(text, PS_CONTROL_TEXT_BYTES, "feature %u (%.63s): %s", id, f->name,
+                     field != NULL ? field : "its number or name is used twice, or out of range");
+            return MR_CHECKPOINT_CORRUPT;
+        }
+        ps_catalog_add(catalog, id, f);
+    }
+    return MR_OK;
+}
+
+/* All of the plan's features on all cores, empty and out of sight. */
+static enum mr_status stage(struct attempt *a, const struct ps_reader *reader)
+{
+    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    struct stage_order order = {.plan = &a->plan, .clock_s = last->clock_s};
+    ps_node_each_core(a->c->node, stage_on_core, &order);
+    for (uint32_t i = 0; i < a->c->node->core_count; i++) {
+        if (order.status[i] != MR_OK) {
+            snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s", order.text[i]);
+            return order.status[i];
+        }
+    }
+    return MR_OK;
+}
+
+static enum mr_status try_load_staged(struct attempt *a, struct ps_reader *reader, bool makes_room)
+{
+    atomic_store(&a->c->load_progress, 0);
+    enum mr_status status = stage(a, reader);
+    if (status == MR_OK) {
+        status =
+            ps_restore_load(a->c->node, reader, a->plan.whole, makes_room, &a->c->load_progress, a->text);
+    }
+    if (status != MR_OK) {
+        ps_node_each_core(a->c->node, end_on_core, NULL);
+        ps_leaving_wait(a->c->node); /* its memory may be wanted at once */
+    }
+    return status;
+}
+
+/* On failure nothing is staged any more. What filled the memory when it was saved has to fit again. */
+static enum mr_status load_staged(struct attempt *a, struct ps_reader *reader)
+{
+    enum mr_status status = try_load_staged(a, reader, true);
+    if (status == MR_OUT_OF_MEMORY) {
+        ps_log("restore: memory is short (%.120s): once more, with tables as small as can be, which takes "
+               "longer",
+               a->text);
+        status = try_load_staged(a, reader, false);
+    }
+    return status;
+}
+
+/* The old state has gone and the new one did not come. */
+static void break_node(struct attempt *a, enum mr_status status)
+{
+    char why[PS_CORE_TEXT_BYTES];
+    snprintf(why, sizeof(why), "restore of checkpoint %llu failed half way (%.120s): restore another",
+             (unsigned long long)a->view->id, a->text);
+    ps_control_gate(a->c, PS_GATE_BROKEN, status, why);
+    snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s; until then the node serves no data", why);
+}
+
+/* There is no memory for both: the checkpoint is verified before what is there makes room for it. */
+static enum mr_status load_instead(struct attempt *a)
+{
+    struct ps_reader *reader;
+    ps_log("restore: no memory for checkpoint %llu beside what is there: it is verified, and then takes its "
+           "place",
+           (unsigned long long)a->view->id);
+    enum mr_status status = ps_reader_open(a->directory, a->view->id, &reader, a->text);
+    if (status != MR_OK) {
+        a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
+        return status;
+    }
+    ps_node_each_core(a->c->node, clear_on_core, NULL);
+    ps_leaving_wait(a->c->node);
+    a->c->catalog.count = 0;
+    status = load_staged(a, reader);
+    ps_reader_close(reader);
+    if (status != MR_OK) {
+        break_node(a, status);
+    }
+    return status;
+}
+
+struct room {
+    uint64_t bytes[DP_CORES_MAX];
+};
+
+static void room_on_core(struct ps_core *core, void *arg)
+{
+    struct room *room = arg;
+    uint64_t limit = ps_arena_limit_bytes(core->arena), mapped = ps_arena_mapped_bytes(core->arena);
+    room->bytes[core->index] = limit > mapped ? limit - mapped : 0;
+}
+
+/* Whether there is room beside what is there for tables of as many bytes as the checkpoint has, their index and unused room. Tables
+ * that are short of memory may drop rows where others fail, so trying does not tell. */
+static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
+{
+    const struct ps_node *node = a->c->node;
+    struct room room;
+    uint64_t need = ps_reader_bytes(reader) / node->core_count * 5 / 4;
+    ps_node_each_core(a->c->node, room_on_core, &room);
+    for (uint32_t i = 0; i < node->core_count; i++) {
+        if (room.bytes[i] < need) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
+{
+    struct ps_control *c = a->c;
+    bool has_state = c->catalog.count > 0, was_broken = c->gate == PS_GATE_BROKEN;
+    enum mr_status status = MR_OUT_OF_MEMORY;
+    if (!was_broken) {
+        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+    }
+    if (!has_state || fits_beside(a, reader)) {
+        status = load_staged(a, reader);
+    }
+    if (status == MR_OUT_OF_MEMORY && has_state) {
+        status = load_instead(a);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    ps_node_each_core(c->node, keep_on_core, NULL);
+    if (was_broken) {
+        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+    }
+    return MR_OK;
+}
+
+/* Data calls go on; while features are replaced, for a moment, they are told to try again. */
+static enum mr_status load_named(struct attempt *a, struct ps_reader *reader)
+{
+    struct ps_control *c = a->c;
+    enum mr_status status = load_staged(a, reader);
+    if (status != MR_OK) {
+        return status;
+    }
+    enum ps_gate gate = c->gate;
+    if (gate == PS_GATE_OPEN && a->request->replace) {
+        ps_control_gate(c, PS_GATE_BUSY, MR_OK, "");
+    }
+    a->reopens = c->gate != gate;
+    ps_node_each_core(c->node, move_on_core, &a->plan);
+    return MR_OK;
+}
+
+static void set_restores_on_core(struct ps_core *core, void *arg)
+{
+    mr_endpoint_set_restores(core->ep, *(const uint32_t *)arg);
+}
+
+/* What was answered before is taken back: clients must hear of it before the gate opens, and at the next start as well. */
+static void count_restore(struct attempt *a)
+{
+    struct ps_history *h = &a->c->history;
+    const struct ps_restore_plan *plan = &a->plan;
+    const char *own = a->c->node->config->checkpoint_directory;
+    uint64_t newest = 0;
+    bool counted = false;
+    if (plan->whole) {
+        (void)ps_checkpoint_list(own, &newest, 1);
+        bool is_newest = newest == a->view->id && strcmp(own, a->directory) == 0;
+        ps_history_restored(h, a->directory, is_newest ? 0 : a->view->id, newest);
+        return;
+    }
+    for (uint32_t i = 0; i < plan->count; i++) {
+        if (plan->entries[i].replaced_id != 0) {
+            h->restores += !counted;
+            counted = true;
+            ps_history_replaced(h, plan->entries[i].replaced_id);
+        }
+    }
+}
+
+static enum mr_status note_history(struct attempt *a)
+{
+    struct ps_control *c = a->c;
+    struct ps_history *h = &c->history;
+    char error[PS_RESTORE_TEXT_BYTES];
+    const uint32_t restores = h->restores, last_feature = h->last_feature;
+    uint32_t highest = ps_catalog_last_id(&c->catalog);
+    h->last_feature = highest > last_feature ? highest : last_feature;
+    if (a->request->by_call) {
+        count_restore(a);
+    }
+    if (h->restores == restores && h->last_feature == last_feature) {
+        return MR_OK;
+    }
+    atomic_store(&c->node->restores, h->restores);
+    ps_node_each_core(c->node, set_restores_on_core, &h->restores);
+    enum mr_status status = ps_history_write(c->node->config->checkpoint_directory, h, error, sizeof(error));
+    if (status != MR_OK) {
+        snprintf(
+            a->text, PS_CONTROL_TEXT_BYTES,
+            "checkpoint %llu is restored, but %.200s: after the node's next start clients would bring back "
+            "what it took: make room and restore again",
+            (unsigned long long)a->view->id, error);
+    }
+    return status;
+}
+
+static enum mr_status load(struct attempt *a, struct ps_reader *reader)
+{
+    const struct ps_restore_request *request = a->request;
+    enum mr_status status = read_catalog(reader, &a->held, a->text);
+    if (status == MR_OK) {
+        status = ps_restore_plan_make(&a->held, &a->c->catalog, request->names, request->name_count,
+                                      request->replace, a->c->history.last_feature + 1, &a->plan, a->text);
+    }
+    if (status == MR_OK) {
+        status = a->plan.whole ? load_whole(a, reader) : load_named(a, reader);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    ps_restore_plan_apply(&a->plan, &a->c->catalog);
+    status = note_history(a);
+    if (a->reopens) {
+        ps_control_gate(a->c, PS_GATE_OPEN, MR_OK, "");
+    }
+    return status;
+}
+
+static void note_restored(const struct attempt *a, const struct ps_reader *reader)
+{
+    const struct ps_manifest *last = ps_reader_manifest(reader, ps_reader_link_count(reader) - 1);
+    struct ps_restored restored = {.id = last->id, .step = last->step, .is_at_step = last->is_at_step};
+    for (uint32_t i = 0; i < a->plan.count; i++) {
+        restored.tables += a->plan.entries[i].feature.kind == MR_TABLE;
+        restored.variables += a->plan.entries[i].feature.kind == MR_VARIABLE;
+    }
+    *a->restored = restored;
+}
+
+/* ---- NaN and Inf ---- */
+
+struct not_finite {
+    const struct ps_restore_plan *plan;
+    _Atomic uint64_t *counts; /* of rows, or variables, of each entry */
+};
+
+static void count_not_finite(struct ps_core *core, void *arg)
+{
+    const struct not_finite *n = arg;
+    for (uint32_t i = 0; i < n->plan->count; i++) {
+        const struct ps_feature *f = ps_core_feature(core, n->plan->entries[i].id);
+        uint64_t count = f == NULL          ? 0
+                         : f->table != NULL ? ps_table_counters(f->table)->rows_not_finite
+                                            : f->is_not_finite;
+        atomic_fetch_add_explicit(&n->counts[i], count, memory_order_relaxed);
+    }
+}
+
+/* They are loaded as they are: nobody else says so. */
+static void log_not_finite(const struct attempt *a)
+{
+    struct not_finite n = {.plan = &a->plan, .counts = calloc(a->plan.count + 1, sizeof(*n.counts))};
+    if (n.counts == NULL) {
+        return;
+    }
+    ps_node_each_core(a->c->node, count_not_finite, &n);
+    for (uint32_t i = 0; i < a->plan.count; i++) {
+        const struct mr_feature *f = &a->plan.entries[i].feature;
+        uint64_t count = atomic_load_explicit(&n.counts[i], memory_order_relaxed);
+        if (count > 0) {
+            ps_log("restore: %s %.63s has %llu %s with NaN or Inf in checkpoint %llu, which never learn "
+                   "again: an "
+                   "older checkpoint may have what was there before",
+                   f->kind == MR_TABLE ? "table" : "variable", f->name, (unsigned long long)count,
+                   f->kind != MR_TABLE ? "tensor"
+                   : count == 1        ? "row"
+                                       : "rows",
+                   (unsigned long long)a->view->id);
+        }
+    }
+    free(n.counts);
+}
+
+/* Each block is verified as it is loaded, and read once. */
+static enum mr_status restore_one(struct attempt *a, uint64_t id)
+{
+    struct ps_reader *reader;
+    enum mr_status status = ps_reader_open_unread(a->directory, id, &reader, a->text);
+    a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
+    if (status != MR_OK) {
+        return status;
+    }
+    a->view->id = ps_reader_id(reader);
+    a->view->bytes_total = ps_reader_bytes(reader);
+    ps_control_set_view(a->c, a->view);
+    status = load(a, reader);
+    a->is_damaged |= ps_reader_is_damaged(reader);
+    if (status == MR_OK) {
+        note_restored(a, reader);
+        log_not_finite(a);
+    }
+    if (status == MR_OK && a->plan.whole) {
+        ps_control_restored(a->c, a->directory, reader);
+    } else if (status == MR_OK) {
+        ps_control_restored_some(a->c);
+    }
+    ps_reader_close(reader);
+    return status;
+}
+
+static enum mr_status try_one(void *arg, uint64_t id, bool *is_damaged, char *text)
+{
+    struct attempt *a = arg;
+    enum mr_status status = restore_one(a, id);
+    *is_damaged = a->is_damaged;
+    snprintf(text, PS_RESTORE_TEXT_BYTES, "%s", a->text);
+    return status;
+}
+
+static enum mr_status restore_newest(struct attempt *a)
+{
+    char text[PS_RESTORE_TEXT_BYTES];
+    a->is_damaged = true; /* if there is none to try */
+    enum mr_status status = ps_checkpoint_newest(NULL, a->directory, try_one, a, text);
+    if (status == MR_OK && text[0] != '\0') {
+        ps_log("restore: %s", text);
+    } else if (status != MR_OK && a->is_damaged) {
+        snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s", text);
+    }
+    return status;
+}
+
+/* ---- the call ---- */
+
+static enum mr_status restore_to_view(struct ps_control *c, const struct ps_restore_request *request,
+                                      const char *directory, struct ps_checkpoint_view *view,
+                                      struct ps_restored *restored, char *text)
+{
+    struct attempt *a = calloc(1, sizeof(*a));
+    if (a == NULL) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
+        return MR_NO_MEMORY;
+    }
+    a->c = c;
+    a->request = request;
+    a->directory = directory;
+    a->view = view;
+    a->restored = restored;
+    a->text = text;
+    enum mr_status status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
+    free(a);
+    return status;
+}
+
+static void log_restored(const struct ps_restore_request *request, const char *directory,
+                         const struct ps_checkpoint_view *view, const struct ps_restored *restored)
+{
+    char step[64] = "";
+    if (restored->step != 0) {
+        snprintf(step, sizeof(step), " of step %llu%s", (unsigned long long)restored->step,
+                 restored->is_at_step ? ", cut at that step," : "");
+    }
+    ps_log("restored %scheckpoint %llu%s from %s: %llu MiB in %llu ms",
+           request->name_count > 0 ? "tables of " : "", (unsigned long long)restored->id, step, directory,
+           (unsigned long long)(view->bytes_total >> 20), (unsigned long long)(view->duration_us / 1000));
+}
+
+static enum mr_status check_possible(const struct ps_control *c, const struct ps_restore_request *request,
+                                     char *text)
+{
+    if (c->gate == PS_GATE_BROKEN && request->name_count > 0) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES,
+                 "the node holds half a checkpoint: restore a whole one before single tables");
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    return ps_control_check_idle(c, text);
+}
+
+bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *request)
+{
+    uint64_t newest = 0;
+    (void)ps_checkpoint_list(c->node->config->checkpoint_directory, &newest, 1);
+    if (!ps_history_goes_back(&c->history, newest)) {
+        return false;
+    }
+    *request = (struct ps_restore_request){
+        .directory = c->history.back_directory, .is_own = true, .id = c->history.back_id};
+    return true;
+}
+
+enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
+                                  struct ps_restored *restored, char *text)
+{
+    struct ps_checkpoint_view view = c->view;
+    uint32_t state_before = atomic_load(&c->node->state);
+    enum mr_status status = check_possible(c, request, text);
+    if (status != MR_OK) {
+        return status;
+    }
+    char directory[PS_DIRECTORY_BYTES];
+    if (request->is_own) {
+        snprintf(directory, sizeof(directory), "%s", request->directory);
+    } else {
+        status = ps_directory_check(c->node->config, request->directory, directory, sizeof(directory), text,
+                                    PS_CONTROL_TEXT_BYTES);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    view.state = PS_VIEW_LOADING;
+    view.id = request->id;
+    view.bytes_done = view.bytes_total = 0;
+    atomic_store(&c->load_progress, 0);
+    ps_control_set_view(c, &view);
+    if (request->name_count == 0) {
+        atomic_store(&c->node->state, MR_NODE_RESTORING);
+    }
+    uint64_t start_us = dp_now_us();
+    text[0] = '\0';
+    status = restore_to_view(c, request, directory, &view, restored, text);
+    view.state = PS_VIEW_IDLE;
+    view.bytes_done = atomic_load(&c->load_progress);
+    view.duration_us = dp_now_us() - start_us;
+    view.last_status = status;
+    view.last_errno = 0;
+    snprintf(view.text, sizeof(view.text), "%s", status == MR_OK ? "" : text);
+    ps_control_set_view(c, &view);
+    atomic_store(&c->node->state, c->gate == PS_GATE_BROKEN ? MR_NODE_RESTORING : state_before);
+    if (status == MR_OK) {
+        log_restored(request, directory, &view, restored);
+    } else {
+        ps_log("restore failed: %s", text);
+    }
+    return status;
+}

@@ -1,0 +1,333 @@
+/* Which save is next: one asked for, one that waits, or an automatic one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "ps/base/log.h"
+#include "ps/control/control_internal.h"
+#include "ps/control/directory_check.h"
+
+#define ARM_TRIES 8u /* at a step that training is just passing */
+
+/* ---- the queue ---- */
+
+void ps_control_count_queued(const struct ps_control *c)
+{
+    ps_control_set_counter(&c->node->checkpoint_counters.saves_queued, c->saves.queued);
+}
+
+void ps_control_queue_remove(struct ps_control *c, uint32_t i)
+{
+    struct ps_saves *s = &c->saves;
+    memmove(s->queue + i, s->queue + i + 1, (--s->queued - i) * sizeof(*s->queue));
+    ps_control_count_queued(c);
+}
+
+/* ---- asked for ---- */
+
+static bool is_at_step(const struct ps_save_request *request)
+{
+    return request->trainers > 0;
+}
+
+static enum mr_status check_request(struct ps_control *c, struct ps_save_request *request, char *text)
+{
+    if (c->gate == PS_GATE_BROKEN) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint and does not save it");
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    char directory[sizeof(request->directory)];
+    enum mr_status status = ps_directory_check(c->node->config, request->directory, directory,
+                                               sizeof(directory), text, PS_CONTROL_TEXT_BYTES);
+    if (status != MR_OK) {
+        return status;
+    }
+    memcpy(request->directory, directory, sizeof(directory));
+    if (request->step != 0 && request->trainers == 0) {
+        request->trainers = (uint32_t)c->node->config->checkpoint_trainers;
+    }
+    if (request->step != 0 && request->trainers == 0) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES,
+                 "a cut at a step needs to know how many trainers there are: name them in the call, or set "
+                 "checkpoint.trainers");
+        return MR_INVALID_ARGUMENT;
+    }
+    if (is_at_step(request) && request->step != 0 && ps_control_step(c) > request->step) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "step %" PRIu64 " has passed: training is at step %" PRIu64,
+                 request->step, ps_control_step(c));
+        return MR_INVALID_ARGUMENT;
+    }
+    return MR_OK;
+}
+
+static bool is_the_same(const struct ps_save_request *a, const struct ps_save_request *b)
+{
+    return a->wish == b->wish && a->step == b->step && a->trainers == b->trainers &&
+           strcmp(a->directory, b->directory) == 0;
+}
+
+/* One that waits already and is the same will hold all that this one should. */
+static enum mr_status enqueue(struct ps_control *c, struct ps_save_request *request, char *text)
+{
+    struct ps_saves *s = &c->saves;
+    for (uint32_t i = 0; i < s->queued; i++) {
+        if (is_the_same(&s->queue[i], request)) {
+            request->number = s->queue[i].number;
+            return MR_OK;
+        }
+    }
+    if (s->queued == PS_SAVES_QUEUED_MAX) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "%u saves wait already", s->queued);
+        return MR_CHECKPOINT_RUNNING;
+    }
+    ps_control_note_save(c, request, PS_SAVE_QUEUED);
+    s->queue[s->queued++] = *request;
+    ps_control_count_queued(c);
+    return MR_OK;
+}
+
+/* Its turn has not come: another one is under way, or waits for a step. */
+static bool must_wait(const struct ps_control *c, const struct ps_save_request *request)
+{
+    return is_at_step(request) ? c->saves.is_waiting : c->writer != NULL;
+}
+
+static enum mr_status refuse_second(const struct ps_control *c, const struct ps_save_request *request,
+                                    char *text)
+{
+    if (!is_at_step(request)) {
+        return ps_control_check_idle(c, text);
+    }
+    snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " waits for a step already",
+             c->saves.waiting.number);
+    return MR_CHECKPOINT_RUNNING;
+}
+
+static void wait_for_step(struct ps_control *c, const struct ps_save_request *request)
+{
+    c->saves.waiting = *request;
+    c->saves.is_waiting = true;
+    const struct ps_step_cut *cut = &c->saves.cut;
+    bool comes_first = request->step != 0 ? request->step <= cut->step : cut->held_since_us == 0;
+    if (cut->is_armed && comes_first) { /* that one is automatic, and comes later, or would be the same */
+        ps_cut_disarm(c);
+    }
+}
+
+static void look_at_cut(struct ps_control *c);
+
+/* Its turn has come. */
+static enum mr_status begin(struct ps_control *c, struct ps_save_request *request, uint64_t *id, char *text)
+{
+    *id = 0;
+    if (is_at_step(request)) {
+        wait_for_step(c, request);
+        if (c->gate == PS_GATE_OPEN) {
+            look_at_cut(c);
+        }
+        if (c->saves.is_waiting && c->saves.waiting.number == request->number) {
+            ps_control_note_state(c, request->number,
+                                  PS_SAVE_WAITS_FOR_STEP); /* who reads this is held from now on */
+        }
+        return MR_OK;
+    }
+    enum mr_status status = ps_control_cut(c, request, ps_control_step(c), false, id, text);
+    if (status != MR_OK) {
+        ps_control_save_failed(c, request->number, status, text);
+    }
+    return status;
+}
+
+enum mr_status ps_control_save(struct ps_control *c, struct ps_save_request *request, uint64_t *id,
+                               char *text)
+{
+    enum mr_status status = check_request(c, request, text);
+    *id = 0;
+    if (status != MR_OK) {
+        return status;
+    }
+    if (must_wait(c, request)) {
+        return request->queue ? enqueue(c, request, text) : refuse_second(c, request, text);
+    }
+    ps_control_note_save(c, request, PS_SAVE_WRITING);
+    return begin(c, request, id, text);
+}
+
+/* ---- those that wait ---- */
+
+/* The first whose turn has come. */
+static bool take_queued(struct ps_control *c, struct ps_save_request *request)
+{
+    struct ps_saves *s = &c->saves;
+    for (uint32_t i = 0; i < s->queued; i++) {
+        if (!must_wait(c, &s->queue[i])) {
+            *request = s->queue[i];
+            ps_control_queue_remove(c, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void begin_queued(struct ps_control *c)
+{
+    struct ps_save_request request;
+    char text[PS_CONTROL_TEXT_BYTES];
+    uint64_t id;
+    while (take_queued(c, &request)) {
+        enum mr_status status = check_request(c, &request, text);
+        if (status != MR_OK) {
+            ps_control_save_failed(c, request.number, status, text);
+        } else {
+            (void)begin(c, &request, &id, text);
+        }
+    }
+}
+
+/* ---- at a step ---- */
+
+/* Whichever comes first: the save that waits, or an automatic one. None of those begins while another is written, as trainers
+ * would have to wait for its end. */
+static bool choose_step(struct ps_control *c, uint64_t *step, bool *is_automatic)
+{
+    const struct ps_saves *s = &c->saves;
+    bool may_be_automatic = c->writer == NULL && c->node->config->checkpoint_trainers > 0;
+    uint64_t automatic_step = 0;
+    *is_automatic = may_be_automatic && ps_automatic_next_step(c, &automatic_step);
+    if (!s->is_waiting) {
+        *step = *is_automatic ? automatic_step : 0;
+        return *is_automatic;
+    }
+    uint64_t asked = s->waiting.step != 0 ? s->waiting.step : ps_control_step(c);
+    *is_automatic = *is_automatic && automatic_step < asked;
+    *step = *is_automatic ? automatic_step : asked;
+    return true;
+}
+
+/* At the step itself; one that was not named may be a later one, as training goes on. */
+static bool arm(struct ps_control *c, uint64_t step, bool is_automatic)
+{
+    const struct ps_saves *s = &c->saves;
+    uint32_t trainers = is_automatic ? (uint32_t)c->node->config->checkpoint_trainers : s->waiting.trainers;
+    bool is_fixed = is_automatic ? step == s->schedule.next_step : s->waiting.step != 0;
+    bool is_armed = ps_cut_arm(c, step, trainers, is_automatic);
+    c->saves.cut.is_timed = !is_fixed;
+    for (uint32_t i = 0; i < ARM_TRIES && !is_armed && !is_fixed; i++) {
+        is_armed = ps_cut_arm(c, ps_control_step(c) + (UINT64_C(1) << i) - 1, trainers, is_automatic);
+    }
+    return is_armed;
+}
+
+static void give_up_waiting(struct ps_control *c, const char *text)
+{
+    uint64_t number = c->saves.waiting.number;
+    c->saves.is_waiting = false;
+    ps_control_save_failed(c, number, MR_DEADLINE_EXCEEDED, text);
+}
+
+static void arm_next(struct ps_control *c)
+{
+    char text[PS_CONTROL_TEXT_BYTES];
+    uint64_t step;
+    bool is_automatic;
+    if (!choose_step(c, &step, &is_automatic) || arm(c, step, is_automatic) || is_automatic) {
+        return; /* an automatic one that failed is tried again, at the next step, in the next turn */
+    }
+    snprintf(text, sizeof(text), "step %" PRIu64 " has passed: training is at step %" PRIu64, step,
+             ps_control_step(c));
+    give_up_waiting(c, text);
+}
+
+/* All are held: the cut, and on they go. */
+static void cut_at_step(struct ps_control *c)
+{
+    struct ps_saves *s = &c->saves;
+    char text[PS_CONTROL_TEXT_BYTES];
+    uint64_t step = s->cut.step, id;
+    if (s->cut.is_automatic) {
+        ps_automatic_begin(c, step, true);
+    } else {
+        s->is_waiting = false;
+        enum mr_status status = ps_control_cut(c, &s->waiting, step, true, &id, text);
+        if (status != MR_OK) {
+            ps_control_save_failed(c, s->waiting.number, status, text);
+        }
+    }
+    ps_cut_disarm(c);
+}
+
+static void cut_late(struct ps_control *c)
+{
+    struct ps_saves *s = &c->saves;
+    char text[PS_CONTROL_TEXT_BYTES];
+    uint64_t step = s->cut.step;
+    snprintf(text, sizeof(text),
+             "step %" PRIu64 ": %u of %u trainers came to it within %" PRIu64
+             " ms (checkpoint.step_wait_ms); the others are slower, or fewer than that%s",
+             step, s->cut.arrived, s->cut.trainers, c->node->config->checkpoint_step_wait_ms,
+             c->writer != NULL ? ", or another save took too long" : "");
+    if (!s->cut.is_automatic) {
+        give_up_waiting(c, text);
+    } else {
+        ps_log("automatic save at once: %s", text);
+        ps_control_add_counter(&c->node->checkpoint_counters.saves_late, 1);
+        ps_automatic_begin(c, ps_control_step(c), false);
+    }
+    ps_cut_disarm(c);
+}
+
+/* An automatic cut is armed for a step that training has left behind, or gone back from; or another is due before it. */
+static bool is_out_of_date(struct ps_control *c)
+{
+    const struct ps_step_cut *cut = &c->saves.cut;
+    struct ps_save_schedule *schedule = &c->saves.schedule;
+    uint64_t present = ps_control_step(c);
+    if (!cut->is_automatic) {
+        return false;
+    }
+    (void)ps_save_schedule_step_is_due(schedule, present); /* it follows a step that fell */
+    bool has_fallen = schedule->every_steps != 0 && schedule->next_step < cut->step;
+    bool is_due =
+        !cut->is_timed && cut->held_since_us == 0 && ps_save_schedule_time_is_due(schedule, dp_now_us());
+    return c->writer != NULL || present > cut->step || has_fallen || is_due;
+}
+
+static void look_at_cut(struct ps_control *c)
+{
+    if (c->saves.cut.is_armed && is_out_of_date(c)) {
+        ps_cut_disarm(c);
+    }
+    if (!c->saves.cut.is_armed) {
+        arm_next(c);
+    }
+    if (!c->saves.cut.is_armed) {
+        return;
+    }
+    enum ps_cut_state state = ps_cut_look(c);
+    if (state == PS_CUT_READY && c->writer == NULL) {
+        cut_at_step(c);
+    } else if (ps_cut_is_late(c)) {
+        cut_late(c);
+    }
+}
+
+/* ---- the turn ---- */
+
+void ps_control_saves_turn(struct ps_control *c)
+{
+    ps_control_save_progress(c);
+    if (c->gate != PS_GATE_OPEN) {
+        return;
+    }
+    begin_queued(c);
+    look_at_cut(c);
+    bool is_on = ps_save_schedule_is_on(&c->saves.schedule) && c->node->config->checkpoint_trainers == 0;
+    if (is_on && c->writer == NULL) {
+        ps_automatic_at_once(c);
+    }
+}
+
+bool ps_control_saves_pending(const struct ps_control *c)
+{
+    const struct ps_saves *s = &c->saves;
+    return c->writer != NULL || s->queued > 0 || s->is_waiting || ps_save_schedule_is_on(&s->schedule);
+}

@@ -1,0 +1,102 @@
+#include "ps/control/directory_check.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A part of it is "..": what it means depends on links, so it is not looked into. */
+static bool goes_up(const char *path)
+{
+    for (const char *part = path; part != NULL; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Without links; its last part need not be there yet. */
+static bool resolve(const char *path, char out[PATH_MAX])
+{
+    char above[PATH_MAX];
+    if (realpath(path, out) != NULL) {
+        return true;
+    }
+    size_t bytes = strlen(path);
+    while (bytes > 1 && path[bytes - 1] == '/') {
+        bytes--;
+    }
+    size_t name = bytes;
+    while (name > 0 && path[name - 1] != '/') {
+        name--;
+    }
+    bool is_new = errno == ENOENT && bytes > name && bytes < PATH_MAX;
+    snprintf(above, sizeof(above), "%.*s", (int)name, name > 0 ? path : "");
+    if (!is_new || realpath(name > 0 ? above : ".", out) == NULL) {
+        return false;
+    }
+    size_t at = strcmp(out, "/") == 0 ? 0 : strlen(out);
+    return snprintf(out + at, PATH_MAX - at, "/%.*s", (int)(bytes - name), path + name) <
+           (int)(PATH_MAX - at);
+}
+
+/* `path` is resolved. */
+static bool is_within(const char *path, const char *allowed)
+{
+    char base[PATH_MAX];
+    if (allowed[0] == '\0' || !resolve(allowed, base)) {
+        return false;
+    }
+    size_t bytes = strcmp(base, "/") == 0 ? 0 : strlen(base);
+    return strncmp(path, base, bytes) == 0 && (path[bytes] == '\0' || path[bytes] == '/');
+}
+
+static bool is_allowed(const struct ps_config *config, const char *path)
+{
+    bool is_listed = is_within(path, config->checkpoint_directory);
+    for (uint32_t i = 0; i < config->checkpoint_allow.count; i++) {
+        is_listed = is_listed || is_within(path, config->checkpoint_allow.values[i]);
+    }
+    return is_listed;
+}
+
+static bool is_configured(const struct ps_config *config, const char *path)
+{
+    char base[PATH_MAX];
+    return config->checkpoint_directory[0] != '\0' && resolve(config->checkpoint_directory, base) &&
+           strcmp(base, path) == 0;
+}
+
+enum mr_status ps_directory_check(const struct ps_config *config, const char *directory, char *out,
+                                  size_t out_bytes, char *text, size_t text_bytes)
+{
+    char path[PATH_MAX];
+    const char *meant = directory[0] != '\0' ? directory : config->checkpoint_directory;
+    if (meant[0] == '\0') {
+        snprintf(text, text_bytes, "no directory: set checkpoint.directory, or name one in the call");
+        return MR_INVALID_ARGUMENT;
+    }
+    if (strcmp(meant, config->checkpoint_directory) == 0) {
+        snprintf(out, out_bytes, "%s", meant);
+        return MR_OK;
+    }
+    if (goes_up(meant) || !resolve(meant, path) || !is_allowed(config, path)) {
+        snprintf(
+            text, text_bytes,
+            "%.160s is not below checkpoint.directory or a directory listed as checkpoint.allow (without "
+            ".., wherever links lead): list it in the server's configuration",
+            meant);
+        return MR_INVALID_ARGUMENT;
+    }
+    const char *taken = is_configured(config, path) ? config->checkpoint_directory : path;
+    if (snprintf(out, out_bytes, "%s", taken) >= (int)out_bytes) {
+        snprintf(text, text_bytes, "%.160s: its path without links is longer than %zu bytes", meant,
+                 out_bytes - 1);
+        return MR_INVALID_ARGUMENT;
+    }
+    return MR_OK;
+}

@@ -1,0 +1,403 @@
+#include "ps/core/core.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/control/control.h"
+#include "ps/server/rpc_node.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id)
+{
+    return id <= core->feature_id_max ? core->features[id] : NULL;
+}
+
+/* ---- features ---- */
+
+enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                 struct ps_feature **out, char *text)
+{
+    const char *what = "";
+    struct ps_feature *f = calloc(1, sizeof(*f));
+    if (f == NULL) {
+        snprintf(text, PS_CORE_TEXT_BYTES, "%s: no memory left", feature->name);
+        return MR_OUT_OF_MEMORY;
+    }
+    f->core = core;
+    f->id = id;
+    f->feature = *feature;
+    enum mr_status status = MR_OK;
+    if (feature->kind == MR_TABLE) {
+        status = ps_table_create(feature, core->arena, &f->table, &what);
+        if (status == MR_OK) {
+            ps_table_set_share(f->table, core->index, core->node->core_count);
+            ps_table_set_now(f->table, core->now_s, 0);
+        }
+        if (status == MR_OK && core->gone_arena != NULL) {
+            ps_table_keep_marks(f->table, core->gone_arena);
+        }
+    } else {
+        f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];
+        if (f->owner_core == core->index) {
+            status = ps_variable_create(feature, core->arena, &f->variable, &what);
+        }
+    }
+    if (status != MR_OK) {
+        free(f);
+        snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s%s%s", feature->name, mr_status_text(status),
+                 status == MR_UNSUPPORTED ? ": " : "", status == MR_UNSUPPORTED ? what : "");
+        return status;
+    }
+    *out = f;
+    return MR_OK;
+}
+
+void ps_feature_destroy(struct ps_feature *f)
+{
+    assert(!f->in_cut);
+    if (f->table != NULL) {
+        ps_table_destroy(f->table);
+    }
+    if (f->variable != NULL) {
+        ps_variable_destroy(f->variable);
+    }
+    free(f->loading);
+    free(f);
+}
+
+struct ps_left_out ps_feature_left_out(const struct ps_feature *f)
+{
+    if (f->table == NULL) {
+        return (struct ps_left_out){.gradients_skipped = f->gradients_skipped};
+    }
+    const struct ps_table_counters *c = ps_table_counters(f->table);
+    return (struct ps_left_out){.rows_refused = c->rows_refused,
+                                .gradients_without_row = c->gradients_without_row,
+                                .gradients_skipped = c->gradients_skipped,
+                                .limit = ps_table_refused_by(f->table)};
+}
+
+void ps_core_put_feature(struct ps_core *core, struct ps_feature *f)
+{
+    assert(f->id >= 1 && f->id <= MR_FEATURE_ID_MAX && core->features[f->id] == NULL);
+    core->features[f->id] = f;
+    core->feature_id_max = f->id > core->feature_id_max ? f->id : core->feature_id_max;
+    core->counters.features++;
+}
+
+enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                   char *text)
+{
+    struct ps_feature *f;
+    enum mr_status status = ps_feature_create(core, id, feature, &f, text);
+    if (status == MR_OK) {
+        ps_core_put_feature(core, f);
+    }
+    return status;
+}
+
+void ps_core_remove_feature(struct ps_core *core, uint32_t id)
+{
+    struct ps_feature *f = ps_core_feature(core, id);
+    if (f != NULL) {
+        ps_leaving_add(core, f);
+        core->features[id] = NULL;
+        core->counters.features--;
+    }
+}
+
+void ps_core_clear(struct ps_core *core)
+{
+    assert(core->long_calls.running == NULL);
+    ps_batch_cache_clear(core->batches);
+    ps_learnt_clear(core->learnt);
+    ps_clients_clear(core->clients);
+    ps_pushes_clear(core->pushes);
+    ps_partials_clear(&core->partials);
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        ps_core_remove_feature(core, id);
+    }
+    core->feature_id_max = 0;
+    core->counters.batches_learnt = 0;
+    ps_core_set_step(core, 0);
+    ps_save_marks_lost(core);
+}
+
+void ps_core_set_step(struct ps_core *core, uint64_t step)
+{
+    ps_step_clock_set(&core->step_clock, step);
+    core->counters.step = step;
+    atomic_store_explicit(&core->step, step, memory_order_relaxed);
+}
+
+/* ---- gauges ---- */
+
+uint64_t ps_core_rows(const struct ps_core *core)
+{
+    uint64_t rows = 0;
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        if (core->features[id] != NULL && core->features[id]->table != NULL) {
+            rows += ps_table_rows(core->features[id]->table);
+        }
+    }
+    return rows;
+}
+
+uint64_t ps_core_memory_bytes(const struct ps_core *core)
+{
+    uint64_t gone_bytes = core->gone_arena != NULL ? ps_arena_mapped_bytes(core->gone_arena) : 0;
+    return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena) + gone_bytes;
+}
+
+/* The control thread logs what is new. */
+static void tell_left_out(struct ps_core *core)
+{
+    const struct ps_table_counters *c = &core->table_counters;
+    uint64_t sum = c->rows_refused + c->gradients_without_row + c->gradients_skipped +
+                   core->counters.variable_gradients_skipped;
+    _Atomic uint64_t *told = &core->node->left_out[core->index];
+    if (sum == atomic_load_explicit(told, memory_order_relaxed)) {
+        return;
+    }
+    atomic_store_explicit(told, sum, memory_order_relaxed);
+    if (core->node->control != NULL) {
+        ps_control_wake(core->node->control);
+    }
+}
+
+void ps_core_refresh_gauges(struct ps_core *core)
+{
+    struct ps_table_counters sum = {0};
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        if (core->features[id] == NULL || core->features[id]->table == NULL) {
+            continue;
+        }
+        const struct ps_table_counters *c = ps_table_counters(core->features[id]->table);
+#define ADD_TABLE_COUNTER(name, help) sum.name += c->name;
+        PS_TABLE_COUNTER_LIST(ADD_TABLE_COUNTER)
+#undef ADD_TABLE_COUNTER
+    }
+    core->table_counters = sum;
+    tell_left_out(core);
+    core->counters.batches_cached = ps_batch_cache_count(core->batches);
+    core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
+    core->counters.streams = ps_learnt_streams(core->learnt);
+    core->counters.streams_dropped = ps_learnt_dropped(core->learnt);
+    core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
+    core->counters.memory_bytes = ps_core_memory_bytes(core);
+    core->counters.steps_ignored = core->step_clock.ignored;
+    if (core->rpc != NULL) {
+        ps_rpc_count(core->rpc);
+    }
+}
+
+/* ---- time ---- */
+
+static void clock_look(struct ps_core *core, uint64_t now_us)
+{
+    core->now_s = (uint32_t)((now_us + core->clock_offset_us) / 1000000);
+}
+
+uint64_t ps_core_clock_us(const struct ps_core *core)
+{
+    return dp_now_us() + core->clock_offset_us;
+}
+
+void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us)
+{
+    uint64_t now_us = dp_now_us();
+    core->clock_offset_us = clock_us - now_us;
+    clock_look(core, now_us);
+}
+
+/* ---- life ---- */
+
+struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
+{
+    const struct ps_config *config = node->config;
+    struct ps_core *core = calloc(1, sizeof(*core));
+    if (core == NULL) {
+        return NULL;
+    }
+    core->node = node;
+    core->index = index;
+    ps_core_set_clock_us(core, 0); /* until a checkpoint says how long its tables were served */
+    uint64_t batch_bytes = config->batches_memory_mib * MIB / node->core_count;
+    uint64_t record_bytes = PS_RECORD_MIB * MIB;
+    core->batch_arena = ps_arena_create(batch_bytes + record_bytes);
+    uint64_t table_bytes = config->memory_limit_mib * MIB / node->core_count - batch_bytes - record_bytes;
+    if (config->checkpoint_deltas > 0) {
+        uint64_t gone_bytes = table_bytes / PS_GONE_SHARE;
+        gone_bytes = gone_bytes > PS_ARENA_LIMIT_BYTES_MIN ? gone_bytes : PS_ARENA_LIMIT_BYTES_MIN;
+        core->gone_arena = ps_arena_create(gone_bytes);
+        table_bytes -= gone_bytes < table_bytes ? gone_bytes : table_bytes;
+    }
+    core->arena = ps_arena_create(table_bytes);
+    if (core->arena == NULL || core->batch_arena == NULL ||
+        (config->checkpoint_deltas > 0 && core->gone_arena == NULL)) {
+        goto fail;
+    }
+    (void)ps_arena_keep(core->arena, ps_arena_restore_bytes(ps_arena_limit_bytes(core->arena)));
+    if (node->prefault != NULL) {
+        ps_arena_prefault(core->arena, node->prefault);
+    }
+    core->batches = ps_batch_cache_create(core->batch_arena, (uint32_t)config->batches_count_max, batch_bytes,
+                                          config->batches_ttl_ms * 1000);
+    core->learnt = ps_learnt_create(core->batch_arena);
+    core->clients = ps_clients_create(core->batch_arena);
+    core->pushes = ps_pushes_create(core->batch_arena);
+    uint32_t calls_max = (uint32_t)config->transport_sessions_max * MR_WINDOW_MAX;
+    if (core->batches == NULL || core->learnt == NULL || core->clients == NULL || core->pushes == NULL ||
+        !ps_long_calls_init(&core->long_calls, calls_max)) {
+        goto fail;
+    }
+    return core;
+fail:
+    ps_core_destroy(core);
+    return NULL;
+}
+
+void ps_core_destroy(struct ps_core *core)
+{
+    if (core == NULL) {
+        return;
+    }
+    if (core->save.writer != NULL) {
+        ps_save_end(core);
+    }
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        ps_core_remove_feature(core, id);
+    }
+    ps_staged_end(core);
+    ps_leaving_end(core);
+    ps_drop_answers(core);
+    ps_long_calls_free(&core->long_calls);
+    ps_partials_clear(&core->partials);
+    ps_pushes_destroy(core->pushes);
+    ps_clients_destroy(core->clients);
+    ps_learnt_destroy(core->learnt);
+    ps_batch_cache_destroy(core->batches);
+    if (core->batch_arena != NULL) {
+        ps_arena_destroy(core->batch_arena);
+    }
+    if (core->arena != NULL) {
+        ps_arena_destroy(core->arena);
+    }
+    ps_arena_destroy(core->gone_arena);
+    free(core);
+}
+
+#define COUNTER_NAME(name, help) #name,
+static const char *const core_counter_names[] = {PS_CORE_COUNTER_LIST(COUNTER_NAME)};
+static const char *const checkpoint_counter_names[] = {PS_CHECKPOINT_COUNTER_LIST(COUNTER_NAME)};
+static const char *const table_counter_names[] = {PS_TABLE_COUNTER_LIST(COUNTER_NAME)};
+#undef COUNTER_NAME
+
+void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYTES])
+{
+    struct ps_node *node = self;
+    struct ps_core *core = ps_core_create(node, dp_core_index(dp_core));
+    if (core == NULL) {
+        snprintf(error, DP_ERROR_BYTES,
+                 "core %u: no memory for %llu MiB of tables and batches: lower memory.limit_mib or "
+                 "batches.count_max",
+                 dp_core_index(dp_core),
+                 (unsigned long long)(node->config->memory_limit_mib / node->core_count));
+        return NULL;
+    }
+    core->dp_core = dp_core;
+    core->ep = dp_core_endpoint(dp_core);
+    if (core->index == 0 && node->rpc != NULL) {
+        if (ps_rpc_start(node->rpc, node->dp, dp_core, node->incarnation, error) != MR_OK) {
+            ps_core_destroy(core);
+            return NULL;
+        }
+        core->rpc = node->rpc;
+    }
+    core->gate = PS_GATE_BUSY; /* until main has restored what there is */
+    dp_core_add_counters(dp_core, "ps", core_counter_names, (const uint64_t *)&core->counters,
+                         sizeof(core->counters) / sizeof(uint64_t));
+    dp_core_add_counters(dp_core, "table", table_counter_names, (const uint64_t *)&core->table_counters,
+                         sizeof(core->table_counters) / sizeof(uint64_t));
+    if (core->index == 0) {
+        dp_core_add_counters(dp_core, "checkpoint", checkpoint_counter_names,
+                             (const uint64_t *)&node->checkpoint_counters,
+                             sizeof(node->checkpoint_counters) / sizeof(uint64_t));
+    }
+    node->cores[core->index] = core;
+    return core;
+}
+
+void ps_core_stop(void *self)
+{
+    struct ps_core *core = self;
+    core->node->cores[core->index] = NULL;
+    if (core->rpc != NULL) {
+        ps_rpc_stop(core->rpc);
+    }
+    ps_core_destroy(core);
+}
+
+/* Rows that are due go, unless the node is frozen or not open. */
+static bool evict_step(const struct ps_core *core, struct ps_table *t)
+{
+    ps_table_set_now(t, core->now_s, 0);
+    return core->freeze == MR_FREEZE_OFF && core->gate == PS_GATE_OPEN &&
+           ps_table_evict(t, PS_UPKEEP_BUDGET_BYTES);
+}
+
+static bool table_step(const struct ps_core *core, struct ps_table *t)
+{
+    bool more = evict_step(core, t);
+    return ps_table_maintain(t, PS_UPKEEP_BUDGET_BYTES) || more;
+}
+
+/* A little of the tables' background work, table by table; true when there is more of it. */
+static bool upkeep_step(struct ps_core *core)
+{
+    for (uint32_t i = 0; i < PS_UPKEEP_TABLES_MAX && i < core->feature_id_max; i++) {
+        core->upkeep_id = core->upkeep_id >= core->feature_id_max ? 1 : core->upkeep_id + 1;
+        const struct ps_feature *f = core->features[core->upkeep_id];
+        if (f != NULL && f->table != NULL && table_step(core, f->table)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ps_core_poll(void *self, uint64_t now_us)
+{
+    struct ps_core *core = self;
+    uint32_t expired = ps_batch_expire(core->batches, now_us, PS_EXPIRE_PER_POLL_MAX);
+    core->counters.batches_expired += expired;
+    if (now_us >= core->next_gauge_us) {
+        core->next_gauge_us = now_us + PS_GAUGE_INTERVAL_US;
+        ps_core_refresh_gauges(core);
+        clock_look(core, now_us);
+    }
+    bool more = expired == PS_EXPIRE_PER_POLL_MAX;
+    if (core->answers != NULL) {
+        ps_answer_commands(core);
+    }
+    if (core->rpc != NULL) {
+        ps_rpc_turn(core->rpc, now_us);
+    }
+    more |= ps_long_calls_step(core, now_us);
+    if (core->save.writer != NULL) {
+        more |= ps_save_turn(core, now_us);
+    }
+    if (!more || ++core->upkeep_turns >= PS_UPKEEP_TURNS_BETWEEN) {
+        core->upkeep_turns = 0;
+        more |= ps_leaving_step(core);
+        more |= upkeep_step(core);
+    }
+    return more;
+}
+
+uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid)
+{
+    struct ps_core *core = self;
+    return ps_clients_last_step(core->clients, client_uuid);
+}

@@ -1,0 +1,192 @@
+/* One data core's state: its share of every table, its variables, the batches fed to it, what it has learnt, and its part
+ * of a checkpoint under way. All of it belongs to the core's thread; the control thread reaches it through tasks. */
+#ifndef PS_CORE_H
+#define PS_CORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/dataplane.h"
+#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/op.h"
+#include "ps/core/batch_cache.h"
+#include "ps/core/leaving.h"
+#include "ps/core/left_out.h"
+#include "ps/core/long_call.h"
+#include "ps/core/node.h"
+#include "ps/core/staged.h"
+#include "ps/core/step_clock.h"
+#include "ps/core/step_gate.h"
+#include "ps/exactly_once/clients.h"
+#include "ps/exactly_once/learnt.h"
+#include "ps/exactly_once/partial.h"
+#include "ps/exactly_once/pushes.h"
+#include "ps/memory/arena.h"
+#include "ps/save/save.h"
+#include "ps/table/table.h"
+#include "ps/table/variable.h"
+
+#define PS_CORE_TEXT_BYTES 256
+#define PS_RECORD_MIB                                                                                        \
+    16 /* of memory.limit_mib per core: learnt batches, clients and their pushes, entries of the batch cache */
+#define PS_GONE_SHARE          64u    /* of the memory for tables: keys of rows that went, for deltas */
+#define PS_GAUGE_INTERVAL_US   100000 /* how often values that are not counted but looked up are looked up */
+#define PS_EXPIRE_PER_POLL_MAX 4      /* batches dropped per turn, so that a turn stays short */
+
+#define PS_UPKEEP_BUDGET_BYTES  (16u << 10) /* memory touched by the tables' upkeep in one turn: about 3 us */
+#define PS_UPKEEP_TABLES_MAX    8u          /* looked at in one turn */
+#define PS_UPKEEP_TURNS_BETWEEN 32u         /* turns with other work between two with upkeep */
+
+/* X(name, help): a core's own record. */
+#define PS_CORE_COUNTER_LIST(X)                                                                              \
+    X(pushes_applied, "pushes applied since the start: by batch, by key, and of variables")                  \
+    X(pushes_refused_learnt, "pushes of batches learnt before, which changed nothing")                       \
+    X(pushes_held_back, "pushes told to try again because a checkpoint's buffers were full")                 \
+    X(pushes_repeated, "numbered pushes applied before, which changed nothing")                              \
+    X(pushes_skipped, "numbered pushes given up because their client went on too far without them")          \
+    X(push_lanes_forgotten,                                                                                  \
+      "records of clients' numbered pushes dropped for others: resent, those count as new")                  \
+    X(pushes_waiting, "numbered pushes told to try again because they were just being applied")              \
+    X(variable_gradients_skipped,                                                                            \
+      "variable gradients skipped: they held NaN or Inf, or would have led to it")                           \
+    X(batches_fed, "batches fed")                                                                            \
+    X(batches_looked_up, "lookups by batch")                                                                 \
+    X(batches_expired, "batches dropped because nobody asked for them in time")                              \
+    X(batches_forgotten, "batches dropped because their hub said so")                                        \
+    X(feeds_refused_full, "feeds refused because the batch cache was full")                                  \
+    X(requests_refused, "requests answered with an error")                                                   \
+    X(requests_held_back, "requests told to try again during a restore or a stop")                           \
+    X(calls_held_at_step, "calls told to try again because a checkpoint is cut at a step before theirs")     \
+    X(calls_in_slices, "long calls whose turn came: done in slices")                                         \
+    X(slices, "slices done of them")                                                                         \
+    X(calls_between_slices, "small data calls done between two slices of a long one")                        \
+    X(batches_learnt, "batches learnt by the state this core holds, those of its checkpoint counted")        \
+    X(streams, "streams of batches that this core has a record of")                                          \
+    X(streams_dropped,                                                                                       \
+      "records of streams dropped to make room: their plans would be trained from the start")                \
+    X(batches_cached, "batches kept now")                                                                    \
+    X(batch_bytes, "bytes of them")                                                                          \
+    X(memory_bytes, "bytes of memory held for tables, variables and batches")                                \
+    X(features, "tables and variables on this core")                                                         \
+    X(read_only, "1 on a node that serves a checkpoint read only")                                           \
+    X(last_step, "highest training step pushed")                                                             \
+    X(step, "training step that calls have come to, wild ones left out")                                     \
+    X(steps_ignored, "calls whose step was too far from that of others to count")
+
+struct ps_core_counters {
+#define PS_CORE_COUNTER_FIELD(name, help) uint64_t name;
+    PS_CORE_COUNTER_LIST(PS_CORE_COUNTER_FIELD)
+#undef PS_CORE_COUNTER_FIELD
+};
+
+enum ps_gate {
+    PS_GATE_OPEN,   /* data calls are served */
+    PS_GATE_BUSY,   /* not now: clients try again by themselves */
+    PS_GATE_BROKEN, /* a restore failed half way: data calls get gate_status and gate_text */
+};
+
+/* A feature as one core sees it. */
+struct ps_feature {
+    struct ps_core *core;
+    uint32_t id;
+    uint32_t owner_core; /* variables: the core that holds it */
+    struct mr_feature feature;
+    struct ps_table *table;       /* this core's share; NULL for variables */
+    struct ps_variable *variable; /* NULL on other cores than its owner */
+    uint64_t gradients_skipped;   /* variables; a table counts its own */
+    bool is_not_finite;           /* a variable that was loaded with NaN or Inf */
+    bool in_cut;                  /* the cut under way is not through with it */
+    struct ps_cut cut;            /* table: who takes the rows then */
+    uint64_t cut_bytes;           /* variable: stored bytes that the cut has */
+    uint8_t *cut_copy;            /* the last cut_copy_bytes as they were at the cut; NULL: they still are */
+    uint64_t cut_copy_bytes;
+    struct ps_feature *leaving_next; /* in the core's list */
+    uint8_t *loading;                /* restore: a variable's stored bytes, as far as they have come */
+    uint64_t loaded_bytes;
+};
+
+struct ps_rpc;
+
+struct ps_core {
+    struct ps_long_calls long_calls; /* first: it is aligned to 64 bytes */
+    struct ps_node *node;
+    struct dp_core *dp_core;
+    struct mr_endpoint *ep;
+    uint32_t index;
+    uint32_t feature_id_max;
+    struct ps_arena *arena;       /* tables and variables */
+    struct ps_arena *batch_arena; /* batches and the record: full tables must not stop training */
+    struct ps_arena *gone_arena;  /* keys of rows that went, for deltas; NULL: there are to be none */
+    struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by id, from 1 */
+    struct ps_batch_cache *batches;
+    struct ps_learnt *learnt;
+    struct ps_partials partials;
+    struct ps_clients *clients;
+    struct ps_pushes *pushes; /* numbered ones */
+    uint32_t freeze;          /* enum mr_freeze */
+    enum ps_gate gate;
+    enum mr_status gate_status;
+    bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
+    char gate_text[PS_CORE_TEXT_BYTES];
+    struct ps_save save;
+    struct ps_staged *staged;   /* of the restore under way; NULL: none */
+    struct ps_feature *leaving; /* served no longer (ps/core/leaving.h) */
+    struct ps_step_clock step_clock;
+    struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
+    _Atomic uint64_t step;          /* of the clock, for other threads */
+    struct ps_rpc *rpc;             /* core 0 of a node that takes part in remote calls; else NULL */
+    struct ps_command *answers;     /* core 0: answers of the control thread that wait for memory */
+    uint64_t next_gauge_us;
+    uint64_t
+        clock_offset_us;   /* from the monotonic clock to the node's: the time that its tables were served */
+    uint32_t now_s;        /* of that, as of the last look: what rows are stamped with */
+    uint32_t upkeep_id;    /* feature that upkeep looked at last */
+    uint32_t upkeep_turns; /* turns since there was time for it */
+    _Atomic uint32_t clients_held; /* noted by the gate */
+    struct ps_core_counters counters;
+    struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
+};
+
+/* What the data plane calls: dp_app's hooks. `self` is the node for start, then the core. */
+void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYTES]);
+bool ps_core_poll(void *self, uint64_t now_us);
+void ps_core_stop(void *self);
+uint64_t ps_core_last_push_step(void *self, const uint8_t *client_uuid);
+
+/* A core without a data plane below it, for tests: memory only. NULL when it is short. */
+struct ps_core *ps_core_create(struct ps_node *node, uint32_t index);
+void ps_core_destroy(struct ps_core *core);
+
+/* A feature by itself, which nobody sees yet: table or variable `id`, empty. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text`
+ * (PS_CORE_TEXT_BYTES) says what. */
+enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                 struct ps_feature **out, char *text);
+void ps_feature_destroy(struct ps_feature *f);
+/* What was asked of it on this core, and not done. */
+struct ps_left_out ps_feature_left_out(const struct ps_feature *f);
+/* The core has it from now on; its number is free. */
+void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
+/* Make table or variable `id`. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text` (PS_CORE_TEXT_BYTES) says what. */
+enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
+                                   char *text);
+/* It serves no longer, and its memory goes back in the turns to come. Nothing when there is none. */
+void ps_core_remove_feature(struct ps_core *core, uint32_t id);
+/* Training is known to have come to this step. */
+void ps_core_set_step(struct ps_core *core, uint64_t step);
+/* The node's clock, which a restore sets to that of the checkpoint. It goes on while the process lives. */
+uint64_t ps_core_clock_us(const struct ps_core *core);
+void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
+/* Drop all features, batches, learnt streams and clients. */
+void ps_core_clear(struct ps_core *core);
+/* Sends the answers that wait; true when some still do. (ps/ops/ops_control.c) */
+bool ps_answer_commands(struct ps_core *core);
+/* Frees the answers that nobody gets any more. */
+void ps_drop_answers(struct ps_core *core);
+/* NULL when there is none. */
+struct ps_feature *ps_core_feature(const struct ps_core *core, uint32_t id);
+/* Look up the values that are not counted as they change. */
+void ps_core_refresh_gauges(struct ps_core *core);
+uint64_t ps_core_rows(const struct ps_core *core);
+uint64_t ps_core_memory_bytes(const struct ps_core *core);
+
+#endif

@@ -1,0 +1,192 @@
+#include "ps/core/history.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include "ps/base/state_file.h"
+
+#define FILE_NAME  "history"
+#define LINE_BYTES 48u
+#define TEXT_BYTES (LINE_BYTES * (MR_FEATURE_MAX + 5u) + PS_HISTORY_DIRECTORY_BYTES)
+
+/* ---- reading ---- */
+
+/* The directory is the rest of the line. */
+static bool read_back(struct ps_history *h, const char *line)
+{
+    int at = 0;
+    if (sscanf(line, "back %" SCNu64 " %" SCNu64 " %n", &h->back_id, &h->back_newest, &at) != 2 || at == 0) {
+        return false;
+    }
+    size_t bytes = strcspn(line + at, "\n");
+    if (bytes >= sizeof(h->back_directory)) {
+        return false;
+    }
+    memcpy(h->back_directory, line + at, bytes);
+    h->back_directory[bytes] = '\0';
+    return true;
+}
+
+static bool read_line(struct ps_history *h, const char *line)
+{
+    struct ps_replaced r;
+    int end = 0;
+    if (sscanf(line, "lineage %" SCNx32 "%n", &h->lineage, &end) == 1 && line[end] == '\n') {
+        return true;
+    }
+    if (sscanf(line, "features %" SCNu32 "%n", &h->last_feature, &end) == 1 && line[end] == '\n') {
+        return h->last_feature <= MR_FEATURE_ID_MAX;
+    }
+    if (sscanf(line, "restores %" SCNu32 " %" SCNu32 "%n", &h->restores, &h->whole, &end) == 2 &&
+        line[end] == '\n') {
+        return h->whole <= h->restores;
+    }
+    if (sscanf(line, "replaced %" SCNu32 " %" SCNu32 "%n", &r.id, &r.restores, &end) == 2 &&
+        line[end] == '\n' && h->replaced_count < MR_FEATURE_MAX && r.restores <= h->restores) {
+        h->replaced[h->replaced_count++] = r;
+        return true;
+    }
+    return strncmp(line, "back ", 5) == 0 && read_back(h, line);
+}
+
+static bool read_text(struct ps_history *h, const char *text)
+{
+    *h = (struct ps_history){.lineage = 0};
+    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1) {
+        if (strchr(line, '\n') == NULL || !read_line(h, line)) {
+            return false;
+        }
+    }
+    return h->lineage != 0;
+}
+
+static enum mr_status begin(struct ps_history *h, char *error, size_t error_bytes)
+{
+    *h = (struct ps_history){.lineage = 0};
+    if (getrandom(&h->lineage, sizeof(h->lineage), 0) != (ssize_t)sizeof(h->lineage)) {
+        snprintf(error, error_bytes, "no random numbers from the kernel: %s", strerror(errno));
+        return MR_INTERNAL;
+    }
+    h->lineage |= 1;
+    return MR_OK;
+}
+
+static enum mr_status open_file(const char *directory, struct ps_history *h, char *text, char *error,
+                                size_t error_bytes)
+{
+    bool is_there;
+    enum mr_status status = ps_state_directory(directory, error, error_bytes);
+    if (status == MR_OK) {
+        status = ps_state_file_read(directory, FILE_NAME, text, TEXT_BYTES, &is_there, error, error_bytes);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    if (is_there) {
+        if (read_text(h, text)) {
+            return MR_OK;
+        }
+        snprintf(error, error_bytes,
+                 "%s/" FILE_NAME ": not as a node writes it: take it from a backup; without the file clients "
+                 "of before are not told "
+                 "of restores",
+                 directory);
+        return MR_IO_ERROR;
+    }
+    status = begin(h, error, error_bytes);
+    return status == MR_OK ? ps_history_write(directory, h, error, error_bytes) : status;
+}
+
+enum mr_status ps_history_open(const char *directory, struct ps_history *history, char *error,
+                               size_t error_bytes)
+{
+    if (directory[0] == '\0') {
+        return begin(history, error, error_bytes);
+    }
+    char *text = malloc(TEXT_BYTES);
+    if (text == NULL) {
+        snprintf(error, error_bytes, "no memory left");
+        return MR_NO_MEMORY;
+    }
+    enum mr_status status = open_file(directory, history, text, error, error_bytes);
+    free(text);
+    return status;
+}
+
+/* ---- writing ---- */
+
+enum mr_status ps_history_write(const char *directory, const struct ps_history *h, char *error,
+                                size_t error_bytes)
+{
+    if (directory[0] == '\0') {
+        return MR_OK;
+    }
+    char *text = malloc(TEXT_BYTES);
+    if (text == NULL) {
+        snprintf(error, error_bytes, "no memory left");
+        return MR_NO_MEMORY;
+    }
+    int at = snprintf(text, TEXT_BYTES,
+                      "lineage %08" PRIx32 "\nfeatures %" PRIu32 "\nrestores %" PRIu32 " %" PRIu32 "\n",
+                      h->lineage, h->last_feature, h->restores, h->whole);
+    if (h->back_id != 0) {
+        at += snprintf(text + at, TEXT_BYTES - (size_t)at, "back %" PRIu64 " %" PRIu64 " %s\n", h->back_id,
+                       h->back_newest, h->back_directory);
+    }
+    for (uint32_t i = 0; i < h->replaced_count; i++) {
+        at += snprintf(text + at, TEXT_BYTES - (size_t)at, "replaced %" PRIu32 " %" PRIu32 "\n",
+                       h->replaced[i].id, h->replaced[i].restores);
+    }
+    enum mr_status status = ps_state_file_write(directory, FILE_NAME, text, error, error_bytes);
+    free(text);
+    return status;
+}
+
+/* ---- restores ---- */
+
+void ps_history_restored(struct ps_history *h, const char *directory, uint64_t id, uint64_t newest)
+{
+    h->whole = ++h->restores;
+    h->replaced_count = 0;
+    h->back_id = id;
+    h->back_newest = newest;
+    snprintf(h->back_directory, sizeof(h->back_directory), "%s", directory);
+}
+
+bool ps_history_goes_back(const struct ps_history *h, uint64_t newest)
+{
+    return h->back_id != 0 && newest <= h->back_newest;
+}
+
+static struct ps_replaced *find(struct ps_history *h, uint32_t id)
+{
+    uint32_t i = 0;
+    while (i < h->replaced_count && h->replaced[i].id != id) {
+        i++;
+    }
+    return &h->replaced[i];
+}
+
+void ps_history_replaced(struct ps_history *h, uint32_t id)
+{
+    struct ps_replaced *r = find(h, id);
+    if (r == &h->replaced[h->replaced_count]) {
+        assert(h->replaced_count < MR_FEATURE_MAX); /* features that are there, which are no more */
+        h->replaced_count++;
+    }
+    *r = (struct ps_replaced){.id = id, .restores = h->restores};
+}
+
+uint32_t ps_history_taken_back(const struct ps_history *h, uint32_t id)
+{
+    for (uint32_t i = 0; i < h->replaced_count; i++) {
+        if (h->replaced[i].id == id) {
+            return h->replaced[i].restores;
+        }
+    }
+    return h->whole;
+}

@@ -1,0 +1,131 @@
+#include "ps/core/long_call.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/ops/ops.h"
+
+bool ps_long_calls_init(struct ps_long_calls *l, uint32_t waiting_max)
+{
+    l->waiting = calloc(waiting_max, sizeof(void *));
+    l->waiting_max = waiting_max;
+    return l->waiting != NULL;
+}
+
+void ps_long_calls_free(struct ps_long_calls *l)
+{
+    free(l->waiting);
+}
+
+/* ---- for handlers ---- */
+
+bool ps_defer(const struct ps_op *op, uint64_t cost_bytes)
+{
+    struct ps_long_calls *l = &op->core->long_calls;
+    if (cost_bytes <= PS_SLICE_BYTES || l->turn == op->request) {
+        return false;
+    }
+    const struct mr_request *request = l->count < l->waiting_max ? mr_reply_later(op->ep, op->request) : NULL;
+    if (request == NULL) {
+        mr_reply_busy(op->ep, op->request->ref);
+        return true;
+    }
+    l->waiting[(l->first + l->count++) % l->waiting_max] = request;
+    return true;
+}
+
+void ps_run(const struct ps_op *op, const struct ps_job *job, void *state)
+{
+    struct ps_long_calls *l = &op->core->long_calls;
+    if (l->turn != op->request) {
+        op->core->counters.calls_between_slices += l->running != NULL;
+        while (!job->step(op, state, UINT64_MAX)) {
+        }
+        return;
+    }
+    assert(l->running == NULL && job->state_bytes <= PS_LONG_STATE_BYTES);
+    memcpy(l->state, state, job->state_bytes);
+    l->running = op->request;
+    l->job = job;
+}
+
+void ps_reply_advance(const struct ps_op *op, const void *end)
+{
+    if (op->core->long_calls.running == op->request) {
+        mr_reply_advance(op->ep, op->request->ref, end);
+    }
+}
+
+/* ---- turns ---- */
+
+/* The first that waits and that somebody waits for. */
+static const struct mr_request *take_next(struct ps_core *core)
+{
+    struct ps_long_calls *l = &core->long_calls;
+    while (l->count > 0) {
+        const struct mr_request *request = l->waiting[l->first];
+        l->first = (l->first + 1) % l->waiting_max;
+        l->count--;
+        if (!mr_call_ref_alive(core->ep, request->ref)) {
+            mr_reply_busy(core->ep, request->ref); /* gives back what the call held */
+        } else if (request->deadline_us <= l->now_us) {
+            mr_reply_status(core->ep, request->ref, MR_DEADLINE_EXCEEDED);
+        } else {
+            return request;
+        }
+    }
+    return NULL;
+}
+
+static void begin(struct ps_core *core, const struct mr_request *request)
+{
+    struct ps_long_calls *l = &core->long_calls;
+    core->counters.calls_in_slices++;
+    l->turn = request;
+    ps_dispatch[request->message->preamble.op](core, core->ep, request);
+    l->turn = NULL;
+}
+
+/* The call under way is through: answered by its step, or nobody's any more. */
+static bool is_through(struct ps_core *core, uint64_t budget_bytes)
+{
+    struct ps_long_calls *l = &core->long_calls;
+    struct ps_op op = ps_op_of(core, core->ep, l->running);
+    if (!mr_call_ref_alive(core->ep, l->running->ref) &&
+        (l->job->drop == NULL || l->job->drop(&op, l->state))) {
+        mr_reply_end(core->ep, l->running->ref); /* gives back what the call held */
+        return true;
+    }
+    return l->job->step(&op, l->state, budget_bytes);
+}
+
+static void run(struct ps_core *core, uint64_t budget_bytes)
+{
+    if (is_through(core, budget_bytes)) {
+        core->long_calls.running = NULL;
+    }
+}
+
+bool ps_long_calls_step(struct ps_core *core, uint64_t now_us)
+{
+    struct ps_long_calls *l = &core->long_calls;
+    l->now_us = now_us;
+    if (l->running == NULL) {
+        const struct mr_request *next = take_next(core);
+        if (next != NULL) {
+            begin(core, next);
+        }
+    }
+    if (l->running != NULL) {
+        core->counters.slices++;
+        run(core, PS_SLICE_BYTES);
+    }
+    return l->running != NULL || l->count > 0;
+}
+
+void ps_long_calls_settle(struct ps_core *core)
+{
+    while (core->long_calls.running != NULL) {
+        run(core, UINT64_MAX);
+    }
+}

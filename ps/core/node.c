@@ -1,0 +1,83 @@
+#include "ps/core/node.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stddef.h>
+#include <time.h>
+#include "ps/core/core.h"
+
+#define POST_RETRY_NS 100000
+
+void ps_node_map_partitions(struct ps_node *node, uint32_t core_count)
+{
+    node->core_count = core_count;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        node->partition_core[p] = (uint16_t)(p * core_count / MR_PARTITION_COUNT);
+    }
+}
+
+/* There may be more cores than processors: the last one must get to run. */
+static void wait_for_all(_Atomic uint32_t *missing)
+{
+    atomic_fetch_sub_explicit(missing, 1, memory_order_acq_rel);
+    while (atomic_load_explicit(missing, memory_order_acquire) > 0) {
+        sched_yield();
+    }
+}
+
+static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *core)
+{
+    (void)core;
+    struct ps_core_task *t =
+        (struct ps_core_task *)(void *)((char *)task - offsetof(struct ps_core_task, task));
+    ps_long_calls_settle(core_app); /* what it does must not fall into the middle of a call */
+    if (t->missing != NULL) {
+        wait_for_all(t->missing);
+    }
+    t->run(core_app, t->arg);
+    sem_post(t->done);
+}
+
+static void begin(struct ps_node *node, struct ps_node_round *round,
+                  void (*run)(struct ps_core *core, void *arg), void *arg, _Atomic uint32_t *missing)
+{
+    sem_init(&round->done, 0, 0);
+    round->core_count = node->core_count;
+    for (uint32_t i = 0; i < node->core_count; i++) {
+        round->tasks[i] = (struct ps_core_task){
+            .task.run = run_core_task, .run = run, .arg = arg, .done = &round->done, .missing = missing};
+        while (!dp_post(node->dp, i, &round->tasks[i].task)) {
+            nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
+        }
+    }
+}
+
+void ps_node_begin(struct ps_node *node, struct ps_node_round *round,
+                   void (*run)(struct ps_core *core, void *arg), void *arg)
+{
+    begin(node, round, run, arg, NULL);
+}
+
+void ps_node_wait(struct ps_node_round *round)
+{
+    for (uint32_t i = 0; i < round->core_count; i++) {
+        while (sem_wait(&round->done) != 0 && errno == EINTR) {
+        }
+    }
+    sem_destroy(&round->done);
+}
+
+void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg)
+{
+    struct ps_node_round round;
+    begin(node, &round, run, arg, NULL);
+    ps_node_wait(&round);
+}
+
+void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg)
+{
+    _Atomic uint32_t missing = node->core_count;
+    struct ps_node_round round;
+    begin(node, &round, run, arg, &missing);
+    ps_node_wait(&round);
+}

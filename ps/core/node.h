@@ -1,0 +1,72 @@
+/* One node: what its cores, its control thread and main share. Fields without a note are set at start and then only read.
+ */
+#ifndef PS_NODE_H
+#define PS_NODE_H
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/dataplane.h"
+#include "dataplane/wire/mr_feature.h"
+#include "ps/config/config.h"
+#include "ps/save/save_request.h"
+
+struct ps_core;
+struct ps_control;
+struct ps_prefault;
+struct ps_rpc;
+
+#define PS_SERVES_BYTES 256
+
+struct ps_node {
+    const struct ps_config *config;
+    struct dp *dp;
+    uint32_t core_count;
+    uint32_t incarnation;
+    uint64_t start_id; /* random */
+    uint32_t message_bytes_max;
+    uint64_t started_us;
+    uint16_t partition_core[MR_PARTITION_COUNT]; /* which core owns a partition */
+    struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
+    struct ps_control *control;
+    struct ps_prefault *prefault; /* makes the arenas' memory ready ahead; NULL: nobody does */
+    struct ps_rpc *rpc;           /* core 0's; NULL: the node takes no part in remote calls */
+    bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
+    char serves[PS_SERVES_BYTES];                      /* then: which */
+    _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
+    struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
+    _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */
+    _Atomic uint64_t
+        left_out[DP_CORES_MAX]; /* each core's ps_left_out_sum() of all features; written by it */
+};
+
+/* Contiguous slices of the partitions, as even as they go. */
+void ps_node_map_partitions(struct ps_node *node, uint32_t core_count);
+
+/* Work for every core's own thread, and how far it has come. */
+struct ps_node_round {
+    sem_t done;
+    uint32_t core_count;
+    struct ps_core_task {
+        struct dp_task task;
+        void (*run)(struct ps_core *core, void *arg);
+        void *arg;
+        sem_t *done;
+        _Atomic uint32_t *missing; /* cores that have not come yet; NULL: each by itself */
+    } tasks[DP_CORES_MAX];
+};
+
+/* Gives run(core, arg) to every core and returns; a core does what it was given one after the other. `round` stays where it is until it
+ * was waited for. Any thread but a core's. */
+void ps_node_begin(struct ps_node *node, struct ps_node_round *round,
+                   void (*run)(struct ps_core *core, void *arg), void *arg);
+void ps_node_wait(struct ps_node_round *round); /* until the last core is through */
+/* Runs run(core, arg) on every core's own thread, all at the same time, and waits for the last. Any thread but a core's. */
+void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
+/* The same at one instant: no core begins before all have come to it, and a core that has come does nothing else meanwhile. So what
+ * a client does after an answer, on whatever core, lies on the same side of that instant or behind it. Cores wait for the one
+ * that comes last, which ends the long call it is at: run() and what precedes it must be short. By the control thread, or while there is none. */
+void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg);
+
+#endif

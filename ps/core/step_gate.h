@@ -1,0 +1,47 @@
+/* A checkpoint at a step: holds back, on one core, the calls of clients that are through with that step, and knows which
+ * clients these are.
+ *
+ * A client that waits for its pushes' answers before it goes on has all of step S applied when it first sends a call of a
+ * later one. So once every trainer is held somewhere, the node holds all pushes up to S and none behind it. A client counts
+ * for as long as it tries: one that died, or gave up, is not waited with. Calls far beyond S (of a wild step) are let through.
+ *
+ * Belongs to the core's thread; the control thread looks at it in tasks (ps/control/control_step.c).
+ */
+#ifndef PS_STEP_GATE_H
+#define PS_STEP_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/packet.h"
+
+#define PS_STEP_CLIENTS_MAX 1024u
+/* A client that is held sends again each 15 ms at the latest, while its process is in the library. */
+#define PS_STEP_HELD_US 500000u
+
+struct ps_step_client {
+    uint8_t uuid[MR_UUID_BYTES];
+    uint64_t held_us; /* when it was held last */
+};
+
+struct ps_step_gate {
+    uint64_t step;       /* calls beyond it wait */
+    uint64_t stray_step; /* from here on they do not */
+    uint32_t count;
+    struct ps_step_client clients[PS_STEP_CLIENTS_MAX];
+};
+
+/* Nobody is held yet. */
+void ps_step_gate_init(struct ps_step_gate *gate, uint64_t step, uint64_t stray_step);
+
+/* Whether a call of that step has to wait. */
+static inline bool ps_step_gate_holds(const struct ps_step_gate *gate, uint64_t step)
+{
+    return step > gate->step && step < gate->stray_step;
+}
+
+/* Notes a client that is held now; true when it was not known. Beyond PS_STEP_CLIENTS_MAX clients are not known. */
+bool ps_step_gate_note(struct ps_step_gate *gate, const uint8_t uuid[MR_UUID_BYTES], uint64_t now_us);
+/* Adds the clients of another core's gate that are held at that time. */
+void ps_step_gate_merge(struct ps_step_gate *into, const struct ps_step_gate *from, uint64_t now_us);
+
+#endif

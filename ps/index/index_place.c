@@ -1,0 +1,132 @@
+/* Entries: what is in them, and where they go. */
+#include "ps/index/index_internal.h"
+
+#define NODES_MAX 256u /* buckets looked at for a free place, about */
+
+/* What it holds of the hash. `limit` is a power of two, which the compiler does not know. */
+static inline uint64_t low_hash(uint64_t entry, uint32_t limit)
+{
+    return entry >> 1 >> __builtin_ctz(limit);
+}
+
+static bool is_in_other(uint64_t entry, uint32_t limit)
+{
+    return (entry & limit) != 0;
+}
+
+static uint32_t before(uint32_t number, uint32_t distance, uint32_t bucket_count)
+{
+    return number >= distance ? number - distance : number + bucket_count - distance;
+}
+
+uint64_t ps_entry_hash(uint32_t partition, uint32_t number, uint32_t bucket_count, uint64_t entry)
+{
+    uint32_t limit = ps_entry_limit(bucket_count);
+    uint64_t low = low_hash(entry, limit);
+    uint32_t home = is_in_other(entry, limit)
+                        ? before(number, ps_other_distance(low, bucket_count), bucket_count)
+                        : number;
+    /* The home's hashes begin here, and are no more than the entry's bits tell apart: the lowest 32 - q of below_partition. */
+    uint64_t first = (((uint64_t)home << 32) + bucket_count - 1) / bucket_count;
+    uint64_t mask = (UINT64_C(1) << 43 >> __builtin_ctz(limit)) - 1;
+    uint64_t below_partition = first + (((low >> 20) - first) & mask);
+    return (uint64_t)partition << 52 | below_partition << 20 | (low & 0xfffff);
+}
+
+/* PS_BUCKET_KEYS when it is full. */
+static uint32_t free_slot(const struct ps_bucket *b)
+{
+    return (uint32_t)__builtin_ctz(~ps_bucket_taken(b));
+}
+
+/* A bucket that would have a place if an entry of it went. */
+struct node {
+    uint32_t bucket;
+    uint16_t parent; /* whose entry at parent_slot would come here; itself: none */
+    uint16_t parent_slot;
+};
+
+static bool is_on_path(const struct node *nodes, uint32_t node, uint32_t bucket)
+{
+    for (; nodes[node].bucket != bucket; node = nodes[node].parent)
+        if (nodes[node].parent == node)
+            return false;
+    return true;
+}
+
+/* The bucket besides `number` where this entry of its may be. */
+static uint32_t other_of(uint64_t entry, uint32_t limit, uint32_t number, uint32_t bucket_count)
+{
+    uint32_t distance = ps_other_distance(low_hash(entry, limit), bucket_count);
+    if (is_in_other(entry, limit))
+        return before(number, distance, bucket_count);
+    return number + distance >= bucket_count ? number + distance - bucket_count : number + distance;
+}
+
+static void entry_move(struct ps_index *ix, uint32_t partition, struct ps_bucket_array in, uint32_t from,
+                       uint32_t from_slot, uint32_t to, uint32_t to_slot)
+{
+    uint64_t entry = in.buckets[from].entries[from_slot];
+    in.buckets[to].entries[to_slot] = entry ^ ps_entry_limit(in.bucket_count);
+    in.buckets[from].entries[from_slot] = 0;
+    if (partition == ix->watched_partition && ps_entry_is_pending(ix, entry))
+        ix->watched_moves++;
+}
+
+/* Looks, nearest first, for a bucket with a free place that entries of the node's bucket can give way to; false when there is none
+ * among those looked at. */
+static bool give_way(struct ps_index *ix, uint32_t partition, struct ps_bucket_array in, struct node *nodes,
+                     uint32_t *root, uint32_t *root_slot)
+{
+    uint32_t count = 2, limit = ps_entry_limit(in.bucket_count);
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t slot = 0; slot < PS_BUCKET_KEYS; slot++) {
+            uint32_t from = nodes[i].bucket;
+            uint32_t to = other_of(in.buckets[from].entries[slot], limit, from, in.bucket_count);
+            uint32_t to_slot = free_slot(&in.buckets[to]);
+            if (to_slot == PS_BUCKET_KEYS) {
+                if (count < NODES_MAX && !is_on_path(nodes, i, to))
+                    nodes[count++] = (struct node){to, (uint16_t)i, (uint16_t)slot};
+                continue;
+            }
+            uint32_t node = i, from_slot = slot;
+            for (;;) {
+                entry_move(ix, partition, in, nodes[node].bucket, from_slot, to, to_slot);
+                if (nodes[node].parent == node)
+                    break;
+                to = nodes[node].bucket;
+                to_slot = from_slot;
+                from_slot = nodes[node].parent_slot;
+                node = nodes[node].parent;
+            }
+            *root = node;
+            *root_slot = from_slot;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t hash, uint32_t row,
+                    uint32_t state)
+{
+    uint32_t limit = ps_entry_limit(to.bucket_count), home = ps_home_number(hash, to.bucket_count);
+    uint32_t slot = free_slot(&to.buckets[home]), number = home;
+    if (slot == PS_BUCKET_KEYS && to.bucket_count > 1) {
+        uint32_t other = ps_other_number(hash, home, to.bucket_count);
+        number = other;
+        slot = free_slot(&to.buckets[other]);
+        if (slot == PS_BUCKET_KEYS) {
+            struct node nodes[NODES_MAX] = {{home, 0, 0}, {other, 1, 0}};
+            uint32_t root;
+            if (!give_way(ix, mr_partition_of(hash), to, nodes, &root, &slot))
+                return false;
+            number = nodes[root].bucket;
+        }
+    }
+    if (slot == PS_BUCKET_KEYS)
+        return false;
+    to.buckets[number].entries[slot] =
+        ps_entry_of_hash(hash, limit) | (number != home ? limit : 0) | (row + 1) * PS_ENTRY_STATES | state;
+    return true;
+}

@@ -1,0 +1,100 @@
+#include "ps/memory/prefault.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include "ps/base/keep_off.h"
+#include "ps/memory/units.h"
+
+struct ps_prefault {
+    pthread_t thread;
+    sem_t wanted;
+    atomic_bool stop;
+    pthread_mutex_t lock;   /* of the list; held while a unit is made ready, so that detach waits for it */
+    struct ps_units *first; /* attached ones */
+};
+
+static bool prepare_one(struct ps_prefault *p)
+{
+    bool found = false;
+    pthread_mutex_lock(&p->lock);
+    for (struct ps_units *u = p->first; u != NULL && !found; u = u->helper_next)
+        found = ps_units_serve(u);
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+static void *run(void *self)
+{
+    struct ps_prefault *p = self;
+    pthread_setname_np(pthread_self(), "mr-prefault");
+    while (!atomic_load(&p->stop)) {
+        while (sem_wait(&p->wanted) != 0) /* a signal */
+            ;
+        while (!atomic_load(&p->stop) && prepare_one(p))
+            ;
+    }
+    return NULL;
+}
+
+struct ps_prefault *ps_prefault_create(const int *avoid_cpus, uint32_t cpu_count)
+{
+    struct ps_prefault *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return NULL;
+    pthread_mutex_init(&p->lock, NULL);
+    sem_init(&p->wanted, 0, 0);
+    if (pthread_create(&p->thread, NULL, run, p) != 0) {
+        sem_destroy(&p->wanted);
+        pthread_mutex_destroy(&p->lock);
+        free(p);
+        return NULL;
+    }
+    ps_keep_off(p->thread, avoid_cpus, cpu_count);
+    return p;
+}
+
+void ps_prefault_destroy(struct ps_prefault *p)
+{
+    if (p == NULL)
+        return;
+    assert(p->first == NULL);
+    atomic_store(&p->stop, true);
+    sem_post(&p->wanted);
+    pthread_join(p->thread, NULL);
+    sem_destroy(&p->wanted);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+void ps_prefault_attach(struct ps_prefault *p, struct ps_units *units)
+{
+    assert(units->helper == NULL);
+    units->helper = p;
+    pthread_mutex_lock(&p->lock);
+    units->helper_next = p->first;
+    p->first = units;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void ps_prefault_detach(struct ps_units *units)
+{
+    struct ps_prefault *p = units->helper;
+    if (p == NULL)
+        return;
+    pthread_mutex_lock(&p->lock);
+    struct ps_units **at = &p->first;
+    while (*at != units)
+        at = &(*at)->helper_next;
+    *at = units->helper_next;
+    pthread_mutex_unlock(&p->lock);
+    units->helper = NULL;
+}
+
+void ps_prefault_wake(struct ps_prefault *p)
+{
+    sem_post(&p->wanted);
+}

@@ -1,0 +1,164 @@
+/* The calls this node serves: a handler per operation (see dataplane/wire/op.h), and what handlers share.
+ *
+ * Every handler checks everything before it changes anything: a call either has its whole effect on this core or none. An
+ * answer that needs memory is begun before the change, so that a call that cannot be answered is not executed.
+ */
+#ifndef PS_OPS_H
+#define PS_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/core/core.h"
+
+/* Indexed by enum mr_op; NULL where another kind of node serves it. */
+extern const dp_handler ps_dispatch[MR_OP_COUNT];
+
+/* dp_app's hook: brings rows of small lookups and pushes into the caches. */
+void ps_upcoming(void *core_app, const struct mr_upcoming *requests, uint32_t count);
+
+void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_memory(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_feed_sample(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_lookup_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_forget_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* Create, Freeze, List, Save, Restore: to the control thread. */
+void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* Between workers; core 0. */
+void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+
+/* Bytes on their way somewhere in steps; what is left of them. */
+struct ps_copy {
+    const uint8_t *from;
+    uint8_t *to;
+    uint64_t bytes;
+};
+/* Copies what the budget has room for, and takes it off; true when nothing is left. */
+bool ps_copy_step(struct ps_copy *copy, uint64_t *budget_bytes);
+
+/* A request on its way through its handler. */
+struct ps_op {
+    struct ps_core *core;
+    struct mr_endpoint *ep;
+    const struct mr_request *request;
+    const struct mr_tensor *tensors;
+    uint32_t tensor_count;
+    uint64_t now_us;
+};
+struct ps_op ps_op_of(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+
+/* Answers with an error and a line of text; false, so that a check can return it. */
+bool ps_refuse(const struct ps_op *op, enum mr_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Tells the client to try again a little later. */
+void ps_hold_back(const struct ps_op *op, uint64_t *counter);
+
+/* Checks: each answers the request itself when it returns false or NULL. */
+
+/* Data calls are served now. */
+bool ps_check_open(const struct ps_op *op);
+/* Tensor `index` is there, with that dtype and rank. `name` is what to call it in the error. */
+bool ps_check_tensor(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t rank,
+                     const char *name);
+/* Likewise, and of `elements` elements. */
+bool ps_check_vector(const struct ps_op *op, uint32_t index, enum mr_dtype dtype, uint32_t elements,
+                     const char *name);
+/* There are no more tensors than these: what no flag tells of has no meaning. */
+bool ps_check_tensor_count(const struct ps_op *op, uint32_t count);
+/* Tensor 0 is u64[1], or u64[4] and ends with a plan; *plan is all zero without one. */
+bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *plan);
+/* The stream is this plan's, and stays so. */
+bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan);
+struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id);
+/* A variable that lives on this core. */
+struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id);
+/* A table, or a variable of this core. */
+struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id);
+/* The keys of a table in a call, and how far their check has come. */
+struct ps_key_list {
+    struct ps_feature *table;
+    const uint64_t *keys;
+    uint32_t key_count;
+    const uint32_t *offsets; /* NULL: no bags */
+    uint32_t bag_count;
+    const float *weights, *divisors; /* NULL: none were given */
+    uint32_t keys_checked, bags_checked;
+};
+/* Takes keys and, unless `offsets_at` is 0, offsets from those tensors. */
+bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t offsets_at,
+                          struct ps_key_list *out);
+/* Takes what else the flags (enum mr_bag_flag) say of the bags, from tensor *at on, which it leaves behind it. Bags are of tables
+ * that pool. */
+bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list);
+/* Rows of f32, f16, bf16 or i8 in tensor *at, and the scales of i8 behind them; *at is left behind these. */
+struct ps_rows {
+    enum mr_dtype dtype;
+    uint32_t at; /* which tensor they are */
+    const void *values;
+    const float *scales; /* of i8 */
+};
+bool ps_check_rows(const struct ps_op *op, uint32_t *at, uint32_t rank, const char *name,
+                   struct ps_rows *out);
+/* What the rows of a lookup's answer are to be: of the request's flags. False: of no type that rows have. */
+bool ps_check_reply_dtype(const struct ps_op *op, enum mr_dtype *out);
+/* All flags have a meaning. */
+bool ps_check_flags(const struct ps_op *op, uint32_t flags, uint32_t known);
+/* Of a budget: an offset, which is looked at twice. */
+#define PS_OFFSET_COST_BYTES 8u
+enum ps_check { PS_CHECK_MORE, PS_CHECK_GOOD, PS_CHECK_REFUSED };
+/* All keys belong to this core, and offsets never fall, from 0 to the number of keys: looks at a few more, and takes what that
+ * costs off the budget. Answers the call when it is refused. */
+enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes);
+/* An answer of these tensors is not larger than a message may be. */
+bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count);
+/* A batch that is kept. */
+struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
+/* A checkpoint under way has room for what this call makes it write. */
+bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
+/* The call may go on: no checkpoint waits for its client at a step before the call's. Lets the core's step clock see the
+ * call's step. `changes`: it may change what a checkpoint holds; others do not wait. (ps/ops/ops_step.c) */
+bool ps_check_step(const struct ps_op *op, bool changes);
+/* A checkpoint under way does not stand against a change of the variable. */
+bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);
+/* The node does not serve a checkpoint read only. */
+bool ps_check_writable(const struct ps_op *op);
+/* The node is not frozen against updates. */
+bool ps_check_not_frozen(const struct ps_op *op);
+
+/* Before rows of the table are looked up or changed: the time, and the step that training has come to. */
+void ps_tell_now(const struct ps_op *op, struct ps_table *table);
+/* Records an applied push: counters, the client's last step. */
+void ps_note_push(const struct ps_op *op);
+
+/* Numbered pushes (ps/ops/ops_number.c). A push without a number passes these, and they change nothing. */
+
+/* The push is still to be applied. Otherwise it is answered: OK when it was applied before, BUSY while it is being applied.
+ * Comes right behind ps_check_open(): what was applied is answered so, whatever has changed since. Makes the room that the
+ * mark takes, and lets the answer tell what is durable. *partly: for some partitions it was applied before. */
+bool ps_check_push(const struct ps_op *op, bool *partly);
+/* The same for pushes whose batch tells whether they were applied: those are not answered. */
+bool ps_check_push_of_batch(const struct ps_op *op);
+/* Around the change, when nothing can stand against it any more: what comes in between finds the push under way, and no cut
+ * may come in between. The end marks it as applied. The op may be built anew from the request that mr_reply_later() keeps. */
+void ps_push_begin(const struct ps_op *op);
+void ps_push_end(const struct ps_op *op);
+/* Of a push applied in part: whether a partition has it; a bit for each that has. */
+bool ps_push_has(const struct ps_op *op, uint32_t partition);
+void ps_push_partitions(const struct ps_op *op, uint64_t bits[MR_PARTITION_COUNT / 64]);
+
+/* The u64 or u32 at the start of a checked tensor. */
+uint64_t ps_tensor_u64(const struct mr_tensor *t, uint32_t index);
+uint32_t ps_tensor_u32(const struct mr_tensor *t, uint32_t index);
+
+#endif

@@ -1,0 +1,290 @@
+/* Calls that concern all cores: checked and copied here, done by the control thread. To core 0. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/control/control.h"
+#include "ps/ops/ops.h"
+
+static bool check_core_0(const struct ps_op *op)
+{
+    return op->core->index == 0 || ps_refuse(op, MR_INVALID_ARGUMENT, "%s is served by core 0 only",
+                                             mr_op_name(op->request->message->preamble.op));
+}
+
+/* ---- what is asked ---- */
+
+static bool read_create(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_tensor(op, 0, MR_U8, 2, "features")) {
+        return false;
+    }
+    const struct mr_tensor *t = &op->tensors[0];
+    if (t->dims[1] != sizeof(struct mr_feature) || t->dims[0] > MR_FEATURE_MAX) {
+        return ps_refuse(op, MR_WRONG_SHAPE,
+                         "features are u8[%u, %u]; expected at most %u descriptors of %zu bytes", t->dims[0],
+                         t->dims[1], MR_FEATURE_MAX, sizeof(struct mr_feature));
+    }
+    command->features = malloc(t->bytes + 1);
+    if (command->features == NULL) {
+        return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
+    }
+    memcpy(command->features, t->data, t->bytes);
+    command->feature_count = t->dims[0];
+    return true;
+}
+
+static bool read_freeze(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_vector(op, 0, MR_U32, 1, "level")) {
+        return false;
+    }
+    command->freeze = ps_tensor_u32(&op->tensors[0], 0);
+    if (command->freeze > MR_FREEZE_ALL) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "freeze level %u: 0 off, 1 admit, 2 all", command->freeze);
+    }
+    return command->freeze == MR_FREEZE_ALL || ps_check_writable(op);
+}
+
+static bool read_directory(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_tensor(op, 0, MR_U8, 1, "directory")) {
+        return false;
+    }
+    const struct mr_tensor *t = &op->tensors[0];
+    if (t->bytes >= PS_DIRECTORY_BYTES || memchr(t->data, '\0', t->bytes) != NULL) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "directory: up to %u bytes, none of them NUL",
+                         PS_DIRECTORY_BYTES - 1);
+    }
+    memcpy(command->directory, t->data, t->bytes);
+    return true;
+}
+
+/* Words of the second tensor of a Save; it may be left out, and so may the last word. */
+enum { SAVE_KIND, SAVE_STEP, SAVE_TRAINERS, SAVE_QUEUE, SAVE_WORDS, SAVE_CANCEL = SAVE_WORDS };
+
+/* The number of a save that waits or is being written, and no save. */
+static bool read_cancel(const struct ps_op *op, const uint64_t *words, struct ps_command *command)
+{
+    bool is_alone = op->tensors[0].bytes == 0;
+    for (uint32_t i = 0; i < SAVE_WORDS; i++) {
+        is_alone = is_alone && words[i] == 0;
+    }
+    if (words[SAVE_CANCEL] != 0 && !is_alone) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "a save is withdrawn by its number, with nothing else");
+    }
+    command->cancel_number = words[SAVE_CANCEL];
+    return true;
+}
+
+static bool read_save(const struct ps_op *op, struct ps_command *command)
+{
+    struct ps_save_request *save = &command->save;
+    if (!read_directory(op, command)) {
+        return false;
+    }
+    memcpy(save->directory, command->directory, sizeof(save->directory));
+    if (op->tensor_count == 1) {
+        return true;
+    }
+    bool may_cancel = op->tensors[1].rank == 1 && op->tensors[1].dims[0] == SAVE_WORDS + 1;
+    if (!ps_check_vector(op, 1, MR_U64, may_cancel ? SAVE_WORDS + 1 : SAVE_WORDS,
+                         "kind, step, trainers, queue")) {
+        return false;
+    }
+    const uint64_t *words = op->tensors[1].data;
+    if (may_cancel && !read_cancel(op, words, command)) {
+        return false;
+    }
+    if (words[SAVE_KIND] > PS_WISH_DELTA || words[SAVE_TRAINERS] > PS_STEP_CLIENTS_MAX ||
+        words[SAVE_QUEUE] > 1) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "kind %" PRIu64 ", trainers %" PRIu64 ", queue %" PRIu64
+                         ": kind is 0 as configured, 1 full, 2 delta; trainers up to %u; queue 0 or 1",
+                         words[SAVE_KIND], words[SAVE_TRAINERS], words[SAVE_QUEUE], PS_STEP_CLIENTS_MAX);
+    }
+    save->wish = (enum ps_save_wish)words[SAVE_KIND];
+    save->step = words[SAVE_STEP];
+    save->trainers = (uint32_t)words[SAVE_TRAINERS];
+    save->queue = words[SAVE_QUEUE] == 1;
+    return true;
+}
+
+/* Which features of the checkpoint, and under which names. */
+static bool read_names(const struct ps_op *op, struct ps_command *command)
+{
+    if (!ps_check_tensor_count(op, 4) || !ps_check_tensor(op, 2, MR_U8, 2, "names") ||
+        !ps_check_vector(op, 3, MR_U32, 1, "flags")) {
+        return false;
+    }
+    const struct mr_tensor *t = &op->tensors[2];
+    uint32_t flags = ps_tensor_u32(&op->tensors[3], 0);
+    if (t->dims[1] != sizeof(struct mr_restore_pair) || t->dims[0] == 0 || t->dims[0] > MR_FEATURE_MAX) {
+        return ps_refuse(op, MR_WRONG_SHAPE, "names are u8[%u, %u]; expected 1 to %u pairs of %zu bytes",
+                         t->dims[0], t->dims[1], MR_FEATURE_MAX, sizeof(struct mr_restore_pair));
+    }
+    if ((flags & ~MR_RESTORE_REPLACE) != 0) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "flags 0x%x: 1 replaces, others have no meaning", flags);
+    }
+    command->names = malloc(t->bytes);
+    if (command->names == NULL) {
+        return ps_refuse(op, MR_OUT_OF_MEMORY, "no memory left");
+    }
+    memcpy(command->names, t->data, t->bytes);
+    command->name_count = t->dims[0];
+    command->replace = flags != 0;
+    return true;
+}
+
+static bool read_restore(const struct ps_op *op, struct ps_command *command)
+{
+    if (!read_directory(op, command) || !ps_check_vector(op, 1, MR_U64, 1, "checkpoint id")) {
+        return false;
+    }
+    command->checkpoint_id = ps_tensor_u64(&op->tensors[1], 0);
+    return op->tensor_count <= 2 || read_names(op, command);
+}
+
+static bool read_command(const struct ps_op *op, struct ps_command *command)
+{
+    uint32_t state = atomic_load(&op->core->node->state);
+    switch (command->op) {
+    case MR_OP_CREATE:
+        return read_create(op, command);
+    case MR_OP_FREEZE:
+        return read_freeze(op, command);
+    case MR_OP_SAVE:
+    case MR_OP_RESTORE:
+        if (!ps_check_writable(op)) {
+            return false;
+        }
+        if (state == MR_NODE_RESTORING && op->core->gate != PS_GATE_BROKEN) {
+            return ps_refuse(op, MR_CHECKPOINT_RUNNING, "a restore is running");
+        }
+        return command->op == MR_OP_SAVE ? read_save(op, command) : read_restore(op, command);
+    default:
+        return true;
+    }
+}
+
+/* ---- the answer ---- */
+
+static bool answer(struct ps_core *core, struct ps_command *command)
+{
+    if (!mr_call_ref_alive(core->ep, command->ref)) {
+        mr_reply_busy(core->ep, command->ref); /* gives back what the call held */
+        return true;
+    }
+    if (command->status != MR_OK) {
+        core->counters.requests_refused++;
+        mr_reply_error(core->ep, command->ref, command->status, "%s", command->text);
+        return true;
+    }
+    if (!mr_reply_begin(core->ep, command->ref, MR_OK, command->tensors, command->tensor_count)) {
+        return false;
+    }
+    mr_reply_end(core->ep, command->ref);
+    return true;
+}
+
+/* Runs on core 0. An answer that finds no memory waits for it: what was done cannot be taken back. */
+static void come_back(struct dp_task *task, void *core_app, struct dp_core *dp_core)
+{
+    struct ps_command *command =
+        (struct ps_command *)(void *)((char *)task - offsetof(struct ps_command, task));
+    struct ps_core *core = core_app;
+    (void)dp_core;
+    command->next = core->answers;
+    core->answers = command;
+    ps_answer_commands(core);
+}
+
+bool ps_answer_commands(struct ps_core *core)
+{
+    for (struct ps_command **at = &core->answers; *at != NULL;) {
+        struct ps_command *command = *at;
+        struct mr_tensor tensors[PS_REPLY_TENSORS_MAX];
+        memcpy(tensors, command->tensors, sizeof(tensors));
+        if (!answer(core, command)) {
+            memcpy(command->tensors, tensors, sizeof(tensors));
+            at = &command->next;
+            continue;
+        }
+        memcpy(command->tensors, tensors, sizeof(tensors)); /* they point into the answer now */
+        *at = command->next;
+        ps_command_free(command);
+    }
+    return core->answers != NULL;
+}
+
+void ps_drop_answers(struct ps_core *core)
+{
+    while (core->answers != NULL) {
+        struct ps_command *command = core->answers;
+        core->answers = command->next;
+        ps_command_free(command);
+    }
+}
+
+void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    if (!check_core_0(&op)) {
+        return;
+    }
+    struct ps_command *command = calloc(1, sizeof(*command));
+    if (command == NULL) {
+        ps_refuse(&op, MR_OUT_OF_MEMORY, "no memory left");
+        return;
+    }
+    command->task.run = come_back;
+    command->node = op.core->node;
+    command->ref = request->ref;
+    command->op = request->message->preamble.op;
+    if (!read_command(&op, command)) {
+        ps_command_free(command);
+        return;
+    }
+    if (mr_reply_later(ep, request) == NULL) {
+        ps_command_free(command);
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    if (!ps_control_submit(op.core->node->control, command)) {
+        ps_command_free(command);
+        mr_reply_busy(ep, request->ref);
+    }
+}
+
+void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct ps_checkpoint_report report;
+    uint64_t number = 0;
+    if (!check_core_0(&op)) {
+        return;
+    }
+    if (op.tensor_count > 0) {
+        if (!ps_check_vector(&op, 0, MR_U64, 1, "number of the save")) {
+            return;
+        }
+        number = ps_tensor_u64(&op.tensors[0], 0);
+    }
+    if (!ps_control_report(op.core->node->control, number, &report)) {
+        ps_refuse(&op, MR_CHECKPOINT_NOT_FOUND, "save %" PRIu64 " is not known: only the last %u are", number,
+                  PS_SAVE_LOG_MAX);
+        return;
+    }
+    struct mr_tensor tensors[5] = {
+        mr_tensor_1d(MR_U64, PS_STATUS_WORDS, report.words),
+        mr_tensor_1d(MR_U8, (uint32_t)strlen(report.text), report.text),
+        mr_tensor_1d(MR_U64, PS_DETAIL_WORDS, report.details),
+        mr_tensor_2d(MR_U64, report.save_count, PS_SAVE_WORDS, report.saves),
+        mr_tensor_1d(MR_U8, (uint32_t)strlen(report.lines), report.lines),
+    };
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 5)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_reply_end(ep, request->ref);
+}

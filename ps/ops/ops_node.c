@@ -1,0 +1,131 @@
+/* What a core tells about itself. Answered whatever the node's state. */
+#include <assert.h>
+#include <string.h>
+#include "ps/ops/ops.h"
+
+void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    const struct ps_node *node = op.core->node;
+    uint32_t info[4] = {node->core_count, 1, (uint32_t)node->config->port_udp_port, node->message_bytes_max};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 4, info),
+                                   mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core)};
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_reply_end(ep, request->ref);
+}
+
+struct echo {
+    uint32_t tensor_count, at;
+    struct ps_copy copies[MR_TENSORS_MAX];
+};
+
+static bool step_echo(const struct ps_op *op, void *state, uint64_t budget_bytes)
+{
+    struct echo *echo = state;
+    for (; echo->at < echo->tensor_count; echo->at++) {
+        if (!ps_copy_step(&echo->copies[echo->at], &budget_bytes)) {
+            ps_reply_advance(op, echo->copies[echo->at].to);
+            return false;
+        }
+    }
+    mr_reply_end(op->ep, op->request->ref);
+    return true;
+}
+
+static const struct ps_job echo_job = {.step = step_echo, .state_bytes = sizeof(struct echo)};
+static_assert(sizeof(struct echo) <= PS_LONG_STATE_BYTES, "an echo waits in place");
+
+void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    struct mr_tensor tensors[MR_TENSORS_MAX];
+    struct echo echo;
+    uint64_t bytes = 0;
+    memcpy(tensors, op.tensors, op.tensor_count * sizeof(*tensors));
+    for (uint32_t i = 0; i < op.tensor_count; i++) {
+        tensors[i].data = NULL;
+        bytes += tensors[i].bytes;
+    }
+    if (ps_defer(&op, bytes)) {
+        return;
+    }
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, op.tensor_count)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    echo.tensor_count = op.tensor_count;
+    echo.at = 0;
+    for (uint32_t i = 0; i < op.tensor_count; i++) {
+        echo.copies[i] = (struct ps_copy){op.tensors[i].data, tensors[i].data, tensors[i].bytes};
+    }
+    ps_run(&op, &echo_job, &echo);
+}
+
+void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_core *core = core_app;
+    const struct ps_node *node = core->node;
+    ps_core_refresh_gauges(core);
+    const struct ps_core_counters *counters = &core->counters;
+    const struct ps_table_counters *tables = &core->table_counters;
+    const uint64_t words[MR_HEARTBEAT_WORDS] = {
+        [MR_HEARTBEAT_STATE] = atomic_load_explicit(&node->state, memory_order_relaxed),
+        [MR_HEARTBEAT_INCARNATION] = node->incarnation,
+        [MR_HEARTBEAT_UPTIME_US] = request->now_us - node->started_us,
+        [MR_HEARTBEAT_BUSY_PPM] = dp_core_busy_ppm(core->dp_core),
+        [MR_HEARTBEAT_LAST_STEP] = counters->last_step,
+        [MR_HEARTBEAT_BATCHES] = counters->batches_cached,
+        [MR_HEARTBEAT_ROWS] = tables->rows,
+        [MR_HEARTBEAT_MEMORY_BYTES] = counters->memory_bytes,
+        [MR_HEARTBEAT_REFUSED] = tables->rows_refused,
+        [MR_HEARTBEAT_WITHOUT_ROW] = tables->gradients_without_row,
+        [MR_HEARTBEAT_SKIPPED] = tables->gradients_skipped + counters->variable_gradients_skipped,
+        [MR_HEARTBEAT_STEPS_IGNORED] = counters->steps_ignored};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words);
+    if (!mr_reply_begin(ep, request->ref, MR_OK, &tensor, 1)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    mr_reply_end(ep, request->ref);
+}
+
+/* Counts counters and bytes of their names first, then writes both. */
+struct stats_visit {
+    uint32_t count, name_bytes;
+    char *names;
+    uint64_t *values;
+};
+
+static void visit_counter(void *arg, const char *set, const char *name, uint64_t value)
+{
+    struct stats_visit *v = arg;
+    if (v->names != NULL) {
+        char *at = stpcpy(v->names + v->name_bytes, set);
+        *at++ = '.';
+        at = stpcpy(at, name);
+        *at = '\n';
+        v->values[v->count] = value;
+    }
+    v->name_bytes += (uint32_t)(strlen(set) + strlen(name)) + 2;
+    v->count++;
+}
+
+void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_core *core = core_app;
+    struct stats_visit v = {0};
+    ps_core_refresh_gauges(core);
+    dp_core_each_counter(core->dp_core, visit_counter, &v);
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, v.name_bytes, NULL),
+                                   mr_tensor_1d(MR_U64, v.count, NULL)};
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    v = (struct stats_visit){.names = tensors[0].data, .values = tensors[1].data};
+    dp_core_each_counter(core->dp_core, visit_counter, &v);
+    mr_reply_end(ep, request->ref);
+}

@@ -1,0 +1,143 @@
+/* Streams of batches: whose they are, what this core has learnt of them, and how they go. */
+#include <inttypes.h>
+#include "ps/ops/ops_push.h"
+
+/* The stream's number in tensor 0; false: refused. */
+static bool check_number(const struct ps_op *op, uint32_t at, uint32_t *stream)
+{
+    uint64_t number = ps_tensor_u64(&op->tensors[0], at);
+    if (number >= PS_STREAMS_MAX) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "stream %" PRIu64 ": a stream's number has 16 bits",
+                         number);
+    }
+    *stream = (uint32_t)number;
+    return true;
+}
+
+bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *plan)
+{
+    *plan = (struct mr_plan){{0, 0}, 0};
+    if (op->tensor_count == 0 || op->tensors[0].dims[0] != 1 + MR_PLAN_WORDS) {
+        return ps_check_vector(op, 0, MR_U64, 1, what);
+    }
+    if (!ps_check_vector(op, 0, MR_U64, 1 + MR_PLAN_WORDS, what)) {
+        return false;
+    }
+    *plan = (struct mr_plan){{ps_tensor_u64(&op->tensors[0], 1), ps_tensor_u64(&op->tensors[0], 2)},
+                             ps_tensor_u64(&op->tensors[0], 3)};
+    return true;
+}
+
+bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan)
+{
+    enum mr_status status = ps_learnt_claim(op->core->learnt, stream, plan);
+    if (status == MR_ALREADY_STARTED) {
+        return ps_refuse(
+            op, status,
+            "stream %u has the batches of another plan, which this core would take for learnt: take "
+            "another stream, or see millrace ctl streams",
+            stream);
+    }
+    if (status != MR_OK) {
+        return ps_refuse(op, status, "no memory for the record of stream %u: see millrace ctl forget-stream",
+                         stream);
+    }
+    return true;
+}
+
+void ps_op_batch_state(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    const struct ps_learnt *learnt = op.core->learnt;
+    struct ps_node *node = op.core->node;
+    struct mr_plan plan;
+    uint32_t stream = 0;
+    if (!ps_check_open(&op) || !ps_check_plan(&op, "stream", &plan) || !check_number(&op, 0, &stream) ||
+        (op.tensors[0].dims[0] > 1 && !ps_claim_stream(&op, stream, &plan))) {
+        return;
+    }
+    /* A restore by call takes learnt batches back as a restart does; the upper half tells such times apart. */
+    uint64_t incarnation =
+        (uint64_t)atomic_load_explicit(&node->restores, memory_order_relaxed) << 32 | node->incarnation;
+    uint64_t state[2] = {ps_learnt_watermark(learnt, stream), incarnation};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 2, state),
+                                   mr_tensor_1d(MR_U64, ps_learnt_bitmap_words(learnt, stream), NULL)};
+    if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 2)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    ps_learnt_bitmap(learnt, stream, tensors[1].data);
+    mr_reply_end(ep, request->ref);
+}
+
+static void describe(const struct ps_learnt *l, uint32_t stream, uint64_t *words)
+{
+    const struct mr_plan *plan = ps_learnt_plan(l, stream);
+    words[0] = stream;
+    words[1] = ps_learnt_watermark(l, stream);
+    words[2] = ps_learnt_count(l, stream);
+    words[3] = ps_learnt_added(l, stream);
+    words[4] = plan->request[0];
+    words[5] = plan->request[1];
+    words[6] = plan->data;
+    words[7] = ps_learnt_used(l, stream);
+}
+
+void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    const struct ps_learnt *l = op.core->learnt;
+    if (!ps_check_open(&op) || !ps_check_tensor_count(&op, 0)) {
+        return;
+    }
+    struct mr_tensor t = mr_tensor_2d(MR_U64, ps_learnt_streams(l), MR_STREAM_WORDS, NULL);
+    if (!ps_check_reply_bytes(&op, &t, 1)) {
+        return;
+    }
+    if (!mr_reply_begin(ep, request->ref, MR_OK, &t, 1)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    uint64_t *words = t.data;
+    for (uint32_t s = ps_learnt_next_stream(l, 0); s < PS_STREAMS_MAX; s = ps_learnt_next_stream(l, s + 1)) {
+        describe(l, s, words);
+        words += MR_STREAM_WORDS;
+    }
+    mr_reply_end(ep, request->ref);
+}
+
+/* Whoever forgets a stream that is trained on would have its batches learnt again. */
+static bool check_idle(const struct ps_op *op, uint32_t stream)
+{
+    uint32_t kept = ps_batch_cache_of_stream(op->core->batches, stream);
+    return kept == 0 ||
+           ps_refuse(
+               op, MR_ALREADY_STARTED,
+               "stream %u is in use: %u of the batches kept are its own; end its plan, or its hub, first",
+               stream, kept);
+}
+
+void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    struct ps_op op = ps_op_of(core_app, ep, request);
+    uint32_t stream = 0;
+    if (!ps_check_open(&op) || !ps_check_tensor(&op, 0, MR_U64, 1, "streams")) {
+        return;
+    }
+    uint32_t count = op.tensors[0].dims[0];
+    for (uint32_t i = 0; i < count; i++) {
+        if (!check_number(&op, i, &stream) || !check_idle(&op, stream)) {
+            return;
+        }
+        if (ps_push_learns_stream(op.core, stream)) {
+            (void)ps_defer(&op, UINT64_MAX); /* until it has */
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        stream = (uint32_t)ps_tensor_u64(&op.tensors[0], i);
+        ps_learnt_forget(op.core->learnt, stream);
+        ps_partials_forget(&op.core->partials, stream);
+    }
+    mr_reply_status(ep, request->ref, MR_OK);
+}

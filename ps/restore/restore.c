@@ -1,0 +1,270 @@
+#include "ps/restore/restore.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/plural.h"
+#include "ps/base/log.h"
+#include "ps/checkpoint/block_stream.h"
+#include "ps/core/core.h"
+#include "ps/restore/learnt_merge.h"
+#include "ps/restore/push_merge.h"
+#include "ps/restore/restore_records.h"
+
+#define BLOCKS_MIN 4u /* that the cores look through at a time */
+#define BLOCKS_MAX PS_STREAM_BATCH_MAX
+#define ROUNDS     PS_STREAM_HELD_MAX
+
+/* Blocks that the cores are given. */
+struct round {
+    struct loader *loader;
+    const uint8_t *blocks[BLOCKS_MAX];
+    uint32_t block_count;
+    bool is_first_link, is_last_link;
+    bool is_under_way;
+    enum mr_status status[DP_CORES_MAX];
+    struct ps_node_round work;
+};
+
+struct loader {
+    struct ps_node *node;
+    bool named_only; /* not all of the checkpoint's features are staged, and no records */
+    bool makes_room;
+    _Atomic uint64_t *progress;
+    uint32_t last_link;
+    uint32_t held; /* rounds that may be under way: while the cores are at one, the next one waits for them */
+    uint32_t turn;
+    struct round rounds[ROUNDS];
+    struct ps_learnt_merge *learnt;
+    struct ps_push_merge *pushes;
+    char *text;                      /* of the caller */
+    struct ps_restore_core *records; /* of each core */
+    /* what each core says */
+    enum mr_status status[DP_CORES_MAX]; /* the first that is not MR_OK stays */
+    uint64_t lanes_forgotten[DP_CORES_MAX];
+    char core_text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
+};
+
+/* ---- on a core ---- */
+
+struct block_load {
+    struct ps_restore_core *records;
+    bool is_last_link;
+};
+
+static enum mr_status load_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    const struct block_load *load = arg;
+    return ps_record_counts(record->kind, load->is_last_link)
+               ? ps_restore_record(load->records, record, bytes)
+               : MR_OK;
+}
+
+static void load_blocks(struct ps_core *core, void *arg)
+{
+    struct round *r = arg;
+    struct loader *l = r->loader;
+    struct ps_restore_core *records = &l->records[core->index];
+    struct block_load load = {records, r->is_last_link};
+    records->core = core;
+    records->named_only = l->named_only;
+    records->makes_room = l->makes_room && r->is_first_link;
+    records->text = l->core_text[core->index];
+    enum mr_status status = l->status[core->index];
+    for (uint32_t i = 0; i < r->block_count && status == MR_OK; i++) {
+        status = ps_block_each(r->blocks[i], load_record, &load);
+        if (status == MR_OK) {
+            status = ps_restore_flush(records);
+        }
+    }
+    l->status[core->index] = r->status[core->index] = status;
+}
+
+/* Every variable came whole. */
+static void check_whole(struct ps_core *core, void *arg)
+{
+    struct loader *l = arg;
+    for (uint32_t id = 1; id <= ps_staged_id_max(core); id++) {
+        const struct ps_feature *f = ps_staged_feature(core, id);
+        if (f != NULL && f->variable != NULL && f->loaded_bytes != ps_variable_stored_bytes(f->variable)) {
+            snprintf(l->core_text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
+                     f->feature.name);
+            l->status[core->index] = MR_CHECKPOINT_CORRUPT;
+        }
+    }
+}
+
+/* Into the records that were staged: they are the core's from here on. */
+static void take_over(struct ps_core *core, void *arg)
+{
+    struct loader *l = arg;
+    ps_staged_swap(core);
+    char *text = l->core_text[core->index];
+    uint64_t forgotten = ps_pushes_forgotten(core->pushes);
+    enum mr_status status = ps_learnt_merge_load(l->learnt, core, text);
+    l->status[core->index] = status == MR_OK ? ps_push_merge_load(l->pushes, core, text) : status;
+    l->lanes_forgotten[core->index] = ps_pushes_forgotten(core->pushes) - forgotten;
+}
+
+static void give_back(struct ps_core *core, void *arg)
+{
+    (void)arg;
+    ps_staged_swap(core);
+}
+
+/* ---- on the control thread ---- */
+
+/* MR_OK, or what a core says is wrong. */
+static enum mr_status first_failure(const struct loader *l, const enum mr_status *status, char *text)
+{
+    for (uint32_t i = 0; i < l->node->core_count; i++) {
+        if (status[i] != MR_OK) {
+            snprintf(text, PS_RESTORE_TEXT_BYTES, "%s", l->core_text[i]);
+            return status[i];
+        }
+    }
+    return MR_OK;
+}
+
+static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, void *arg), char *text)
+{
+    ps_node_each_core(l->node, task, l);
+    return first_failure(l, l->status, text);
+}
+
+/* Fewer cores have fewer places for the lanes of as many clients. */
+static void tell_forgotten(const struct loader *l)
+{
+    uint64_t forgotten = 0;
+    for (uint32_t i = 0; i < l->node->core_count; i++) {
+        forgotten += l->lanes_forgotten[i];
+    }
+    if (forgotten > 0) {
+        ps_log("restore: no room for %llu record%s of numbered pushes, of clients that were silent for "
+               "longest: what one "
+               "of these sends again may be applied twice; restore onto more cores",
+               (unsigned long long)forgotten, mr_plural(forgotten));
+    }
+}
+
+/* What the records say of learnt batches and numbered pushes; it is given out when all is here. */
+static enum mr_status note_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    const struct round *r = arg;
+    struct loader *l = r->loader;
+    uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
+    atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
+    if (l->named_only || !r->is_last_link) {
+        return MR_OK;
+    }
+    if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT) {
+        return ps_learnt_merge_add(l->learnt, record, bytes, l->text);
+    }
+    return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
+}
+
+static enum mr_status round_end(struct round *r)
+{
+    if (!r->is_under_way) {
+        return MR_OK;
+    }
+    ps_node_wait(&r->work);
+    r->is_under_way = false;
+    return first_failure(r->loader, r->status, r->loader->text);
+}
+
+static enum mr_status end_all(struct loader *l)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        enum mr_status ended = round_end(&l->rounds[i]);
+        status = status == MR_OK ? ended : status;
+    }
+    return status;
+}
+
+/* The cores begin with the blocks, or have them next, while this thread notes what is its own, and waits for the round before. */
+static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
+{
+    struct loader *l = arg;
+    struct round *r = &l->rounds[l->turn++ % l->held];
+    if (count == 0) {
+        return end_all(l);
+    }
+    r->loader = l;
+    memcpy(r->blocks, blocks, count * sizeof(*blocks));
+    r->block_count = count;
+    r->is_first_link = link == 0;
+    r->is_last_link = link == l->last_link;
+    r->is_under_way = true;
+    ps_node_begin(l->node, &r->work, load_blocks, r);
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+        status = ps_block_each(blocks[i], note_record, r);
+    }
+    enum mr_status ended = round_end(&l->rounds[l->turn % l->held]);
+    return status == MR_OK ? ended : status;
+}
+
+static uint32_t blocks_at_a_time(const struct ps_node *node)
+{
+    uint32_t wanted = 2 * node->core_count;
+    return wanted < BLOCKS_MIN ? BLOCKS_MIN : wanted < BLOCKS_MAX ? wanted : BLOCKS_MAX;
+}
+
+/* What was staged serves on all cores, or on none. */
+static enum mr_status take_over_everywhere(struct loader *l, char *text)
+{
+    enum mr_status status = ps_learnt_merge_finish(l->learnt, text);
+    if (status == MR_OK) {
+        status = ps_push_merge_finish(l->pushes, text);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    status = run(l, take_over, text);
+    if (status != MR_OK) {
+        ps_node_each_core(l->node, give_back, NULL);
+        return status;
+    }
+    tell_forgotten(l);
+    return MR_OK;
+}
+
+enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool makes_room,
+                               _Atomic uint64_t *progress, char *text)
+{
+    enum mr_status status = MR_NO_MEMORY;
+    struct loader *l = calloc(1, sizeof(*l));
+    snprintf(text, PS_RESTORE_TEXT_BYTES, "no memory left");
+    if (l == NULL) {
+        return status;
+    }
+    l->node = node;
+    l->named_only = !whole;
+    l->makes_room = makes_room;
+    l->last_link = ps_reader_link_count(reader) - 1;
+    l->held = whole ? ROUNDS : 1;
+    l->progress = progress;
+    l->text = text;
+    l->learnt = ps_learnt_merge_create(ps_reader_core_count(reader), node->core_count);
+    l->pushes = ps_push_merge_create(ps_reader_core_count(reader), node->core_count);
+    l->records = calloc(node->core_count, sizeof(*l->records));
+    if (l->learnt == NULL || l->pushes == NULL || l->records == NULL) {
+        goto out;
+    }
+    text[0] = '\0';
+    status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
+    if (status == MR_OK) {
+        status = run(l, check_whole, text);
+    }
+    if (status == MR_OK && whole) {
+        status = take_over_everywhere(l, text);
+    }
+out:
+    free(l->records);
+    ps_push_merge_destroy(l->pushes);
+    ps_learnt_merge_destroy(l->learnt);
+    free(l);
+    return status;
+}

@@ -1,0 +1,390 @@
+#include "ps/save/save.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/save/save_internal.h"
+#include "ps/table/sightings.h"
+
+#define GONE_RECORD_KEYS 1024u /* at most */
+
+/* ---- rows ---- */
+
+static void write_rows(struct ps_save *save, const struct ps_feature *f, uint32_t row_bytes,
+                       const uint64_t *keys, const uint8_t *const *rows, uint32_t count)
+{
+    struct ps_record record = {.kind = PS_RECORD_ROWS,
+                               .feature = f->id,
+                               .count = count,
+                               .row_bytes = row_bytes,
+                               .bytes = count * (sizeof(uint64_t) + (uint64_t)row_bytes)};
+    uint8_t *to = ps_writer_append(save->writer, f->core->index, &record);
+    if (to == NULL) {
+        assert(ps_writer_failed(save->writer)); /* room was checked before the rows were asked for */
+        return;
+    }
+    memcpy(to, keys, count * sizeof(uint64_t));
+    to += count * sizeof(uint64_t);
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(to + (size_t)i * row_bytes, rows[i], row_bytes);
+    }
+}
+
+static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uint8_t *const *rows,
+                 uint32_t count)
+{
+    const struct ps_feature *f = self;
+    uint32_t row_bytes = ps_table_stored_row_bytes(t);
+    if (!f->core->save.in_step) {
+        ps_save_pace_called(&f->core->save.pace, (uint64_t)count * PS_SAVE_ROW_NS);
+    }
+    for (uint32_t i = 0; i < count; i += PS_SAVE_RECORD_ROWS) {
+        uint32_t n = count - i < PS_SAVE_RECORD_ROWS ? count - i : PS_SAVE_RECORD_ROWS;
+        write_rows(&f->core->save, f, row_bytes, keys + i, rows + i, n);
+    }
+}
+
+/* What up to `rows` rows take, whatever the records they come in: a record never spans blocks, so each block may lose
+ * up to a record at its end. */
+static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
+{
+    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + ps_save_padded(row_bytes) + 8;
+    uint64_t record_max =
+        sizeof(struct ps_record) + PS_SAVE_RECORD_ROWS * (sizeof(uint64_t) + (uint64_t)row_bytes) + 8;
+    uint64_t bytes = rows * per_row;
+    uint64_t blocks = bytes / (PS_BLOCK_BYTES - 2 * record_max) + 2;
+    return rows == 0 ? 0 : bytes + blocks * record_max;
+}
+
+/* Beside what pushes in slices have been promised, and one that was held back waits for. */
+static bool has_room(void *self, const struct ps_table *t, uint32_t rows)
+{
+    const struct ps_feature *f = self;
+    const struct ps_save *save = &f->core->save;
+    uint64_t need_bytes = rows_need_bytes(rows, ps_table_stored_row_bytes(t));
+    uint64_t wanted_bytes = dp_now_us() < save->wanted_until_us ? save->wanted_bytes : 0;
+    return ps_writer_free_bytes(save->writer, f->core->index) >=
+           save->reserved_bytes + wanted_bytes + need_bytes;
+}
+
+/* ---- begin and end ---- */
+
+/* What may fail of the cut, for all features or none. */
+static bool filters_begin(struct ps_core *core, enum ps_save_kind kind)
+{
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        struct ps_feature *f = core->features[id];
+        if (f == NULL || f->table == NULL || ps_table_filter_cut_begin(f->table, kind) == MR_OK) {
+            continue;
+        }
+        while (--id > 0) {
+            if (core->features[id] != NULL && core->features[id]->table != NULL) {
+                ps_table_cut_abort(core->features[id]->table);
+            }
+        }
+        return false;
+    }
+    return true;
+}
+
+/* Its bytes, about. */
+static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
+{
+    f->in_cut = f->table != NULL || f->variable != NULL;
+    f->cut_bytes = 0;
+    if (f->table == NULL) {
+        return f->variable != NULL ? ps_variable_stored_bytes(f->variable) : 0;
+    }
+    f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
+    uint64_t rows = ps_table_cut_begin(f->table, &f->cut, kind);
+    return rows * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table)) +
+           rows / PS_SAVE_RECORD_ROWS * sizeof(struct ps_record) +
+           ps_table_cut_gone_left(f->table) * sizeof(uint64_t) + ps_table_filter_cut_bytes(f->table);
+}
+
+enum mr_status ps_save_begin(struct ps_core *core, struct ps_writer *writer, enum ps_save_kind kind,
+                             uint64_t *bytes)
+{
+    struct ps_save *save = &core->save;
+    assert(save->writer == NULL && core->long_calls.running == NULL);
+    assert(kind == PS_SAVE_FULL || ps_save_delta_possible(core));
+    struct ps_save begun = {
+        .writer = writer,
+        .next_feature = 1,
+        .capacity_bytes = ps_writer_free_bytes(writer, core->index),
+        .pace = ps_save_pace_start((uint32_t)core->node->config->checkpoint_busy_share_percent, 0, 0)};
+    if (!ps_save_copy_begin(core, &begun) || !filters_begin(core, kind)) {
+        free(begun.copy);
+        return MR_OUT_OF_MEMORY;
+    }
+    *save = begun;
+    ps_pushes_cut(core->pushes);
+    *bytes = save->copy_bytes;
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        if (core->features[id] != NULL) {
+            *bytes += feature_begin(core->features[id], kind);
+        }
+    }
+    ps_writer_expect(writer, core->index, *bytes);
+    core->marks_hold = true;
+    return MR_OK;
+}
+
+void ps_save_end(struct ps_core *core)
+{
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        struct ps_feature *f = core->features[id];
+        if (f == NULL || !f->in_cut) {
+            continue;
+        }
+        core->marks_hold = false; /* not all is written */
+        if (f->table != NULL) {
+            ps_table_cut_abort(f->table);
+            f->in_cut = false;
+        } else {
+            ps_save_variable_end(core, f);
+        }
+    }
+    free(core->save.copy);
+    core->save = (struct ps_save){0};
+}
+
+/* ---- marks of what changed ---- */
+
+/* The first table that has that in its way; NULL: none. */
+static const char *table_without(const struct ps_core *core, bool (*has)(const struct ps_table *t))
+{
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        const struct ps_feature *f = core->features[id];
+        if (f != NULL && f->table != NULL && !has(f->table)) {
+            return f->feature.name;
+        }
+    }
+    return NULL;
+}
+
+enum ps_no_delta ps_save_no_delta(const struct ps_core *core, const char **table)
+{
+    bool keeps_track = core->gone_arena != NULL;
+    *table = keeps_track ? table_without(core, ps_table_keeps_marks) : NULL;
+    if (*table != NULL) {
+        return PS_NO_DELTA_NO_MEMORY;
+    }
+    if (!keeps_track || !core->marks_hold || core->save.writer != NULL) {
+        return PS_NO_DELTA_UNKNOWN;
+    }
+    *table = table_without(core, ps_table_delta_possible);
+    return *table != NULL ? PS_NO_DELTA_ROWS_WENT : PS_DELTA_POSSIBLE;
+}
+
+bool ps_save_delta_possible(const struct ps_core *core)
+{
+    const char *table;
+    return ps_save_no_delta(core, &table) == PS_DELTA_POSSIBLE;
+}
+
+void ps_save_marks_lost(struct ps_core *core)
+{
+    core->marks_hold = false;
+}
+
+void ps_save_is_as_saved(struct ps_core *core)
+{
+    core->marks_hold = true;
+}
+
+/* ---- room in the writer's buffers ---- */
+
+uint64_t ps_save_need_bytes(const struct ps_core *core, const struct ps_feature *feature, uint32_t key_count)
+{
+    if (core->save.writer == NULL || !feature->in_cut) {
+        return 0;
+    }
+    return rows_need_bytes(ps_table_cut_rows_max(feature->table, key_count),
+                           ps_table_stored_row_bytes(feature->table));
+}
+
+bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us)
+{
+    struct ps_save *save = &core->save;
+    if (need_bytes == 0 ||
+        ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + need_bytes ||
+        ps_writer_failed(save->writer)) {
+        return true;
+    }
+    /* More than the buffers can hold beside the one being filled: it waits for the end of the cut, and the cursor must not
+     * wait for it. */
+    if (need_bytes + PS_BLOCK_BYTES <= save->capacity_bytes) {
+        save->wanted_bytes = need_bytes;
+        save->wanted_until_us = now_us + PS_SAVE_HOLD_CURSOR_US;
+    }
+    return false;
+}
+
+/* ---- the cursor ---- */
+
+/* What it leaves is room for pushes that come next, and for one that waits for more than that. */
+static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uint64_t now_us)
+{
+    const struct ps_save *save = &core->save;
+    uint64_t left = save->capacity_bytes / PS_SAVE_ROOM_SHARE;
+    if (now_us < save->wanted_until_us && save->wanted_bytes > left) {
+        left = save->wanted_bytes;
+    }
+    return ps_writer_free_bytes(save->writer, core->index) >= save->reserved_bytes + left + need_bytes;
+}
+
+uint8_t *ps_save_append(struct ps_core *core, const struct ps_record *record, uint64_t now_us)
+{
+    if (!cursor_has_room(core, sizeof(*record) + ps_save_padded(record->bytes), now_us)) {
+        return NULL;
+    }
+    return ps_writer_append(core->save.writer, core->index, record);
+}
+
+static enum ps_save_went gone_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+{
+    uint64_t left = ps_table_cut_gone_left(f->table);
+    uint32_t count = left < GONE_RECORD_KEYS ? (uint32_t)left : GONE_RECORD_KEYS;
+    if (count == 0) {
+        return PS_SAVE_THROUGH;
+    }
+    struct ps_record record = {
+        .kind = PS_RECORD_GONE, .feature = f->id, .count = count, .bytes = count * sizeof(uint64_t)};
+    uint64_t *to = (uint64_t *)(void *)ps_save_append(core, &record, now_us);
+    if (to == NULL) {
+        return PS_SAVE_NO_ROOM;
+    }
+    uint32_t taken = 0;
+    while (taken < count) {
+        taken += ps_table_cut_take_gone(f->table, to + taken, count - taken);
+    }
+    return PS_SAVE_WENT_ON;
+}
+
+static enum ps_save_went filter_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+{
+    struct ps_sightings_piece piece;
+    uint32_t bytes;
+    if (!ps_table_filter_cut_next(f->table, &piece, &bytes)) {
+        return PS_SAVE_THROUGH;
+    }
+    struct ps_record record = {.kind = PS_RECORD_SIGHTINGS,
+                               .feature = f->id,
+                               .count = bytes,
+                               .row_bytes = piece.first_line,
+                               .offset = piece.partition,
+                               .bytes = bytes};
+    uint8_t *to = ps_save_append(core, &record, now_us);
+    if (to == NULL) {
+        return PS_SAVE_NO_ROOM;
+    }
+    ps_table_filter_cut_take(f->table, &piece, to);
+    return PS_SAVE_WENT_ON;
+}
+
+static uint64_t step_need_bytes(const struct ps_feature *f, uint32_t bucket_count)
+{
+    return rows_need_bytes(ps_table_cut_step_rows_max(f->table, bucket_count),
+                           ps_table_stored_row_bytes(f->table));
+}
+
+static enum ps_save_went rows_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+{
+    uint32_t buckets = PS_SAVE_STEP_BUCKETS;
+    if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us)) {
+        buckets = 1;
+        if (!cursor_has_room(core, step_need_bytes(f, buckets), now_us)) {
+            return PS_SAVE_NO_ROOM;
+        }
+    }
+    core->save.in_step = true;
+    bool is_through = ps_table_cut_step(f->table, buckets);
+    core->save.in_step = false;
+    if (!is_through) {
+        return PS_SAVE_WENT_ON;
+    }
+    f->in_cut = false;
+    return PS_SAVE_THROUGH;
+}
+
+/* What the cursor goes through the features for, one after the other: what may be held up by a change or takes memory first. */
+enum pass { PASS_VARIABLES, PASS_FILTERS, PASS_GONE, PASS_ROWS, PASS_COUNT };
+
+static enum ps_save_went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
+{
+    if (f == NULL || !f->in_cut || (f->table == NULL) != (core->save.pass == PASS_VARIABLES)) {
+        return PS_SAVE_THROUGH;
+    }
+    switch ((enum pass)core->save.pass) {
+    case PASS_VARIABLES:
+        return ps_save_variable_step(core, f, now_us);
+    case PASS_FILTERS:
+        return filter_step(core, f, now_us);
+    case PASS_GONE:
+        return gone_step(core, f, now_us);
+    default:
+        return rows_step(core, f, now_us);
+    }
+}
+
+/* PS_SAVE_THROUGH: with everything. */
+static enum ps_save_went cursor_step(struct ps_core *core, uint64_t now_us)
+{
+    struct ps_save *save = &core->save;
+    enum ps_save_went went = ps_save_copy_step(core, now_us);
+    while (went == PS_SAVE_THROUGH && save->pass < PASS_COUNT) {
+        for (; went == PS_SAVE_THROUGH && save->next_feature <= core->feature_id_max;
+             save->next_feature += went == PS_SAVE_THROUGH) {
+            went = feature_step(core, core->features[save->next_feature], now_us);
+        }
+        if (went == PS_SAVE_THROUGH) {
+            save->next_feature = 1;
+            save->pass++;
+        }
+    }
+    return went;
+}
+
+bool ps_save_step(struct ps_core *core, uint64_t now_us, uint64_t step_us)
+{
+    struct ps_writer *writer = core->save.writer;
+    uint64_t end_us = dp_now_us() + step_us;
+    do {
+        enum ps_save_went went = ps_writer_failed(writer) ? PS_SAVE_THROUGH : cursor_step(core, now_us);
+        if (went == PS_SAVE_THROUGH) {
+            ps_save_end(core);
+            ps_writer_core_done(writer, core->index);
+            return false;
+        }
+        if (went == PS_SAVE_NO_ROOM) {
+            return false;
+        }
+    } while (dp_now_us() < end_us);
+    return true;
+}
+
+/* What the core has done for others. */
+static uint64_t other_work(const struct ps_core *core)
+{
+    const struct mr_wire_counters *wire = mr_endpoint_counters(core->ep);
+    return wire->rx_packets + wire->tx_packets + core->counters.slices;
+}
+
+bool ps_save_turn(struct ps_core *core, uint64_t now_us)
+{
+    struct ps_save *save = &core->save;
+    ps_save_pace_look(&save->pace, other_work(core), now_us);
+    if (!ps_save_pace_may_step(&save->pace, now_us)) {
+        return false;
+    }
+    bool is_busy = ps_save_pace_is_busy(&save->pace, now_us);
+    uint64_t start_us = dp_now_us();
+    bool more = ps_save_step(core, now_us, is_busy ? PS_SAVE_STEP_BUSY_US : PS_SAVE_STEP_US);
+    if (save->writer == NULL) {
+        return false;
+    }
+    ps_save_pace_stepped(&save->pace, dp_now_us() - start_us, now_us);
+    save->yielded = more && (is_busy || !save->yielded);
+    return more && !save->yielded;
+}

@@ -1,0 +1,69 @@
+#include "ps/save/save_policy.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "ps/checkpoint/checkpoint.h"
+
+const char *ps_chain_no_delta(const struct ps_chain *chain, const struct ps_chain_limits *limits,
+                              const char *directory, bool parent_is_there, const char *marks_lost)
+{
+    if (limits->deltas_max == 0) {
+        return "checkpoint.deltas is 0: this node does not keep track of what has changed";
+    }
+    if (!chain->is_open) {
+        return chain->why_closed != NULL
+                   ? chain->why_closed
+                   : "there is no checkpoint yet that it could follow: save a full one first";
+    }
+    if (strcmp(chain->directory, directory) != 0) {
+        return "the last checkpoint is in another directory";
+    }
+    if (!parent_is_there) {
+        return "the last checkpoint is no longer in the directory";
+    }
+    if (chain->deltas + 1 >= PS_CHAIN_LINKS_MAX) {
+        return "the chain is as long as one can be";
+    }
+    return marks_lost;
+}
+
+bool ps_chain_is_long(const struct ps_chain *chain, const struct ps_chain_limits *limits)
+{
+    return chain->deltas >= limits->deltas_max ||
+           (double)chain->delta_bytes * 100 > (double)chain->full_bytes * limits->delta_share_percent;
+}
+
+void ps_chain_published(struct ps_chain *chain, const char *directory, uint64_t id, bool is_delta,
+                        uint64_t bytes)
+{
+    if (!is_delta) {
+        ps_chain_restored(chain, directory, id, 0, bytes, 0);
+        return;
+    }
+    chain->last_id = id;
+    chain->deltas++;
+    chain->delta_bytes += bytes;
+}
+
+void ps_chain_restored(struct ps_chain *chain, const char *directory, uint64_t id, uint32_t deltas,
+                       uint64_t full_bytes, uint64_t delta_bytes)
+{
+    chain->is_open = true;
+    chain->why_closed = NULL;
+    snprintf(chain->directory, sizeof(chain->directory), "%s", directory);
+    chain->last_id = id;
+    chain->deltas = deltas;
+    chain->full_bytes = full_bytes;
+    chain->delta_bytes = delta_bytes;
+}
+
+void ps_chain_set_hash(struct ps_chain *chain, struct ps_hash hash)
+{
+    chain->last_hash = hash;
+}
+
+void ps_chain_break(struct ps_chain *chain, const char *why)
+{
+    chain->is_open = false;
+    chain->why_closed = why;
+}

@@ -1,0 +1,70 @@
+#include "ps/server/incarnation.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include "ps/base/state_file.h"
+
+#define FILE_NAME  "incarnation"
+#define TEXT_BYTES 32
+
+/* 0 when there is no such file. */
+static enum mr_status read_last(const char *directory, uint32_t *last, char *error, size_t error_bytes)
+{
+    char text[TEXT_BYTES], *end;
+    bool is_there;
+    enum mr_status status =
+        ps_state_file_read(directory, FILE_NAME, text, sizeof(text), &is_there, error, error_bytes);
+    *last = 0;
+    if (status != MR_OK || !is_there) {
+        return status;
+    }
+    unsigned long value = strtoul(text, &end, 10);
+    if (end == text || strcmp(end, "\n") != 0 || value >= UINT32_MAX) {
+        snprintf(error, error_bytes,
+                 "%s/" FILE_NAME ": expected a number; write the last incarnation there, or remove the file",
+                 directory);
+        return MR_IO_ERROR;
+    }
+    *last = (uint32_t)value;
+    return MR_OK;
+}
+
+enum mr_status ps_incarnation_next(const char *directory, uint32_t *incarnation, char *error,
+                                   size_t error_bytes)
+{
+    char text[TEXT_BYTES];
+    uint32_t last;
+    if (directory[0] == '\0') {
+        *incarnation = (uint32_t)time(NULL);
+        return MR_OK;
+    }
+    enum mr_status status = ps_state_directory(directory, error, error_bytes);
+    if (status == MR_OK) {
+        status = read_last(directory, &last, error, error_bytes);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    snprintf(text, sizeof(text), "%" PRIu32 "\n", last + 1);
+    status = ps_state_file_write(directory, FILE_NAME, text, error, error_bytes);
+    if (status == MR_OK) {
+        *incarnation = last + 1;
+    }
+    return status;
+}
+
+enum mr_status ps_incarnation_start_id(uint64_t *start_id, char *error, size_t error_bytes)
+{
+    uint64_t drawn;
+    if (getrandom(&drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn)) {
+        snprintf(error, error_bytes, "no random numbers from the kernel: %s", strerror(errno));
+        return MR_INTERNAL;
+    }
+    *start_id = drawn | 1;
+    return MR_OK;
+}

@@ -1,0 +1,404 @@
+#include "ps/server/server.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "dataplane/wire/plural.h"
+#include "ps/base/log.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/config/config_rules.h"
+#include "ps/control/control.h"
+#include "ps/core/core.h"
+#include "ps/memory/prefault.h"
+#include "ps/ops/ops.h"
+#include "ps/server/incarnation.h"
+#include "ps/server/keys.h"
+#include "ps/server/rpc_node.h"
+#include "ps/server/serve.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+struct ps_server {
+    struct ps_node node;
+    struct ps_config serving; /* the configuration of a node that serves a checkpoint read only */
+    bool started;             /* dp_start succeeded */
+    enum dp_port_state port;  /* as ps_server_watch_port has seen it last */
+};
+
+/* ---- configuration ---- */
+
+static void set_port(const struct ps_config *config, struct dp_config *out)
+{
+    static const int hugepages[] = {
+        [PS_HUGEPAGES_AUTO] = -1, [PS_HUGEPAGES_ALWAYS] = 1, [PS_HUGEPAGES_NEVER] = 0};
+    snprintf(out->file_prefix, sizeof(out->file_prefix), "%s", config->node_name);
+    out->hugepage_memory_mib = (uint32_t)config->memory_packets_mib;
+    out->hugepages = hugepages[config->memory_hugepages];
+    out->driver = (enum dp_driver)config->port_driver;
+    snprintf(out->device, sizeof(out->device), "%s", config->port_device);
+    snprintf(out->mac, sizeof(out->mac), "%s", config->port_mac);
+    snprintf(out->ipv4, sizeof(out->ipv4), "%s", config->port_ipv4);
+    snprintf(out->ipv6, sizeof(out->ipv6), "%s", config->port_ipv6);
+    out->vlan = (uint16_t)config->port_vlan;
+    out->mtu = (uint16_t)config->port_mtu;
+    out->udp_port = (uint16_t)config->port_udp_port;
+    out->rx_descriptors = (uint16_t)config->port_rx_descriptors;
+    out->tx_descriptors = (uint16_t)config->port_tx_descriptors;
+}
+
+static void set_fault(const struct ps_config *config, struct dp_fault_config *out)
+{
+    out->direction = (enum dp_fault_direction)config->fault_direction;
+    out->seed = config->fault_seed;
+    out->rates = (struct dp_fault_rates){.loss_ppm = (uint32_t)config->fault_loss_ppm,
+                                         .duplicate_ppm = (uint32_t)config->fault_duplicate_ppm,
+                                         .reorder_ppm = (uint32_t)config->fault_reorder_ppm,
+                                         .delay_ppm = (uint32_t)config->fault_delay_ppm,
+                                         .corrupt_ppm = (uint32_t)config->fault_corrupt_ppm,
+                                         .reorder_packets = (uint32_t)config->fault_reorder_packets,
+                                         .delay_us = (uint32_t)config->fault_delay_us};
+}
+
+void ps_server_dp_config(const struct ps_config *config, struct dp_config *out)
+{
+    int cpus[DP_CORES_MAX];
+    int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    dp_config_default(out);
+    set_port(config, out);
+    set_fault(config, &out->fault);
+    out->core_count = (uint32_t)config->cores_count;
+    for (uint32_t i = 0; i < out->core_count; i++) {
+        out->core_cpus[i] = (int)i < cpu_count ? cpus[i] : -1;
+    }
+    out->poll_mode = (enum dp_poll_mode)config->cores_poll_mode;
+    out->adaptive_idle_us = (uint32_t)config->cores_adaptive_idle_us;
+    out->endpoint.sessions_max = (uint32_t)config->transport_sessions_max;
+    out->endpoint.sessions_per_address = (uint32_t)config->transport_sessions_per_address;
+    out->endpoint.hellos_per_address = (uint32_t)config->transport_hellos_per_address;
+    out->endpoint.message_bytes_max = (uint32_t)(config->transport_message_mib_max * MIB);
+    out->endpoint.receive_window_bytes = (uint32_t)config->transport_receive_window_kib * 1024;
+    out->endpoint.memory_bytes = config->memory_messages_mib * MIB;
+    out->endpoint.session_memory_bytes = config->transport_session_memory_mib * MIB;
+    out->endpoint.no_bundle = !config->transport_bundle;
+    out->endpoint.session_idle_us = config->transport_session_idle_s * 1000000;
+    out->endpoint.map_version = 1;
+}
+
+/* ---- keys ---- */
+
+static enum mr_status configure_keys(const struct ps_config *config, struct mr_endpoint_config *endpoint,
+                                     char error[DP_ERROR_BYTES])
+{
+    struct ps_keys keys;
+    char text[96];
+    enum mr_status status = ps_keys_read(config, &keys, error);
+    if (status == MR_OK) {
+        static_assert(sizeof(endpoint->psk) == sizeof(keys.psks), "the same keys");
+        memcpy(endpoint->psk, keys.psks, sizeof(keys.psks));
+        memcpy(endpoint->psk_roles, keys.roles, sizeof(keys.roles));
+        endpoint->psk_count = keys.count;
+    }
+    if (status == MR_OK && keys.count == 0) {
+        ps_log("no key: everybody who can reach the port may do everything (set node.key_file)");
+    } else if (status == MR_OK) {
+        ps_keys_describe(&keys, text, sizeof(text));
+        ps_log("%s", text);
+    }
+    explicit_bzero(&keys, sizeof(keys));
+    return status;
+}
+
+static void set_core_keys(struct ps_core *core, void *arg)
+{
+    const struct ps_keys *keys = arg;
+    mr_endpoint_set_role_keys(dp_core_endpoint(core->dp_core), keys->psks, keys->roles, keys->count,
+                              dp_now_us());
+}
+
+enum mr_status ps_server_reload_keys(struct ps_server *server, uint32_t *count, char error[DP_ERROR_BYTES])
+{
+    const struct ps_config *config = server->node.config;
+    struct ps_keys keys;
+    if (config->node_key_file[0] == '\0' && config->node_key.count == 0) {
+        snprintf(error, DP_ERROR_BYTES,
+                 "there is no key file to read: neither node.key_file nor node.key is set");
+        return MR_INVALID_ARGUMENT;
+    }
+    enum mr_status status = ps_keys_read(config, &keys, error);
+    if (status == MR_OK) {
+        ps_node_each_core(&server->node, set_core_keys, &keys);
+        *count = keys.count;
+    }
+    explicit_bzero(&keys, sizeof(keys));
+    return status;
+}
+
+/* ---- start ---- */
+
+static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ERROR_BYTES])
+{
+    struct ps_node *node = &server->node;
+    struct dp_config dp_config;
+    ps_server_dp_config(node->config, &dp_config);
+    enum mr_status status = configure_keys(node->config, &dp_config.endpoint, error);
+    if (status != MR_OK) {
+        return status;
+    }
+    status = ps_control_claim_directory(node->control, error);
+    if (status != MR_OK) {
+        return status;
+    }
+    status =
+        ps_incarnation_next(node->config->checkpoint_directory, &node->incarnation, error, DP_ERROR_BYTES);
+    if (status == MR_OK) {
+        status = ps_incarnation_start_id(&node->start_id, error, DP_ERROR_BYTES);
+    }
+    if (status == MR_OK) {
+        status = ps_control_open_history(node->control, error, DP_ERROR_BYTES);
+    }
+    if (status != MR_OK) {
+        return status;
+    }
+    dp_config.endpoint.incarnation = node->incarnation;
+    dp_config.endpoint.start_id = node->start_id;
+    dp_config.endpoint.lineage = ps_control_lineage(node->control);
+    dp_config.endpoint.restores = atomic_load(&node->restores);
+    if (dp_config.fault.direction != DP_FAULT_OFF) {
+        ps_log("fault.direction is on: packets are lost and damaged on purpose; this is for tests");
+    }
+    node->message_bytes_max = dp_config.endpoint.message_bytes_max;
+    if (node->rpc != NULL) {
+        ps_rpc_dp_config(node->rpc, &dp_config);
+    }
+    status = dp_create(&dp_config, &node->dp, error);
+    if (status != MR_OK) {
+        return status;
+    }
+    node->started_us = dp_now_us();
+    struct dp_app app = {.self = node,
+                         .core_start = ps_core_start,
+                         .core_poll = ps_core_poll,
+                         .core_stop = ps_core_stop,
+                         .dispatch = ps_dispatch,
+                         .last_push_step = ps_core_last_push_step,
+                         .upcoming = ps_upcoming};
+    if (node->rpc != NULL) {
+        ps_rpc_dp_app(&app);
+    }
+    status = dp_start(node->dp, &app, error);
+    server->started = status == MR_OK;
+    return status;
+}
+
+/* checkpoint.restore, before the first data call is let in. */
+static enum mr_status restore_at_start(struct ps_server *server, char error[DP_ERROR_BYTES])
+{
+    const struct ps_config *config = server->node.config;
+    char text[PS_CONTROL_TEXT_BYTES] = "";
+    struct ps_restore_request request = {.directory = ""};
+    struct ps_restored restored;
+    uint64_t id = 0;
+    bool is_latest = strcmp(config->checkpoint_restore, "latest") == 0;
+    if (strcmp(config->checkpoint_restore, "none") == 0 ||
+        (is_latest && config->checkpoint_directory[0] == '\0')) {
+        ps_log("restore: none; starting empty");
+        return MR_OK;
+    }
+    if (is_latest && ps_control_goes_back(server->node.control, &request)) {
+        ps_log("restore: going on from checkpoint %" PRIu64
+               " of %s, which was restored by call, and not from "
+               "the newest one",
+               request.id, request.directory);
+    }
+    uint32_t count = 0;
+    bool is_read = ps_checkpoint_list_all(NULL, config->checkpoint_directory, &id, 1, &count) == 0;
+    if (is_latest && request.id == 0 && is_read &&
+        count == 0) { /* of one that cannot be read the restore says why */
+        ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
+        return MR_OK;
+    }
+    if (!is_latest) {
+        ps_number_parse(config->checkpoint_restore, &request.id);
+    }
+    enum mr_status status = ps_control_restore(server->node.control, &request, &restored, text);
+    if (status != MR_OK) {
+        snprintf(
+            error, DP_ERROR_BYTES,
+            "checkpoint.restore = %s: %s: %.300s; --restore ID takes another, --restore none starts empty",
+            config->checkpoint_restore, mr_status_text(status), text);
+        return status;
+    }
+    ps_control_durable(server->node.control);
+    return MR_OK;
+}
+
+/* So that nobody finds out by a restart. */
+static void log_what_is_kept(const struct ps_config *config)
+{
+    char by_time[48] = "", by_steps[48] = "";
+    const char *on_stop = config->checkpoint_save_on_stop ? ", when it stops" : "";
+    if (config->checkpoint_serve[0] != '\0') {
+        return;
+    }
+    if (config->checkpoint_directory[0] == '\0') {
+        ps_log("this node keeps nothing: what it learns ends with it (set checkpoint.directory)");
+        return;
+    }
+    if (config->checkpoint_every_s != 0) {
+        snprintf(by_time, sizeof(by_time), ", every %" PRIu64 " s", config->checkpoint_every_s);
+    }
+    if (config->checkpoint_every_steps != 0) {
+        snprintf(by_steps, sizeof(by_steps), ", every %" PRIu64 " step%s", config->checkpoint_every_steps,
+                 mr_plural(config->checkpoint_every_steps));
+    }
+    ps_log("checkpoints are kept in %s: when asked for%s%s%s", config->checkpoint_directory, by_time,
+           by_steps, on_stop);
+}
+
+static void take_apart(struct ps_server *server)
+{
+    struct ps_node *node = &server->node;
+    if (node->control != NULL) {
+        ps_control_stop(node->control, false);
+    }
+    if (server->started && node->rpc != NULL) {
+        ps_rpc_close(node->rpc);
+    }
+    if (server->started) {
+        dp_stop(node->dp);
+    }
+    if (node->dp != NULL) {
+        dp_destroy(node->dp);
+    }
+    ps_control_destroy(node->control);
+    ps_prefault_destroy(node->prefault);
+    ps_rpc_destroy(node->rpc);
+    free(server);
+}
+
+/* Before the data plane, so that it does not inherit a data core's place. */
+static struct ps_prefault *start_prefault(const struct ps_config *config)
+{
+    int cpus[DP_CORES_MAX];
+    int cpu_count = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    return ps_prefault_create(cpus, cpu_count > 0 ? (uint32_t)cpu_count : 0);
+}
+
+enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
+                               char error[DP_ERROR_BYTES])
+{
+    enum mr_status status = MR_NO_MEMORY;
+    struct ps_server *server = calloc(1, sizeof(*server));
+    snprintf(error, DP_ERROR_BYTES, "no memory left");
+    if (server == NULL) {
+        return status;
+    }
+    struct ps_node *node = &server->node;
+    bool is_serving = config->checkpoint_serve[0] != '\0';
+    if (is_serving) {
+        server->serving = *config;
+        ps_serve_config(&server->serving);
+        config = &server->serving;
+    }
+    node->config = config;
+    atomic_store(&node->state, MR_NODE_RESTORING);
+    ps_node_map_partitions(node, (uint32_t)config->cores_count);
+    node->control = ps_control_create(node);
+    if (node->control == NULL) {
+        goto fail;
+    }
+    node->prefault = start_prefault(config);
+    if (node->prefault == NULL) {
+        snprintf(error, DP_ERROR_BYTES, "the prefault thread cannot be started: raise the limit of threads");
+        goto fail;
+    }
+    if (config->rpc_world_size != 0) {
+        node->rpc = ps_rpc_create(config);
+        if (node->rpc == NULL) {
+            goto fail;
+        }
+    }
+    status = open_data_plane(server, error);
+    if (status == MR_OK && node->rpc != NULL) {
+        status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
+    }
+    if (status == MR_OK) {
+        status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
+    }
+    if (status != MR_OK) {
+        goto fail;
+    }
+    ps_control_gate(node->control, PS_GATE_OPEN, MR_OK, "");
+    if (!ps_control_start(node->control)) {
+        snprintf(error, DP_ERROR_BYTES, "the control thread cannot be started: raise the limit of threads");
+        status = MR_NO_MEMORY;
+        goto fail;
+    }
+    if (node->rpc != NULL && !ps_rpc_open(node->rpc)) {
+        snprintf(error, DP_ERROR_BYTES, "the thread of worlds cannot be started: raise the limit of threads");
+        status = MR_NO_MEMORY;
+        goto fail;
+    }
+    log_what_is_kept(config);
+    *out = server;
+    return MR_OK;
+fail:
+    take_apart(server);
+    return status;
+}
+
+void ps_server_print_ready(const struct ps_server *server, FILE *out)
+{
+    const struct ps_node *node = &server->node;
+    const struct ps_config *config = node->config;
+    char host[64];
+    const char *address = config->port_ipv4[0] != '\0' ? config->port_ipv4 : config->port_ipv6;
+    bool is_ipv6 = address == config->port_ipv6;
+    if (address[0] != '\0') {
+        snprintf(host, sizeof(host), "%.*s", (int)strcspn(address, "/"), address);
+    } else {
+        dp_link_local(node->dp, host);
+    }
+    fprintf(out,
+            "millraced: ready port=%s memory=%s cores=%u listen=%s%s%s:%" PRIu64
+            " steering=%s (%s) incarnation=%u\n",
+            dp_driver_name(node->dp), dp_memory_name(node->dp), node->core_count, is_ipv6 ? "[" : "", host,
+            is_ipv6 ? "]" : "", config->port_udp_port, dp_steering_name(node->dp), dp_steering_why(node->dp),
+            node->incarnation);
+    fflush(out);
+}
+
+bool ps_server_watch_port(struct ps_server *server)
+{
+    char why[DP_ERROR_BYTES] = "";
+    const char *device = server->node.config->port_device;
+    enum dp_port_state state = dp_port_state(server->node.dp, why);
+    if (state != server->port) {
+        ps_log(state == DP_PORT_UP ? "port %s: the link is up again%s" : "port %s: %s", device, why);
+    }
+    server->port = state;
+    return state != DP_PORT_LOST;
+}
+
+/* ---- stop ---- */
+
+enum mr_status ps_server_stop(struct ps_server *server)
+{
+    struct ps_node *node = &server->node;
+    enum mr_status status = MR_OK;
+    char text[PS_CONTROL_TEXT_BYTES] = "";
+    bool saves = node->config->checkpoint_save_on_stop;
+    ps_control_stop(node->control, saves);
+    atomic_store(&node->state, MR_NODE_STOPPING);
+    if (saves && node->config->checkpoint_directory[0] != '\0') {
+        status = ps_control_save_last(node->control, text);
+        if (status != MR_OK) {
+            ps_log("the save on stop failed: %s", text);
+        }
+    }
+    take_apart(server);
+    return status;
+}

@@ -1,0 +1,52 @@
+/* Keys whose rows a table has removed since the last cut: what a checkpoint of changes has to say besides the rows that changed.
+ *
+ * A set of keys, by linear probing: a key whose row is made anew is taken out again, so that at any instant the set is exactly the
+ * keys that had a row and have none now (or were made and removed since the last cut: then it says more than is needed). It is cut
+ * into segments by the hash, which grow one at a time, so that no removal waits for more than one small copy. A key takes 8 bytes,
+ * and 14 with the places that are free, on average.
+ *
+ * Bounded twice: by a number of keys, told with each, and by its arena. What finds no room makes the whole set worthless: it is
+ * dropped, and says so. Belongs to one thread.
+ */
+#ifndef PS_GONE_H
+#define PS_GONE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ps/memory/arena.h"
+
+#define PS_GONE_SEGMENTS          1024u
+#define PS_GONE_SEGMENT_SLOTS_MAX 16384u
+
+struct ps_gone_segment {
+    uint64_t *slots; /* 0: free */
+    uint32_t slot_count, count;
+};
+
+struct ps_gone {
+    struct ps_arena *arena;
+    uint64_t seed;
+    struct ps_gone_segment *segments; /* [PS_GONE_SEGMENTS]; NULL before the first key */
+    uint64_t count;
+    bool has_zero;             /* the key 0 */
+    uint32_t segment_at, slot; /* ps_gone_take()'s place */
+};
+
+/* Allocates nothing. */
+void ps_gone_init(struct ps_gone *g, struct ps_arena *arena, uint64_t seed);
+/* No keys; all memory goes back. */
+void ps_gone_clear(struct ps_gone *g);
+/* The same with so many pieces of memory at most: true when there is more. Until it is through, nothing else may be done but
+ * ps_gone_clear(). */
+bool ps_gone_clear_some(struct ps_gone *g, uint32_t pieces);
+/* Fine for a key that is in it. False: there would be more than keys_max, or memory is short. It has no keys then. `hash` is
+ * ps_key_hash() of the key with the seed. */
+bool ps_gone_add(struct ps_gone *g, uint64_t key, uint64_t hash, uint64_t keys_max);
+/* Fine for a key that is not in it. */
+void ps_gone_remove(struct ps_gone *g, uint64_t key, uint64_t hash);
+/* Takes up to keys_max (at least 1) keys out, and gives the memory of segments back that it is through with. Returns how many; 0: there
+ * are none left. From the first call to the last nothing may be added or removed. */
+uint32_t ps_gone_take(struct ps_gone *g, uint64_t *keys, uint32_t keys_max);
+
+#endif

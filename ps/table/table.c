@@ -1,0 +1,273 @@
+#include "ps/table/table.h"
+
+#include <assert.h>
+#include <string.h>
+#include "ps/table/table_internal.h"
+
+#define TABLE_ALIGN 64u
+#define ROW_ALIGN   4u
+
+/* Descriptors carry everything that is planned; what this version cannot do is refused by name. */
+static const char *unsupported_option(const struct mr_feature *f)
+{
+    if (f->dtype != MR_F32 && f->dtype != MR_F16 && f->dtype != MR_BF16)
+        return "dtype other than f32, f16 and bf16";
+    return NULL;
+}
+
+/* Of initial_rows and what lies behind them. */
+static size_t initial_rows_bytes(const struct ps_table *t)
+{
+    uint32_t rows = PS_INITIAL_ROWS_COUNT + (t->half != NULL ? PS_GROUP_KEYS : 0);
+    return rows * t->dim * sizeof(float);
+}
+
+static void rows_type_init(struct ps_table *t)
+{
+    t->half = t->feature.dtype == MR_F16    ? t->kernels->f16
+              : t->feature.dtype == MR_BF16 ? t->kernels->bf16
+                                            : NULL;
+    t->copy_rows = t->half != NULL ? t->half->copy_rows : t->kernels->copy_rows;
+    t->add_rows = t->half != NULL ? t->half->add_rows : t->kernels->add_rows;
+    t->add_weighted_rows = t->half != NULL ? t->half->add_weighted_rows : t->kernels->add_weighted_rows;
+}
+
+enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
+                               struct ps_table **out, const char **what)
+{
+    const char *unsupported = unsupported_option(feature);
+    if (unsupported != NULL) {
+        *what = unsupported;
+        return MR_UNSUPPORTED;
+    }
+    struct ps_initializer initializer;
+    struct mr_rule optimizer;
+    enum mr_status status = ps_initializer_init(feature, &initializer, what);
+    if (status == MR_OK)
+        status = mr_rule_init(feature, &optimizer, what);
+    if (status != MR_OK)
+        return status;
+    struct ps_table *t = ps_arena_alloc(arena, sizeof(*t), TABLE_ALIGN);
+    if (t == NULL)
+        return MR_OUT_OF_MEMORY;
+    t->feature = *feature;
+    t->arena = arena;
+    t->initializer = initializer;
+    t->optimizer = optimizer;
+    t->kernels = optimizer.kernels;
+    t->dim = feature->dims[0];
+    t->layout = ps_row_layout_of(feature, mr_rule_state_floats(&optimizer, t->dim));
+    rows_type_init(t);
+    t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t), TABLE_ALIGN);
+    if (t->initial_rows == NULL || !ps_table_admission_init(t)) {
+        if (t->initial_rows != NULL)
+            ps_arena_free(arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
+        ps_arena_free(arena, t, sizeof(*t), TABLE_ALIGN);
+        return MR_OUT_OF_MEMORY;
+    }
+    t->expanded = t->half != NULL ? t->initial_rows + PS_INITIAL_ROWS_COUNT * t->dim : NULL;
+    ps_slabs_init(&t->slabs, arena, t->layout.bytes);
+    t->straddle_bytes = t->slabs.stride_bytes % 64 != 0 ? 64 - ROW_ALIGN : 0;
+    ps_index_init(&t->index, arena, feature->seed);
+    ps_table_set_share(t, 0, 1);
+    *out = t;
+    return MR_OK;
+}
+
+/* How many rows the table may come to have, whatever it is that limits them. */
+static uint64_t rows_possible(const struct ps_table *t)
+{
+    uint64_t bytes = t->memory_max != 0 ? t->memory_max : ps_arena_limit_bytes(t->arena);
+    uint64_t rows = bytes / t->slabs.stride_bytes;
+    return rows < t->rows_max ? rows : t->rows_max;
+}
+
+void ps_table_set_share(struct ps_table *t, uint32_t core, uint32_t core_count)
+{
+    const struct mr_feature *f = &t->feature;
+    uint64_t share = f->capacity_rows / core_count + (core < f->capacity_rows % core_count);
+    assert(core < core_count && t->index.rows == 0);
+    t->rows_max = f->capacity_rows == 0 ? UINT64_MAX : share > 0 ? share : 1;
+    t->partitions = MR_PARTITION_COUNT / core_count;
+    t->memory_max = f->memory_bytes == 0 ? 0 : f->memory_bytes / core_count;
+    if (f->memory_bytes != 0 && t->memory_max < MR_MEMORY_BYTES_MIN)
+        t->memory_max = MR_MEMORY_BYTES_MIN;
+    ps_row_use_init(&t->use, f, &t->layout, rows_possible(t));
+}
+
+void ps_table_destroy(struct ps_table *t)
+{
+    if (t == NULL)
+        return;
+    t->cut_running = false;
+    ps_table_clear(t);
+    ps_sightings_fini(&t->sightings);
+    ps_arena_free(t->arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
+    ps_arena_free(t->arena, t, sizeof(*t), TABLE_ALIGN);
+}
+
+bool ps_table_destroy_some(struct ps_table *t)
+{
+    struct ps_arena_slice slice = ps_arena_slice_begin(t->arena, PS_TABLE_SLICE_PIECES);
+    t->cut_running = false;
+    return ps_index_clear_some(&t->index, &slice) || ps_slabs_clear_some(&t->slabs, &slice) ||
+           ps_sightings_clear_some(&t->sightings, &slice) ||
+           ps_gone_clear_some(&t->gone, PS_TABLE_SLICE_PIECES) ||
+           ps_gone_clear_some(&t->leaving, PS_TABLE_SLICE_PIECES);
+}
+
+void ps_table_clear(struct ps_table *t)
+{
+    assert(!t->cut_running);
+    ps_index_clear(&t->index);
+    ps_slabs_clear(&t->slabs);
+    ps_sightings_clear(&t->sightings);
+    t->evictor = (struct ps_evictor){0};
+    t->counters.rows = 0;
+    t->marks_hold = false;
+    ps_gone_clear(&t->gone);
+    ps_gone_clear(&t->leaving);
+}
+
+/* PS_LIMIT_NONE, or what has no more memory for it. */
+static enum ps_limit row_place(struct ps_table *t, uint64_t hash, bool was_stored, uint32_t *row)
+{
+    uint32_t group = ps_group_of(hash);
+    bool marked = t->keeps_marks && !was_stored;
+    if (!ps_slabs_take(&t->slabs, group, row))
+        return PS_LIMIT_NODE;
+    if (t->memory_max != 0) {
+        size_t used = ps_table_memory_bytes(t) - t->index.bytes;
+        t->index.bytes_max = was_stored ? SIZE_MAX : t->memory_max > used ? t->memory_max - used : 0;
+    }
+    if (ps_index_insert(&t->index, hash, *row, marked))
+        return PS_LIMIT_NONE;
+    ps_slabs_give(&t->slabs, group, *row);
+    return t->memory_max != 0 && !was_stored ? PS_LIMIT_MEMORY : PS_LIMIT_NODE;
+}
+
+/* A row for a key that has none, its values still to be written; at a limit another may go for it. The table's own limits do
+ * not stand against what was stored before. */
+static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_stored)
+{
+    uint32_t row;
+    for (uint32_t evicted = 0;; evicted++) {
+        enum ps_limit limit = was_stored ? PS_LIMIT_NONE : ps_table_limit_met(t, hash);
+        if (limit == PS_LIMIT_NONE)
+            limit = row_place(t, hash, was_stored, &row);
+        if (limit == PS_LIMIT_NONE)
+            break;
+        if (evicted == PS_EVICT_PER_INSERT_MAX || !ps_table_evict_for(t, hash, limit)) {
+            t->counters.rows_refused++;
+            t->refused_by = limit;
+            return NULL;
+        }
+    }
+    ps_table_note_made(t, key, hash);
+    t->counters.rows = t->index.rows;
+    t->counters.rows_created++;
+    return ps_slabs_row(&t->slabs, ps_group_of(hash), row);
+}
+
+__attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash)
+{
+    void *row = row_add(t, key, hash, false);
+    if (row != NULL) {
+        memset(row, 0, t->layout.state_offset);
+        ps_row_use_start(&t->use, row);
+        ps_table_initial_values(t, key, row);
+        mr_rule_state_init(&t->optimizer, ps_table_row_values(t, row), ps_table_row_state(t, row), t->dim);
+    }
+    return row;
+}
+
+static bool is_finite(struct ps_table *t, const void *row)
+{
+    return t->kernels->all_finite(ps_table_row_values(t, row), t->dim);
+}
+
+enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row)
+{
+    uint64_t hash = ps_key_hash(key, t->index.seed);
+    struct ps_place place = ps_index_find(&t->index, hash);
+    void *row;
+    if (place.bucket != NULL) {
+        ps_table_cut_before_change(t, place);
+        row = ps_table_row(t, place);
+        t->counters.rows_not_finite -= !is_finite(t, row);
+    } else {
+        row = row_add(t, key, hash, true);
+        if (row == NULL)
+            return MR_OUT_OF_MEMORY;
+    }
+    memcpy(row, stored_row, t->layout.bytes);
+    t->counters.rows_not_finite += !is_finite(t, row);
+    ps_row_use_loaded(&t->use, row);
+    return MR_OK;
+}
+
+void ps_table_load_gone(struct ps_table *t, uint64_t key)
+{
+    uint64_t hash = ps_key_hash(key, t->index.seed);
+    struct ps_place place = ps_index_find(&t->index, hash);
+    if (place.bucket == NULL)
+        return;
+    t->counters.rows_not_finite -= !is_finite(t, ps_table_row(t, place));
+    ps_table_row_remove(t, place, hash);
+    ps_gone_remove(&t->gone, key, hash);
+}
+
+const struct mr_feature *ps_table_feature(const struct ps_table *t)
+{
+    return &t->feature;
+}
+
+const struct ps_table_counters *ps_table_counters(const struct ps_table *t)
+{
+    return &t->counters;
+}
+
+enum ps_limit ps_table_refused_by(const struct ps_table *t)
+{
+    return t->refused_by;
+}
+
+uint64_t ps_table_rows(const struct ps_table *t)
+{
+    return t->index.rows;
+}
+
+size_t ps_table_index_bytes(const struct ps_table *t)
+{
+    return t->index.bytes + sizeof(t->index.partitions);
+}
+
+size_t ps_table_row_bytes_total(const struct ps_table *t)
+{
+    return t->slabs.bytes;
+}
+
+size_t ps_table_filter_bytes(const struct ps_table *t)
+{
+    return t->sightings.bytes;
+}
+
+size_t ps_table_memory_bytes(const struct ps_table *t)
+{
+    return sizeof(*t) + initial_rows_bytes(t) + t->index.bytes + t->slabs.bytes + t->sightings.bytes;
+}
+
+void ps_table_memory(const struct ps_table *t, struct ps_table_memory *out)
+{
+    uint64_t rows = t->index.rows, state_bytes = t->layout.bytes - t->layout.state_offset;
+    *out = (struct ps_table_memory){
+        .rows = rows, .values_bytes = rows * t->layout.values_bytes, .state_bytes = rows * state_bytes};
+    out->filter_bytes = t->sightings.bytes;
+    out->slack_bytes = t->slabs.bytes - out->values_bytes - out->state_bytes;
+    out->index_bytes = ps_table_memory_bytes(t) - t->slabs.bytes - t->sightings.bytes;
+}
+
+uint32_t ps_table_stored_row_bytes(const struct ps_table *t)
+{
+    return t->layout.bytes;
+}

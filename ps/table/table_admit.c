@@ -1,0 +1,124 @@
+/* Which keys get a row. */
+#include <stdio.h>
+#include <string.h>
+#include "ps/table/table_internal.h"
+
+#define FILTER_MEMORY_SHARE 4u /* of the table's memory, at most */
+
+bool ps_table_admission_init(struct ps_table *t)
+{
+    const struct mr_feature *f = &t->feature;
+    if (f->admission == MR_ADMIT_PROBABILITY)
+        t->admit_below = f->admission_arg < 1.0f ? (uint64_t)((double)f->admission_arg * 0x1p64) : UINT64_MAX;
+    if (f->admission != MR_ADMIT_SIGHTINGS)
+        return true;
+    uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_SIGHTINGS_BYTES_DEFAULT;
+    /* A filter that fills the table's memory would leave none for rows, ever. */
+    if (f->memory_bytes != 0 && bytes > f->memory_bytes / FILTER_MEMORY_SHARE)
+        bytes = f->memory_bytes / FILTER_MEMORY_SHARE;
+    return ps_sightings_init(&t->sightings, t->arena, bytes, (uint32_t)f->admission_arg);
+}
+
+/* The hash's bits choose partition and bucket: mixed again, they say nothing of those. */
+static bool is_chosen(const struct ps_table *t, uint64_t hash)
+{
+    uint64_t mixed = (hash ^ hash >> 31) * UINT64_C(0x9fb21c651e98df25);
+    mixed = (mixed ^ mixed >> 28) * UINT64_C(0x9fb21c651e98df25);
+    return (mixed ^ mixed >> 32) <= t->admit_below;
+}
+
+static bool is_seen_enough(struct ps_table *t, uint64_t hash)
+{
+    bool full = t->memory_max != 0 && ps_sightings_takes_memory(&t->sightings, hash) &&
+                ps_table_memory_bytes(t) + ps_sightings_partition_bytes(&t->sightings) > t->memory_max;
+    enum ps_sighting sighting =
+        full ? ps_sightings_not_counted(&t->sightings) : ps_sightings_add(&t->sightings, hash);
+    t->counters.keys_not_admitted_sightings += sighting != PS_SIGHTING_WANTED;
+    t->counters.sightings_not_counted += sighting == PS_SIGHTING_LOST;
+    return sighting == PS_SIGHTING_WANTED;
+}
+
+bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash)
+{
+    if (t->feature.admission == MR_ADMIT_SIGHTINGS)
+        return is_seen_enough(t, hash);
+    bool admitted = t->feature.admission == MR_ADMIT_ALWAYS || is_chosen(t, hash);
+    t->counters.keys_not_admitted_probability += !admitted;
+    return admitted;
+}
+
+bool ps_table_admits_push(const struct ps_table *t, uint64_t hash)
+{
+    return t->feature.admission == MR_ADMIT_ALWAYS ||
+           (t->feature.admission == MR_ADMIT_PROBABILITY && is_chosen(t, hash));
+}
+
+/* ---- in checkpoints ---- */
+
+/* What a piece begins with: it fits the filter, or not. */
+struct stored_piece {
+    uint32_t line_count; /* of a partition */
+    uint32_t wanted;
+    uint8_t counters[];
+};
+static_assert(PS_FILTER_PIECE_BYTES_MAX ==
+                  sizeof(struct stored_piece) + PS_SIGHTINGS_PIECE_LINES * PS_SIGHTINGS_LINE_BYTES,
+              "the largest piece");
+
+static bool has_filter(const struct ps_table *t)
+{
+    return t->feature.admission == MR_ADMIT_SIGHTINGS;
+}
+
+enum mr_status ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind)
+{
+    if (!has_filter(t))
+        return MR_OK;
+    return ps_sightings_cut_begin(&t->sightings, kind == PS_SAVE_DELTA) ? MR_OK : MR_OUT_OF_MEMORY;
+}
+
+bool ps_table_filter_cut_next(struct ps_table *t, struct ps_sightings_piece *piece, uint32_t *bytes)
+{
+    if (!has_filter(t) || !ps_sightings_cut_next(&t->sightings, piece))
+        return false;
+    *bytes = (uint32_t)sizeof(struct stored_piece) + piece->line_count * PS_SIGHTINGS_LINE_BYTES;
+    return true;
+}
+
+void ps_table_filter_cut_take(struct ps_table *t, const struct ps_sightings_piece *piece, uint8_t *out)
+{
+    struct stored_piece stored = {t->sightings.line_count, t->sightings.wanted};
+    memcpy(out, &stored, sizeof(stored));
+    ps_sightings_cut_take(&t->sightings, piece, out + sizeof(stored));
+}
+
+uint64_t ps_table_filter_cut_bytes(const struct ps_table *t)
+{
+    return has_filter(t) ? ps_sightings_cut_lines(&t->sightings) * PS_SIGHTINGS_LINE_BYTES : 0;
+}
+
+enum mr_status ps_table_filter_load(struct ps_table *t, uint32_t partition, uint32_t first_line,
+                                    const uint8_t *stored, uint64_t bytes, char *text, size_t text_bytes)
+{
+    struct stored_piece head;
+    if (!has_filter(t) || bytes <= sizeof(head) || (bytes - sizeof(head)) % PS_SIGHTINGS_LINE_BYTES != 0) {
+        snprintf(text, text_bytes, "table %s: a piece of an admission filter that is none", t->feature.name);
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    memcpy(&head, stored, sizeof(head));
+    const struct ps_sightings *s = &t->sightings;
+    if (head.line_count != s->line_count || head.wanted != s->wanted) {
+        snprintf(text, text_bytes,
+                 "table %s: its admission filter has %u lines per partition and counts to %u, that of the "
+                 "checkpoint %u and %u",
+                 t->feature.name, s->line_count, s->wanted, head.line_count, head.wanted);
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    uint64_t lines = (bytes - sizeof(head)) / PS_SIGHTINGS_LINE_BYTES;
+    if (partition >= MR_PARTITION_COUNT || lines > s->line_count || first_line > s->line_count - lines) {
+        snprintf(text, text_bytes, "table %s: a piece reaches beyond its admission filter", t->feature.name);
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    struct ps_sightings_piece piece = {partition, first_line, (uint32_t)lines};
+    return ps_sightings_load(&t->sightings, &piece, stored + sizeof(head)) ? MR_OK : MR_OUT_OF_MEMORY;
+}

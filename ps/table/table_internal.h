@@ -1,0 +1,253 @@
+/* What the table's files share: its struct, and the pipeline over groups of keys. */
+#ifndef PS_TABLE_INTERNAL_H
+#define PS_TABLE_INTERNAL_H
+
+#include <assert.h>
+#include "dataplane/wire/bag.h"
+#include "ps/table/evictor.h"
+#include "ps/table/gone.h"
+#include "ps/index/index.h"
+#include "ps/row/initializer.h"
+#include "dataplane/optimizer/kernels.h"
+#include "ps/base/key_hash.h"
+#include "dataplane/optimizer/rule.h"
+#include "ps/row/row_layout.h"
+#include "ps/row/row_use.h"
+#include "ps/table/sightings.h"
+#include "ps/index/slab.h"
+#include "ps/table/table.h"
+
+/* Keys whose cache misses overlap: enough to fill a core's line-fill buffers, few enough for their rows to stay in L1. */
+#define PS_GROUP_KEYS 16u
+#define PS_GROUP_LINES_MAX                                                                                   \
+    8u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
+#define PS_GROUPS             4u                  /* under way at once, one in each stage */
+#define PS_INITIAL_ROWS_COUNT (3 * PS_GROUP_KEYS) /* found, found late, used */
+
+/* Where the row mover is. */
+struct ps_upkeep {
+    uint32_t partition, bucket;
+    uint16_t version; /* of the partition when the cursor came to it */
+};
+
+struct ps_table {
+    struct mr_feature feature;
+    struct ps_arena *arena;
+    struct ps_initializer initializer;
+    struct mr_rule optimizer;
+    const struct mr_kernels *kernels;
+    mr_rows_kernel *copy_rows, *add_rows; /* of rows of the table's type, like the next */
+    mr_weighted_rows_kernel *add_weighted_rows;
+    uint32_t straddle_bytes;            /* how far behind a cache line's start a row may begin */
+    const struct mr_half_kernels *half; /* NULL: rows of f32 */
+    uint32_t dim;
+    uint32_t partitions; /* about how many are this core's */
+    struct ps_row_layout layout;
+    uint64_t rows_max;    /* this core's share of capacity_rows */
+    uint64_t memory_max;  /* of memory_bytes; 0: none */
+    uint64_t admit_below; /* admission by probability: of a hash, mixed */
+    struct ps_sightings sightings;
+    struct ps_row_use use;
+    struct ps_evictor evictor;
+    float *
+        initial_rows; /* [PS_INITIAL_ROWS_COUNT, dim]: answers for keys that get no row, of the table's type */
+    float *
+        expanded; /* [PS_GROUP_KEYS, dim], tables of 16-bit rows: some rows as f32, for as long as a function needs them */
+    struct ps_slabs slabs;
+    struct ps_table_counters counters;
+    enum ps_limit refused_by; /* the last row that was refused */
+
+    bool keeps_marks;       /* rows that change are marked */
+    bool marks_hold;        /* and all that have changed since the last cut are, as are the keys that went */
+    struct ps_gone gone;    /* keys that went since the last cut began */
+    struct ps_gone leaving; /* before it, since the one before: still to be taken */
+    bool cut_running;
+    bool may_emit; /* the call under way is none that was promised room: evictions may ask for it */
+    struct ps_cut cut;
+    uint32_t cut_partition, cut_bucket; /* cursor */
+    uint16_t cut_version;               /* of cut_partition when the cursor came to it */
+    uint64_t cut_rows_left;             /* still to be emitted */
+
+    struct ps_upkeep upkeep;
+
+    struct ps_index index;
+};
+
+/* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not there yet. */
+void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
+/* The table's admission. A lookup is a sighting, and so is a push whose lookup was lost; another push is none, and makes no rows
+ * where sightings are wanted. */
+bool ps_table_admission_init(struct ps_table *t); /* false when the arena has no room */
+bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
+bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);
+/* What stands against one more row, for a key of this hash. The node's own limit shows only when memory is asked for. */
+enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash);
+/* Makes room for it at the cost of another row; false when the table's eviction does not do that, or finds none to go. Rows
+ * that a call in progress holds stay. Bounded work. */
+bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit);
+/* Takes a row out, having given it to a running cut that has still to have it. `hash` is the key's. Other rows and places stay
+ * as they are. */
+void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t hash);
+/* Before a row is changed while a cut runs: emit it unless that has been done. */
+void ps_table_cut_before_change(struct ps_table *t, struct ps_place place);
+/* The same in two parts, for a group of rows that are looked for first and changed together later: true when the running cut has still to
+ * have the row, which counts as emitted from now on ... */
+static inline bool ps_table_cut_take(struct ps_table *t, struct ps_place place);
+/* ... and must be emitted before it changes. */
+struct ps_row_group;
+void ps_table_cut_group_before_change(struct ps_table *t, const struct ps_row_group *g);
+/* A key's row goes, or is made. */
+void ps_table_note_gone(struct ps_table *t, uint64_t key, uint64_t hash);
+static inline void ps_table_note_made(struct ps_table *t, uint64_t key, uint64_t hash)
+{
+    if (t->gone.count > 0)
+        ps_gone_remove(&t->gone, key, hash);
+}
+/* A row has been, or is about to be, changed: the next cut of changes has it. Behind the former. */
+static inline void ps_table_mark(struct ps_table *t, struct ps_place place)
+{
+    if (t->keeps_marks)
+        ps_index_mark(&t->index, place);
+}
+
+/* A row's first values, in the table's type. */
+void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row);
+/* The row's values as f32; of a 16-bit row, until the next one is asked for. */
+const float *ps_table_row_values(struct ps_table *t, const void *row);
+
+/* Rows of a group, and their gradients, on the way. Keys without a row are left out. */
+struct ps_row_group {
+    uint32_t count;
+    uint32_t taken_by_cut;        /* a bit per row: to be emitted before it changes */
+    float *values[PS_GROUP_KEYS]; /* rows of 16 bits: where the row begins, not to be read as it stands */
+    float *states[PS_GROUP_KEYS];
+    const float *gradients[PS_GROUP_KEYS];
+    uint64_t hashes[PS_GROUP_KEYS];
+};
+/* mr_rule_apply() for 16-bit rows: how many were changed. */
+uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const struct ps_row_group *g);
+
+static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
+{
+    return ps_slabs_row(&t->slabs, place.partition / PS_GROUP_PARTITIONS, place.row);
+}
+
+static inline bool ps_table_cut_take(struct ps_table *t, struct ps_place place)
+{
+    if (!ps_entry_is_pending(&t->index, *ps_place_entry(place)))
+        return false;
+    ps_index_emitted(&t->index, place.bucket, place.slot);
+    t->cut_rows_left--;
+    return true;
+}
+
+/* Lookups that may insert, and pushes, count as uses. */
+static inline bool ps_table_stamps(const struct ps_table *t)
+{
+    return t->layout.seen_offset != PS_ROW_NO_FIELD;
+}
+
+static inline float *ps_table_row_state(const struct ps_table *t, void *row)
+{
+    return (float *)(void *)((uint8_t *)row + t->layout.state_offset);
+}
+
+/* By what bag `bag` of a call, and so the gradient of each of its rows, is divided. weights, divisors: the call's, or NULL. */
+static inline float ps_bag_divisor(const struct ps_table *t, const uint32_t *offsets, const float *weights,
+                                   const float *divisors, uint32_t bag)
+{
+    uint32_t first = offsets[bag];
+    return divisors != NULL ? divisors[bag]
+                            : mr_bag_divisor(t->feature.pooling, weights != NULL ? weights + first : NULL,
+                                             offsets[bag + 1] - first);
+}
+
+/* A group of keys goes through four stages, a step of its pipeline each, so that what a stage reads was asked for a step before:
+ *   seek   hash the keys; ask for their home buckets
+ *   find   look into those; ask for the rows, or, where a key does not lie at home, for its other bucket
+ *   late   look for these keys once more, in all their buckets; ask for their rows
+ *   use    the rows
+ * Without the third, the tenth of all keys that does not lie at home would cost as much as the others together. */
+struct ps_group {
+    uint64_t hashes[PS_GROUP_KEYS];
+    struct ps_bucket *homes[PS_GROUP_KEYS];
+    uint32_t limits[PS_GROUP_KEYS]; /* of the partitions */
+    uint8_t late[PS_GROUP_KEYS];    /* numbers of keys */
+    uint32_t late_count;
+};
+
+static inline void ps_group_home(const struct ps_table *t, struct ps_group *g, uint32_t i)
+{
+    const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
+    g->homes[i] = p->buckets + ps_home_number(g->hashes[i], p->bucket_count);
+    g->limits[i] = p->limit;
+}
+
+static inline void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t i, uint64_t hash)
+{
+    g->hashes[i] = hash;
+    ps_group_home(t, g, i);
+    __builtin_prefetch(g->homes[i], 0, 3);
+}
+
+static inline uint32_t ps_group_of(uint64_t hash)
+{
+    return mr_partition_of(hash) / PS_GROUP_PARTITIONS;
+}
+
+/* Looks for the group's i-th key in its home bucket. When it is not there, it is to be looked for later. */
+static inline bool ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t i,
+                                 struct ps_place *place)
+{
+    uint64_t hash = g->hashes[i];
+    const struct ps_partition *p = &t->index.partitions[mr_partition_of(hash)];
+#ifdef PS_SCRUB /* not in buckets that were given back */
+    assert(g->homes[i] >= p->buckets && g->homes[i] < p->buckets + p->bucket_count);
+#endif
+    *place = ps_bucket_find(g->homes[i], hash, g->limits[i], false);
+    if (__builtin_expect(place->bucket != NULL, 1))
+        return true;
+    uint32_t home = ps_home_number(hash, p->bucket_count);
+    __builtin_prefetch(p->buckets + ps_other_number(hash, home, p->bucket_count), 0, 3);
+    g->late[g->late_count++] = (uint8_t)i;
+    return false;
+}
+
+/* Buckets are elsewhere: partitions were given others. */
+static inline void ps_groups_refresh(const struct ps_table *t, struct ps_group groups[PS_GROUPS])
+{
+    for (uint32_t i = 0; i < PS_GROUPS * PS_GROUP_KEYS; i++)
+        ps_group_home(t, &groups[i / PS_GROUP_KEYS], i % PS_GROUP_KEYS);
+}
+
+static inline uint32_t ps_group_size(uint32_t key_count, uint32_t first)
+{
+    return key_count - first < PS_GROUP_KEYS ? key_count - first : PS_GROUP_KEYS;
+}
+
+static inline uint32_t ps_group_count(uint32_t key_count)
+{
+    return key_count / PS_GROUP_KEYS + (key_count % PS_GROUP_KEYS != 0);
+}
+
+/* How many of up to `left` things the budget of a step has room for, a group at least; what they cost is taken off. */
+static inline uint32_t ps_budget_take(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t left)
+{
+    uint64_t count =
+        *budget_bytes / cost_bytes / PS_GROUP_KEYS * PS_GROUP_KEYS; /* few groups are cut short */
+    count = count < PS_GROUP_KEYS ? PS_GROUP_KEYS : count;
+    uint32_t taken = count < left ? (uint32_t)count : left;
+    uint64_t cost = taken * cost_bytes;
+    *budget_bytes -= cost < *budget_bytes ? cost : *budget_bytes;
+    return taken;
+}
+
+static inline void ps_row_prefetch(const struct ps_table *t, const void *row, uint32_t bytes)
+{
+    uint32_t lines = (bytes + t->straddle_bytes + 63) / 64;
+    lines = lines < PS_GROUP_LINES_MAX ? lines : PS_GROUP_LINES_MAX;
+    for (uint32_t line = 0; line < lines; line++)
+        __builtin_prefetch((const char *)row + line * 64, 0, 3);
+}
+
+#endif
