@@ -1,5 +1,5 @@
 #include "dataplane/steering.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include <stdio.h>
 
 const char *dp_steering_text(enum dp_steering steering)

@@ -1,5 +1,5 @@
 #include "dataplane/waiter.h"
-#include "dataplane/wire/fence.h"
+#include "dataplane/wire/base/fence.h"
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <time.h>

@@ -34,7 +34,7 @@ find build/dataplane build/ps build/trainer_client build/tools -name '*.c.o' -pr
 echo "== cppcheck"
 cppcheck --quiet --enable=warning,performance,portability --inline-suppr --std=c11 --error-exitcode=1 \
     --suppressions-list=scripts/cppcheck.suppressions -j "$(nproc)" -D__x86_64__ -D__GNUC__=12 \
-    -I . -I dataplane/wire -I dataplane/rpc -I trainer_client "${sources[@]}" || status=1
+    -I . -I dataplane/wire/format -I dataplane/rpc -I trainer_client "${sources[@]}" || status=1
 
 echo "== clang-tidy"
 tidied=("${sources[@]}")

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "tools/ckpt.h"
 #include "tools/ckpt_make.h"
 #include "tools/options.h"

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "ps/checkpoint/checkpoint_error.h"
 #include "tools/ckpt.h"
 #include "tools/ctl.h"

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "ps/checkpoint/checkpoint_error.h"
 #include "tools/ckpt_diff.h"
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "tools/ckpt.h"
 #include "tools/ckpt_rows_out.h"
 #include "tools/npy.h"

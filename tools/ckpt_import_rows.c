@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "dataplane/wire/convert.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/format/convert.h"
 #include "tools/ckpt_map.h"
 
 static bool fail(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "tools/ckpt.h"
 #include "tools/ctl.h"
 #include "tools/feature_json.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 #define PER_SLOT_BYTES                                                                                       \
     40u /* of the whole, so that slots are never more than 3/4 full: an entry takes 24 bytes at least */

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 
 /* The parts of an optimizer's state, in the order of dataplane/optimizer/rule.c. A column count of WIDE is the row's. */
 #define WIDE UINT32_MAX

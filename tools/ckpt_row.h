@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/optimizer/rule.h"
 #include "ps/row/row_layout.h"
 #include "ps/row/row_use.h"

@@ -1,7 +1,7 @@
 #include "tools/ckpt_rows_out.h"
 
 #include <stdio.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 
 static bool is_narrow(enum mr_dtype dtype)
 {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "tools/ckpt.h"
 #include "tools/ckpt_check.h"
 #include "tools/ctl.h"

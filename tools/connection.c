@@ -1,5 +1,5 @@
 #include "tools/connection.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/doctor_facts.h"

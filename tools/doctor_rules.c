@@ -1,5 +1,5 @@
 #include "tools/doctor_rules.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 
 #include <assert.h>
 #include <errno.h>

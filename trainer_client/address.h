@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 #include "dataplane/wire/endpoint.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define MRC_PORT_DEFAULT       7700u
 #define MRC_ADDRESS_TEXT_BYTES 64u /* "[ipv6]:port" */

@@ -3,7 +3,7 @@
 
 #include <math.h>
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 
 uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT])
 {

@@ -3,7 +3,7 @@
 #define MRC_CALLS_H
 
 #include <string.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 #include "trainer_client/client.h"
 #include "trainer_client/future.h"
 #include "trainer_client/last_error.h"

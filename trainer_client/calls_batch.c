@@ -1,8 +1,8 @@
 /* Batches: feed, lookup and gradients by batch id, and what the node has learnt. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/bag.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/format/bag.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/rows_answer.h"
 #include "trainer_client/shard.h"

@@ -1,7 +1,7 @@
 /* Variables: whole or a range, and their gradients. A variable lives on one core. */
 #include <inttypes.h>
 #include <string.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/clock.h"
 

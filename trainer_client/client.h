@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 #include "trainer_client/address.h"
 #include "trainer_client/keys.h"
 #include "trainer_client/known_features.h"

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 #include "trainer_client/client.h"
 #include "trainer_client/millrace.h"
 

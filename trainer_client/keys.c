@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "dataplane/wire/key_file.h"
+#include "dataplane/wire/session/key_file.h"
 #include "trainer_client/client.h"
 #include "trainer_client/clock.h"
 

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <time.h>
-#include "dataplane/wire/mr_status.h"
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/packet.h"
 
 struct mr_client;
 

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
 
 struct mrc_features {
     struct mrc_known_feature *known;

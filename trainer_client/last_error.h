@@ -3,7 +3,7 @@
 #define MRC_LAST_ERROR_H
 
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define MRC_ERROR_BYTES 768u
 

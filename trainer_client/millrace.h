@@ -142,7 +142,7 @@ struct mr_options {
     float learning_rate;
     bool has_learning_rate;
     /* What rows and their gradients are on the wire: f32 (also for 0), f16, bf16, or i8 with a scale for each row. Callers see f32
-     * all the same; dataplane/wire/convert.h says what is lost. A bag over several cores is lost so once per core. Variables are
+     * all the same; dataplane/wire/format/convert.h says what is lost. A bag over several cores is lost so once per core. Variables are
      * always f32. */
     enum mr_dtype wire_dtype;
     struct mr_future **future; /* not NULL: asynchronous; receives the future */

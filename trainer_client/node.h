@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 struct mr_client;
 struct mrc_link;

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/wire/buddy.h"
+#include "dataplane/wire/base/buddy.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/last_error.h"
 

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 struct mr_client;
 struct mrc_link;

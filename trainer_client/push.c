@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/bag.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/bag.h"
+#include "dataplane/wire/format/op.h"
 #include "trainer_client/shard.h"
 
 static size_t aligned(size_t bytes)

@@ -4,10 +4,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/list.h"
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_tensor.h"
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/base/list.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_tensor.h"
+#include "dataplane/wire/format/packet.h"
 
 /* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients, and what comes with these and with the bags.
  * A variable's has head and gradient. */

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/client.h"
 #include "trainer_client/clock.h"

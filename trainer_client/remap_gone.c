@@ -1,7 +1,7 @@
 #include "trainer_client/remap_gone.h"
 
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/push_number.h"
 #include "trainer_client/client.h"
 #include "trainer_client/remap.h"
 #include "trainer_client/remap_split.h"

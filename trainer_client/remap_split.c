@@ -1,7 +1,7 @@
 #include "trainer_client/remap_split.h"
 
 #include <stdlib.h>
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 #include "trainer_client/calls.h"
 #include "trainer_client/client.h"
 #include "trainer_client/remap.h"

@@ -3,9 +3,9 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/number.h"
-#include "dataplane/wire/op.h"
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/base/number.h"
+#include "dataplane/wire/format/op.h"
+#include "dataplane/wire/format/push_number.h"
 #include "trainer_client/replay_internal.h"
 
 #define PUSH_OF(l, member) MR_CONTAINER(l, struct mrc_push, member)

@@ -15,8 +15,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/list.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/base/list.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "trainer_client/push.h"
 #include "trainer_client/trail.h"
 

@@ -1,6 +1,6 @@
 /* Pushes on their way from one lane's buffer to another's, when the cores of the node have changed. */
 #include <assert.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 #include "trainer_client/replay_internal.h"
 
 void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)

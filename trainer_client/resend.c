@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/last_error.h"
 #include "trainer_client/remap_gone.h"

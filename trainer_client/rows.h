@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/rows.h"
+#include "dataplane/wire/format/rows.h"
 
 struct mrc_rows {
     enum mr_dtype dtype;

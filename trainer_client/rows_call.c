@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/bag.h"
+#include "dataplane/wire/format/bag.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/rows_again.h"
 #include "trainer_client/rows_answer.h"

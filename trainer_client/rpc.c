@@ -4,7 +4,7 @@
 #include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/long_message.h"
 #include "dataplane/rpc/workers.h"
-#include "dataplane/wire/key_file.h"
+#include "dataplane/wire/session/key_file.h"
 #include "trainer_client/address.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/rpc_driver.h"

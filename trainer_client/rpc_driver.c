@@ -1,5 +1,5 @@
 #include "trainer_client/rpc_driver.h"
-#include "dataplane/wire/fence.h"
+#include "dataplane/wire/base/fence.h"
 
 #include <stdio.h>
 #include <stdlib.h>

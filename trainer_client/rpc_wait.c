@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "dataplane/wire/fence.h"
+#include "dataplane/wire/base/fence.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/rpc_driver_internal.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/bag.h"
+#include "dataplane/wire/format/bag.h"
 
 bool mrc_shard_keys(struct mrc_shard *s, const uint8_t partition_core[MR_PARTITION_COUNT], uint64_t seed,
                     const uint64_t *keys, uint32_t key_count, bool with_bags)

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/packet.h"
 #include "trainer_client/rows.h"
 
 struct mrc_shard {

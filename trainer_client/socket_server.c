@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "dataplane/wire/key_file.h"
+#include "dataplane/wire/session/key_file.h"
 #include "trainer_client/address.h"
 #include "trainer_client/environment.h"
 #include "trainer_client/udp_receive.h"

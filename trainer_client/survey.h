@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
 
 struct mr_client;
 struct mr_future;

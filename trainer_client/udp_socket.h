@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define MRC_SOCKET_BUFFER_BYTES (4u << 20)
 #define MRC_DATAGRAM_BYTES_MAX  65535u

@@ -1,6 +1,6 @@
 #include "dataplane/optimizer/kernels.h"
 
-#include "dataplane/wire/vector.h"
+#include "dataplane/wire/base/vector.h"
 #include "dataplane/optimizer/kernels_internal.h"
 
 INLINE void copy_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)

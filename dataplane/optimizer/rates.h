@@ -5,7 +5,7 @@
 #define MR_RATES_H
 
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 struct mr_rates {
     uint32_t kind; /* enum mr_schedule */

@@ -10,7 +10,7 @@
 #define MR_ROUNDING_H
 
 #include <stdint.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 
 #define MR_F16_LARGEST_BITS  0x7bffu /* 65504 */
 #define MR_BF16_LARGEST_BITS 0x7f7fu

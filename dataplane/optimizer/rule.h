@@ -27,8 +27,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/optimizer/rates.h"
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
 
 struct mr_kernels;
 

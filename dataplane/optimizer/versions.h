@@ -10,8 +10,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
-#include "dataplane/wire/mr_tensor.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/mr_tensor.h"
 
 struct mr_versions;
 struct mr_parameter_version; /* its name in millrace_rpc.h */

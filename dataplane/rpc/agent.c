@@ -11,8 +11,8 @@
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/dist_optimizer.h"
 #include "dataplane/rpc/context.h"
-#include "dataplane/wire/fence.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/fence.h"
+#include "dataplane/wire/base/plural.h"
 
 #define POOL_BLOCKS_MAX 1024u
 #define HURRY_US        200u /* brief jobs that have not begun by then were taken for brief by mistake */

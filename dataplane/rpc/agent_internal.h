@@ -13,7 +13,7 @@
 #include "dataplane/rpc/result.h"
 #include "dataplane/rpc/rref.h"
 #include "dataplane/rpc/world.h"
-#include "dataplane/wire/list.h"
+#include "dataplane/wire/base/list.h"
 
 struct mr_served_op {
     mr_agent_serve serve;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/backward_internal.h"
 
 float *mr_backward_copy(const struct mr_tensor *gradient)

@@ -20,7 +20,7 @@
 #include "dataplane/rpc/executor.h"
 #include "dataplane/rpc/id_map.h"
 #include "dataplane/rpc/tape.h"
-#include "dataplane/wire/list.h"
+#include "dataplane/wire/base/list.h"
 
 /* Kinds of nodes on a tape, and what they are `of`. */
 enum mr_recorded_kind {

@@ -1,7 +1,7 @@
 /* The distributed optimizer at the owners. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/context.h"
 #include "dataplane/rpc/dist_optimizer.h"

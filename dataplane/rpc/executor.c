@@ -1,5 +1,5 @@
 #include "dataplane/rpc/executor.h"
-#include "dataplane/wire/list.h"
+#include "dataplane/wire/base/list.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include "dataplane/rpc/agent.h"
 #include "dataplane/rpc/executor.h"
-#include "dataplane/wire/timer_wheel.h"
+#include "dataplane/wire/base/timer_wheel.h"
 
 #define MR_FUTURE_BYTES_INLINE 192u
 #define MR_FUTURE_THEN         4u /* bit of the word, beside MR_DONE and MR_DONE_SLEEPER */

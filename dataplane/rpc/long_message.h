@@ -12,7 +12,7 @@
 #define MR_RPC_LONG_MESSAGE_H
 
 #include "dataplane/rpc/agent.h"
-#include "dataplane/wire/list.h"
+#include "dataplane/wire/base/list.h"
 
 #define MR_LONG_FROM_BYTES   (7u << 20)        /* longer ones go in parts, unless agents are told otherwise */
 #define MR_LONG_MESSAGE_MAX  ((size_t)1 << 30) /* default of the longest message, */

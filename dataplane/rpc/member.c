@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/agent_internal.h"
 
 void mr_member_text(struct mr_rpc *agent, uint32_t rank, char text[MR_MEMBER_TEXT_BYTES])

@@ -1,5 +1,5 @@
 #include "dataplane/rpc/owned_optimizer.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -34,8 +34,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/rpc/id_map.h"
-#include "dataplane/wire/list.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/base/list.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define MR_REFERENCE_RANK_SHIFT                                                                              \
     48 /* ids of references and forks are (rank that made them << 48) | counter from 1 */

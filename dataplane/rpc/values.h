@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/rpc/millrace_rpc.h"
-#include "dataplane/wire/message.h"
+#include "dataplane/wire/format/message.h"
 
 struct mr_rpc_head {
     uint64_t context;    /* autograd: the context's id; 0: none, and then values have no numbers */

@@ -1,7 +1,7 @@
 /* The public functions about workers. */
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "dataplane/rpc/agent_internal.h"
 #include "dataplane/rpc/call.h"
 #include "dataplane/rpc/workers.h"

@@ -16,11 +16,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "message.h"
-#include "mr_status.h"
-#include "op.h"
-#include "packet.h"
-#include "wire_counters.h"
+#include "dataplane/wire/format/message.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/op.h"
+#include "dataplane/wire/format/packet.h"
+#include "dataplane/wire/format/wire_counters.h"
 
 /* Where packets come from and go to. The state machine compares ip and port and otherwise hands it back as it was. */
 struct mr_address {

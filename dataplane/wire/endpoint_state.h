@@ -3,17 +3,17 @@
 #ifndef MR_ENDPOINT_STATE_H
 #define MR_ENDPOINT_STATE_H
 
-#include "dataplane/wire/address_limit.h"
-#include "dataplane/wire/auth.h"
-#include "dataplane/wire/buddy.h"
+#include "dataplane/wire/base/buddy.h"
+#include "dataplane/wire/base/list.h"
+#include "dataplane/wire/base/timer_wheel.h"
+#include "dataplane/wire/call/numbers.h"
+#include "dataplane/wire/call/path.h"
+#include "dataplane/wire/call/rtt.h"
+#include "dataplane/wire/call/segment.h"
+#include "dataplane/wire/call/window.h"
 #include "dataplane/wire/endpoint.h"
-#include "dataplane/wire/list.h"
-#include "dataplane/wire/numbers.h"
-#include "dataplane/wire/path.h"
-#include "dataplane/wire/rtt.h"
-#include "dataplane/wire/segment.h"
-#include "dataplane/wire/timer_wheel.h"
-#include "dataplane/wire/window.h"
+#include "dataplane/wire/session/address_limit.h"
+#include "dataplane/wire/session/auth.h"
 
 #define MR_PRIORITIES            8u
 #define MR_QUEUE_AHEAD           MR_PRIORITIES /* the queue of calls that go before all priorities */

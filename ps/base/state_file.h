@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 /* DIRECTORY is made when its last part is missing. MR_IO_ERROR, and a line in `error`. */
 enum mr_status ps_state_directory(const char *directory, char *error, size_t error_bytes);

@@ -7,7 +7,7 @@
 #define PS_BLOCK_STREAM_H
 
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/checkpoint_store.h"
 

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/checkpoint_store.h"
 

@@ -2,7 +2,7 @@
 #ifndef PS_CHECKPOINT_ERROR_H
 #define PS_CHECKPOINT_ERROR_H
 
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define PS_WRONG_LENGTH "its length is not that which the MANIFEST tells"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 
 #define PUBLISHED_PREFIX "ckpt-"
 #define TEMPORARY_PREFIX ".tmp-ckpt-"

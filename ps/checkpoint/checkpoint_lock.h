@@ -8,7 +8,7 @@
 #define PS_CHECKPOINT_LOCK_H
 
 #include <stdbool.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define PS_NO_LOCK (-1)
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/checkpoint/checkpoint_format.h"
 
 #define PS_MANIFEST_NAME      "MANIFEST"

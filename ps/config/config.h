@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define PS_CONFIG_ERROR_BYTES 512
 #define PS_CONFIG_PLACE_BYTES 192 /* of FILE:LINE */

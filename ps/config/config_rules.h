@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 
 typedef const char *(*ps_rule)(const char *text);
 

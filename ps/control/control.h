@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/endpoint.h"
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/control/save_log.h"
 #include "ps/core/node.h"
 #include "ps/restore/restore_plan.h"

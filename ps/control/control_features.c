@@ -1,7 +1,7 @@
 /* Create, Freeze and List. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
 #include "ps/control/control_internal.h"
 

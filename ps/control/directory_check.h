@@ -5,7 +5,7 @@
 #define PS_DIRECTORY_CHECK_H
 
 #include <stddef.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/config/config.h"
 
 /* The path that is meant by a call, without links, in `out` (the configured one as it is configured). "" means that one.

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define PS_SAVE_LOG_MAX    32u /* more than may be unfinished at a time */
 #define PS_SAVE_TEXT_BYTES 256

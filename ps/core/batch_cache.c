@@ -1,7 +1,7 @@
 #include "ps/core/batch_cache.h"
 
 #include <string.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 #include "ps/memory/block_pool.h"
 
 #define NONE       UINT32_MAX

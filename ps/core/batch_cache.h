@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/memory/arena.h"
 
 #define PS_EXPIRED_IDS_MAX 4096u /* expired batches remembered */
@@ -20,7 +20,7 @@ struct ps_batch_part {
     uint64_t *keys;    /* [key_count] */
     uint32_t *offsets; /* [samples * slots + 1] */
     float *weights,
-        *divisors; /* [key_count], [samples * slots]; NULL where there are none. See dataplane/wire/bag.h */
+        *divisors; /* [key_count], [samples * slots]; NULL where there are none. See dataplane/wire/format/bag.h */
     float *values; /* [samples, slots, dim], as looked up when the batch was fed */
     uint32_t feature;
     uint32_t samples, slots, dim;

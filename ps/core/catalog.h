@@ -3,7 +3,7 @@
 #define PS_CATALOG_H
 
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 /* What a refusal says when no number is left. */
 #define PS_NUMBERS_GONE                                                                                      \

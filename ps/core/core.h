@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/op.h"
 #include "ps/core/batch_cache.h"
 #include "ps/core/leaving.h"
 #include "ps/core/left_out.h"

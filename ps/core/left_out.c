@@ -1,5 +1,5 @@
 #include "ps/core/left_out.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 
 #include <stdarg.h>
 #include <stdio.h>

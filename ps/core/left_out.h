@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/table/table.h"
 
 #define PS_LEFT_OUT_INTERVAL_US    UINT64_C(60000000) /* between two lines about a feature */

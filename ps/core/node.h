@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/config/config.h"
 #include "ps/save/save_request.h"
 

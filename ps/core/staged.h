@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
 
 struct ps_core;
 struct ps_feature;

@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 #define PS_STEP_CLIENTS_MAX 1024u
 /* A client that is held sends again each 15 ms at the latest, while its process is in the library. */

@@ -6,7 +6,7 @@
 #define PS_CLIENTS_H
 
 #include <stdint.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 #include "ps/memory/arena.h"
 
 #define PS_CLIENTS_MAX     16384u

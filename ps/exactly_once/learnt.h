@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/op.h"
 #include "ps/memory/arena.h"
 
 #define PS_STREAMS_MAX   MR_STREAMS_MAX

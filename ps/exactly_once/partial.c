@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 
 bool ps_partials_set(struct ps_partials *p, const struct ps_partial *entries, uint32_t count)
 {

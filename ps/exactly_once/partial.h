@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 #define PS_PARTIALS_MAX         65536u
 #define PS_PARTIAL_BITMAP_WORDS (MR_PARTITION_COUNT / 64)

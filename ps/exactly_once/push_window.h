@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 
 #define PS_PUSH_WINDOW_WORDS (MR_PUSH_WINDOW / 64)
 

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 struct running {
     const struct ps_push_lane *lane;

@@ -1,5 +1,5 @@
 /* The record of numbered pushes: per client and lane which were applied, so that each is applied once however often it is
- * sent, and up to where they are safe on disk. See dataplane/wire/push_number.h for numbers and lanes.
+ * sent, and up to where they are safe on disk. See dataplane/wire/format/push_number.h for numbers and lanes.
  *
  * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places; where a set is full, a new lane takes the place of the one that
  * was silent for longest. That is rare up to a quarter of PS_PUSH_LANES_MAX. Belongs to one
@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/packet.h"
 #include "ps/exactly_once/push_window.h"
 #include "ps/memory/arena.h"
 

@@ -38,7 +38,7 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/memory/arena.h"
 
 #define PS_BUCKET_KEYS 8u

@@ -1,4 +1,4 @@
-/* The calls this node serves: a handler per operation (see dataplane/wire/op.h), and what handlers share.
+/* The calls this node serves: a handler per operation (see dataplane/wire/format/op.h), and what handlers share.
  *
  * Every handler checks everything before it changes anything: a call either has its whole effect on this core or none. An
  * answer that needs memory is begun before the change, so that a call that cannot be answered is not executed.

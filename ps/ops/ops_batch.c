@@ -1,9 +1,9 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
-#include "dataplane/wire/bag.h"
-#include "dataplane/wire/rows.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/format/bag.h"
+#include "dataplane/wire/format/rows.h"
+#include "dataplane/wire/base/plural.h"
 #include "ps/ops/ops.h"
 
 #define TABLES_MAX (MR_TENSORS_MAX / 3) /* of a feed: head, keys, offsets at least */

@@ -1,6 +1,6 @@
 /* Rows by key: raw ones, or bags. */
 #include <string.h>
-#include "dataplane/wire/rows.h"
+#include "dataplane/wire/format/rows.h"
 #include "ps/ops/ops.h"
 
 struct lookup {

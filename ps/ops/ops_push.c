@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "ps/ops/ops_push.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 
 void ps_push_init(struct ps_push *push)
 {

@@ -1,6 +1,6 @@
 /* Gradients by batch id: of keys that were fed before. The batch's record tells whether it was learnt. */
 #include <inttypes.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "ps/ops/ops_push.h"
 
 /* Features and shapes that do not depend on the batch's being here. */

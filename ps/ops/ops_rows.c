@@ -1,6 +1,6 @@
 /* Rows and bags in requests: of which type rows come and go, and what else comes with bags. */
-#include "dataplane/wire/bag.h"
-#include "dataplane/wire/rows.h"
+#include "dataplane/wire/format/bag.h"
+#include "dataplane/wire/format/rows.h"
 #include "ps/ops/ops.h"
 
 bool ps_check_bag_tensors(const struct ps_op *op, uint32_t flags, uint32_t *at, struct ps_key_list *list)

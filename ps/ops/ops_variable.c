@@ -1,6 +1,6 @@
 #include <inttypes.h>
 #include <math.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "ps/ops/ops.h"
 
 /* What is set stays: so no NaN and no Inf, which no gradient would take away again. */

@@ -8,7 +8,7 @@
 #define PS_PUSH_MERGE_H
 
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/core.h"
 

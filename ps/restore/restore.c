@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/block_stream.h"
 #include "ps/core/core.h"

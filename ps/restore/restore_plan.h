@@ -9,9 +9,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/op.h"
 #include "ps/core/catalog.h"
 
 #define PS_RESTORE_PLAN_TEXT_BYTES 400

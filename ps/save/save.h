@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/save/save_pace.h"
 #include "ps/table/table.h"

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 /* One more than DIRECTORY/incarnation holds, written there and synced before this returns; the directory is made when its
  * last part is missing. With directory "" the time in seconds. It may come again where the directory is wiped, or taken from a

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "dataplane/wire/key_file.h"
+#include "dataplane/wire/session/key_file.h"
 #include "ps/base/log.h"
 #include "ps/config/config_rules.h"
 

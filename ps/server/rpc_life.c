@@ -2,7 +2,7 @@
  * all of it ends. On main's thread and the keeper's, which ask core 0. */
 #include <stdio.h>
 #include <time.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
 #include "ps/server/rpc_internal.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/config/config_rules.h"

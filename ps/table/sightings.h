@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/memory/arena.h"
 
 #define PS_SIGHTINGS_BYTES_DEFAULT ((uint64_t)16 << 20) /* of a node */

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/memory/arena.h"
 
 struct ps_table;
@@ -129,12 +129,12 @@ struct ps_table_lookup {
     uint32_t key_count;
     const uint32_t *offsets; /* NULL: a row per key */
     uint32_t bag_count;
-    const float *weights; /* of keys in bags, [key_count]; NULL: 1. See dataplane/wire/bag.h */
+    const float *weights; /* of keys in bags, [key_count]; NULL: 1. See dataplane/wire/format/bag.h */
     const float *
         divisors; /* [bag_count], of tables that average: what bags are divided by whose other keys are elsewhere; NULL:
                               as their keys and weights make it */
     bool insert;
-    /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of dataplane/wire/convert.h. Rows of the
+    /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of dataplane/wire/format/convert.h. Rows of the
      * table's own type are copied as they are. */
     enum mr_dtype out_dtype;
     void *out;     /* [k or bags, dim] of out_dtype */
@@ -152,7 +152,7 @@ uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count
 /* True when it is complete. */
 bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes);
 
-/* What became of a push: as enum mr_pushed_word (dataplane/wire/op.h). */
+/* What became of a push: as enum mr_pushed_word (dataplane/wire/format/op.h). */
 struct ps_push_counts {
     uint32_t applied, refused, without_row, not_finite;
 };

@@ -1,7 +1,7 @@
 /* Which rows go, and when: see ps/table/evictor.h. Rows that a running cut has still to write go only if it has room for them now. */
 #include "ps/table/table_internal.h"
 
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 
 #define ROUND_BUCKETS  4u
 #define ROUND_ROWS_MAX (ROUND_BUCKETS * PS_BUCKET_KEYS) /* rows that come from memory at the same time */

@@ -3,7 +3,7 @@
 #define PS_TABLE_INTERNAL_H
 
 #include <assert.h>
-#include "dataplane/wire/bag.h"
+#include "dataplane/wire/format/bag.h"
 #include "ps/table/evictor.h"
 #include "ps/table/gone.h"
 #include "ps/index/index.h"

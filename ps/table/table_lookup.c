@@ -1,5 +1,5 @@
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "ps/table/table_internal.h"
 
 static size_t row_bytes(const struct ps_table *t)

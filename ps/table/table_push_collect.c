@@ -1,7 +1,7 @@
 /* Brings the repeated keys of a push together. Keys are told apart by their hash alone, which is a bijection of the key
  * (ps/base/key_hash.h). */
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "ps/table/table_push_internal.h"
 
 static bool is_sum(const struct ps_table_push *p, const struct ps_table *t, const float *gradient)

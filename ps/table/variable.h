@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/memory/arena.h"
 
 struct ps_variable;

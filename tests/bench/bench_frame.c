@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/frame.h"
-#include "dataplane/wire/auth.h"
+#include "dataplane/wire/session/auth.h"
 
 #define FRAME_ROOM  2048u
 #define COLD_FRAMES 16384u /* 32 MiB */

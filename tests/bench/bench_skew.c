@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "bench_keys.h"
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/core/node.h"
 
 #define ZIPF_SHAPE 1.05

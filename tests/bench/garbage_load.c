@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 #include "tests/bench/dpdk_client.h"
 
 #define SESSIONS       16u

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/property/model.h"
 #include "tests/property/random.h"

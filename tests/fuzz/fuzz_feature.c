@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "fuzz_assert.h"
 #include "ps/table/table.h"
 

@@ -2,8 +2,8 @@
  * is parsed is laid out again as the same message. */
 #include <stdbool.h>
 #include <string.h>
-#include "dataplane/wire/message.h"
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/message.h"
+#include "dataplane/wire/format/packet.h"
 #include "fuzz_assert.h"
 
 static uint64_t shape_bytes(const struct mr_tensor *t)

@@ -1,8 +1,8 @@
 /* Any datagram: is either dropped for a reason, or is what its header says; and what the handshake makes of its payload
  * verifies for what was made and for nothing else. */
 #include <string.h>
-#include "dataplane/wire/auth.h"
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
+#include "dataplane/wire/session/auth.h"
 #include "fuzz_assert.h"
 
 static void check_header(const struct mr_packet_header *h, const uint8_t *data, size_t bytes,

@@ -169,7 +169,7 @@ def test_the_example_of_the_library_compiles(tmp_path):
     example = re.search(r"^\.Bd -literal.*?\n(.*?)^\.Ed", PAGES["libmillrace"].source, re.M | re.S)[1]
     source = tmp_path / "example.c"
     source.write_text(example.replace("\\e", "\\"), encoding="utf-8")
-    directories = [f"-I{SOURCE / place}" for place in ("trainer_client", "dataplane/wire", "dataplane/rpc")]
+    directories = [f"-I{SOURCE / place}" for place in ("trainer_client", "dataplane/wire/format", "dataplane/rpc")]
     command = [os.environ.get("MILLRACE_CC", "cc"), "-Wall", "-Wextra", "-Werror", *directories, "-c", source, "-o",
                tmp_path / "example.o"]
     subprocess.run(command, check=True)

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <cmocka.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 

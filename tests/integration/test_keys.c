@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 

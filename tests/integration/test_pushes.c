@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/push_number.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/bag.h"
+#include "dataplane/wire/format/bag.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 5, UNIVERSE = 61, SAMPLES = 10, SLOTS = 4, BAGS = SAMPLES * SLOTS, KEYS_MAX = BAGS * 6 };

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 
 bool model_knows(const struct mr_feature *f)
 {

@@ -1,7 +1,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "ps/row/row_use.h"
 #include "world.h"
 

@@ -2,7 +2,7 @@
  * at where nothing is damaged or forged, and as far as the last grants are known. */
 #include <string.h>
 
-#include "dataplane/wire/segment.h"
+#include "dataplane/wire/call/segment.h"
 #include "sim.h"
 
 /* In segments of whatever size the message began with: they may have become shorter since. */

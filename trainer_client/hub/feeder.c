@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "dataplane/wire/op.h"
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/format/op.h"
 #include "trainer_client/clock.h"
 #include "trainer_client/hub/feeder_internal.h"
 

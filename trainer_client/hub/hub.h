@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "trainer_client/hub/batch_source.h"
 #include "trainer_client/hub/plan.h"
 #include "trainer_client/hub/request.h"

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/message.h"
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/message.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/op.h"
 
 #define HUB_PATH_BYTES        1024u
 #define HUB_DIFFERENCE_BYTES  320u /* room for what sets two apart */

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "trainer_client/hub/sample.h"
 
 #define HUB_INDEX_ENTRIES_MAX (1u << 23) /* 128 MiB */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/feeder.h"
 #include "trainer_client/hub/service.h"
 #include "trainer_client/socket_server.h"

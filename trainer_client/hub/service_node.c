@@ -1,6 +1,6 @@
 /* The hub's state, and what it answers as a node of one core. */
 #include <string.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "trainer_client/hub/service_internal.h"
 
 #define STATUS_FIELDS 12u

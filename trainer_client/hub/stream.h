@@ -7,7 +7,7 @@
 #define HUB_STREAM_H
 
 #include <stdint.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 #include "trainer_client/millrace.h"
 
 enum hub_stream_found {

@@ -5,7 +5,7 @@
 #define HUB_TRAINERS_H
 
 #include <stdint.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 #define HUB_TRAINERS_MAX 256u
 

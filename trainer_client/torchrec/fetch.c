@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/wire/plural.h"
+#include "dataplane/wire/base/plural.h"
 #include "trainer_client/torchrec/instance.h"
 #include "trainer_client/torchrec/table_name.h"
 

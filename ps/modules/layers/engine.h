@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/modules/layers/layer.h"
 
 /* 64-byte lines: what buffers are aligned to, and rounded up to. */

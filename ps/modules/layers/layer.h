@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #define PS_SAMPLE_RANK_MAX      3u
 #define PS_LAYER_SIZE_MAX       65536u              /* channels, features, height, width, kernel, stride */

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/modules/layers/layer.h"
 
 #define PS_NETWORK_LAYERS_MAX 256u

@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/optimizer/versions.h"
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/mr_status.h"
-#include "dataplane/wire/mr_tensor.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/mr_tensor.h"
 
 struct ps_network;
 struct ps_parameters;

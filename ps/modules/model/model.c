@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "dataplane/wire/mr_tensor.h"
+#include "dataplane/wire/format/mr_tensor.h"
 #include "ps/modules/layers/parameters.h"
 #include "ps/modules/model/crew.h"
 #include "ps/modules/model/text.h"

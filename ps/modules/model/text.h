@@ -15,7 +15,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 #include "ps/modules/layers/network.h"
 
 #define PS_MODEL_TEXT_BYTES 16384u /* at most */

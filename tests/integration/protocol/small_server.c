@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "trainer_client/socket_server.h"
 
 #define TURN_MS     20

@@ -21,7 +21,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "tests/sim/cuts/fiber.h"
 #include "trainer_client/millrace.h"
 

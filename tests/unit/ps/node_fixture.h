@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/op.h"
 #include "ps/config/config.h"
 #include "ps/server/server.h"
 

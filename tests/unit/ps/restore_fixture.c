@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 
 uint64_t keys[KEYS];
 

@@ -2,7 +2,7 @@
 #ifndef TABLE_FIXTURE_H
 #define TABLE_FIXTURE_H
 
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/table/table.h"
 #include "tests/unit/dataplane/optimizer/random_fixture.h"
 

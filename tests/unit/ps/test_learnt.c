@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 #include "ps/exactly_once/learnt.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "dataplane/wire/buddy.h"
+#include "dataplane/wire/base/buddy.h"
 #include "dataplane/wire/endpoint_internal.h"
 #include "fake_dp.h"
 #include "long_call_fixture.h"

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
 

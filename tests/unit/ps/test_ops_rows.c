@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "dataplane/wire/rows.h"
+#include "dataplane/wire/format/rows.h"
 #include "node_fixture.h"
 
 enum { KEYS = 3, BAGS = 2 };

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "ps/exactly_once/pushes.h"
 
 #define MIB  (UINT64_C(1) << 20)

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/core.h"

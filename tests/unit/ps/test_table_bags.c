@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/bag.h"
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/bag.h"
+#include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
 
 enum { DIM = 21, BAGS = 80, KEYS_MAX = BAGS * 20, UNIVERSE = 250 };

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
 
 static struct ps_arena *arena;

@@ -1,7 +1,7 @@
 /* Lookups that answer in other types than f32, in steps: as the f32 answer, converted. Of tables of all types. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 #include "table_fixture.h"
 
 enum { KEYS = 700, UNIVERSE = 400, BAGS = 90, DIM_MAX = 100 };

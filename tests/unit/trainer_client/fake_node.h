@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
-#include "dataplane/wire/mr_feature.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/op.h"
 
 #define FAKE_CORES_MAX    4u
 #define FAKE_FEATURES_MAX 8u

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/rows.h"
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/rows.h"
+#include "dataplane/wire/format/op.h"
 #include "trainer_client/clock.h"
 
 #define KEPT_US            300000u

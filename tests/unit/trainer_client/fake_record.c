@@ -1,7 +1,7 @@
 /* The fake node's memory of numbered pushes, and its checkpoints. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/push_number.h"
 #include "tests/unit/trainer_client/fake_node.h"
 
 static uint16_t lane_of(const struct fake_core *core, uint64_t sequence)

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/millrace.h"

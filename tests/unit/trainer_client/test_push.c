@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 #include "trainer_client/push.h"
 
 enum { KEYS = 100, BAGS = 10, DIM = 3, CORES = 3 };

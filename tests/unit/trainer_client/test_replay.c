@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/op.h"
-#include "dataplane/wire/push_number.h"
+#include "dataplane/wire/format/op.h"
+#include "dataplane/wire/format/push_number.h"
 #include "trainer_client/replay.h"
 
 enum { MODEL_MAX = 4096, LANE = 0x0201 };

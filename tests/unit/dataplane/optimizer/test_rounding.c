@@ -5,7 +5,7 @@
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rounding.h"
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 #include "random_fixture.h"
 
 #define SEED UINT64_C(20261121)

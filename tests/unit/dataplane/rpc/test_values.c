@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/rpc/values.h"
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 /* A message with the values, laid out and read back. */
 struct travelled {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "dataplane/wire/auth.h"
+#include "dataplane/wire/session/auth.h"
 #include "pair_fixture.h"
 
 /* The n-th packet of a side, kept to be played again. */

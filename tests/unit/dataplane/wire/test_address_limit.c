@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/address_limit.h"
+#include "dataplane/wire/session/address_limit.h"
 
 #define SECOND_US UINT64_C(1000000)
 

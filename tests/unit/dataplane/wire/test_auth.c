@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/auth.h"
+#include "dataplane/wire/session/auth.h"
 
 /* Every expected value below was computed by another program (Python's hashlib and xxhash, and a SipHash written from its paper)
  * from docs/protocol.md: a second client would compute the same. */

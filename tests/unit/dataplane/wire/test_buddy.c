@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/buddy.h"
+#include "dataplane/wire/base/buddy.h"
 
 static uint8_t *region_of(size_t bytes)
 {

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 
 #define ALL16 65536u
 

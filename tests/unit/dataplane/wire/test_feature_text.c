@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 /* Refused for `field`, with a text that begins so. */
 static void explained(const struct mr_feature *f, const char *field, const char *begin)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "dataplane/wire/key_file.h"
+#include "dataplane/wire/session/key_file.h"
 
 #define HEX "00112233445566778899aabbccddeeff0123456789ABCDEFfedcba9876543210"
 static const uint8_t expected[MR_PSK_BYTES] = {

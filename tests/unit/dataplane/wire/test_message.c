@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/message.h"
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/message.h"
+#include "dataplane/wire/format/packet.h"
 
 static uint8_t *room(uint32_t bytes)
 {

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 
 static void every_op_has_a_name_of_its_own(void **state)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 /* A heap copy of exactly the datagram's length, so that AddressSanitizer sees every byte read beyond it. */
 static enum mr_drop parse_exact(const uint8_t *bytes, size_t n, struct mr_packet_header *header,

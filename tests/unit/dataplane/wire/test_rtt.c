@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dataplane/wire/rtt.h"
+#include "dataplane/wire/call/rtt.h"
 
 static void waits_long_before_the_first_sample(void **state)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "dataplane/wire/segment.h"
+#include "dataplane/wire/call/segment.h"
 
 #define SEGMENT 1000u
 #define MESSAGE 20500u /* 21 segments, the last of 500 */

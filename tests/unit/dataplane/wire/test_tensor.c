@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "dataplane/wire/message.h"
+#include "dataplane/wire/format/message.h"
 
 static void element_sizes_and_names(void **state)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "dataplane/wire/timer_wheel.h"
+#include "dataplane/wire/base/timer_wheel.h"
 
 #define TICK MR_TIMER_TICK_US
 

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dataplane/wire/window.h"
+#include "dataplane/wire/call/window.h"
 
 #define SEGMENT  1000u
 #define MOST     256000u

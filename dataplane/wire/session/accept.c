@@ -2,8 +2,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/endpoint_internal.h"
-#include "dataplane/wire/number.h"
 
 /* For a silent session, from the first poll after its time on: who stood still has yet to read what came meanwhile. */
 #define LAST_LOOK_US       500000u

@@ -1,4 +1,4 @@
-#include "dataplane/wire/mr_status.h"
+#include "dataplane/wire/format/mr_status.h"
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
-#include "dataplane/wire/segment.h"
+#include "dataplane/wire/call/segment.h"
 
 #include <string.h>
 
-#include "dataplane/wire/number.h"
+#include "dataplane/wire/base/number.h"
 
 static bool bit_get(const uint64_t *words, uint32_t bit)
 {

@@ -1,4 +1,4 @@
-#include "dataplane/wire/timer_wheel.h"
+#include "dataplane/wire/base/timer_wheel.h"
 
 #include <assert.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "mr_status.h"
-#include "packet.h"
+#include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/packet.h"
 
 /* `text` (text_bytes long, no NUL needed) -> key. On failure MR_INVALID_ARGUMENT, `key` is untouched, and *why (may be NULL)
  * points at what is wrong with it, as "it is empty". The all-zero key is refused: it stands for no key. */

@@ -1,4 +1,4 @@
-#include "dataplane/wire/op.h"
+#include "dataplane/wire/format/op.h"
 
 #include <stddef.h>
 #include <string.h>

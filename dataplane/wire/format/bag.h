@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 /* Bags are divided by something, which depends on their keys. */
 static inline bool mr_pooling_averages(uint32_t pooling)

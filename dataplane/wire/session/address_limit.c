@@ -1,4 +1,4 @@
-#include "dataplane/wire/address_limit.h"
+#include "dataplane/wire/session/address_limit.h"
 
 #include <stdlib.h>
 #include <string.h>

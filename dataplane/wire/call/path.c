@@ -1,8 +1,8 @@
-#include "dataplane/wire/path.h"
+#include "dataplane/wire/call/path.h"
 
 #include <string.h>
 
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 #define STEP_BYTES 8u /* sizes are multiples of it */
 

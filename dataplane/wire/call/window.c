@@ -1,4 +1,4 @@
-#include "dataplane/wire/window.h"
+#include "dataplane/wire/call/window.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Features in words: the names of what their fields may be, and what is wrong with one. */
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 #include <assert.h>
 #include <inttypes.h>

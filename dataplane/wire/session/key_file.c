@@ -1,4 +1,4 @@
-#include "dataplane/wire/key_file.h"
+#include "dataplane/wire/session/key_file.h"
 
 #include <errno.h>
 #include <sodium.h>

@@ -1,4 +1,4 @@
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef WIRE_ROWS_H
 #define WIRE_ROWS_H
 
-#include "dataplane/wire/convert.h"
-#include "dataplane/wire/mr_tensor.h"
+#include "dataplane/wire/format/convert.h"
+#include "dataplane/wire/format/mr_tensor.h"
 
 #define MR_ROWS_TENSORS_MAX 2u
 

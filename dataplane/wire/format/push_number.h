@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 #define MR_PUSH_WINDOW                                                                                       \
     1024u /* numbers that the server tells apart above the highest of which none is missing below */

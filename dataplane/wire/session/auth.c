@@ -1,4 +1,4 @@
-#include "dataplane/wire/auth.h"
+#include "dataplane/wire/session/auth.h"
 
 #include <sodium.h>
 #include <string.h>

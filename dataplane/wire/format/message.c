@@ -1,7 +1,7 @@
-#include "dataplane/wire/message.h"
+#include "dataplane/wire/format/message.h"
 
 #include <string.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 static_assert(offsetof(struct mr_preamble, table) == 2, "table");
 static_assert(offsetof(struct mr_preamble, status) == 4, "status");

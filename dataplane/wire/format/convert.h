@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include "dataplane/wire/mr_tensor.h"
+#include "dataplane/wire/format/mr_tensor.h"
 
 /* f32, f16, bf16 and i8: the types that rows of f32 travel in. Only i8 has scales. */
 static inline bool mr_convert_knows(enum mr_dtype dtype)

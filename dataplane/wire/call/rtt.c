@@ -1,4 +1,4 @@
-#include "dataplane/wire/rtt.h"
+#include "dataplane/wire/call/rtt.h"
 
 #define BACKOFF_SHIFT_MAX 16u
 

@@ -21,7 +21,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "packet.h"
+#include "dataplane/wire/format/packet.h"
 
 #define MR_TAG_KEY_BYTES       16u
 #define MR_COOKIE_SECRET_BYTES 32u

@@ -2,7 +2,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "dataplane/wire/mr_feature.h"
+#include "dataplane/wire/format/mr_feature.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,9 +1,9 @@
-#include "dataplane/wire/buddy.h"
+#include "dataplane/wire/base/buddy.h"
 
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include "dataplane/wire/asan.h"
+#include "dataplane/wire/base/asan.h"
 
 #define UNIT_BYTES       ((size_t)MR_BUDDY_BLOCK_BYTES_MIN)
 #define ORDER_COUNT      33u          /* 256 B .. 1 TiB */

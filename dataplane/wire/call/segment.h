@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/wire/packet.h"
+#include "dataplane/wire/format/packet.h"
 
 #define MR_SACK_SEGMENTS       (MR_SACK_WORDS * 64u)
 #define MR_REORDER_SEGMENTS    3u /* so many behind a gap, and the gap is a loss (RFC 9002, 6.1.1) */

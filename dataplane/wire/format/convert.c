@@ -1,9 +1,9 @@
-#include "dataplane/wire/convert.h"
+#include "dataplane/wire/format/convert.h"
 
 #include <assert.h>
 #include <float.h>
 #include <math.h>
-#include "dataplane/wire/vector.h"
+#include "dataplane/wire/base/vector.h"
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif

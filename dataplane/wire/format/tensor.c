@@ -1,4 +1,4 @@
-#include "dataplane/wire/mr_tensor.h"
+#include "dataplane/wire/format/mr_tensor.h"
 
 static const struct {
     const char *name;
