@@ -1,6 +1,6 @@
 /* The world of workers that a node takes part in. */
 #include <string.h>
-#include "dataplane/rpc/world.h"
+#include "dataplane/rpc/world/world.h"
 #include "trainer_client/address.h"
 #include "trainer_client/calls.h"
 

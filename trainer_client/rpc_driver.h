@@ -11,7 +11,7 @@
 #ifndef MRC_RPC_DRIVER_H
 #define MRC_RPC_DRIVER_H
 
-#include "dataplane/rpc/agent.h"
+#include "dataplane/rpc/call/agent.h"
 #include "trainer_client/udp_socket.h"
 
 struct mrc_rpc_driver;

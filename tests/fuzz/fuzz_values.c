@@ -4,8 +4,8 @@
  * Input: which reference is refused, which tensors the message has besides the first, then the first one's bytes. */
 #include <stdbool.h>
 #include <string.h>
-#include "dataplane/rpc/signature.h"
-#include "dataplane/rpc/values.h"
+#include "dataplane/rpc/call/signature.h"
+#include "dataplane/rpc/call/values.h"
 #include "fuzz_assert.h"
 
 #define OPTION_BYTES 4u

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "dataplane/rpc/references.h"
+#include "dataplane/rpc/rref/references.h"
 #include "tests/sim/sim_random.h"
 
 #define REFSIM_WORKERS_MAX 7u

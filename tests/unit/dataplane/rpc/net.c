@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/context.h"
-#include "dataplane/rpc/workers.h"
+#include "dataplane/rpc/autograd/context.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/world/workers.h"
 
 #define SKIP_STEP_US    20000u
 #define SKIP_ROUNDS_MAX 100u

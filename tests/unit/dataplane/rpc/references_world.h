@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/rpc/references.h"
+#include "dataplane/rpc/rref/references.h"
 
 #define WORKERS 4u
 #define QUEUED  256u

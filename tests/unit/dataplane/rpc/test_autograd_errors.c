@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/context.h"
+#include "dataplane/rpc/autograd/context.h"
+#include "dataplane/rpc/call/agent_internal.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/context.h"
-#include "dataplane/rpc/parameter.h"
-#include "dataplane/rpc/rref.h"
+#include "dataplane/rpc/autograd/context.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/rref/parameter.h"
+#include "dataplane/rpc/rref/rref.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"

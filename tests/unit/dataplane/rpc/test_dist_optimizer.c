@@ -10,10 +10,10 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/context.h"
-#include "dataplane/rpc/owned_optimizer.h"
-#include "dataplane/rpc/parameter.h"
+#include "dataplane/rpc/autograd/context.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
+#include "dataplane/rpc/rref/parameter.h"
 #include "line_model.h"
 #include "net.h"
 

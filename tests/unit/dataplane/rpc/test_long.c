@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/references_internal.h"
-#include "dataplane/rpc/rref_internal.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/rref/references_internal.h"
+#include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
 
 #define KIB     1024u

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/rref_internal.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
 
 #define SOON_TRIES 20000u /* of a millisecond */

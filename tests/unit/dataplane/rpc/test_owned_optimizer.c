@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/owned_optimizer.h"
+#include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 
 #define PARAMETERS 3u
 #define FLOATS_MAX 40u

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "net.h"
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/workers.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/world/workers.h"
 
 #define SECOND_US 1000000u
 #define NEVER_MS  3600000u /* of silence: what is noticed is not noticed by it */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/rref.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/rref/rref.h"
 #include "rref_functions.h"
 
 /* All that live know of it. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/rpc/tape.h"
+#include "dataplane/rpc/autograd/tape.h"
 
 enum { NODES = 64 };
 

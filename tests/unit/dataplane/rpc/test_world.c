@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "net.h"
-#include "dataplane/rpc/agent_internal.h"
-#include "dataplane/rpc/workers.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/world/workers.h"
 
 #define SECOND_US 1000000u
 

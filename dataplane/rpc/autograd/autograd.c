@@ -1,0 +1,305 @@
+#include "dataplane/rpc/autograd/autograd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/autograd/context.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/rref/rref.h"
+
+static enum mr_status no_memory(const char *caller)
+{
+    return mr_rpc_error(MR_NO_MEMORY, "%s: no memory for the autograd context", caller);
+}
+
+static bool any_numbered(const struct mr_value *values, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].gradient != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Under the lock. Numbers of other contexts are none. */
+static bool any_known(const struct mr_tape *tape, const struct mr_value *values, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (mr_tape_find(tape, values[i].gradient) != MR_TAPE_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* ---- on the caller ---- */
+
+/* Under the lock. */
+static enum mr_status record_call(struct mr_autograd *c, uint32_t to, const char *function,
+                                  const struct mr_value *arguments, uint32_t count)
+{
+    struct mr_recorded_call *call = calloc(1, sizeof *call);
+    enum mr_status status = MR_OK;
+
+    if (call == NULL || mr_context_end_prepare(c, to) != MR_OK) {
+        free(call);
+        return MR_NO_MEMORY;
+    }
+    *call = (struct mr_recorded_call){.to = to, .send = MR_TAPE_NONE, .call = MR_TAPE_NONE};
+    call->id.id = c->invocations + 1;
+    snprintf(call->function, sizeof call->function, "%s", function);
+    struct mr_tape_entry entry = {
+        .kind = MR_RECORDED_SEND, .of = call, .inputs = arguments, .input_count = count};
+
+    if (any_known(&c->tape, arguments, count))
+        status = mr_tape_add(&c->tape, &entry, &call->send);
+    if (status != MR_OK) {
+        free(call);
+        return status;
+    }
+    c->invocations++;
+    mr_id_map_put(&c->calls, &call->id);
+    return MR_OK;
+}
+
+enum mr_status mr_autograd_call_out(void *self, struct mr_autograd *c, uint32_t to, const char *function,
+                                    const struct mr_value *arguments, uint32_t argument_count,
+                                    uint64_t *context_id, uint64_t *invocation)
+{
+    struct mr_contexts *contexts = self;
+    enum mr_status status = MR_OK;
+    char text[MR_CONTEXT_TEXT_BYTES];
+
+    pthread_mutex_lock(&c->lock);
+    bool over = c->over;
+
+    if (!over && to != contexts->agent->config.rank)
+        status = record_call(c, to, function, arguments, argument_count);
+    *context_id = c->id.id;
+    *invocation = to == contexts->agent->config.rank ? 0 : c->invocations;
+    pthread_mutex_unlock(&c->lock);
+    if (over) {
+        mr_context_text(contexts, c->id.id, text);
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: %s has ended", function, text);
+    }
+    return status == MR_OK ? MR_OK : no_memory(function);
+}
+
+enum mr_status mr_autograd_reply_in(void *self, uint64_t context_id, uint64_t invocation,
+                                    struct mr_value *results, uint32_t result_count)
+{
+    struct mr_autograd *c;
+    enum mr_status status = MR_OK;
+
+    if (!any_numbered(results, result_count))
+        return MR_OK;
+    if (mr_context_get(self, context_id, MR_RPC_NO_RANK, &c) != MR_OK) { /* it has ended meanwhile */
+        for (uint32_t i = 0; i < result_count; i++)
+            results[i].gradient = 0;
+        return MR_OK;
+    }
+    pthread_mutex_lock(&c->lock);
+    struct mr_id_node *node = mr_id_map_get(&c->calls, invocation);
+    struct mr_recorded_call *call = MR_CONTAINER(node, struct mr_recorded_call, id);
+    struct mr_tape_entry entry = {.kind = MR_RECORDED_CALL,
+                                  .of = call,
+                                  .outputs = results,
+                                  .output_count = result_count,
+                                  .only_numbered = true};
+
+    if (node != NULL)
+        status = mr_tape_add(&c->tape, &entry, &call->call);
+    pthread_mutex_unlock(&c->lock);
+    mr_context_put(c, true);
+    return status;
+}
+
+/* ---- on the callee ---- */
+
+/* Under the lock: another worker's call has come. */
+static enum mr_status record_arguments(struct mr_autograd *c, struct mr_rpc_call *call)
+{
+    struct mr_served_call *served = calloc(1, sizeof *served);
+
+    if (served == NULL)
+        return MR_NO_MEMORY;
+    *served = (struct mr_served_call){.caller = call->caller,
+                                      .invocation = call->head.invocation,
+                                      .arguments = MR_TAPE_NONE,
+                                      .answer = MR_TAPE_NONE};
+    served->id.id = ((uint64_t)call->caller << MR_RPC_ID_SHIFT) | call->head.invocation;
+    memcpy(served->function, call->function->name, sizeof served->function);
+    struct mr_tape_entry entry = {.kind = MR_RECORDED_ARGUMENTS,
+                                  .of = served,
+                                  .outputs = call->arguments,
+                                  .output_count = call->argument_count,
+                                  .only_numbered = true};
+    enum mr_status status = MR_OK;
+
+    if (!mr_invocation_is_one(served->invocation) || mr_id_map_get(&c->served, served->id.id) != NULL)
+        status = MR_BAD_MESSAGE;
+    else if (any_numbered(call->arguments, call->argument_count))
+        status = mr_tape_add(&c->tape, &entry, &served->arguments);
+    if (status != MR_OK) {
+        free(served);
+        return status;
+    }
+    mr_id_map_put(&c->served, &served->id);
+    call->autograd = served;
+    return MR_OK;
+}
+
+enum mr_status mr_autograd_run_begins(void *self, struct mr_rpc_call *call)
+{
+    struct mr_contexts *contexts = self;
+    bool is_remote = call->head.invocation != 0;
+    struct mr_autograd *c;
+    enum mr_status status =
+        mr_context_get(contexts, call->head.context, is_remote ? call->caller : MR_RPC_NO_RANK, &c);
+
+    if (status != MR_OK) {
+        (void)mr_rpc_fail(call, "%s", mr_rpc_last_error());
+        return status;
+    }
+    call->context = c;
+    if (!is_remote)
+        return MR_OK;
+    pthread_mutex_lock(&c->lock);
+    status = record_arguments(c, call);
+    pthread_mutex_unlock(&c->lock);
+    if (status != MR_OK)
+        (void)mr_rpc_fail(call, "its arguments cannot be recorded: %s", mr_status_text(status));
+    return status;
+}
+
+/* ---- the run ---- */
+
+void mr_recorded_run_free(struct mr_recorded_run *run)
+{
+    if (run == NULL)
+        return;
+    if (run->saved != NULL && run->saved_destroy != NULL)
+        run->saved_destroy(run->saved);
+    free(run);
+}
+
+/* What a run depends on by this argument: of a reference to a value of ours, the value. */
+static struct mr_value as_input(const struct mr_value *argument)
+{
+    const struct mr_value *value = NULL;
+
+    if (argument->kind == MR_VALUE_RREF && mr_rref_is_owner(argument->rref))
+        value = mr_rref_value_now(argument->rref);
+    return value == NULL ? *argument : *value;
+}
+
+/* Under the lock: a differentiable function has run. */
+static enum mr_status record_run(struct mr_autograd *c, struct mr_rpc_call *call)
+{
+    struct mr_recorded_run *run = calloc(1, sizeof *run);
+    struct mr_value inputs[MR_RPC_ARGUMENTS_MAX];
+    uint32_t node;
+
+    if (run == NULL)
+        return MR_NO_MEMORY;
+    for (uint32_t i = 0; i < call->argument_count; i++)
+        inputs[i] = as_input(&call->arguments[i]);
+    *run = (struct mr_recorded_run){.function = call->function, .caller = call->caller};
+    struct mr_tape_entry entry = {.kind = MR_RECORDED_RUN,
+                                  .of = run,
+                                  .inputs = inputs,
+                                  .input_count = call->argument_count,
+                                  .outputs = call->results,
+                                  .output_count = call->result_count};
+    enum mr_status status = mr_tape_add(&c->tape, &entry, &node);
+
+    if (status != MR_OK) {
+        free(run);
+        return status;
+    }
+    run->saved = call->saved;
+    run->saved_destroy = call->saved_destroy;
+    call->saved = NULL;
+    return MR_OK;
+}
+
+/* Under the lock: the results leave. What this tape does not know is a constant for the caller. */
+static enum mr_status record_return(struct mr_autograd *c, struct mr_rpc_call *call)
+{
+    struct mr_served_call *served = call->autograd;
+    struct mr_tape_entry entry = {
+        .kind = MR_RECORDED_RETURN, .of = served, .inputs = call->results, .input_count = call->result_count};
+
+    for (uint32_t i = 0; i < call->result_count; i++) {
+        if (mr_tape_find(&c->tape, call->results[i].gradient) == MR_TAPE_NONE)
+            call->results[i].gradient = 0;
+    }
+    if (served == NULL || (call->head.flags & MR_RPC_REMOTE) != 0 ||
+        !any_numbered(call->results, call->result_count))
+        return MR_OK;
+    return mr_tape_add(&c->tape, &entry, &served->answer);
+}
+
+enum mr_status mr_autograd_run_ended(void *self, struct mr_rpc_call *call, enum mr_status status)
+{
+    struct mr_autograd *c = call->context;
+
+    if (c != NULL && status == MR_OK) {
+        pthread_mutex_lock(&c->lock);
+        if (call->function->backward != NULL)
+            status = record_run(c, call);
+        if (status == MR_OK)
+            status = record_return(c, call);
+        pthread_mutex_unlock(&c->lock);
+        if (status != MR_OK)
+            (void)mr_rpc_fail(call, "no memory to record it for its backward");
+    }
+    if (call->saved != NULL && call->saved_destroy != NULL)
+        call->saved_destroy(call->saved);
+    call->saved = NULL;
+    call->context = NULL;
+    if (c != NULL)
+        mr_context_put(c, (call->function->flags & MR_RPC_INLINE) != 0);
+    return status;
+}
+
+/* ---- the program's ---- */
+
+struct mr_autograd *mr_rpc_context(const struct mr_rpc_call *call)
+{
+    return call->context;
+}
+
+enum mr_status mr_rpc_save(struct mr_rpc_call *call, void *saved, void (*destroy)(void *))
+{
+    if (saved == NULL || call->saved != NULL || call->is_backward)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_save: %s: %s", call->function->name,
+                            saved == NULL       ? "saved is NULL"
+                            : call->is_backward ? "a backward has nothing to save for"
+                                                : "it has been called before");
+    call->saved = saved;
+    call->saved_destroy = destroy;
+    return MR_OK;
+}
+
+enum mr_status mr_autograd_leaf(struct mr_autograd *c, struct mr_tensor tensor, struct mr_value *value)
+{
+    struct mr_value leaf = mr_value_tensor(tensor);
+    struct mr_tape_entry entry = {
+        .kind = MR_RECORDED_LEAF, .outputs = &leaf, .output_count = 1, .is_leaf = true};
+    uint32_t node;
+
+    if (c == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_leaf: " MR_CONTEXT_IS_NULL);
+    if (tensor.dtype != MR_F32)
+        return mr_rpc_error(MR_INVALID_ARGUMENT,
+                            "mr_autograd_leaf: gradients are of f32 tensors, and this one is %s",
+                            mr_dtype_name(tensor.dtype));
+    pthread_mutex_lock(&c->lock);
+    enum mr_status status = mr_tape_add(&c->tape, &entry, &node);
+
+    pthread_mutex_unlock(&c->lock);
+    if (status != MR_OK)
+        return no_memory("mr_autograd_leaf");
+    *value = leaf;
+    return MR_OK;
+}

@@ -1,0 +1,369 @@
+/* The pass on one worker, and its root. */
+#include "dataplane/rpc/autograd/backward.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/autograd/backward_internal.h"
+#include "dataplane/rpc/call/call.h"
+
+/* ---- its state; under the lock ---- */
+
+enum mr_status mr_pass_begin(struct mr_autograd *c, uint64_t id, bool retain)
+{
+    struct mr_pass *pass = &c->pass;
+    uint32_t world_size = c->contexts->agent->config.world_size;
+
+    if (pass->awaited == NULL)
+        pass->awaited = calloc(world_size, sizeof *pass->awaited);
+    if (pass->awaited == NULL)
+        return MR_NO_MEMORY;
+    memset(pass->awaited, 0, world_size * sizeof *pass->awaited);
+    mr_tape_begin_pass(&c->tape, retain);
+    pass->id = id;
+    pass->retain = retain;
+    pass->is_root = false;
+    pass->engaged = false;
+    pass->flows = false;
+    pass->working = 0;
+    pass->deficit = 0;
+    pass->status = MR_OK;
+    pass->error[0] = 0;
+    return MR_OK;
+}
+
+bool mr_pass_at_rest(const struct mr_pass *pass)
+{
+    return pass->working == 0 && pass->deficit == 0;
+}
+
+void mr_pass_fail(struct mr_pass *pass, enum mr_status status, const char *format, ...)
+{
+    va_list args;
+
+    if (pass->status != MR_OK)
+        return;
+    pass->status = status;
+    va_start(args, format);
+    vsnprintf(pass->error, sizeof pass->error, format, args);
+    va_end(args);
+}
+
+void mr_pass_abort(struct mr_autograd *c)
+{
+    struct mr_pass *pass = &c->pass;
+
+    if (pass->id == 0)
+        return;
+    mr_pass_fail(pass, MR_INVALID_ARGUMENT, "the context ended meanwhile");
+    pass->id = 0;
+    if (pass->is_root)
+        (void)mr_agent_done(&pass->done);
+}
+
+void mr_pass_count(struct mr_autograd *c, struct mr_backward_message *message, struct mr_pass_outbox *outbox)
+{
+    c->pass.deficit++;
+    c->pass.awaited[message->call.to]++;
+    message->next = outbox->first;
+    outbox->first = message;
+}
+
+static void tell_done(struct mr_autograd *c)
+{
+    struct mr_pass *pass = &c->pass;
+    struct mr_backward_message *m = mr_backward_message_new(c, pass->parent, MR_BACKWARD_DONE, 0, "", 1);
+
+    if (m == NULL)
+        return; /* the root's time-out tells */
+    m->first->status = (uint16_t)pass->status;
+    mr_backward_message_text(m, pass->error);
+    mr_backward_post(m);
+}
+
+void mr_pass_rest(struct mr_autograd *c)
+{
+    struct mr_pass *pass = &c->pass;
+
+    if (pass->id == 0 || !mr_pass_at_rest(pass))
+        return;
+    if (pass->is_root) {
+        (void)mr_agent_done(&pass->done);
+    } else if (pass->engaged) {
+        pass->engaged = false;
+        tell_done(c);
+    }
+}
+
+void mr_pass_settle(struct mr_autograd *c, uint64_t id, uint32_t to, enum mr_status status, const char *error)
+{
+    struct mr_pass *pass = &c->pass;
+
+    if (pass->id != id || pass->awaited[to] == 0)
+        return;
+    pass->awaited[to]--;
+    pass->deficit--;
+    if (status != MR_OK)
+        mr_pass_fail(pass, status, "%s", error);
+    mr_pass_rest(c);
+}
+
+static void died_in(struct mr_autograd *c, uint32_t rank)
+{
+    struct mr_pass *pass = &c->pass;
+    char who[MR_MEMBER_TEXT_BYTES];
+
+    pthread_mutex_lock(&c->lock);
+    if (pass->id != 0 && pass->awaited[rank] != 0) {
+        mr_member_text(c->contexts->agent, rank, who);
+        mr_pass_fail(pass, MR_WORKER_DIED, "%s died while gradients went back through it", who);
+        pass->deficit -= pass->awaited[rank];
+        pass->awaited[rank] = 0;
+        mr_pass_rest(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mr_backward_died(struct mr_contexts *contexts, uint32_t rank)
+{
+    struct mr_id_node *node;
+
+    pthread_mutex_lock(&contexts->lock);
+    for (node = mr_id_map_next(&contexts->map, NULL); node != NULL;
+         node = mr_id_map_next(&contexts->map, node))
+        died_in(MR_CONTAINER(node, struct mr_autograd, id), rank);
+    pthread_mutex_unlock(&contexts->lock);
+}
+
+/* ---- reaching; under the lock ---- */
+
+struct walk {
+    struct mr_autograd *context;
+    struct mr_pass_outbox *outbox;
+    bool no_memory;
+};
+
+/* What a node depends on at another worker. */
+static void reached(void *self, uint32_t node)
+{
+    struct walk *walk = self;
+    const struct mr_tape_node *n = &walk->context->tape.nodes[node];
+    struct mr_backward_message *m;
+
+    if (n->kind == MR_RECORDED_CALL) {
+        const struct mr_recorded_call *call = n->of;
+
+        m = mr_backward_message_new(walk->context, call->to, MR_BACKWARD_REACH_RESULTS, call->id.id,
+                                    call->function, 0);
+    } else if (n->kind == MR_RECORDED_ARGUMENTS) {
+        const struct mr_served_call *served = n->of;
+
+        m = mr_backward_message_new(walk->context, served->caller, MR_BACKWARD_REACH_ARGUMENTS,
+                                    served->invocation, served->function, 0);
+    } else {
+        return;
+    }
+    if (m == NULL)
+        walk->no_memory = true;
+    else
+        mr_pass_count(walk->context, m, walk->outbox);
+}
+
+static const char *function_of(const struct mr_tape_node *n)
+{
+    switch (n->kind) {
+    case MR_RECORDED_RUN:
+        return ((const struct mr_recorded_run *)n->of)->function->name;
+    case MR_RECORDED_SEND:
+    case MR_RECORDED_CALL:
+        return ((const struct mr_recorded_call *)n->of)->function;
+    case MR_RECORDED_ARGUMENTS:
+    case MR_RECORDED_RETURN:
+        return ((const struct mr_served_call *)n->of)->function;
+    default:
+        return "?";
+    }
+}
+
+enum mr_status mr_pass_reach(struct mr_autograd *c, uint32_t node, struct mr_pass_outbox *outbox)
+{
+    struct walk walk = {.context = c, .outbox = outbox};
+    uint32_t gone;
+    enum mr_status status = mr_tape_reach(&c->tape, node, reached, &walk, &gone);
+
+    if (status == MR_INVALID_ARGUMENT)
+        mr_pass_fail(&c->pass, status,
+                     "an earlier backward went through this run of \"%s\" already; tell that one to retain",
+                     function_of(&c->tape.nodes[gone]));
+    if (status == MR_NO_MEMORY || walk.no_memory) {
+        status = MR_NO_MEMORY;
+        mr_pass_fail(&c->pass, status, "no memory");
+    }
+    return status;
+}
+
+/* ---- the root ---- */
+
+#define CALLER "mr_autograd_backward"
+
+static enum mr_status check_losses(struct mr_autograd *c, const struct mr_value *losses, uint32_t count)
+{
+    char text[192];
+
+    if (count == 0 || losses == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": there is no loss");
+    for (uint32_t i = 0; i < count; i++) {
+        if (losses[i].kind != MR_VALUE_TENSOR || losses[i].tensor.dtype != MR_F32 ||
+            losses[i].tensor.bytes != sizeof(float)) {
+            mr_signature_describe(&losses[i], 1, text, sizeof text);
+            return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": loss %u is %s, and must be f32 of one element",
+                                i, text);
+        }
+        if (mr_tape_find(&c->tape, losses[i].gradient) == MR_TAPE_NONE)
+            return mr_rpc_error(MR_INVALID_ARGUMENT,
+                                CALLER ": loss %u was not computed in this context from anything that has a "
+                                       "gradient, or lost its number `gradient` on the way",
+                                i);
+    }
+    return MR_OK;
+}
+
+static enum mr_status check_context(struct mr_autograd *c)
+{
+    char text[MR_CONTEXT_TEXT_BYTES];
+    const char *wrong = NULL;
+
+    if (c->over)
+        wrong = "it has ended";
+    else if (c->pass.broken)
+        wrong = "an earlier backward in it failed midway, so its gradients are incomplete: end it";
+    else if (c->pass.id != 0 && (c->pass.is_root || c->pass.engaged || !mr_pass_at_rest(&c->pass)))
+        wrong = "another backward goes on in it";
+    if (wrong == NULL)
+        return MR_OK;
+    mr_context_text(c->contexts, c->id.id, text);
+    return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": %s: %s", text, wrong);
+}
+
+/* Under the lock, which it gives up; the root's own work of a phase is done: until all is at rest everywhere. */
+static enum mr_status wait_for_rest(struct mr_autograd *c, uint64_t id, uint64_t deadline_us)
+{
+    struct mr_agent_driver *driver = mr_agent_driver(c->contexts->agent);
+    struct mr_pass *pass = &c->pass;
+
+    pthread_mutex_lock(&c->lock);
+    if (pass->id == id) {
+        pass->working--;
+        mr_pass_rest(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    mr_executor_blocks();
+    bool at_rest = driver->wait(driver->self, &pass->done, deadline_us);
+
+    mr_executor_goes_on();
+    pthread_mutex_lock(&c->lock);
+    if (!at_rest && pass->id == id)
+        mr_pass_fail(pass, MR_DEADLINE_EXCEEDED, "it did not end within the worker's time-out");
+    return pass->status;
+}
+
+static enum mr_status reach_losses(struct mr_autograd *c, uint64_t id, const struct mr_value *losses,
+                                   uint32_t count, uint64_t deadline_us)
+{
+    struct mr_pass_outbox outbox = {.first = NULL};
+    enum mr_status status = MR_OK;
+
+    for (uint32_t i = 0; i < count && status == MR_OK; i++)
+        status = mr_pass_reach(c, c->tape.values[mr_tape_find(&c->tape, losses[i].gradient)].node, &outbox);
+    pthread_mutex_unlock(&c->lock);
+    mr_backward_post_all(&outbox);
+    return wait_for_rest(c, id, deadline_us);
+}
+
+static enum mr_status flow(struct mr_autograd *c, uint64_t id, const struct mr_value *losses, uint32_t count,
+                           uint64_t deadline_us)
+{
+    c->pass.working++;
+    c->pass.flows = true;
+    atomic_store(&c->pass.done, 0);
+    pthread_mutex_unlock(&c->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        static const float one = 1;
+        struct mr_tensor seed = mr_tensor_0d(MR_F32, &one);
+        float *sum = mr_backward_copy(&seed);
+
+        pthread_mutex_lock(&c->lock);
+        if (sum == NULL)
+            mr_pass_fail(&c->pass, MR_NO_MEMORY, "no memory");
+        uint32_t value = mr_tape_find(&c->tape, losses[i].gradient);
+
+        pthread_mutex_unlock(&c->lock);
+        mr_backward_give(c, id, value, sum);
+    }
+    mr_backward_drain(c, id);
+    return wait_for_rest(c, id, deadline_us);
+}
+
+/* Under the lock, which it gives up meanwhile. */
+static enum mr_status run_root(struct mr_autograd *c, uint64_t id, const struct mr_value *losses,
+                               uint32_t count, char error[MR_RPC_ERROR_BYTES])
+{
+    uint64_t deadline_us = mr_call_deadline_us(c->contexts->agent, 0);
+    struct mr_pass *pass = &c->pass;
+
+    pass->is_root = true;
+    pass->working = 1;
+    atomic_store(&pass->done, 0);
+    enum mr_status status = reach_losses(c, id, losses, count, deadline_us);
+
+    if (status == MR_OK && pass->id == id) {
+        status = flow(c, id, losses, count, deadline_us);
+        pass->broken = status != MR_OK;
+    }
+    /* What is still under way after a time-out belongs to no pass any more. */
+    if (status == MR_DEADLINE_EXCEEDED) {
+        pass->broken = true;
+        pass->id = 0;
+    }
+    pass->is_root = false;
+    snprintf(error, MR_RPC_ERROR_BYTES, "%s", pass->error);
+    return status;
+}
+
+enum mr_status mr_autograd_backward(struct mr_autograd *c, const struct mr_value *losses, uint32_t loss_count,
+                                    bool retain)
+{
+    char error[MR_RPC_ERROR_BYTES] = "no memory";
+
+    if (c == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": " MR_CONTEXT_IS_NULL);
+    struct mr_rpc *agent = c->contexts->agent;
+
+    if (mr_agent_is_inherited(agent))
+        return mr_agent_check_process(agent, CALLER);
+    mr_context_hold(c);
+    pthread_mutex_lock(&c->lock);
+    enum mr_status status = check_context(c);
+
+    if (status == MR_OK)
+        status = check_losses(c, losses, loss_count);
+    if (status != MR_OK) {
+        pthread_mutex_unlock(&c->lock);
+        mr_context_put(c, false);
+        return status;
+    }
+    uint64_t id =
+        ((uint64_t)agent->config.rank << MR_RPC_ID_SHIFT) | (atomic_fetch_add(&agent->numbers, 1) + 1);
+
+    /* It keeps the worker from leaving. */
+    atomic_fetch_add(&agent->under_way, 1);
+    atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
+    status = mr_pass_begin(c, id, retain);
+    if (status == MR_OK)
+        status = run_root(c, id, losses, loss_count, error);
+    pthread_mutex_unlock(&c->lock);
+    atomic_fetch_sub(&agent->under_way, 1);
+    mr_context_put(c, false);
+    return status == MR_OK ? MR_OK : mr_rpc_error(status, CALLER ": %s", error);
+}

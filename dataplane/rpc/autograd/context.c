@@ -1,0 +1,437 @@
+#include "dataplane/rpc/autograd/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "dataplane/rpc/autograd/autograd.h"
+#include "dataplane/rpc/call/agent_internal.h"
+
+static uint32_t creator_of(uint64_t id)
+{
+    return (uint32_t)(id >> MR_RPC_ID_SHIFT);
+}
+
+static uint64_t counter_of(uint64_t id)
+{
+    return id & ((UINT64_C(1) << MR_RPC_ID_SHIFT) - 1);
+}
+
+void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CONTEXT_TEXT_BYTES])
+{
+    char who[MR_MEMBER_TEXT_BYTES];
+
+    mr_member_text(contexts->agent, creator_of(id), who);
+    snprintf(text, MR_CONTEXT_TEXT_BYTES, "context %lu of %.90s", (unsigned long)counter_of(id), who);
+}
+
+/* ---- made and freed ---- */
+
+static struct mr_autograd *context_new(struct mr_contexts *contexts, uint64_t id)
+{
+    struct mr_autograd *c = calloc(1, sizeof *c);
+
+    if (c == NULL)
+        return NULL;
+    c->id.id = id;
+    c->contexts = contexts;
+    c->made_us = mr_agent_now(contexts->agent);
+    mr_agent_hold(contexts->agent);
+    mr_list_init(&c->own);
+    atomic_store_explicit(&c->holds, 1, memory_order_relaxed);
+    pthread_mutex_init(&c->lock, NULL);
+    mr_tape_init(&c->tape, &contexts->numbers);
+    mr_id_map_init(&c->calls);
+    mr_id_map_init(&c->served);
+    mr_id_map_init(&c->gradients);
+    return c;
+}
+
+/* Records begin with their place in the map. */
+static void free_records(struct mr_id_map *map)
+{
+    struct mr_id_node *node = mr_id_map_next(map, NULL);
+
+    while (node != NULL) {
+        struct mr_id_node *next = mr_id_map_next(map, node);
+
+        free(node);
+        node = next;
+    }
+    mr_id_map_destroy(map);
+}
+
+static void context_free(struct mr_autograd *c)
+{
+    struct mr_rpc *agent = c->contexts->agent;
+
+    for (uint32_t i = 0; i < c->tape.node_count; i++) {
+        if (c->tape.nodes[i].kind == MR_RECORDED_RUN)
+            mr_recorded_run_free(c->tape.nodes[i].of);
+    }
+    mr_tape_fini(&c->tape);
+    free_records(&c->calls);
+    free_records(&c->served);
+    mr_context_gradients_drop(c);
+    mr_context_end_drop(c);
+    free(c->pass.awaited);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+    mr_agent_put(agent);
+}
+
+static void free_job(struct mr_job *job)
+{
+    context_free(MR_CONTAINER(job, struct mr_autograd, freeing));
+}
+
+void mr_context_hold(struct mr_autograd *c)
+{
+    atomic_fetch_add(&c->holds, 1);
+}
+
+void mr_context_put(struct mr_autograd *c, bool inside)
+{
+    if (atomic_fetch_sub(&c->holds, 1) != 1)
+        return;
+    if (!inside) {
+        context_free(c);
+        return;
+    }
+    /* What was saved is the user's to destroy, and may take its time. */
+    c->freeing = (struct mr_job){.run = free_job};
+    mr_executor_give_one(c->contexts->agent->executor, &c->freeing);
+}
+
+/* ---- the table ---- */
+
+static bool is_over(const struct mr_contexts *contexts, uint64_t id)
+{
+    uint32_t creator = creator_of(id);
+    const struct mr_context_creator *known = &contexts->creators[creator];
+
+    if (creator == contexts->agent->config.rank) /* or it would be in the table */
+        return true;
+    return counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL;
+}
+
+/* Under the lock: not in the table. Why, or MR_OK: it may be made. */
+static enum mr_status may_begin(struct mr_contexts *contexts, uint64_t id, uint32_t by)
+{
+    char text[MR_CONTEXT_TEXT_BYTES];
+    uint32_t creator = creator_of(id);
+
+    if (creator >= contexts->agent->config.world_size || counter_of(id) == 0)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "there is no autograd context %lu", (unsigned long)id);
+    mr_context_text(contexts, id, text);
+    if (atomic_load(&contexts->agent->members[creator].dead))
+        return mr_rpc_error(MR_WORKER_DIED, "%s ended when its worker died", text);
+    if (is_over(contexts, id))
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s has ended", text);
+    if (by == MR_RPC_NO_RANK)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s is not known here: no call in it came", text);
+    /* Its call waited here while it died: who else could tell of the end was asked before. */
+    if (atomic_load(&contexts->agent->members[by].dead))
+        return mr_rpc_error(MR_WORKER_DIED, "%s: the worker that called died", text);
+    if (contexts->map.count >= MR_CONTEXTS_MAX)
+        return mr_rpc_error(MR_NO_MEMORY, "%s: %u contexts are known here that nobody has ended", text,
+                            MR_CONTEXTS_MAX);
+    return MR_OK;
+}
+
+enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_t by,
+                              struct mr_autograd **out)
+{
+    struct mr_autograd *made = NULL;
+    enum mr_status status = MR_OK;
+
+    pthread_mutex_lock(&contexts->lock);
+    struct mr_id_node *node = mr_id_map_get(&contexts->map, id);
+
+    if (node == NULL) {
+        status = may_begin(contexts, id, by);
+        if (status == MR_OK) {
+            made = context_new(contexts, id);
+            if (made == NULL)
+                status = mr_rpc_error(MR_NO_MEMORY, "no memory for an autograd context");
+            else
+                mr_id_map_put(&contexts->map, &made->id);
+            node = made == NULL ? NULL : &made->id;
+        }
+    }
+    if (status == MR_OK) {
+        *out = MR_CONTAINER(node, struct mr_autograd, id);
+        mr_context_hold(*out);
+    }
+    pthread_mutex_unlock(&contexts->lock);
+    return status;
+}
+
+void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out)
+{
+    uint64_t now_us = mr_agent_now(contexts->agent);
+
+    pthread_mutex_lock(&contexts->lock);
+    *out = (struct mr_contexts_use){.begun = contexts->begun, .known = contexts->map.count};
+    if (!mr_list_empty(&contexts->own))
+        out->oldest_us = now_us - MR_CONTAINER(contexts->own.next, struct mr_autograd, own)->made_us;
+    pthread_mutex_unlock(&contexts->lock);
+}
+
+uint32_t mr_contexts_count(struct mr_contexts *contexts)
+{
+    pthread_mutex_lock(&contexts->lock);
+    uint32_t count = contexts->map.count;
+
+    pthread_mutex_unlock(&contexts->lock);
+    return count;
+}
+
+/* Under the table's lock: it is not to be found any more. The table's hold is the caller's now. */
+static void take_out(struct mr_contexts *contexts, struct mr_autograd *c)
+{
+    mr_id_map_remove(&contexts->map, &c->id);
+    if (!mr_list_empty(&c->own))
+        contexts->begun--;
+    mr_list_remove(&c->own);
+    pthread_mutex_lock(&c->lock);
+    c->over = true;
+    mr_pass_abort(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- the creator's ---- */
+
+enum mr_status mr_autograd_begin(struct mr_rpc *agent, struct mr_autograd **context)
+{
+    struct mr_contexts *contexts = agent->autograd.self;
+    uint64_t rank = agent->config.rank;
+
+    if (agent->config.rank == MR_RPC_NO_RANK)
+        return mr_rpc_error(MR_UNSUPPORTED, "mr_autograd_begin: this node is no worker");
+    if (mr_agent_is_inherited(agent))
+        return mr_agent_check_process(agent, "mr_autograd_begin");
+    pthread_mutex_lock(&contexts->lock);
+    if (contexts->begun >= MR_CONTEXTS_BEGUN_MAX) {
+        pthread_mutex_unlock(&contexts->lock);
+        return mr_rpc_error(MR_NO_MEMORY,
+                            "mr_autograd_begin: this worker has begun %u contexts and ended none of them: "
+                            "each is ended by mr_autograd_end()",
+                            MR_CONTEXTS_BEGUN_MAX);
+    }
+    struct mr_autograd *c = context_new(contexts, (rank << MR_RPC_ID_SHIFT) | (contexts->last + 1));
+
+    if (c != NULL) {
+        contexts->last++;
+        contexts->begun++;
+        mr_id_map_put(&contexts->map, &c->id);
+        mr_list_append(&contexts->own, &c->own);
+        *context = c;
+    }
+    pthread_mutex_unlock(&contexts->lock);
+    return c != NULL ? MR_OK : mr_rpc_error(MR_NO_MEMORY, "mr_autograd_begin: no memory");
+}
+
+/* Under the lock: all of ours below that are over. */
+static uint64_t own_over_below(const struct mr_contexts *contexts)
+{
+    if (mr_list_empty(&contexts->own))
+        return contexts->last + 1;
+    return counter_of(MR_CONTAINER(contexts->own.next, struct mr_autograd, own)->id.id);
+}
+
+void mr_autograd_end(struct mr_autograd *c)
+{
+    if (c == NULL || creator_of(c->id.id) != c->contexts->agent->config.rank ||
+        mr_agent_is_inherited(c->contexts->agent))
+        return;
+    struct mr_contexts *contexts = c->contexts;
+
+    pthread_mutex_lock(&contexts->lock);
+    bool ended_before = c->over; /* with the worker */
+
+    if (!ended_before)
+        take_out(contexts, c);
+    uint64_t over_below = own_over_below(contexts);
+
+    pthread_mutex_unlock(&contexts->lock);
+    if (!ended_before)
+        mr_context_end_tell(c, over_below);
+    mr_context_put(c, false);
+}
+
+uint64_t mr_autograd_id(const struct mr_autograd *c)
+{
+    return c->id.id;
+}
+
+/* ---- the others' ---- */
+
+/* Under the lock. Where it does not rise nothing is gone through: one that lives long must not make the ends of all others slow. */
+static void raise_over_below(struct mr_context_creator *known, uint64_t over_below)
+{
+    struct mr_id_node *node, *next;
+
+    if (over_below <= known->over_below)
+        return;
+    known->over_below = over_below;
+    for (node = mr_id_map_next(&known->over, NULL); node != NULL; node = next) {
+        next = mr_id_map_next(&known->over, node);
+        if (node->id < known->over_below) {
+            mr_id_map_remove(&known->over, node);
+            free(node);
+        }
+    }
+}
+
+/* Under the lock. */
+static void note_over(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
+{
+    struct mr_context_creator *known = &contexts->creators[creator_of(id)];
+    struct mr_id_node *node;
+
+    raise_over_below(known, over_below);
+    if (counter_of(id) < known->over_below || mr_id_map_get(&known->over, counter_of(id)) != NULL)
+        return;
+    node =
+        calloc(1, sizeof *node); /* without memory a late call may bring it back, until a later end tells */
+    if (node == NULL)
+        return;
+    node->id = counter_of(id);
+    mr_id_map_put(&known->over, node);
+}
+
+/* Under the lock: takes out all that are over by now, or all of a creator's, into a chain by freeing.next. */
+static struct mr_job *take_over(struct mr_contexts *contexts, uint32_t creator, bool all)
+{
+    struct mr_job *taken = NULL;
+    struct mr_id_node *node, *next;
+
+    for (node = mr_id_map_next(&contexts->map, NULL); node != NULL; node = next) {
+        struct mr_autograd *c = MR_CONTAINER(node, struct mr_autograd, id);
+
+        next = mr_id_map_next(&contexts->map, node);
+        if (creator_of(c->id.id) != creator || (!all && !is_over(contexts, c->id.id)))
+            continue;
+        take_out(contexts, c);
+        c->freeing.next = taken;
+        taken = &c->freeing;
+    }
+    return taken;
+}
+
+static void put_chain(struct mr_job *taken, uint64_t over_below, bool tell)
+{
+    while (taken != NULL) {
+        struct mr_autograd *c = MR_CONTAINER(taken, struct mr_autograd, freeing);
+
+        taken = taken->next;
+        if (tell)
+            mr_context_end_tell(c, over_below);
+        mr_context_put(c, true);
+    }
+}
+
+void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below)
+{
+    uint32_t creator = creator_of(id);
+
+    if (creator >= contexts->agent->config.world_size || creator == contexts->agent->config.rank)
+        return;
+    pthread_mutex_lock(&contexts->lock);
+    note_over(contexts, id, over_below);
+    struct mr_job *taken = take_over(contexts, creator, false);
+
+    pthread_mutex_unlock(&contexts->lock);
+    put_chain(taken, over_below, true);
+}
+
+/* Under the lock: who was to tell us of an end may have died. */
+static void ask_creators(struct mr_contexts *contexts)
+{
+    const struct mr_id_node *node;
+
+    for (node = mr_id_map_next(&contexts->map, NULL); node != NULL;
+         node = mr_id_map_next(&contexts->map, node)) {
+        if (creator_of(node->id) != contexts->agent->config.rank)
+            mr_context_end_ask(contexts->agent, node->id);
+    }
+}
+
+static void died(void *self, uint32_t rank)
+{
+    struct mr_contexts *contexts = self;
+
+    mr_backward_died(contexts, rank);
+    pthread_mutex_lock(&contexts->lock);
+    struct mr_job *taken = take_over(contexts, rank, true);
+
+    free_records(&contexts->creators[rank].over); /* that it is dead is enough to know */
+    ask_creators(contexts);
+    pthread_mutex_unlock(&contexts->lock);
+    put_chain(taken, 0, false); /* all hear of the death */
+}
+
+/* ---- all of them ---- */
+
+enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out)
+{
+    struct mr_contexts *contexts = calloc(1, sizeof *contexts);
+
+    if (contexts == NULL)
+        return MR_NO_MEMORY;
+    contexts->creators = calloc(agent->config.world_size, sizeof *contexts->creators);
+    if (contexts->creators == NULL) {
+        free(contexts);
+        return MR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < agent->config.world_size; i++)
+        mr_id_map_init(&contexts->creators[i].over);
+    contexts->agent = agent;
+    pthread_mutex_init(&contexts->lock, NULL);
+    mr_id_map_init(&contexts->map);
+    mr_list_init(&contexts->own);
+    struct mr_agent_autograd hooks = {.self = contexts,
+                                      .call_out = mr_autograd_call_out,
+                                      .reply_in = mr_autograd_reply_in,
+                                      .run_begins = mr_autograd_run_begins,
+                                      .run_ended = mr_autograd_run_ended,
+                                      .died = died};
+
+    mr_agent_set_autograd(agent, &hooks);
+    mr_agent_set_op(agent, MR_OP_RPC_CONTEXT_END, mr_context_end_serve, contexts);
+    mr_agent_set_op(agent, MR_OP_RPC_BACKWARD, mr_backward_serve, contexts);
+    *out = contexts;
+    return mr_gradients_register(&agent->functions);
+}
+
+void mr_contexts_end(struct mr_contexts *contexts)
+{
+    if (contexts == NULL)
+        return;
+    struct mr_job *others = NULL;
+    struct mr_id_node *node;
+
+    pthread_mutex_lock(&contexts->lock);
+    while ((node = mr_id_map_next(&contexts->map, NULL)) != NULL) {
+        struct mr_autograd *c = MR_CONTAINER(node, struct mr_autograd, id);
+
+        take_out(contexts, c);
+        if (creator_of(c->id.id) == contexts->agent->config.rank) /* the program's to end */
+            continue;
+        c->freeing.next = others;
+        others = &c->freeing;
+    }
+    pthread_mutex_unlock(&contexts->lock);
+    put_chain(others, 0, false);
+}
+
+void mr_contexts_free(struct mr_contexts *contexts)
+{
+    if (contexts == NULL)
+        return;
+    mr_id_map_destroy(&contexts->map);
+    for (uint32_t i = 0; i < contexts->agent->config.world_size; i++)
+        free_records(&contexts->creators[i].over);
+    free(contexts->creators);
+    pthread_mutex_destroy(&contexts->lock);
+    free(contexts);
+}

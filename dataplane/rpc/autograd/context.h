@@ -1,0 +1,169 @@
+/* Autograd contexts of one worker: which there are, and what each has recorded here.
+ *
+ * The worker that begins a context makes its id (see agent.h), and the id travels in the heads of calls: a worker that a call in a context
+ * reaches has it from then on. Who called others in a context tells them of its end (RPC_CONTEXT_END), so that the end goes the ways that
+ * the calls went; when a worker dies, which may have been on the way, the others ask the creators to tell them. A context of which the end
+ * was heard does not come back, whatever arrives late: see struct mr_context_creator. One whose creator died is over.
+ *
+ * Threads and locks. Executor threads, users' threads and the thread inside all come here. `contexts->lock` guards the table; each context's
+ * own `lock` guards what it has recorded, its pass and its gradients. Neither is ever held while a user's function runs, while
+ * anything is waited for, or during sums over tensors (mr_autograd_gradients(), which is asked for when all is quiet, copies under the lock); contexts->lock may be held when a context's is taken, not the other way round.
+ * A context is there while it is held, also after its end: whoever has a pointer holds it, the table holds it until its end.
+ */
+#ifndef MR_RPC_CONTEXT_H
+#define MR_RPC_CONTEXT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "dataplane/rpc/autograd/backward.h"
+#include "dataplane/rpc/autograd/tape.h"
+#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/call/executor.h"
+#include "dataplane/rpc/call/id_map.h"
+#include "dataplane/wire/base/list.h"
+
+/* Kinds of nodes on a tape, and what they are `of`. */
+enum mr_recorded_kind {
+    MR_RECORDED_LEAF,      /* NULL */
+    MR_RECORDED_RUN,       /* struct mr_recorded_run: a differentiable function */
+    MR_RECORDED_SEND,      /* struct mr_recorded_call: its arguments left; entered by their gradients */
+    MR_RECORDED_CALL,      /* struct mr_recorded_call: its results came */
+    MR_RECORDED_ARGUMENTS, /* struct mr_served_call: they came */
+    MR_RECORDED_RETURN     /* struct mr_served_call: its results left; entered by their gradients */
+};
+
+struct mr_recorded_run {
+    struct mr_function *function;
+    uint32_t caller; /* of the forward run */
+    void *saved;
+    void (*saved_destroy)(void *saved);
+};
+
+/* A call of ours to another worker. */
+struct mr_recorded_call {
+    struct mr_id_node id; /* its invocation */
+    uint32_t to;
+    uint32_t send, call; /* nodes, or MR_TAPE_NONE */
+    char function[MR_RPC_NAME_BYTES];
+};
+
+/* A call of another worker's that a function of ours executed. */
+struct mr_served_call {
+    struct mr_id_node id; /* (caller << MR_RPC_ID_SHIFT) | invocation */
+    uint32_t caller;
+    uint64_t invocation;
+    uint32_t arguments, answer; /* nodes, or MR_TAPE_NONE */
+    char function[MR_RPC_NAME_BYTES];
+};
+
+/* Others number them: one must not be another worker's. */
+static inline bool mr_invocation_is_one(uint64_t invocation)
+{
+    return invocation >> MR_RPC_ID_SHIFT == 0;
+}
+
+struct mr_context_end;        /* context_end.c: tells one worker */
+struct mr_parameter_gradient; /* autograd_gradients.c, */
+struct mr_lent_sum;           /* as this */
+
+/* A program that ends none of its contexts is told so, instead of growing for ever. */
+#define MR_CONTEXTS_BEGUN_MAX 4096u  /* by one worker, and not ended */
+#define MR_CONTEXTS_MAX       65536u /* that one worker knows, whoever has begun them */
+
+struct mr_autograd {
+    struct mr_id_node id; /* in contexts->map, while it is not over */
+    struct mr_contexts *contexts;
+    struct mr_link own; /* in contexts->own, of those begun here */
+    uint64_t made_us;
+    _Atomic uint32_t holds;
+    struct mr_job freeing;
+    pthread_mutex_t lock;
+
+    /* Under `lock`. */
+    bool over;
+    struct mr_tape tape;
+    struct mr_id_map calls, served;
+    uint64_t invocations; /* the last of ours */
+    struct mr_pass pass;
+    struct mr_id_map gradients; /* of parameters, by their reference's id, */
+    struct mr_parameter_gradient *gradients_first, *gradients_last; /* and in order */
+    struct mr_lent_sum *lent;
+    uint8_t told[MR_RPC_WORLD_MAX / 8];
+    struct mr_context_end *ends; /* for each worker that calls of ours reached */
+};
+
+/* Of which contexts of one worker the end was heard: all below a number, and some above. Its contexts that live are few, so what lies between its oldest and
+ * its latest is, too. */
+struct mr_context_creator {
+    uint64_t over_below;
+    struct mr_id_map over;
+};
+
+struct mr_contexts {
+    struct mr_rpc *agent;
+    _Atomic uint32_t numbers; /* of values, see tape.h */
+    pthread_mutex_t lock;
+    /* Under `lock`. */
+    struct mr_id_map map;
+    uint64_t last;                       /* counter of the latest begun here */
+    struct mr_link own;                  /* the oldest first */
+    uint32_t begun;                      /* of these */
+    struct mr_context_creator *creators; /* [world_size] */
+};
+
+/* At the agent's creation: hooks into calls, functions and ops. MR_NO_MEMORY. */
+enum mr_status mr_contexts_create(struct mr_rpc *agent, struct mr_contexts **out);
+/* Nobody is inside, and no function runs: all are over. Those that were begun here stay until mr_autograd_end(). NULL is fine. */
+void mr_contexts_end(struct mr_contexts *contexts);
+/* None is left. NULL is fine. */
+void mr_contexts_free(struct mr_contexts *contexts);
+
+/* Contexts that are not over. */
+struct mr_contexts_use {
+    uint32_t begun;     /* here, */
+    uint32_t known;     /* and by anybody */
+    uint64_t oldest_us; /* how long the one that was begun here first has been there; 0: there is none */
+};
+void mr_contexts_use(struct mr_contexts *contexts, struct mr_contexts_use *out);
+uint32_t mr_contexts_count(struct mr_contexts *contexts);
+
+/* Held for the caller. MR_INVALID_ARGUMENT: it is over; MR_WORKER_DIED: its creator died, or `by`; MR_NO_MEMORY. It may be new here, by a call of
+ * worker `by`, which will tell us of its end; MR_RPC_NO_RANK: an unknown one is MR_INVALID_ARGUMENT, too. */
+enum mr_status mr_context_get(struct mr_contexts *contexts, uint64_t id, uint32_t by,
+                              struct mr_autograd **out);
+void mr_context_hold(struct mr_autograd *context);
+/* `inside`: the caller is, or may be: what is to be freed is left to an executor's thread. */
+void mr_context_put(struct mr_autograd *context, bool inside);
+/* What programs are told that give none. */
+#define MR_CONTEXT_IS_NULL "the context is NULL, as of a function that was called in none"
+/* "context 3 of worker \"a\" (rank 0)" */
+#define MR_CONTEXT_TEXT_BYTES 128u
+void mr_context_text(struct mr_contexts *contexts, uint64_t id, char text[MR_CONTEXT_TEXT_BYTES]);
+
+/* ---- its end, see context_end.c ---- */
+
+/* Under the context's lock: that worker will be told. MR_NO_MEMORY. */
+enum mr_status mr_context_end_prepare(struct mr_autograd *context, uint32_t rank);
+/* Any thread, no lock: tells all that were prepared, `over_below` of the creator with it. */
+void mr_context_end_tell(struct mr_autograd *context, uint64_t over_below);
+/* Inside: asks the creator to tell us, too, or whether it is over: whoever was to tell us may have died. */
+void mr_context_end_ask(struct mr_rpc *agent, uint64_t id);
+/* Frees those not used. */
+void mr_context_end_drop(struct mr_autograd *context);
+/* The op RPC_CONTEXT_END. To the creator, it asks to be told. */
+void mr_context_end_serve(struct mr_rpc *agent, void *contexts, uint32_t from,
+                          const struct mr_request *request);
+/* Inside: heard of an end. */
+void mr_contexts_heard(struct mr_contexts *contexts, uint64_t id, uint64_t over_below);
+
+/* ---- gradients of parameters, see autograd_gradients.c ---- */
+
+/* In a function that runs in the context: the sum for that parameter of this worker. False: nothing was added, or a backward is adding. The view
+ * is valid while the context is held, and has nothing of what is added later: optimizers step after the backward. */
+bool mr_context_gradient(struct mr_autograd *context, uint64_t reference, struct mr_tensor *gradient);
+/* The library's function that tells them to other workers. MR_NO_MEMORY. */
+enum mr_status mr_gradients_register(struct mr_functions *functions);
+/* At the context's end. */
+void mr_context_gradients_drop(struct mr_autograd *context);
+
+#endif

@@ -1,0 +1,401 @@
+#include "dataplane/rpc/call/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/rref/rref_internal.h"
+
+static uint64_t deadline_from(const struct mr_rpc *agent, uint64_t now_us, uint32_t timeout_ms)
+{
+    if (timeout_ms == UINT32_MAX)
+        return UINT64_MAX;
+    return now_us + (uint64_t)(timeout_ms == 0 ? agent->config.timeout_ms : timeout_ms) * 1000u;
+}
+
+uint64_t mr_call_deadline_us(const struct mr_rpc *agent, uint32_t timeout_ms)
+{
+    return deadline_from(agent, mr_agent_now(agent), timeout_ms);
+}
+
+struct mr_rpc_future *mr_call_future(struct mr_rpc *agent, const char *name, uint32_t to, uint32_t timeout_ms)
+{
+    struct mr_rpc_future *f = mr_future_new(agent, name, to);
+
+    if (f == NULL)
+        return NULL;
+    f->begun_us = mr_agent_now(agent);
+    f->deadline_us = deadline_from(agent, f->begun_us, timeout_ms);
+    f->call.deadline_us = UINT64_MAX;
+    atomic_fetch_add(&agent->under_way, 1);
+    atomic_fetch_add_explicit(&agent->activity, 1, memory_order_relaxed);
+    return f;
+}
+
+void mr_call_forget(struct mr_rpc *agent, struct mr_rpc_future *f)
+{
+    atomic_fetch_sub(&agent->under_way, 1);
+    mr_future_put(f);
+    mr_future_put(f);
+}
+
+/* ---- what is wrong at once ---- */
+
+static enum mr_status check_references(struct mr_rpc *agent, const struct mr_call_order *order)
+{
+    for (uint32_t i = 0; i < order->argument_count; i++) {
+        const struct mr_value *value = &order->arguments[i];
+
+        if (value->kind != MR_VALUE_RREF)
+            continue;
+        const char *why = agent->references.check == NULL
+                              ? "is a reference, and this worker has none"
+                              : agent->references.check(agent->references.self, value->rref);
+
+        if (why != NULL)
+            return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: %s: argument %u %s", order->caller, order->function,
+                                i + 1, why);
+    }
+    return MR_OK;
+}
+
+static enum mr_status too_long(const struct mr_rpc *agent, const struct mr_call_order *order, uint64_t bytes)
+{
+    return mr_rpc_error(MR_TOO_LARGE,
+                        "%s: %s: the arguments take %llu MiB, and a message of this worker's at most %zu "
+                        "MiB: see message_bytes, "
+                        "or a node's " MR_LONG_KEY,
+                        order->caller, order->function, (unsigned long long)((bytes >> 20) + 1),
+                        agent->config.long_bytes_max >> 20);
+}
+
+static enum mr_status check(struct mr_rpc *agent, const struct mr_call_order *order)
+{
+    if (order->function == NULL || order->function[0] == 0 || strlen(order->function) >= MR_RPC_NAME_BYTES)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: a function's name has 1 to 63 bytes", order->caller);
+    if (order->argument_count > MR_RPC_ARGUMENTS_MAX ||
+        (order->arguments == NULL && order->argument_count != 0))
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: %s: there may be %u arguments, not %u", order->caller,
+                            order->function, MR_RPC_ARGUMENTS_MAX, order->argument_count);
+    if (mr_values_head_bytes(order->function, order->arguments, order->argument_count) == 0)
+        return mr_rpc_error(MR_INVALID_ARGUMENT,
+                            "%s: %s: an argument has no value, or is an object, which stays with its owner",
+                            order->caller, order->function);
+    uint64_t bytes = mr_values_bytes(order->function, order->arguments, order->argument_count);
+    enum mr_status status = check_references(agent, order);
+
+    if (status != MR_OK)
+        return status;
+    if (bytes > agent->config.long_bytes_max && order->to != agent->config.rank)
+        return too_long(agent, order, bytes);
+    status = mr_member_check(agent, order->to);
+    if (status != MR_OK) {
+        char why[MR_RPC_ERROR_BYTES];
+
+        snprintf(why, sizeof why, "%s", mr_rpc_last_error());
+        mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);
+    }
+    return status;
+}
+
+/* ---- to another worker ---- */
+
+static void read_error(const struct mr_message *reply, char *why, size_t bytes)
+{
+    why[0] = 0;
+    if (reply != NULL && reply->preamble.tensor_count == 1 && reply->tensors[0].dtype == MR_U8)
+        snprintf(why, bytes, "%.*s", (int)(reply->tensors[0].bytes > 400 ? 400 : reply->tensors[0].bytes),
+                 (const char *)reply->tensors[0].data);
+}
+
+/* The other worker does not look at it: the references in it are ours again. */
+static void unread(struct mr_rpc *agent, struct mr_agent_call *call)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(call, struct mr_rpc_future, call);
+
+    mr_values_unpass(f->passed, f->passed_count, &agent->references.values);
+    f->passed_count = 0;
+}
+
+/* It never left: neither did the references in it. */
+static void take_back(struct mr_rpc *agent, struct mr_rpc_future *f)
+{
+    unread(agent, &f->call);
+    if ((f->head.flags & MR_RPC_REMOTE) != 0)
+        agent->references.remote_never(agent->references.self, f->rref,
+                                       f->status == MR_OK ? MR_CANCELLED : f->status);
+}
+
+bool mr_call_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                   const struct mr_message *reply)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(call, struct mr_rpc_future, call);
+    struct mr_rpc_result *result = NULL;
+    char why[MR_EXECUTING_ERROR_BYTES] = "";
+    bool keep = false;
+
+    mr_future_block_free(f);
+    agent->counters.calls_made++;
+    agent->counters.calls_made_failed += status != MR_OK;
+    if (call->cancelled)
+        take_back(agent, f);
+    else if (status != MR_OK)
+        read_error(reply, why, sizeof why);
+    else if ((f->head.flags & MR_RPC_REMOTE) == 0)
+        result = mr_result_of_reply(agent, call, reply, &keep, &status);
+    if (result != NULL && f->head.context != 0 && !f->ended)
+        status = agent->autograd.reply_in(agent->autograd.self, f->head.context, f->head.invocation,
+                                          result->values, result->count);
+    if (status != MR_OK) {
+        mr_rpc_result_free(result);
+        result = NULL;
+    }
+    if (status == MR_WORKER_DIED && why[0] == 0)
+        snprintf(why, sizeof why, "it died while the call was under way, or was restarted");
+    if (status != MR_OK && reply != NULL && (f->head.flags & MR_RPC_REMOTE) != 0)
+        agent->references.remote_never(agent->references.self, f->rref, status); /* it keeps nothing */
+    mr_future_end(f, status, why, result);
+    mr_future_put(f);
+    return keep;
+}
+
+static uint64_t time_left_us(const struct mr_rpc_future *f, uint64_t now_us)
+{
+    if (f->deadline_us == UINT64_MAX)
+        return UINT64_MAX;
+    return f->deadline_us > now_us ? f->deadline_us - now_us : 0;
+}
+
+/* Inside: lays the request out where it is sent from. */
+static enum mr_status lay_out(struct mr_rpc *agent, struct mr_rpc_future *f, const struct mr_value *values,
+                              uint32_t count)
+{
+    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS];
+    struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
+    size_t head_bytes = mr_values_head_bytes(f->function, values, count);
+    uint32_t n = mr_values_tensors(NULL, head_bytes, values, count, tensors);
+    uint32_t references = mr_values_references(values, count);
+    enum mr_status status = mr_agent_begin(agent, &f->call, tensors, n);
+
+    if (status != MR_OK)
+        return status;
+    if (references != 0) {
+        f->passed = malloc((size_t)references * MR_RREF_WORDS * sizeof *f->passed);
+        if (f->passed == NULL)
+            status = mr_rpc_error(MR_NO_MEMORY, "no memory for the references among the arguments");
+        else
+            status = mr_values_pass(values, count, &agent->references.values, f->call.to, words);
+    }
+    if (status != MR_OK) {
+        mr_agent_drop(agent, &f->call);
+        return status;
+    }
+    if (references != 0)
+        memcpy(f->passed, words, (size_t)references * MR_RREF_WORDS * sizeof *f->passed);
+    f->passed_count = references;
+    mr_values_write(tensors[0].data, &f->head, f->function, values, count, words);
+    return MR_OK;
+}
+
+/* A look at the clock costs as much as the rest of this: now_us is when the call began, where that was just now. */
+static enum mr_status send_request(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                   const struct mr_value *values, uint32_t count, uint64_t now_us)
+{
+    bool remote = (f->head.flags & MR_RPC_REMOTE) != 0;
+    enum mr_status status = MR_OK;
+
+    f->head.time_left_us = time_left_us(f, now_us);
+
+    if (remote)
+        status = agent->references.remote_goes(agent->references.self, f->rref);
+    if (status == MR_OK)
+        status = lay_out(agent, f, values, count);
+    if (status != MR_OK) {
+        if (remote)
+            agent->references.remote_never(agent->references.self, f->rref, status);
+        return status;
+    }
+    mr_agent_send(agent, &f->call);
+    mr_future_arm(f, now_us);
+    return MR_OK;
+}
+
+void mr_call_hold_references(struct mr_rpc *agent, const struct mr_value *values, uint32_t count, bool hold)
+{
+    const struct mr_agent_references *references = &agent->references;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].kind == MR_VALUE_RREF && references->retain != NULL)
+            (hold ? references->retain : references->release)(references->self, values[i].rref);
+    }
+}
+
+static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
+    enum mr_status status = send_request(agent, f, f->waiting, f->waiting_count, mr_agent_now(agent));
+
+    mr_call_hold_references(agent, f->waiting, f->waiting_count, false);
+    f->waiting_count = 0;
+    if (f->call.out == NULL) /* else it goes from there, until the call has ended */
+        mr_future_block_free(f);
+    if (status == MR_OK)
+        return;
+    mr_future_end(f, status, mr_rpc_last_error(), NULL);
+    mr_future_put(f);
+}
+
+static bool is_long(const struct mr_rpc *agent, const struct mr_call_order *order)
+{
+    return mr_long_is(agent, mr_values_bytes(order->function, order->arguments, order->argument_count));
+}
+
+static enum mr_status no_room(const struct mr_rpc *agent, const struct mr_call_order *order, uint64_t bytes)
+{
+    return mr_rpc_error(MR_NO_MEMORY,
+                        "%s: %s: the arguments take %llu MiB, and %llu MiB of the %zu MiB for long messages "
+                        "are in use on this "
+                        "worker: see long_memory_bytes, or a node's " MR_LONG_MEMORY_KEY,
+                        order->caller, order->function, (unsigned long long)(bytes >> 20),
+                        (unsigned long long)(atomic_load(&agent->longs.bytes) >> 20),
+                        agent->config.long_memory_bytes >> 20);
+}
+
+/* Somebody else is inside, or it is long: copies. */
+static enum mr_status submit_request(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                     const struct mr_call_order *order)
+{
+    size_t values_bytes = (order->argument_count * sizeof(struct mr_value) + 63) / 64 * 64;
+    size_t bytes = values_bytes + mr_values_copy_bytes(order->arguments, order->argument_count);
+    uint8_t *room = f->bytes_inline;
+
+    if (is_long(agent, order)) {
+        if (!mr_long_reserve(agent, bytes))
+            return no_room(agent, order, bytes);
+        f->reserved_bytes = bytes;
+    }
+    if (bytes > sizeof f->bytes_inline) {
+        f->block = aligned_alloc(64, bytes);
+        if (f->block == NULL)
+            return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the arguments", order->caller,
+                                order->function);
+        room = f->block;
+    }
+    f->waiting = (struct mr_value *)(void *)room;
+    f->waiting_count = order->argument_count;
+    mr_values_copy(order->arguments, order->argument_count, f->waiting, room + values_bytes);
+    mr_call_hold_references(agent, f->waiting, f->waiting_count, true);
+    f->work.run = send_waiting;
+    mr_agent_submit(agent, &f->work);
+    return MR_OK;
+}
+
+static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f,
+                                   const struct mr_call_order *order)
+{
+    struct mr_agent_driver *driver = &agent->config.driver;
+
+    f->call.op = MR_OP_RPC_CALL;
+    f->call.depth = (uint8_t)f->head.depth;
+    f->call.ended = mr_call_ended;
+    f->call.stays = is_long(agent, order);
+    f->call.over = &f->ended;
+    f->call.unread = unread;
+    if (f->call.stays || !driver->enter(driver->self))
+        return submit_request(agent, f, order);
+    enum mr_status status = send_request(agent, f, order->arguments, order->argument_count, f->begun_us);
+
+    char why[MR_RPC_ERROR_BYTES] = "";
+
+    if (status != MR_OK) /* now: leaving does others' work on this thread, which may have errors of its own */
+        snprintf(why, sizeof why, "%s", mr_rpc_last_error());
+    driver->leave(driver->self, order->waits);
+    if (status != MR_OK) {
+        mr_rpc_error_line("%s: %s: %s", order->caller, order->function, why);
+    }
+    return status;
+}
+
+/* ---- both ---- */
+
+static enum mr_status record(struct mr_rpc *agent, struct mr_rpc_future *f, const struct mr_call_order *order)
+{
+    const struct mr_agent_autograd *autograd = &agent->autograd;
+
+    if (autograd->call_out == NULL)
+        return mr_rpc_error(MR_UNSUPPORTED, "%s: this worker has no autograd", order->caller);
+    return autograd->call_out(autograd->self, order->options->context, order->to, order->function,
+                              order->arguments, order->argument_count, &f->head.context, &f->head.invocation);
+}
+
+enum mr_status mr_call_start(struct mr_rpc *agent, const struct mr_call_order *order,
+                             struct mr_rpc_future **out)
+{
+    const struct mr_rpc_call_options *options = order->options;
+    enum mr_status status = mr_agent_check_process(agent, order->caller);
+
+    if (status == MR_OK)
+        status = check(agent, order);
+    if (status != MR_OK)
+        return status;
+    struct mr_rpc_future *f =
+        mr_call_future(agent, order->function, order->to, options == NULL ? 0 : options->timeout_ms);
+
+    if (f == NULL)
+        return mr_rpc_error(MR_NO_MEMORY, "%s: %s: no memory for the call", order->caller, order->function);
+    f->head = (struct mr_rpc_head){
+        .number = atomic_fetch_add_explicit(&agent->numbers, 1, memory_order_relaxed) + 1,
+        .flags = (uint16_t)order->flags,
+        .depth = mr_executor_depth()};
+    if (order->rref != NULL) {
+        (void)mr_rref_pin(order->rref, order->caller);
+        f->rref = order->rref;
+        f->head.reference = order->rref->id;
+        f->head.fork = order->rref->fork;
+    }
+    if (options != NULL && options->context != NULL)
+        status = record(agent, f, order);
+    if (status == MR_OK)
+        status = order->to == agent->config.rank ? mr_call_start_local(agent, f, order)
+                                                 : start_remote(agent, f, order);
+    if (status != MR_OK) {
+        mr_call_forget(agent, f);
+        return status;
+    }
+    *out = f;
+    return MR_OK;
+}
+
+enum mr_status mr_rpc_async(struct mr_rpc *agent, uint32_t to, const char *function,
+                            const struct mr_value *arguments, uint32_t argument_count,
+                            const struct mr_rpc_call_options *options, struct mr_rpc_future **future)
+{
+    struct mr_call_order order = {.caller = "mr_rpc_async",
+                                  .to = to,
+                                  .function = function,
+                                  .arguments = arguments,
+                                  .argument_count = argument_count,
+                                  .options = options};
+
+    return mr_call_start(agent, &order, future);
+}
+
+enum mr_status mr_rpc_sync(struct mr_rpc *agent, uint32_t to, const char *function,
+                           const struct mr_value *arguments, uint32_t argument_count,
+                           const struct mr_rpc_call_options *options, struct mr_rpc_result **result)
+{
+    struct mr_call_order order = {.caller = "mr_rpc_sync",
+                                  .to = to,
+                                  .function = function,
+                                  .arguments = arguments,
+                                  .argument_count = argument_count,
+                                  .options = options,
+                                  .waits = true};
+    struct mr_rpc_future *future;
+    enum mr_status status = mr_call_start(agent, &order, &future);
+
+    if (status != MR_OK)
+        return status;
+    status = mr_rpc_wait(future, result);
+    mr_future_put(future);
+    return status;
+}

@@ -1,0 +1,299 @@
+#include "dataplane/rpc/call/executing.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "dataplane/rpc/call/agent_internal.h"
+
+struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *function,
+                                     uint32_t argument_count)
+{
+    struct mr_rpc_call *call = mr_pool_take(&agent->executing);
+
+    if (call == NULL)
+        return NULL;
+    memset(call, 0, offsetof(struct mr_rpc_call, arguments_inline));
+    call->error[0] = 0;
+    call->agent = agent;
+    call->function = function;
+    call->arguments = call->arguments_inline;
+    call->results = call->results_inline;
+    if (argument_count > MR_EXECUTING_VALUES_INLINE) {
+        call->arguments = malloc(argument_count * sizeof *call->arguments);
+        if (call->arguments == NULL) {
+            mr_pool_give(&agent->executing, call);
+            return NULL;
+        }
+    }
+    return call;
+}
+
+static void release_references(struct mr_rpc *agent, const struct mr_value *values, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (values[i].kind == MR_VALUE_RREF && agent->references.release != NULL)
+            agent->references.release(agent->references.self, values[i].rref);
+    }
+}
+
+static void drop_results(struct mr_rpc_call *call)
+{
+    release_references(call->agent, call->results, call->result_count);
+    for (uint32_t i = 0; i < call->result_count; i++) {
+        if (call->results[i].kind == MR_VALUE_OBJECT && call->destroy != NULL)
+            call->destroy(call->results[i].object);
+    }
+    call->result_count = 0;
+}
+
+void mr_executing_free(struct mr_rpc_call *call)
+{
+    struct mr_rpc *agent = call->agent;
+
+    release_references(agent, call->arguments, call->argument_count);
+    drop_results(call);
+    while (call->blocks != NULL) {
+        struct mr_executing_block *block = call->blocks;
+
+        call->blocks = block->next;
+        free(block);
+    }
+    if (call->arguments != call->arguments_inline)
+        free(call->arguments);
+    if (call->results != call->results_inline)
+        free(call->results);
+    free(call->copied);
+    mr_long_release(call->in);
+    mr_pool_give(&agent->executing, call);
+}
+
+void *mr_executing_alloc(struct mr_rpc_call *call, size_t bytes)
+{
+    uint32_t used = (call->bytes_used + 63u) & ~63u;
+
+    if (used + bytes <= sizeof call->bytes_inline) {
+        call->bytes_used = used + (uint32_t)bytes;
+        return call->bytes_inline + used;
+    }
+    size_t block_bytes = (sizeof(struct mr_executing_block) + bytes + 63) / 64 * 64;
+    struct mr_executing_block *block = aligned_alloc(64, block_bytes);
+
+    if (block == NULL)
+        return NULL;
+    block->next = call->blocks;
+    call->blocks = block;
+    return block->bytes;
+}
+
+/* ---- what a function says ---- */
+
+void *mr_rpc_user(const struct mr_rpc_call *call)
+{
+    return call->function->user;
+}
+
+struct mr_rpc *mr_rpc_of(const struct mr_rpc_call *call)
+{
+    return call->agent;
+}
+
+uint32_t mr_rpc_caller(const struct mr_rpc_call *call)
+{
+    return call->caller;
+}
+
+uint64_t mr_rpc_time_left_us(const struct mr_rpc_call *call)
+{
+    uint64_t now_us = mr_agent_now(call->agent);
+
+    if (call->deadline_us == UINT64_MAX)
+        return UINT64_MAX;
+    return call->deadline_us > now_us ? call->deadline_us - now_us : 0;
+}
+
+/* Room for one more result. */
+static enum mr_status next_result(struct mr_rpc_call *call, struct mr_value **out)
+{
+    if (call->result_count == MR_RPC_ARGUMENTS_MAX)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: a function has at most %u results",
+                            call->function->name, MR_RPC_ARGUMENTS_MAX);
+    if (call->result_count == MR_EXECUTING_VALUES_INLINE) {
+        struct mr_value *more = malloc(MR_RPC_ARGUMENTS_MAX * sizeof *more);
+
+        if (more == NULL)
+            return mr_rpc_error(MR_NO_MEMORY, "%s: no memory for the results", call->function->name);
+        memcpy(more, call->results, call->result_count * sizeof *more);
+        call->results = more;
+    }
+    *out = &call->results[call->result_count];
+    return MR_OK;
+}
+
+static enum mr_status no_memory(const struct mr_rpc_call *call)
+{
+    return mr_rpc_error(MR_NO_MEMORY, "%s: no memory for a result", call->function->name);
+}
+
+enum mr_status mr_rpc_return(struct mr_rpc_call *call, struct mr_value value)
+{
+    struct mr_value *result;
+    enum mr_status status = next_result(call, &result);
+
+    if (status != MR_OK)
+        return status;
+    if (value.kind == MR_VALUE_OBJECT || mr_values_head_bytes(NULL, &value, 1) == 0)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: result %u has no value that could be returned",
+                            call->function->name, call->result_count);
+    size_t bytes = mr_values_copy_bytes(&value, 1);
+    uint8_t *room = bytes == 0 ? NULL : mr_executing_alloc(call, bytes);
+
+    if (bytes != 0 && room == NULL)
+        return no_memory(call);
+    if (value.kind == MR_VALUE_RREF) {
+        const struct mr_agent_references *references = &call->agent->references;
+        const char *why = references->check == NULL ? "is a reference, and this worker has none"
+                                                    : references->check(references->self, value.rref);
+
+        if (why != NULL)
+            return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: result %u %s", call->function->name,
+                                call->result_count, why);
+        references->retain(references->self, value.rref);
+    }
+    mr_values_copy(&value, 1, result, room);
+    call->result_count++;
+    return MR_OK;
+}
+
+enum mr_status mr_rpc_return_values(struct mr_rpc_call *call, const struct mr_value *values, uint32_t count)
+{
+    enum mr_status status = MR_OK;
+
+    for (uint32_t i = 0; i < count && status == MR_OK; i++)
+        status = mr_rpc_return(call, values[i]);
+    return status;
+}
+
+enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dtype dtype, uint32_t rank,
+                                    const uint32_t *dims, void **data)
+{
+    struct mr_tensor tensor = {.dtype = dtype, .rank = rank, .bytes = mr_dtype_bytes(dtype)};
+    struct mr_value *result;
+    enum mr_status status = next_result(call, &result);
+
+    if (status != MR_OK)
+        return status;
+    if (tensor.bytes == 0 || rank > MR_RANK_MAX)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "%s: result %u is no tensor: its dtype is %d, its rank %u",
+                            call->function->name, call->result_count, (int)dtype, rank);
+    for (uint32_t i = 0; i < rank; i++) {
+        tensor.dims[i] = dims[i];
+        if (__builtin_mul_overflow(tensor.bytes, (uint64_t)dims[i], &tensor.bytes))
+            tensor.bytes = UINT64_MAX;
+    }
+    if (tensor.bytes > call->agent->config.long_bytes_max)
+        return mr_rpc_error(
+            MR_TOO_LARGE,
+            "%s: result %u takes %llu MiB, and a message at most %zu MiB: see message_bytes, or a "
+            "node's " MR_LONG_KEY,
+            call->function->name, call->result_count, (unsigned long long)(tensor.bytes >> 20),
+            call->agent->config.long_bytes_max >> 20);
+    tensor.data = mr_executing_alloc(call, tensor.bytes);
+    if (tensor.data == NULL)
+        return no_memory(call);
+    *result = mr_value_tensor(tensor);
+    call->result_count++;
+    *data = tensor.data;
+    return MR_OK;
+}
+
+enum mr_status mr_rpc_return_object(struct mr_rpc_call *call, void *object, void (*destroy)(void *))
+{
+    struct mr_value *result;
+    enum mr_status status = next_result(call, &result);
+
+    if (status == MR_OK && ((call->head.flags & MR_RPC_REMOTE) == 0 || call->destroy != NULL))
+        status = mr_rpc_error(
+            MR_INVALID_ARGUMENT,
+            "%s: an object stays with its owner: it can only be called by mr_remote(), and return one",
+            call->function->name);
+    if (status != MR_OK) {
+        if (destroy != NULL)
+            destroy(object);
+        return status;
+    }
+    *result = (struct mr_value){.kind = MR_VALUE_OBJECT, .object = object};
+    call->destroy = destroy;
+    call->result_count++;
+    return MR_OK;
+}
+
+enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(call->error, sizeof call->error, format, args);
+    va_end(args);
+    return MR_FUNCTION_FAILED;
+}
+
+/* ---- running it ---- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A quarter of the way towards each new time: brief ones stay brief, one long run shows at once. */
+static void note_time(struct mr_function *function, uint64_t ns)
+{
+    uint32_t before = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
+    int64_t taken = ns > UINT32_MAX ? UINT32_MAX : (int64_t)ns;
+    int64_t after = before == 0 ? taken : before + (taken - (int64_t)before) / 4;
+
+    atomic_store_explicit(&function->run_ns, after == 0 ? 1 : (uint32_t)after, memory_order_relaxed);
+}
+
+static void check_results(struct mr_rpc_call *call)
+{
+    char text[192];
+
+    if (mr_signature_matches(&call->function->results, call->results, call->result_count))
+        return;
+    mr_signature_describe(call->results, call->result_count, text, sizeof text);
+    (void)mr_rpc_fail(call, "it returned (%s), and its signature says (%s)", text,
+                      call->function->results_text);
+    call->status = MR_WRONG_SIGNATURE;
+}
+
+void mr_executing_run(struct mr_rpc_call *call)
+{
+    const struct mr_agent_autograd *autograd = &call->agent->autograd;
+    uint64_t start_ns = now_ns();
+
+    atomic_fetch_add_explicit(&call->agent->activity, 1, memory_order_relaxed);
+    if (call->head.context != 0 && autograd->run_begins == NULL) {
+        (void)mr_rpc_fail(call, "this worker has no autograd");
+        call->status = MR_UNSUPPORTED;
+    } else if (call->head.context != 0) {
+        call->status = autograd->run_begins(autograd->self, call);
+    }
+    if (call->status == MR_OK)
+        call->status = call->function->run(call, call->arguments, call->argument_count);
+    if (call->status == MR_OK)
+        check_results(call);
+    if (call->head.context != 0 && autograd->run_ended != NULL)
+        call->status = autograd->run_ended(autograd->self, call, call->status);
+    if (call->saved != NULL && call->context == NULL && call->saved_destroy != NULL)
+        call->saved_destroy(call->saved);
+    if (call->status != MR_OK && call->error[0] == 0)
+        snprintf(call->error, sizeof call->error, "%s", mr_status_text(call->status));
+    note_time(call->function, now_ns() - start_ns);
+    if (call->status != MR_OK) /* now: what destroys an object may block, which nobody inside may */
+        drop_results(call);
+}

@@ -1,0 +1,64 @@
+/* A call that a function of ours executes: from its request to its answer. */
+#ifndef MR_RPC_EXECUTING_H
+#define MR_RPC_EXECUTING_H
+
+#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/call/executor.h"
+
+#define MR_EXECUTING_VALUES_INLINE 4u
+#define MR_EXECUTING_BYTES_INLINE  256u
+#define MR_EXECUTING_ERROR_BYTES   401u
+
+struct mr_rpc_future;
+
+struct mr_executing_block {
+    struct mr_executing_block *next;
+    _Alignas(64) uint8_t bytes[];
+};
+
+struct mr_rpc_call {
+    struct mr_rpc *agent;
+    struct mr_function *function;
+    struct mr_job job;
+    struct mr_work work;
+    struct mr_rpc_call *next; /* in mr_rpc.unanswered */
+    uint32_t caller;
+    uint64_t deadline_us;
+    struct mr_rpc_head head;
+    struct mr_call_ref ref;       /* of a request */
+    struct mr_rpc_future *future; /* of a local call; then there is no request */
+    void *copied;                 /* a local call's arguments, malloc()ed, or NULL */
+    struct mr_long_in *in;        /* those of a request that came in parts, or NULL */
+    struct mr_value *arguments;
+    uint32_t argument_count;
+
+    /* What the function has said. */
+    enum mr_status status;
+    struct mr_value *results;
+    uint32_t result_count;
+    void (*destroy)(void *object); /* of the result that is an object */
+    bool is_backward;              /* its function's backward */
+    void *saved;                   /* mr_rpc_save() */
+    void (*saved_destroy)(void *saved);
+    struct mr_autograd *context; /* the autograd hooks' */
+    void *autograd;
+
+    struct mr_executing_block *blocks;
+    uint32_t bytes_used; /* of bytes_inline */
+    struct mr_value arguments_inline[MR_EXECUTING_VALUES_INLINE];
+    struct mr_value results_inline[MR_EXECUTING_VALUES_INLINE];
+    char error[MR_EXECUTING_ERROR_BYTES];
+    _Alignas(64) uint8_t bytes_inline[MR_EXECUTING_BYTES_INLINE];
+};
+
+/* Any thread. Room for that many arguments. NULL: no memory. */
+struct mr_rpc_call *mr_executing_new(struct mr_rpc *agent, struct mr_function *function,
+                                     uint32_t argument_count);
+/* Gives back references among arguments and results, too. */
+void mr_executing_free(struct mr_rpc_call *call);
+/* Runs the function on this thread, checks its results against the signature. call->status and ->error tell. */
+void mr_executing_run(struct mr_rpc_call *call);
+/* Memory for results, 64-byte aligned, that lives as long as the call. */
+void *mr_executing_alloc(struct mr_rpc_call *call, size_t bytes);
+
+#endif

@@ -1,0 +1,431 @@
+#include "dataplane/rpc/call/executor.h"
+#include "dataplane/wire/base/list.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define TELL_JOBS_MAX 16u    /* brief jobs that are told together, */
+#define TELL_NS_MAX   50000u /* and for how long the first waits at most */
+
+struct mr_executor {
+    struct mr_executor_config config;
+    pthread_mutex_t lock;
+    pthread_cond_t given;
+    struct mr_job *first, *last;
+    uint32_t waiting; /* jobs in the list, */
+    uint32_t urgent;  /* and those of them that functions that run may wait for */
+    uint32_t running; /* jobs */
+    uint32_t idle;    /* threads asleep, */
+    uint32_t waking;  /* and those of them that were woken */
+    uint32_t blocked; /* threads that wait for other workers */
+    uint32_t count;   /* threads alive */
+    uint32_t made;
+    uint32_t joined; /* of these; who stops it */
+    bool stopping;
+    pthread_t threads[MR_EXECUTOR_THREADS_MAX + MR_EXECUTOR_SPARE];
+};
+
+static _Thread_local struct mr_executor *own;
+static _Thread_local uint8_t own_depth; /* of the job that this thread runs */
+
+static void *thread_run(void *arg);
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- under the lock: which may begin ---- */
+
+static bool may_begin(const struct mr_executor *e, const struct mr_job *job)
+{
+    uint32_t kept = job->urgent || job->depth + 1u >= MR_EXECUTOR_DEPTHS
+                        ? 0
+                        : MR_EXECUTOR_THREADS_MAX >> (job->depth + 1);
+
+    return e->blocked < MR_EXECUTOR_THREADS_MAX - kept || job->urgent;
+}
+
+/* The link to the first of them; to NULL: none. */
+static struct mr_job **first_that_may(struct mr_executor *e)
+{
+    struct mr_job **at = &e->first;
+
+    while (*at != NULL && !may_begin(e, *at))
+        at = &(*at)->next;
+    return at;
+}
+
+/* The predecessor is not kept: only searched for when the last one goes. */
+static struct mr_job *unlink_job(struct mr_executor *e, struct mr_job **at)
+{
+    struct mr_job *job = *at;
+
+    *at = job->next;
+    if (e->last == job)
+        e->last = at == &e->first ? NULL : MR_CONTAINER(at, struct mr_job, next);
+    e->waiting--;
+    e->urgent -= job->urgent;
+    return job;
+}
+
+/* Unless somebody runs, who will come to them: those of this depth on that may be refused come out, as a chain. */
+static struct mr_job *take_stuck(struct mr_executor *e, uint8_t depth)
+{
+    struct mr_job *stuck = NULL, **at = &e->first, **end = &stuck;
+
+    if (e->count - e->idle > e->blocked)
+        return NULL;
+    while (*at != NULL) {
+        if (!(*at)->may_refuse || (*at)->depth < depth) {
+            at = &(*at)->next;
+            continue;
+        }
+        *end = unlink_job(e, at);
+        (*end)->refused = true;
+        (*end)->next = NULL;
+        end = &(*end)->next;
+    }
+    return stuck;
+}
+
+/* Under the lock. */
+static void wake_one(struct mr_executor *e)
+{
+    if (e->idle == e->waking)
+        return;
+    e->waking++;
+    pthread_cond_signal(&e->given);
+}
+
+/* Under the lock: somebody shall see to what waits. What nobody can see to is for the caller to run, without the lock. */
+static struct mr_job *bring_another(struct mr_executor *e)
+{
+    uint32_t most = MR_EXECUTOR_THREADS_MAX + (e->urgent > 0 ? MR_EXECUTOR_SPARE : 0);
+
+    if (e->waiting == 0)
+        return NULL;
+    if (*first_that_may(e) == NULL)
+        return take_stuck(e, MR_EXECUTOR_DEPTHS - 1);
+    if (e->idle > e->waking) {
+        wake_one(e);
+        return NULL;
+    }
+    if (e->count - e->blocked >= e->config.threads && e->urgent == 0)
+        return NULL;
+    bool no_thread = e->made >= most || pthread_create(&e->threads[e->made], NULL, thread_run, e) != 0;
+
+    if (no_thread)
+        return e->idle > 0
+                   ? NULL
+                   : take_stuck(e, 1); /* the system gives none: only what programs wait for can wait */
+    e->made++;
+    e->count++;
+    return NULL;
+}
+
+static void run_here(struct mr_job *first)
+{
+    while (first != NULL) {
+        struct mr_job *next = first->next;
+
+        first->run(first);
+        first = next;
+    }
+}
+
+/* What a thread has run and not told yet. */
+struct untold {
+    uint32_t jobs;
+    uint64_t since_ns;
+};
+
+static void tell(struct mr_executor *e, struct untold *untold)
+{
+    if (untold->jobs == 0)
+        return;
+    untold->jobs = 0;
+    pthread_mutex_unlock(&e->lock);
+    e->config.done(e->config.self);
+    pthread_mutex_lock(&e->lock);
+}
+
+static bool tell_is_due(const struct untold *untold)
+{
+    return untold->jobs >= TELL_JOBS_MAX || (untold->jobs > 0 && now_ns() - untold->since_ns > TELL_NS_MAX);
+}
+
+/* Under the lock, which it gives up meanwhile. There is one that may begin. */
+static void run_first(struct mr_executor *e, struct untold *untold)
+{
+    struct mr_job **at = first_that_may(e);
+
+    if (!(*at)->brief || tell_is_due(untold)) {
+        tell(e, untold);
+        at = first_that_may(e);
+        if (*at == NULL)
+            return;
+    }
+    struct mr_job *job = unlink_job(e, at);
+
+    e->running++;
+    if (!job->brief)
+        (void)bring_another(e); /* nobody is stuck: this thread runs */
+    pthread_mutex_unlock(&e->lock);
+    own_depth = job->depth;
+    if (untold->jobs == 0)
+        untold->since_ns = now_ns();
+    job->run(job);
+    pthread_mutex_lock(&e->lock);
+    e->running--;
+    untold->jobs++;
+}
+
+/* Under the lock, which it gives up meanwhile. */
+static void refuse(struct mr_executor *e, struct mr_job *stuck, struct untold *untold)
+{
+    pthread_mutex_unlock(&e->lock);
+    run_here(stuck);
+    pthread_mutex_lock(&e->lock);
+    untold->jobs++;
+}
+
+static void *thread_run(void *arg)
+{
+    struct mr_executor *e = arg;
+    struct untold untold = {.jobs = 0};
+
+    own = e;
+    if (e->config.begins != NULL)
+        e->config.begins(e->config.self);
+    pthread_mutex_lock(&e->lock);
+    for (;;) {
+        /* Those that stood in for others go to sleep when these have come back; at the end nobody would wake them. */
+        bool surplus = e->count - e->blocked - e->idle > e->config.threads && e->urgent == 0 && !e->stopping;
+
+        if (*first_that_may(e) != NULL && !surplus) {
+            run_first(e, &untold);
+            continue;
+        }
+        if (untold.jobs > 0) {
+            tell(e, &untold);
+            continue;
+        }
+        if (e->stopping && e->first == NULL)
+            break;
+        e->idle++;
+        struct mr_job *stuck = *first_that_may(e) == NULL ? take_stuck(e, MR_EXECUTOR_DEPTHS - 1) : NULL;
+
+        if (stuck != NULL) {
+            e->idle--;
+            refuse(e, stuck, &untold);
+            continue;
+        }
+        pthread_cond_wait(&e->given, &e->lock);
+        e->idle--;
+        e->waking -= e->waking > 0;
+    }
+    e->count--;
+    pthread_cond_broadcast(&e->given); /* it stops: who waited for a job's turn ends, too */
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+enum mr_status mr_executor_create(const struct mr_executor_config *config, struct mr_executor **out)
+{
+    struct mr_executor *e = calloc(1, sizeof *e);
+
+    if (e == NULL)
+        return MR_NO_MEMORY;
+    e->config = *config;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->given, NULL);
+    if (pthread_create(&e->threads[0], NULL, thread_run, e) != 0) {
+        pthread_cond_destroy(&e->given);
+        pthread_mutex_destroy(&e->lock);
+        free(e);
+        return MR_NO_MEMORY;
+    }
+    pthread_mutex_lock(&e->lock);
+    e->made = 1;
+    e->count++;
+    pthread_mutex_unlock(&e->lock);
+    *out = e;
+    return MR_OK;
+}
+
+static bool has_made(struct mr_executor *e, uint32_t i)
+{
+    pthread_mutex_lock(&e->lock);
+    bool made = i < e->made;
+
+    pthread_mutex_unlock(&e->lock);
+    return made;
+}
+
+void mr_executor_stop(struct mr_executor *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stopping = true;
+    pthread_cond_broadcast(&e->given);
+    pthread_mutex_unlock(&e->lock);
+    /* One that waits for what is still in the list may be stood in for until it ends: by a thread behind it. */
+    for (; has_made(e, e->joined); e->joined++)
+        pthread_join(e->threads[e->joined], NULL);
+}
+
+void mr_executor_destroy(struct mr_executor *e)
+{
+    if (e == NULL)
+        return;
+    mr_executor_stop(e);
+    pthread_cond_destroy(&e->given);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+/* Under the lock: all its threads have ended, so that who gives jobs runs them. */
+static bool is_over(const struct mr_executor *e)
+{
+    return e->stopping && e->count == 0;
+}
+
+/* Under the lock. */
+static void append(struct mr_executor *e, struct mr_job *first, struct mr_job *last, uint32_t count)
+{
+    if (e->last == NULL)
+        e->first = first;
+    else
+        e->last->next = first;
+    e->last = last;
+    e->waiting += count;
+}
+
+/* Under the lock. */
+static void prepend(struct mr_executor *e, struct mr_job *job)
+{
+    job->next = e->first;
+    e->first = job;
+    if (e->last == NULL)
+        e->last = job;
+    e->waiting++;
+    e->urgent++;
+}
+
+void mr_executor_give(struct mr_executor *e, struct mr_job *first, struct mr_job *last, uint32_t count)
+{
+    pthread_mutex_lock(&e->lock);
+    bool over = is_over(e);
+
+    if (!over) {
+        append(e, first, last, count);
+        wake_one(e);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (over)
+        run_here(first);
+}
+
+void mr_executor_give_one(struct mr_executor *e, struct mr_job *job)
+{
+    struct mr_job *stuck = NULL;
+
+    pthread_mutex_lock(&e->lock);
+    bool over = is_over(e);
+
+    if (!over) {
+        if (job->urgent)
+            prepend(e, job);
+        else
+            append(e, job, job, 1);
+        if (e->idle > 0 && *first_that_may(e) != NULL)
+            wake_one(e);
+        else
+            stuck = bring_another(e);
+    }
+    pthread_mutex_unlock(&e->lock);
+    run_here(over ? job : stuck);
+}
+
+bool mr_executor_hurry(struct mr_executor *e)
+{
+    pthread_mutex_lock(&e->lock);
+    struct mr_job *stuck = bring_another(e);
+    bool wait = e->waiting > 0;
+
+    pthread_mutex_unlock(&e->lock);
+    run_here(stuck);
+    return wait;
+}
+
+uint32_t mr_executor_load(struct mr_executor *e)
+{
+    pthread_mutex_lock(&e->lock);
+    uint32_t load = e->waiting + e->running;
+
+    pthread_mutex_unlock(&e->lock);
+    return load;
+}
+
+void mr_executor_use(struct mr_executor *e, struct mr_executor_use *out)
+{
+    pthread_mutex_lock(&e->lock);
+    *out = (struct mr_executor_use){
+        .threads = e->count, .running = e->running, .waiting = e->waiting, .blocked = e->blocked};
+    pthread_mutex_unlock(&e->lock);
+}
+
+struct mr_job *mr_executor_take_back(struct mr_executor *e,
+                                     bool (*match)(const struct mr_job *job, const void *arg),
+                                     const void *arg)
+{
+    struct mr_job *job = NULL;
+
+    pthread_mutex_lock(&e->lock);
+    struct mr_job **at = &e->first;
+
+    while (*at != NULL && !match(*at, arg))
+        at = &(*at)->next;
+    if (*at != NULL)
+        job = unlink_job(e, at);
+    pthread_mutex_unlock(&e->lock);
+    return job;
+}
+
+uint8_t mr_executor_depth(void)
+{
+    if (own == NULL)
+        return 0;
+    return own_depth + 1u < MR_EXECUTOR_DEPTHS ? (uint8_t)(own_depth + 1) : own_depth;
+}
+
+void mr_executor_blocks(void)
+{
+    if (own == NULL)
+        return;
+    pthread_mutex_lock(&own->lock);
+    own->blocked++;
+    struct mr_job *stuck = bring_another(own);
+
+    pthread_mutex_unlock(&own->lock);
+    if (stuck == NULL)
+        return;
+    run_here(stuck);
+    own->config.done(own->config.self);
+}
+
+void mr_executor_goes_on(void)
+{
+    if (own == NULL)
+        return;
+    pthread_mutex_lock(&own->lock);
+    own->blocked--;
+    if (own->stopping)
+        pthread_cond_broadcast(
+            &own->given); /* something may begin now, and who sleeps is not woken by who gives */
+    pthread_mutex_unlock(&own->lock);
+}

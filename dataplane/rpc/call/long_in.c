@@ -1,0 +1,462 @@
+/* Long messages at their receiver. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "dataplane/rpc/call/agent_internal.h"
+
+#define RETRY_US  1000u  /* without memory for a call */
+#define LOOK_US   20000u /* whether one that waits for memory is still wanted */
+#define WORDS     3u     /* of RPC_PART, see long_out.c */
+#define MIB_SHIFT 20
+
+static void go_on(struct mr_long_in *in);
+
+bool mr_long_is_note(const struct mr_message *message)
+{
+    const struct mr_tensor *first = &message->tensors[0];
+
+    return message->preamble.tensor_count == 1 && first->dtype == MR_U64 &&
+           first->bytes == MR_LONG_NOTE_WORDS * sizeof(uint64_t);
+}
+
+/* ---- memory ---- */
+
+static void memory_free(struct mr_long_in *in)
+{
+    if (in->memory == NULL)
+        return;
+    (void)munmap(in->memory, in->bytes);
+    in->memory = NULL;
+    mr_long_unreserve(in->agent, in->bytes);
+    in->agent->longs.look = true;
+}
+
+void mr_long_release(struct mr_long_in *in)
+{
+    if (in == NULL)
+        return;
+    memory_free(in);
+    if (in->note != NULL)
+        in->agent->longs.serving--;
+    free(in);
+}
+
+static void give_up(struct mr_long_in *in, enum mr_status status, const char *why)
+{
+    if (in->status != MR_OK)
+        return;
+    in->status = status;
+    snprintf(in->why, sizeof in->why, "%s", why);
+}
+
+/* False: it waits, or was given up. */
+static bool memory_take(struct mr_long_in *in)
+{
+    struct mr_rpc *agent = in->agent;
+    const struct mr_agent_config *config = &agent->config;
+    char why[sizeof in->why];
+
+    if (in->bytes > config->long_bytes_max) {
+        snprintf(why, sizeof why,
+                 "a message of %llu MiB came, and \"%s\" takes at most %zu MiB: see message_bytes, or a "
+                 "node's " MR_LONG_KEY,
+                 (unsigned long long)((in->bytes >> MIB_SHIFT) + 1), agent->name,
+                 config->long_bytes_max >> MIB_SHIFT);
+        give_up(in, MR_TOO_LARGE, why);
+        return false;
+    }
+    if (!mr_long_reserve(agent, in->bytes)) {
+        if (agent->longs.serving > 0)
+            return false;
+        snprintf(
+            why, sizeof why,
+            "a message of %llu MiB came, and %llu MiB of the %zu MiB for long ones are in use on \"%s\": see "
+            "long_memory_bytes, or a node's " MR_LONG_MEMORY_KEY,
+            (unsigned long long)(in->bytes >> MIB_SHIFT),
+            (unsigned long long)(atomic_load(&agent->longs.bytes) >> MIB_SHIFT),
+            config->long_memory_bytes >> MIB_SHIFT, agent->name);
+        give_up(in, MR_NO_MEMORY, why);
+        return false;
+    }
+    void *memory =
+        mmap(NULL, in->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        mr_long_unreserve(agent, in->bytes);
+        give_up(in, MR_NO_MEMORY, "the system has no memory for a long message");
+        return false;
+    }
+    in->memory = memory;
+    return true;
+}
+
+/* ---- the end ---- */
+
+/* The error, as an answer that brought it would look. */
+static void make_error(struct mr_long_in *in)
+{
+    in->message.preamble = in->preamble;
+    in->message.preamble.status = (uint16_t)in->status;
+    in->message.preamble.tensor_count = in->why[0] != 0;
+    in->message.tensors[0] = mr_tensor_1d(MR_U8, (uint32_t)strlen(in->why), in->why);
+}
+
+static void end_reply(struct mr_long_in *in)
+{
+    struct mr_rpc *agent = in->agent;
+    struct mr_agent_call *call = in->call;
+
+    agent->longs.serving--;
+    if (in->status != MR_OK)
+        make_error(in);
+    if (!call->ended(agent, call, in->status, &in->message))
+        mr_long_release(in);
+}
+
+static void answer_error(struct mr_long_in *in)
+{
+    struct mr_endpoint *ep = in->agent->config.endpoint;
+
+    if (in->why[0] == 0)
+        mr_reply_status(ep, in->note->ref, in->status);
+    else
+        mr_reply_error(ep, in->note->ref, in->status, "%s", in->why);
+    mr_long_release(in);
+}
+
+static void hand_on(struct mr_long_in *in)
+{
+    struct mr_rpc *agent = in->agent;
+    struct mr_long_in *before = agent->longs.dispatched; /* if a death in its handler led here */
+    enum mr_long_taken taken_before = agent->longs.taken;
+
+    in->request = *in->note;
+    in->request.message = &in->message;
+    agent->longs.dispatched = in;
+    agent->longs.taken = MR_LONG_ANSWERED;
+    mr_agent_dispatch(agent, in->from, &in->request);
+    enum mr_long_taken taken = agent->longs.taken;
+
+    agent->longs.dispatched = before;
+    agent->longs.taken = taken_before;
+    if (taken == MR_LONG_BUSY) {
+        in->state = MR_LONG_IS_HERE;
+        mr_list_append(&agent->longs.in, &in->link);
+        agent->longs.look = true;
+    } else if (taken == MR_LONG_ANSWERED) {
+        mr_long_release(in);
+    }
+}
+
+static void look_whether_it_is_wanted(struct mr_long_in *in)
+{
+    if (in->agent->closing)
+        give_up(in, MR_SHUTTING_DOWN, "");
+    else if (atomic_load(&in->from->dead))
+        give_up(in, MR_WORKER_DIED, "");
+}
+
+static void end(struct mr_long_in *in)
+{
+    mr_list_remove(&in->link);
+    in->agent->counters.long_messages += in->status == MR_OK && in->state != MR_LONG_IS_HERE;
+    in->state = MR_LONG_IS_OVER;
+    look_whether_it_is_wanted(in);
+    if (in->note == NULL)
+        end_reply(in);
+    else if (in->status != MR_OK)
+        answer_error(in);
+    else
+        hand_on(in);
+}
+
+bool mr_long_is_whole(const struct mr_rpc *agent, const struct mr_request *request)
+{
+    return agent->longs.dispatched != NULL && request == &agent->longs.dispatched->request;
+}
+
+const struct mr_request *mr_long_later(struct mr_rpc *agent, const struct mr_request *request,
+                                       struct mr_long_in **in)
+{
+    *in = NULL;
+    if (!mr_long_is_whole(agent, request))
+        return mr_reply_later(agent->config.endpoint, request);
+    *in = agent->longs.dispatched;
+    agent->longs.taken = MR_LONG_CLAIMED;
+    return request;
+}
+
+void mr_long_busy(struct mr_rpc *agent, const struct mr_request *request)
+{
+    if (mr_long_is_whole(agent, request))
+        agent->longs.taken = MR_LONG_BUSY;
+    else
+        mr_reply_busy(agent->config.endpoint, request->ref);
+}
+
+/* ---- telling the sender that we are done with it ---- */
+
+static bool told(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                 const struct mr_message *reply)
+{
+    (void)agent;
+    (void)status; /* an error says that it is gone */
+    (void)reply;
+    end(MR_CONTAINER(call, struct mr_long_in, done));
+    return false;
+}
+
+/* Nothing more of it is on its way. */
+static void tell(struct mr_long_in *in)
+{
+    struct mr_rpc *agent = in->agent;
+
+    if (in->status == MR_OK) {
+        if (!mr_message_parse_long(in->memory, in->bytes, &in->message))
+            give_up(in, MR_BAD_MESSAGE, "a long message is malformed");
+        in->preamble.tensor_count = in->message.preamble.tensor_count;
+        in->message.preamble = in->preamble;
+    }
+    if (in->status != MR_OK)
+        memory_free(in);
+    uint64_t words[WORDS] = {in->id, in->status != MR_OK, 0};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, WORDS, words);
+
+    in->state = MR_LONG_TELLS;
+    in->done = (struct mr_agent_call){
+        .to = in->from->rank, .op = MR_OP_RPC_PART, .parts = true, .deadline_us = UINT64_MAX, .ended = told};
+    enum mr_status status = mr_agent_begin(agent, &in->done, &tensor, 1);
+
+    if (status == MR_NO_MEMORY) {
+        in->state = MR_LONG_COMES; /* all of it has, and it is tried again */
+        agent->longs.look = true;
+    } else if (status != MR_OK) {
+        end(in); /* the sender is dead, or we are going */
+    } else {
+        mr_agent_send(agent, &in->done);
+    }
+}
+
+/* ---- parts ---- */
+
+static bool part_came(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                      const struct mr_message *reply)
+{
+    struct mr_long_part *part = MR_CONTAINER(call, struct mr_long_part, call);
+    struct mr_long_in *in = part->in;
+
+    (void)agent;
+    part->asked = false;
+    if (status != MR_OK) {
+        give_up(in, status, "");
+    } else if (reply->preamble.tensor_count != 1 || reply->tensors[0].bytes != part->bytes) {
+        give_up(in, MR_BAD_MESSAGE, "a part of a long message is malformed");
+    } else if (in->status == MR_OK) {
+        memcpy(in->memory + part->offset, reply->tensors[0].data, part->bytes);
+        in->left -= part->bytes;
+    }
+    go_on(in);
+    return false;
+}
+
+/* MR_NO_MEMORY: later. */
+static enum mr_status ask(struct mr_long_in *in, struct mr_long_part *part)
+{
+    uint64_t left = in->bytes - in->asked_up_to;
+
+    part->in = in;
+    part->offset = in->asked_up_to;
+    part->bytes = left < MR_LONG_PART_BYTES ? (uint32_t)left : MR_LONG_PART_BYTES;
+    uint64_t words[WORDS] = {in->id, part->offset, part->bytes};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, WORDS, words);
+
+    part->call = (struct mr_agent_call){.to = in->from->rank,
+                                        .op = MR_OP_RPC_PART,
+                                        .parts = true,
+                                        .deadline_us = UINT64_MAX,
+                                        .ended = part_came};
+    enum mr_status status = mr_agent_begin(in->agent, &part->call, &tensor, 1);
+
+    if (status != MR_OK)
+        return status;
+    part->asked = true;
+    in->asked_up_to += part->bytes;
+    mr_agent_send(in->agent, &part->call);
+    return MR_OK;
+}
+
+static bool any_asked(const struct mr_long_in *in)
+{
+    for (uint32_t i = 0; i < MR_LONG_PARTS_AHEAD; i++) {
+        if (in->parts[i].asked)
+            return true;
+    }
+    return false;
+}
+
+static void ask_all(struct mr_long_in *in)
+{
+    enum mr_status status = MR_OK;
+
+    for (uint32_t i = 0; i < MR_LONG_PARTS_AHEAD && in->asked_up_to < in->bytes && status == MR_OK; i++) {
+        if (!in->parts[i].asked)
+            status = ask(in, &in->parts[i]);
+    }
+    if (status == MR_NO_MEMORY)
+        in->agent->longs.look = true;
+    else if (status != MR_OK)
+        give_up(in, status, "");
+}
+
+static void go_on(struct mr_long_in *in)
+{
+    if (in->state == MR_LONG_IS_HERE) {
+        end(in); /* which may free it */
+        return;
+    }
+    if (in->state != MR_LONG_WAITS && in->state != MR_LONG_COMES)
+        return;
+    if (in->call != NULL && in->call->over != NULL && *in->call->over)
+        give_up(in, MR_CANCELLED, "");
+    look_whether_it_is_wanted(in);
+    if (in->state == MR_LONG_WAITS) {
+        if (in->status == MR_OK && !memory_take(in) && in->status == MR_OK)
+            return;
+        in->state = MR_LONG_COMES;
+        in->agent->longs.serving++; /* until its end, also where it was given up */
+    }
+    if (in->status == MR_OK)
+        ask_all(in);
+    if (!any_asked(in) && (in->left == 0 || in->status != MR_OK))
+        tell(in);
+}
+
+/* ---- begin ---- */
+
+static struct mr_long_in *begin(struct mr_rpc *agent, struct mr_member *from, const struct mr_message *note)
+{
+    struct mr_long_in *in = calloc(1, sizeof *in);
+    uint64_t words[MR_LONG_NOTE_WORDS];
+
+    if (in == NULL)
+        return NULL;
+    memcpy(words, note->tensors[0].data, sizeof words);
+    in->agent = agent;
+    in->from = from;
+    in->id = words[0];
+    in->bytes = in->left = words[1];
+    in->preamble = note->preamble;
+    mr_list_append(&agent->longs.in, &in->link);
+    return in;
+}
+
+void mr_long_receive_request(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    struct mr_long_in *in = begin(agent, from, request->message);
+
+    if (in != NULL)
+        in->note = mr_reply_later(agent->config.endpoint, request);
+    if (in == NULL || in->note == NULL) {
+        if (in != NULL)
+            mr_list_remove(&in->link);
+        free(in);
+        mr_reply_busy(agent->config.endpoint, request->ref);
+        return;
+    }
+    go_on(in);
+}
+
+bool mr_long_receive_reply(struct mr_rpc *agent, struct mr_agent_call *call, const struct mr_message *reply)
+{
+    struct mr_long_in *in = begin(agent, call->member, reply);
+
+    if (in == NULL)
+        return false;
+    in->call = call;
+    call->in = in;
+    go_on(in);
+    return true;
+}
+
+/* ---- all of them ---- */
+
+void mr_longs_init(struct mr_rpc *agent)
+{
+    struct mr_agent_config *config = &agent->config;
+
+    mr_list_init(&agent->longs.out);
+    mr_list_init(&agent->longs.in);
+    if (config->long_from_bytes == 0)
+        config->long_from_bytes = MR_LONG_FROM_BYTES;
+    if (config->long_bytes_max == 0)
+        config->long_bytes_max = MR_LONG_MESSAGE_MAX;
+    if (config->long_memory_bytes == 0)
+        config->long_memory_bytes = MR_LONG_MEMORY_TIMES * config->long_bytes_max;
+}
+
+/* One that goes on may end others, of this list or of what is still to be looked at. */
+static void go_on_all(struct mr_rpc *agent)
+{
+    struct mr_link rest;
+
+    mr_list_init(&rest);
+    mr_list_splice(&rest, &agent->longs.in);
+    while (!mr_list_empty(&rest)) {
+        struct mr_long_in *in = MR_CONTAINER(rest.next, struct mr_long_in, link);
+
+        mr_list_remove(&in->link);
+        mr_list_append(&agent->longs.in, &in->link);
+        if (!any_asked(in))
+            go_on(in);
+    }
+}
+
+/* Requests end with their calls. */
+static void end_answers(struct mr_rpc *agent, uint32_t to)
+{
+    struct mr_link rest;
+
+    mr_list_init(&rest);
+    mr_list_splice(&rest, &agent->longs.out);
+    while (!mr_list_empty(&rest)) {
+        struct mr_long_out *out = MR_CONTAINER(rest.next, struct mr_long_out, link);
+
+        mr_list_remove(&out->link);
+        mr_list_append(&agent->longs.out, &out->link);
+        if (out->call == NULL && (to == MR_RPC_NO_RANK || out->to == to))
+            mr_long_out_end(agent, out, false);
+    }
+}
+
+void mr_longs_died(struct mr_rpc *agent, struct mr_member *member)
+{
+    go_on_all(agent);
+    end_answers(agent, member->rank);
+}
+
+void mr_longs_close(struct mr_rpc *agent)
+{
+    go_on_all(agent);
+    end_answers(agent, MR_RPC_NO_RANK);
+}
+
+uint64_t mr_longs_turn(struct mr_rpc *agent, uint64_t now_us)
+{
+    struct mr_longs *longs = &agent->longs;
+
+    if (mr_list_empty(&longs->in))
+        return UINT64_MAX;
+    if (!longs->look && now_us < longs->look_us)
+        return longs->look_us;
+    longs->look = false;
+    go_on_all(agent);
+    longs->look_us = now_us + (longs->look ? RETRY_US : LOOK_US);
+    return longs->look_us;
+}
+
+bool mr_longs_unfinished(const struct mr_rpc *agent)
+{
+    return !mr_list_empty(&agent->longs.in) || !mr_list_empty(&agent->longs.out) || agent->longs.serving > 0;
+}

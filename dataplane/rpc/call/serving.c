@@ -1,0 +1,436 @@
+/* Requests for functions of ours: from the message to the executor, and back to an answer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/call/call.h"
+
+#define BRIEF_NS 10000u
+
+static struct mr_rpc_call *of_job(struct mr_job *job)
+{
+    return (struct mr_rpc_call *)(void *)((uint8_t *)job - offsetof(struct mr_rpc_call, job));
+}
+
+static struct mr_rpc_call *of_work(struct mr_work *work)
+{
+    return (struct mr_rpc_call *)(void *)((uint8_t *)work - offsetof(struct mr_rpc_call, work));
+}
+
+/* ---- answers ---- */
+
+static enum mr_answered too_long(const struct mr_rpc *agent, struct mr_call_ref ref, uint64_t bytes)
+{
+    mr_reply_error(agent->config.endpoint, ref, MR_TOO_LARGE,
+                   "the result takes %llu MiB, and a message at most %zu MiB: see message_bytes, or a "
+                   "node's " MR_LONG_KEY,
+                   (unsigned long long)((bytes >> 20) + 1), agent->config.long_bytes_max >> 20);
+    return MR_ANSWER_SAID;
+}
+
+enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, uint32_t to, uint64_t context,
+                                  const struct mr_value *values, uint32_t count, struct mr_answer_hold hold)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+    const struct mr_value_hooks *hooks = &agent->references.values;
+    uint64_t words[MR_RPC_ARGUMENTS_MAX * MR_RREF_WORDS];
+    struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
+    struct mr_rpc_head head = {.context = context};
+    size_t head_bytes = mr_values_head_bytes(NULL, values, count);
+
+    if (head_bytes == 0) {
+        mr_reply_error(ep, ref, MR_INVALID_ARGUMENT,
+                       "an object stays with its owner: only references to it travel");
+        return MR_ANSWER_SAID;
+    }
+    uint64_t bytes = mr_values_bytes(NULL, values, count);
+
+    if (bytes > agent->config.long_bytes_max)
+        return too_long(agent, ref, bytes);
+    uint32_t n = mr_values_tensors(NULL, head_bytes, values, count, tensors);
+    enum mr_status status = mr_values_pass(values, count, hooks, to, words);
+
+    if (status == MR_NO_MEMORY)
+        return MR_ANSWER_LATER;
+    if (status != MR_OK) {
+        mr_reply_error(ep, ref, status, "%s", mr_rpc_last_error());
+        return MR_ANSWER_SAID;
+    }
+    if (mr_long_is(agent, bytes))
+        return mr_serving_reply_long(agent, &(struct mr_answer_long){.ref = ref,
+                                                                     .to = to,
+                                                                     .head = &head,
+                                                                     .values = values,
+                                                                     .count = count,
+                                                                     .words = words,
+                                                                     .tensors = tensors,
+                                                                     .tensor_count = n,
+                                                                     .hold = hold});
+    if (!mr_reply_begin(ep, ref, MR_OK, tensors, n)) {
+        mr_values_unpass(words, mr_values_references(values, count), hooks);
+        if (mr_call_ref_alive(ep, ref))
+            return MR_ANSWER_LATER;
+        mr_reply_status(ep, ref, MR_OK); /* nobody waits any more, or it was too large, which was said */
+        return MR_ANSWER_SAID;
+    }
+    mr_values_write(tensors[0].data, &head, NULL, values, count, words);
+    mr_reply_end(ep, ref);
+    return MR_ANSWER_SAID;
+}
+
+/* The result stays here: the references' from now on. */
+void mr_serving_keep(struct mr_rpc_call *call)
+{
+    struct mr_rpc *agent = call->agent;
+    struct mr_rpc_result *result = NULL;
+
+    if (call->status == MR_OK) {
+        result = mr_result_copy(agent, call->results, call->result_count);
+        if (result == NULL) {
+            call->status = MR_NO_MEMORY;
+            (void)mr_rpc_fail(call, "no memory for the result");
+        } else {
+            call->result_count = 0; /* references and objects in it have moved */
+        }
+    }
+    agent->references.remote_ended(agent->references.self, call->head.reference, call->status, call->error,
+                                   result, call->destroy);
+}
+
+static void count(struct mr_rpc *agent, bool failed, bool ran)
+{
+    agent->counters.calls_served++;
+    agent->counters.calls_failed += failed;
+    agent->counters.calls_refused += !ran;
+}
+
+static void let_go(void *call)
+{
+    mr_executing_free(call);
+}
+
+static enum mr_answered answer_results(struct mr_rpc_call *call)
+{
+    struct mr_answer_hold hold = {.let_go = let_go, .of = call};
+    enum mr_answered answered = mr_serving_reply(call->agent, call->ref, call->caller, call->head.context,
+                                                 call->results, call->result_count, hold);
+
+    if (answered != MR_ANSWER_HELD)
+        return answered;
+    mr_long_release(call->in); /* its arguments have been used */
+    call->in = NULL;
+    return answered;
+}
+
+/* False: there is no memory for the answer now. */
+static bool answer(struct mr_rpc_call *call)
+{
+    enum mr_answered answered = MR_ANSWER_SAID;
+
+    if ((call->head.flags & MR_RPC_REMOTE) != 0) {
+        mr_serving_keep(call);
+        mr_reply_status(call->agent->config.endpoint, call->ref, MR_OK);
+    } else if (call->status != MR_OK) {
+        mr_reply_error(call->agent->config.endpoint, call->ref, call->status, "%s", call->error);
+    } else {
+        answered = answer_results(call);
+    }
+    if (answered == MR_ANSWER_LATER)
+        return false;
+    count(call->agent, call->status != MR_OK, true);
+    if (answered != MR_ANSWER_HELD)
+        mr_executing_free(call);
+    return true;
+}
+
+void mr_serving_retry(struct mr_rpc *agent)
+{
+    struct mr_rpc_call **at = &agent->unanswered;
+
+    while (*at != NULL) {
+        struct mr_rpc_call *call = *at;
+        struct mr_rpc_call *next = call->next;
+
+        if (answer(call))
+            *at = next;
+        else
+            at = &call->next;
+    }
+}
+
+static void executed(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct mr_rpc_call *call = of_work(work);
+
+    if (answer(call))
+        return;
+    call->next = agent->unanswered;
+    agent->unanswered = call;
+}
+
+void mr_serving_drop_all(struct mr_rpc *agent)
+{
+    while (agent->unanswered != NULL) {
+        struct mr_rpc_call *call = agent->unanswered;
+
+        agent->unanswered = call->next;
+        mr_reply_status(agent->config.endpoint, call->ref, MR_SHUTTING_DOWN);
+        mr_executing_free(call);
+    }
+}
+
+/* ---- executing ---- */
+
+bool mr_serving_too_late(struct mr_rpc_call *call)
+{
+    if (call->deadline_us == UINT64_MAX || mr_agent_now(call->agent) < call->deadline_us)
+        return false;
+    call->status = MR_DEADLINE_EXCEEDED;
+    (void)mr_rpc_fail(call, "no thread came to run it before the caller's time was up");
+    return true;
+}
+
+static bool is_brief(const struct mr_function *function)
+{
+    uint32_t ns = atomic_load_explicit(&function->run_ns, memory_order_relaxed);
+
+    return ns != 0 && ns < BRIEF_NS;
+}
+
+bool mr_serving_refused(struct mr_rpc_call *call)
+{
+    if (!call->job.refused)
+        return false;
+    call->status = MR_BUSY;
+    (void)mr_rpc_fail(call,
+                      "all threads of this worker wait for other workers, and %u functions, one within the "
+                      "other, wait for this call: it might "
+                      "never run; make fewer calls at a time, or let them call less deep",
+                      call->head.depth);
+    return true;
+}
+
+struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job))
+{
+    uint16_t depth = call->head.depth;
+
+    return (struct mr_job){.run = run,
+                           .brief = is_brief(call->function),
+                           .may_refuse = true,
+                           .depth = depth < MR_EXECUTOR_DEPTHS ? (uint8_t)depth : MR_EXECUTOR_DEPTHS - 1};
+}
+
+static void run_remote(struct mr_job *job)
+{
+    struct mr_rpc_call *call = of_job(job);
+
+    if (!mr_serving_refused(call) && !mr_serving_too_late(call))
+        mr_executing_run(call);
+    call->work.run = executed;
+    mr_agent_submit_quietly(call->agent, &call->work);
+}
+
+/* ---- requests ---- */
+
+/* A request that is not run. Its arguments are in `call`, or (NULL) have not been looked at. */
+struct refusal {
+    struct mr_rpc_head head;
+    enum mr_status status;
+    char why[256];
+};
+
+/* Whoever was to get references of it must have had them, and who is referred to what will not come learns of it. */
+static void refuse(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request,
+                   const struct refusal *refusal)
+{
+    const struct mr_agent_references *references = &agent->references;
+    const struct mr_rpc_head *head = &refusal->head;
+
+    if ((head->flags & MR_RPC_REMOTE) == 0) {
+        mr_reply_error(agent->config.endpoint, request->ref, refusal->status, "%s", refusal->why);
+        return;
+    }
+    enum mr_status status =
+        references->remote_came == NULL
+            ? MR_UNSUPPORTED
+            : references->remote_came(references->self, from->rank, head->reference, head->fork);
+
+    if (status == MR_OK)
+        references->remote_ended(references->self, head->reference, refusal->status, refusal->why, NULL,
+                                 NULL);
+    mr_reply_status(agent->config.endpoint, request->ref, status);
+}
+
+static bool decode(struct mr_rpc *agent, const struct mr_request *request, uint32_t from,
+                   struct mr_rpc_head *head, struct mr_value *values, uint32_t *count)
+{
+    const struct mr_value_hooks *hooks =
+        agent->references.values.take_in == NULL ? NULL : &agent->references.values;
+    const char *name;
+
+    return mr_values_decode(request->message, head, &name, values, count, hooks, from);
+}
+
+static void unknown_function(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    struct refusal refusal = {.status = MR_UNKNOWN_FUNCTION, .why = "it has no function of that name"};
+    struct mr_value values[MR_RPC_ARGUMENTS_MAX];
+    uint32_t count;
+
+    if (!decode(agent, request, from->rank, &refusal.head, values, &count)) {
+        refusal.status = MR_BAD_MESSAGE;
+        snprintf(refusal.why, sizeof refusal.why, "the arguments are malformed");
+    }
+    mr_call_hold_references(agent, values, count, false);
+    refuse(agent, from, request, &refusal);
+}
+
+/* The values of the request, checked. False: it was answered. */
+static bool take_arguments(struct mr_rpc *agent, struct mr_member *from, struct mr_rpc_call *call,
+                           const struct mr_request *request)
+{
+    struct refusal refusal;
+    char text[192];
+
+    refusal.status = MR_BAD_MESSAGE;
+    if (!decode(agent, request, from->rank, &call->head, call->arguments, &call->argument_count)) {
+        snprintf(refusal.why, sizeof refusal.why,
+                 "the arguments are malformed, or have a reference that this worker cannot take");
+    } else if (!mr_signature_matches(&call->function->arguments, call->arguments, call->argument_count)) {
+        mr_signature_describe(call->arguments, call->argument_count, text, sizeof text);
+        refusal.status = MR_WRONG_SIGNATURE;
+        snprintf(refusal.why, sizeof refusal.why, "it was called with (%s), and takes (%s)", text,
+                 call->function->arguments_text);
+    } else {
+        return true;
+    }
+    refusal.head = call->head;
+    refuse(agent, from, request, &refusal);
+    return false;
+}
+
+static bool begin_remote(struct mr_rpc *agent, const struct mr_rpc_call *call)
+{
+    const struct mr_agent_references *references = &agent->references;
+    enum mr_status status = MR_UNSUPPORTED;
+
+    if ((call->head.flags & MR_RPC_REMOTE) == 0)
+        return true;
+    if (references->remote_came != NULL)
+        status =
+            references->remote_came(references->self, call->caller, call->head.reference, call->head.fork);
+    if (status == MR_OK)
+        return true;
+    mr_reply_error(agent->config.endpoint, call->ref, status, "its result cannot be kept here");
+    return false;
+}
+
+static void run_inline(struct mr_rpc *agent, struct mr_rpc_call *call, const struct mr_request *request)
+{
+    mr_executing_run(call);
+    if (answer(call))
+        return;
+    /* It must not run again, so the answer waits until there is memory; if there is none even for that, it is lost. */
+    if (call->in != NULL || mr_reply_later(agent->config.endpoint, request) != NULL) {
+        executed(agent, &call->work);
+        return;
+    }
+    mr_reply_status(agent->config.endpoint, request->ref, MR_NO_MEMORY);
+    mr_executing_free(call);
+}
+
+static uint64_t deadline_of(const struct mr_rpc_call *call, uint64_t now_us)
+{
+    return call->head.time_left_us > UINT64_MAX - now_us ? UINT64_MAX : now_us + call->head.time_left_us;
+}
+
+void mr_serving_request(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+    struct mr_rpc_head head;
+    const char *name;
+
+    if (!mr_values_peek(request->message, &head, &name)) {
+        mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
+        return;
+    }
+    if (agent->references.reserve != NULL && !agent->references.reserve(agent->references.self)) {
+        mr_long_busy(agent, request);
+        return;
+    }
+    struct mr_function *function = mr_functions_find(&agent->functions, name);
+
+    if (function == NULL) {
+        count(agent, true, false);
+        unknown_function(agent, from, request);
+        return;
+    }
+    struct mr_rpc_call *call = mr_executing_new(agent, function, head.value_count);
+    bool on_this_thread = (function->flags & MR_RPC_INLINE) != 0;
+    const struct mr_request *stable = request;
+
+    if (call != NULL && (!on_this_thread || mr_long_is_whole(agent, request)))
+        stable = mr_long_later(agent, request, &call->in);
+    if (call == NULL || stable == NULL) {
+        if (call != NULL)
+            mr_executing_free(call);
+        mr_long_busy(agent, request);
+        return;
+    }
+    call->caller = from->rank;
+    call->ref = request->ref;
+    if (!take_arguments(agent, from, call, stable) || !begin_remote(agent, call)) {
+        count(agent, true, false);
+        mr_executing_free(call);
+        return;
+    }
+    call->deadline_us = deadline_of(call, request->now_us);
+    if (on_this_thread) {
+        run_inline(agent, call, request);
+        return;
+    }
+    call->job = mr_serving_job(call, run_remote);
+    mr_agent_add_job(agent, &call->job);
+}
+
+/* ---- cancelled by the caller ---- */
+
+struct wanted {
+    uint32_t caller;
+    uint64_t number;
+};
+
+static bool is_wanted(const struct mr_job *job, const void *arg)
+{
+    const struct wanted *wanted = arg;
+
+    if (job->run != run_remote)
+        return false;
+    const struct mr_rpc_call *call =
+        (const struct mr_rpc_call *)(const void *)((const uint8_t *)job - offsetof(struct mr_rpc_call, job));
+
+    return call->caller == wanted->caller && call->head.number == wanted->number;
+}
+
+void mr_serving_cancel(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+    struct wanted wanted = {.caller = from->rank};
+
+    if (request->message->preamble.tensor_count != 1 || request->message->tensors[0].bytes != 8) {
+        mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
+        return;
+    }
+    memcpy(&wanted.number, request->message->tensors[0].data, sizeof wanted.number);
+    mr_agent_give_jobs(agent);
+    struct mr_job *job = mr_executor_take_back(agent->executor, is_wanted, &wanted);
+
+    mr_reply_status(ep, request->ref, MR_OK);
+    if (job == NULL)
+        return;
+    struct mr_rpc_call *call = of_job(job);
+
+    call->status = MR_CANCELLED;
+    (void)mr_rpc_fail(call, "the caller cancelled it");
+    executed(agent, &call->work);
+}

@@ -1,0 +1,158 @@
+/* The distributed optimizer at the owners. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/base/plural.h"
+#include "dataplane/rpc/call/agent_internal.h"
+#include "dataplane/rpc/autograd/context.h"
+#include "dataplane/rpc/dist_optimizer/dist_optimizer.h"
+#include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
+#include "dataplane/rpc/rref/parameter.h"
+#include "dataplane/rpc/rref/rref.h"
+
+static void destroy(void *optimizer)
+{
+    mr_owned_optimizer_destroy(optimizer);
+}
+
+/* ---- mr.optimizer ---- */
+
+static struct mr_dist_optimizer_options options_of(const struct mr_value *arguments)
+{
+    const float *numbers = arguments[2].tensor.data;
+
+    return (struct mr_dist_optimizer_options){.kind = (enum mr_dist_optimizer_kind)arguments[0].i64,
+                                              .nesterov = (arguments[1].i64 & MR_DIST_NESTEROV) != 0,
+                                              .has_learning_rate =
+                                                  (arguments[1].i64 & MR_DIST_LEARNING_RATE) != 0,
+                                              .learning_rate = numbers[0],
+                                              .momentum = numbers[1],
+                                              .beta1 = numbers[2],
+                                              .beta2 = numbers[3],
+                                              .epsilon = numbers[4],
+                                              .weight_decay = numbers[5],
+                                              .initial_accumulator = numbers[6]};
+}
+
+static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *arguments,
+                             uint32_t argument_count)
+{
+    const struct mr_dist_optimizer_options options = options_of(arguments);
+    char why[256];
+    struct mr_rule rule;
+    struct mr_rref *rref;
+    enum mr_status status = mr_dist_rule(&options, &rule, why, sizeof why);
+
+    if (status != MR_OK) {
+        (void)mr_rpc_fail(call, "%s", why);
+        return status;
+    }
+    struct mr_owned_optimizer *optimizer = mr_owned_optimizer_create(&rule);
+
+    if (optimizer == NULL)
+        return MR_NO_MEMORY;
+    status = mr_rref_create(call->agent, (struct mr_value){.kind = MR_VALUE_OBJECT, .object = optimizer},
+                            destroy, &rref);
+    if (status != MR_OK)
+        return status;
+    status = mr_rpc_return(call, mr_value_rref(rref));
+    mr_rref_release(rref);
+    return status;
+}
+
+/* NULL: it is none, which the caller will hear. */
+static struct mr_owned_optimizer *optimizer_of(struct mr_rpc_call *call, const struct mr_value *value)
+{
+    struct mr_owned_optimizer *optimizer = mr_rref_object(value->rref, destroy);
+
+    if (optimizer == NULL)
+        (void)mr_rpc_fail(call, "the reference is to no optimizer of this worker's");
+    return optimizer;
+}
+
+/* ---- mr.optimizer_add ---- */
+
+static enum mr_status parameters_of(struct mr_rpc_call *call, const struct mr_tensor *which,
+                                    const struct mr_value *values, uint32_t count,
+                                    struct mr_owned_parameter *out)
+{
+    const uint32_t *numbers = which->data;
+
+    if (which->dims[0] != count)
+        return mr_rpc_fail(call, "%u number%s for %u parameter%s", which->dims[0], mr_plural(which->dims[0]),
+                           count, mr_plural(count));
+    for (uint32_t i = 0; i < count; i++) {
+        struct mr_versions *versions =
+            values[i].kind == MR_VALUE_RREF ? mr_parameter_versions(values[i].rref) : NULL;
+
+        if (versions == NULL)
+            return mr_rpc_fail(
+                call, "parameter %u is none of this worker's; mr_parameter_create() makes them", numbers[i]);
+        out[i] = (struct mr_owned_parameter){
+            .id = mr_rref_id(values[i].rref), .number = numbers[i], .versions = versions};
+    }
+    return MR_OK;
+}
+
+static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+{
+    struct mr_owned_parameter parameters[MR_DIST_PARAMETERS_MAX];
+    const uint32_t count = argument_count - 2;
+    struct mr_owned_optimizer *optimizer = optimizer_of(call, &arguments[0]);
+    char why[256];
+
+    if (optimizer == NULL)
+        return MR_FUNCTION_FAILED;
+    enum mr_status status = parameters_of(call, &arguments[1].tensor, arguments + 2, count, parameters);
+
+    if (status != MR_OK)
+        return status;
+    pthread_mutex_lock(&call->agent->stepping);
+    status = mr_owned_optimizer_add(optimizer, parameters, count, why, sizeof why);
+    pthread_mutex_unlock(&call->agent->stepping);
+    if (status != MR_OK)
+        (void)mr_rpc_fail(call, "%s", why);
+    return status;
+}
+
+/* ---- mr.optimizer_step ---- */
+
+static bool gradient_of(void *context, uint64_t id, struct mr_tensor *gradient)
+{
+    return mr_context_gradient(context, id, gradient);
+}
+
+static enum mr_status step(struct mr_rpc_call *call, const struct mr_value *arguments,
+                           uint32_t argument_count)
+{
+    struct mr_autograd *context = mr_rpc_context(call);
+    struct mr_owned_optimizer *optimizer = optimizer_of(call, &arguments[0]);
+    char why[256];
+
+    if (optimizer == NULL)
+        return MR_FUNCTION_FAILED;
+    if (context == NULL)
+        return mr_rpc_fail(call, "the call is in no context");
+    /* As with torch, one at a time on each worker: trainers whose steps come together each see theirs applied whole. */
+    pthread_mutex_lock(&call->agent->stepping);
+    enum mr_status status = mr_owned_optimizer_step(optimizer, gradient_of, context, why, sizeof why);
+
+    pthread_mutex_unlock(&call->agent->stepping);
+    if (status != MR_OK)
+        (void)mr_rpc_fail(call, "%s", why);
+    return status;
+}
+
+enum mr_status mr_dist_optimizer_register(struct mr_rpc *agent)
+{
+    const struct mr_rpc_function functions[] = {
+        {.name = MR_DIST_OPTIMIZER, .arguments = "i64, i64, f32[7]", .results = "ref", .run = create},
+        {.name = MR_DIST_OPTIMIZER_ADD, .arguments = "ref, u32[?], ...", .run = add},
+        {.name = MR_DIST_OPTIMIZER_STEP, .arguments = "ref", .run = step},
+    };
+    char why[256];
+    enum mr_status status = MR_OK;
+
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0] && status == MR_OK; i++)
+        status = mr_functions_add(&agent->functions, &functions[i], true, why, sizeof why);
+    return status;
+}

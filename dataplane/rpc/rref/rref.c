@@ -1,0 +1,453 @@
+/* Handles: made, held, released, passed and taken in. */
+#include "dataplane/rpc/rref/rref.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/base/plural.h"
+#include "dataplane/rpc/rref/rref_internal.h"
+
+#define RETRY_US 1000u
+
+/* ---- handles ---- */
+
+static void set_up(struct mr_rref *r, struct mr_rrefs *all, uint32_t owner, uint64_t id, uint64_t fork)
+{
+    memset(r, 0, sizeof *r);
+    r->all = all;
+    r->owner = owner;
+    r->id = id;
+    r->fork = fork;
+    atomic_store(&r->holders, 1);
+    atomic_fetch_add(&all->alive, 1);
+    mr_agent_hold(all->agent);
+}
+
+struct mr_rref *mr_rref_new(struct mr_rrefs *all, uint32_t owner, uint64_t id, uint64_t fork)
+{
+    struct mr_rref *r = malloc(sizeof *r);
+
+    if (r != NULL)
+        set_up(r, all, owner, id, fork);
+    return r;
+}
+
+#define PIN ((uint64_t)1 << 32)
+
+static bool is_released(uint64_t holders)
+{
+    return (uint32_t)holders == 0;
+}
+
+static bool add_holder(struct mr_rref *r, uint64_t one, const char *caller)
+{
+    if (r == NULL) {
+        mr_rpc_error_line("%s: the reference is NULL", caller);
+        return false;
+    }
+    uint64_t holders = atomic_load(&r->holders);
+
+    do {
+        if (is_released(holders)) {
+            mr_rpc_error_line("%s: this reference was released before; mr_rref_retain() keeps one", caller);
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(&r->holders, &holders, holders + one));
+    return true;
+}
+
+bool mr_rref_pin(struct mr_rref *r, const char *caller)
+{
+    return add_holder(r, PIN, caller);
+}
+
+/* The oldest that was released makes room. */
+static void keep_released(struct mr_rrefs *all, struct mr_rref *r)
+{
+    struct mr_rref **place = &all->released[all->released_at++ % MR_RREF_RELEASED_KEPT];
+
+    free(*place);
+    *place = r;
+}
+
+static void let_go(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct mr_rref *r = MR_CONTAINER(work, struct mr_rref, releasing);
+    struct mr_kept *kept = atomic_exchange(&r->kept, NULL);
+
+    if (r->handle != NULL && r->all->refs != NULL) /* the state machine's end was the handle's */
+        mr_references_release(r->all->refs, r->handle);
+    else if (r->handle == NULL && r->has_kept)
+        mr_kept_free(kept);
+    r->handle = NULL;
+    r->has_kept = false;
+    keep_released(r->all, r);
+    mr_agent_put(agent);
+}
+
+static void last_is_gone(struct mr_rref *r)
+{
+    struct mr_rrefs *all = r->all;
+
+    atomic_fetch_sub(&all->alive, 1);
+    r->releasing.run = let_go;
+    mr_agent_submit(all->agent, &r->releasing);
+}
+
+void mr_rref_unpin(struct mr_rref *r)
+{
+    if (atomic_fetch_sub(&r->holders, PIN) == PIN)
+        last_is_gone(r);
+}
+
+void mr_rref_retain(struct mr_rref *r)
+{
+    (void)add_holder(r, 1, "mr_rref_retain");
+}
+
+void mr_rref_release(struct mr_rref *r)
+{
+    if (r == NULL || mr_agent_is_inherited(r->all->agent))
+        return;
+    uint64_t holders = atomic_load(&r->holders);
+
+    do {
+        if (is_released(holders)) {
+            mr_rpc_error_line("mr_rref_release: this reference was released before");
+            return;
+        }
+    } while (!atomic_compare_exchange_weak(&r->holders, &holders, holders - 1));
+    if (holders == 1)
+        last_is_gone(r);
+}
+
+uint32_t mr_rref_owner(const struct mr_rref *r)
+{
+    return r->owner;
+}
+
+bool mr_rref_is_owner(const struct mr_rref *r)
+{
+    return r->owner == r->all->agent->config.rank;
+}
+
+bool mr_rref_is_over(const struct mr_rref *r, const char *caller)
+{
+    if (!atomic_load(&r->all->ending))
+        return false;
+    mr_rpc_error_line("%s: the reference's worker has been destroyed: it can only be released", caller);
+    return true;
+}
+
+uint64_t mr_rref_id(const struct mr_rref *r)
+{
+    return r->id;
+}
+
+uint32_t mr_rrefs_alive(const struct mr_rrefs *all)
+{
+    return atomic_load(&all->alive);
+}
+
+/* ---- inside ---- */
+
+static enum mr_status make_own(struct mr_rref *r)
+{
+    struct mr_kept *kept = r->has_kept ? atomic_load(&r->kept) : NULL;
+
+    r->handle = mr_references_own_as(r->all->refs, r->id, kept);
+    if (r->handle == NULL)
+        return mr_rpc_error(MR_NO_MEMORY, "no memory for a reference");
+    r->has_kept = false;
+    return MR_OK;
+}
+
+enum mr_status mr_rref_make(struct mr_rref *r)
+{
+    struct mr_reference_ticket ticket = {.owner = r->owner, .reference = r->id, .fork = r->fork};
+
+    if (r->handle != NULL)
+        return MR_OK;
+    if (mr_rref_is_owner(r))
+        return make_own(r);
+    if (r->status == MR_OK)
+        r->status = mr_references_remote_as(r->all->refs, &ticket, &r->handle);
+    if (r->status == MR_OK)
+        return MR_OK;
+    return mr_rpc_error(r->status, "the call that was to make the value never left: %s",
+                        mr_status_text(r->status));
+}
+
+static enum mr_status pass_out(void *self, struct mr_rref *r, uint32_t to, uint64_t words[MR_RREF_WORDS])
+{
+    struct mr_rrefs *all = self;
+    struct mr_reference_ticket ticket;
+    enum mr_status status = mr_rref_make(r);
+
+    if (status != MR_OK)
+        return status;
+    status = mr_references_pass(all->refs, r->handle, to, &ticket);
+    if (status == MR_WORKER_DIED) {
+        char text[MR_MEMBER_TEXT_BYTES];
+
+        mr_member_text(all->agent, r->handle->status == MR_OK ? to : r->owner, text);
+        return mr_rpc_error(status, "a reference cannot be passed on: %s died", text);
+    }
+    if (status != MR_OK)
+        return mr_rpc_error(status, "a reference cannot be passed on: %s", mr_status_text(status));
+    words[0] = ticket.owner;
+    words[1] = ticket.reference;
+    words[2] = ticket.fork;
+    return MR_OK;
+}
+
+static void unpass(void *self, const uint64_t words[MR_RREF_WORDS])
+{
+    struct mr_rrefs *all = self;
+    struct mr_reference_ticket ticket = {
+        .owner = (uint32_t)words[0], .reference = words[1], .fork = words[2]};
+
+    mr_references_unpass(all->refs, &ticket);
+}
+
+static struct mr_rref *new_inside(struct mr_rrefs *all, const struct mr_reference *handle)
+{
+    struct mr_rref *r = malloc(sizeof *r);
+
+    if (r == NULL) {
+        r = all->spares;
+        if (r == NULL)
+            return NULL;
+        all->spares = r->next_spare;
+        all->spare_count--;
+    }
+    set_up(r, all, handle->owner, handle->id, 0);
+    return r;
+}
+
+static enum mr_status take_in(void *self, uint32_t from, const uint64_t words[MR_RREF_WORDS],
+                              struct mr_rref **out)
+{
+    struct mr_rrefs *all = self;
+    struct mr_reference_ticket ticket = {.owner = words[0] > UINT32_MAX ? UINT32_MAX : (uint32_t)words[0],
+                                         .reference = words[1],
+                                         .fork = words[2]};
+    struct mr_reference *handle;
+    enum mr_status status = mr_references_take(all->refs, from, &ticket, &handle);
+
+    if (status != MR_OK)
+        return status;
+    struct mr_rref *r = new_inside(all, handle);
+
+    if (r == NULL) {
+        mr_references_release(all->refs, handle);
+        return MR_NO_MEMORY;
+    }
+    r->handle = handle;
+    atomic_store(&r->kept, mr_references_value(handle));
+    *out = r;
+    return MR_OK;
+}
+
+static bool reserve(void *self)
+{
+    struct mr_rrefs *all = self;
+
+    while (all->spare_count < MR_RPC_ARGUMENTS_MAX) {
+        struct mr_rref *r = malloc(sizeof *r);
+
+        if (r == NULL)
+            return false;
+        r->next_spare = all->spares;
+        all->spares = r;
+        all->spare_count++;
+    }
+    return mr_references_reserve(all->refs, MR_RPC_ARGUMENTS_MAX + 1);
+}
+
+static const char *check(void *self, const struct mr_rref *r)
+{
+    if (r == NULL)
+        return "is a reference that is NULL";
+    if (is_released(atomic_load(&r->holders)))
+        return "is a reference that was released before";
+    return r->all == self ? NULL : "is a reference of another worker's";
+}
+
+static void retain(void *self, struct mr_rref *r)
+{
+    (void)self;
+    mr_rref_retain(r);
+}
+
+static void release(void *self, struct mr_rref *r)
+{
+    (void)self;
+    mr_rref_release(r);
+}
+
+static void died(void *self, uint32_t rank)
+{
+    struct mr_rrefs *all = self;
+
+    mr_outbox_drop(all, rank);
+    mr_references_died(all->refs, rank);
+}
+
+/* ---- leaving ---- */
+
+struct line {
+    char *text;
+    size_t bytes, used;
+};
+
+static void add(struct line *line, const char *verb, uint32_t count, const char *of, const char *who)
+{
+    if (count == 0 || line->used + 1 >= line->bytes)
+        return;
+    int n = snprintf(line->text + line->used, line->bytes - line->used, "%s%s %u value%s %s %s",
+                     line->used == 0 ? "" : ", ", verb, count, mr_plural(count), of, who);
+
+    line->used += n < 0 ? 0 : (size_t)n;
+}
+
+static bool held(void *self, char *what, size_t bytes) // NOLINT: written to by add()
+{
+    struct mr_rrefs *all = self;
+    struct line line = {.text = what, .bytes = bytes};
+
+    if (mr_references_may_leave(all->refs))
+        return false;
+    if (what == NULL)
+        return true;
+    for (uint32_t rank = 0; rank < all->agent->config.world_size; rank++) {
+        char who[MR_MEMBER_TEXT_BYTES];
+
+        mr_member_text(all->agent, rank, who);
+        add(&line, "owns", mr_references_held_by(all->refs, rank), "held by", who);
+        add(&line, "holds", mr_references_holds_of(all->refs, rank), "of", who);
+    }
+    return true;
+}
+
+static void count(void *self, uint64_t *owned, uint64_t *holds)
+{
+    struct mr_references_counts counts;
+
+    mr_references_counts(((struct mr_rrefs *)self)->refs, &counts);
+    *owned = counts.values;
+    *holds = counts.holds;
+}
+
+static uint64_t turn(void *self, uint64_t now_us)
+{
+    struct mr_rrefs *all = self;
+
+    if (!all->retries)
+        return UINT64_MAX;
+    if (now_us < all->retry_us)
+        return all->retry_us;
+    all->retries = false;
+    mr_outbox_flush(all);
+    mr_fetch_retry(all);
+    all->retry_us = now_us + RETRY_US;
+    return all->retries ? all->retry_us : UINT64_MAX;
+}
+
+/* ---- made and destroyed ---- */
+
+static void free_value(void *self, void *value)
+{
+    (void)self;
+    mr_kept_free(value);
+}
+
+static void set_hooks(struct mr_rpc *agent, struct mr_rrefs *all)
+{
+    struct mr_agent_references hooks = {
+        .self = all,
+        .values = {.self = all, .pass_out = pass_out, .unpass = unpass, .take_in = take_in},
+        .check = check,
+        .retain = retain,
+        .release = release,
+        .reserve = reserve,
+        .remote_goes = mr_remote_goes,
+        .remote_never = mr_remote_never,
+        .remote_came = mr_remote_came,
+        .remote_ended = mr_remote_ended,
+        .died = died,
+        .count = count,
+        .held = held,
+        .turn = turn};
+
+    mr_agent_set_references(agent, &hooks);
+    mr_agent_set_op(agent, MR_OP_RPC_REFERENCE, mr_outbox_serve, all);
+    mr_agent_set_op(agent, MR_OP_RPC_FETCH, mr_fetch_serve, all);
+}
+
+enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out)
+{
+    uint32_t world_size = agent->config.world_size;
+    struct mr_rrefs *all = calloc(1, sizeof *all);
+
+    if (all == NULL)
+        return MR_NO_MEMORY;
+    *out = all;
+    all->agent = agent;
+    all->no_memory = (struct mr_kept){
+        .all = all, .status = MR_NO_MEMORY, .error = "its owner had no memory for the value"};
+    all->outboxes = calloc(world_size, sizeof *all->outboxes);
+    if (all->outboxes == NULL)
+        return MR_NO_MEMORY;
+    for (uint32_t i = 0; i < world_size; i++)
+        all->outboxes[i] = (struct mr_outbox){.rank = i, .all = all};
+
+    struct mr_references_config config = {.rank = agent->config.rank,
+                                          .world_size = world_size,
+                                          .self = all,
+                                          .send = mr_outbox_send,
+                                          .free_value = free_value};
+    enum mr_status status = mr_references_create(&config, &all->refs);
+
+    if (status != MR_OK)
+        return status;
+    set_hooks(agent, all);
+    return reserve(all) ? MR_OK : MR_NO_MEMORY;
+}
+
+void mr_rrefs_close(struct mr_rrefs *all)
+{
+    if (all != NULL && all->refs != NULL)
+        mr_references_stop(all->refs);
+}
+
+void mr_rrefs_end(struct mr_rrefs *all)
+{
+    if (all == NULL)
+        return;
+    struct mr_references *refs = all->refs;
+
+    atomic_store(&all->ending, true);
+    mr_fetch_drop_all(all);
+    mr_kept_end_doomed(all);
+    mr_references_destroy(refs);
+    all->refs = NULL;
+}
+
+void mr_rrefs_free(struct mr_rrefs *all)
+{
+    if (all == NULL)
+        return;
+    for (uint32_t i = 0; i < MR_RREF_RELEASED_KEPT; i++)
+        free(all->released[i]);
+    while (all->spares != NULL) {
+        struct mr_rref *r = all->spares;
+
+        all->spares = r->next_spare;
+        free(r);
+    }
+    for (uint32_t i = 0; all->outboxes != NULL && i < all->agent->config.world_size; i++)
+        free(all->outboxes[i].words);
+    free(all->outboxes);
+    free(all);
+}

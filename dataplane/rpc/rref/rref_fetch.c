@@ -1,0 +1,243 @@
+/* Copies of values, from their owners: RPC_FETCH. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/call/call.h"
+#include "dataplane/rpc/rref/rref_internal.h"
+
+#define FETCH_WORDS 2u /* {the reference's id, that of the fork that asks} */
+#define TO_HERE     "mr_rref_to_here"
+
+/* ---- asking ---- */
+
+static enum mr_status send_fetch(struct mr_rpc *agent, struct mr_rpc_future *f)
+{
+    struct mr_rref *r = f->rref;
+
+    if (agent->closing)
+        return mr_rpc_error(MR_SHUTTING_DOWN, "this worker is being destroyed");
+    enum mr_status status = mr_rref_make(r);
+
+    if (status != MR_OK)
+        return status;
+    uint64_t words[FETCH_WORDS] = {r->id, r->handle->by_fork.id};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, FETCH_WORDS, words);
+
+    if (r->handle->status != MR_OK && r->handle->status != MR_WORKER_DIED)
+        return mr_rpc_error(r->handle->status, "the call that was to make the value never left: %s",
+                            mr_status_text(r->handle->status));
+    status = mr_agent_begin(agent, &f->call, &tensor, 1);
+    if (status != MR_OK)
+        return status;
+    mr_agent_send(agent, &f->call);
+    mr_future_arm(f, f->begun_us);
+    return MR_OK;
+}
+
+static void send_waiting(struct mr_rpc *agent, struct mr_work *work)
+{
+    struct mr_rpc_future *f = MR_CONTAINER(work, struct mr_rpc_future, work);
+    enum mr_status status = send_fetch(agent, f);
+
+    if (status == MR_OK)
+        return;
+    mr_future_end(f, status, mr_rpc_last_error(), NULL);
+    mr_future_put(f);
+}
+
+static enum mr_status fetch(struct mr_rref *r, uint32_t timeout_ms, struct mr_rpc_result **result)
+{
+    struct mr_rpc *agent = r->all->agent;
+
+    if (mr_rref_is_over(r, TO_HERE))
+        return MR_SHUTTING_DOWN;
+    struct mr_rpc_future *f = mr_call_future(agent, TO_HERE, r->owner, timeout_ms);
+
+    if (f == NULL)
+        return mr_rpc_error(MR_NO_MEMORY, TO_HERE ": no memory for the call");
+    f->call.op = MR_OP_RPC_FETCH;
+    f->call.fetch = true;
+    f->call.ended = mr_call_ended;
+    f->call.over = &f->ended;
+    f->work.run = send_waiting;
+    (void)mr_rref_pin(r, TO_HERE);
+    f->rref = r;
+    mr_agent_submit(agent, &f->work);
+    enum mr_status status = mr_rpc_wait(f, result);
+
+    mr_future_put(f);
+    return status;
+}
+
+static enum mr_status copy_own(struct mr_rref *r, uint32_t timeout_ms, struct mr_rpc_result **result)
+{
+    struct mr_kept *kept;
+    enum mr_status status = mr_rref_wait_kept(r, TO_HERE, timeout_ms, &kept);
+
+    if (status != MR_OK)
+        return status;
+    if (mr_kept_is_object(kept))
+        return mr_rpc_error(MR_INVALID_ARGUMENT,
+                            TO_HERE ": the value is an object: it stays with its owner, which gets it by "
+                                    "mr_rref_local_value()");
+    struct mr_rpc_result *copy = mr_kept_copy(kept);
+
+    if (copy == NULL)
+        return mr_rpc_error(MR_NO_MEMORY, TO_HERE ": no memory for the copy");
+    *result = copy;
+    return MR_OK;
+}
+
+enum mr_status mr_rref_to_here(struct mr_rref *r, uint32_t timeout_ms, struct mr_rpc_result **result)
+{
+    if (r != NULL && mr_agent_is_inherited(r->all->agent))
+        return mr_agent_check_process(r->all->agent, TO_HERE);
+    if (!mr_rref_pin(r, TO_HERE))
+        return MR_INVALID_ARGUMENT;
+    enum mr_status status =
+        mr_rref_is_owner(r) ? copy_own(r, timeout_ms, result) : fetch(r, timeout_ms, result);
+
+    mr_rref_unpin(r);
+    return status;
+}
+
+/* ---- answering ---- */
+
+struct mr_fetch {
+    struct mr_reference_waiter waiter;
+    struct mr_rrefs *all;
+    struct mr_reference_ticket ticket;
+    uint32_t from;
+    struct mr_call_ref ref;
+    struct mr_fetch *next; /* in mr_rrefs.unanswered */
+    struct mr_kept *kept;  /* held by an answer in parts */
+    struct mr_kept_read read;
+};
+
+static void answer_error(struct mr_fetch *fetch, enum mr_status status)
+{
+    struct mr_endpoint *ep = fetch->all->agent->config.endpoint;
+
+    switch (status) {
+    case MR_WORKER_DIED:
+        mr_reply_error(ep, fetch->ref, status, "the worker that was to have the value made died");
+        break;
+    case MR_CANCELLED:
+        mr_reply_error(ep, fetch->ref, MR_INVALID_ARGUMENT,
+                       "the value is gone: its last reference was released");
+        break;
+    default:
+        mr_reply_status(ep, fetch->ref, status);
+    }
+    free(fetch);
+}
+
+static void let_go(void *of)
+{
+    struct mr_fetch *fetch = of;
+
+    mr_kept_unread(&fetch->read);
+    mr_kept_let_go(fetch->kept);
+    free(fetch);
+}
+
+static enum mr_answered reply_copy(struct mr_fetch *fetch, struct mr_kept *kept)
+{
+    struct mr_answer_hold hold = {.let_go = let_go, .of = fetch};
+
+    if (!mr_kept_read(kept, false, &fetch->read))
+        return MR_ANSWER_LATER;
+    enum mr_answered answered = mr_serving_reply(fetch->all->agent, fetch->ref, fetch->from, 0,
+                                                 fetch->read.values, fetch->read.count, hold);
+
+    if (answered != MR_ANSWER_HELD) {
+        mr_kept_unread(&fetch->read);
+    } else {
+        fetch->kept = kept;
+        mr_kept_hold(kept);
+    }
+    return answered;
+}
+
+static void answer(struct mr_reference_waiter *waiter, enum mr_status status, void *value)
+{
+    struct mr_fetch *fetch = MR_CONTAINER(waiter, struct mr_fetch, waiter);
+    struct mr_rrefs *all = fetch->all;
+    struct mr_kept *kept = value;
+    enum mr_answered answered = MR_ANSWER_SAID;
+
+    if (status != MR_OK) {
+        answer_error(fetch, status);
+        return;
+    }
+    if (kept->status != MR_OK) {
+        mr_reply_error(all->agent->config.endpoint, fetch->ref, kept->status, "%s", kept->error);
+    } else {
+        answered = reply_copy(fetch, kept);
+    }
+    if (answered == MR_ANSWER_LATER) {
+        fetch->next = all->unanswered;
+        all->unanswered = fetch;
+        all->retries = true;
+    } else if (answered == MR_ANSWER_SAID) {
+        free(fetch);
+    }
+}
+
+static void look(struct mr_fetch *fetch)
+{
+    enum mr_status status =
+        mr_references_fetch(fetch->all->refs, fetch->from, &fetch->ticket, &fetch->waiter);
+
+    if (status != MR_OK)
+        answer_error(fetch, status);
+}
+
+void mr_fetch_retry(struct mr_rrefs *all)
+{
+    struct mr_fetch *next, *fetch = all->unanswered;
+
+    all->unanswered = NULL;
+    for (; fetch != NULL; fetch = next) {
+        next = fetch->next;
+        look(fetch);
+    }
+}
+
+void mr_fetch_drop_all(struct mr_rrefs *all)
+{
+    while (all->unanswered != NULL) {
+        struct mr_fetch *fetch = all->unanswered;
+
+        all->unanswered = fetch->next;
+        answer_error(fetch, MR_SHUTTING_DOWN);
+    }
+}
+
+void mr_fetch_serve(struct mr_rpc *agent, void *self, uint32_t from, const struct mr_request *request)
+{
+    struct mr_rrefs *all = self;
+    const struct mr_tensor *tensor = &request->message->tensors[0];
+    struct mr_endpoint *ep = agent->config.endpoint;
+    uint64_t words[FETCH_WORDS];
+
+    if (request->message->preamble.tensor_count != 1 || tensor->bytes != sizeof words) {
+        mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
+        return;
+    }
+    struct mr_fetch *fetch = malloc(sizeof *fetch);
+
+    if (fetch == NULL || !agent->references.reserve(all) || mr_reply_later(ep, request) == NULL) {
+        free(fetch);
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    memcpy(words, tensor->data, sizeof words);
+    *fetch =
+        (struct mr_fetch){.waiter = {.run = answer},
+                          .all = all,
+                          .ticket = {.owner = agent->config.rank, .reference = words[0], .fork = words[1]},
+                          .from = from,
+                          .ref = request->ref};
+    look(fetch);
+}

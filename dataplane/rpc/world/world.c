@@ -1,0 +1,387 @@
+#include "dataplane/rpc/world/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/rpc/call/agent_internal.h"
+
+#define JOIN_WAIT_US     2000u /* between two JOINs, doubling up to */
+#define JOIN_WAIT_MAX_US 100000u
+#define JOIN_CALL_US     2000000u
+#define JOIN_SUSPECT_US  1500000u /* a member that is alive is heard of twice a second */
+#define JOIN_STALE_US    5000000u /* one who has not asked for so long has given up, and makes room */
+
+/* ---- the list ---- */
+
+static struct mr_member *own_member(struct mr_rpc *agent)
+{
+    return agent->config.rank == MR_RPC_NO_RANK ? NULL : &agent->members[agent->config.rank];
+}
+
+static bool all_present(const struct mr_rpc *agent)
+{
+    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+        if (!agent->members[i].present)
+            return false;
+    }
+    return true;
+}
+
+static void joined(struct mr_rpc *agent, enum mr_status status)
+{
+    uint64_t now_us = mr_agent_now(agent);
+
+    agent->join_status = status;
+    if (status == MR_OK) {
+        for (uint32_t i = 0; i < agent->config.world_size; i++)
+            agent->members[i].heard_us = now_us;
+        agent->rendezvous.heard_us = now_us;
+        atomic_store(&agent->complete, true);
+    }
+    (void)mr_agent_done(&agent->joined);
+}
+
+static bool has_joined(struct mr_rpc *agent)
+{
+    return (atomic_load(&agent->joined) & MR_DONE) != 0;
+}
+
+enum mr_status mr_world_init(struct mr_rpc *agent)
+{
+    const struct mr_agent_config *config = &agent->config;
+
+    agent->members = calloc(config->world_size, sizeof *agent->members);
+    agent->joined_ranks = calloc(config->world_size, 1);
+    agent->leaving.states = calloc(config->world_size, 1);
+    if (agent->members == NULL || agent->joined_ranks == NULL || agent->leaving.states == NULL)
+        return MR_NO_MEMORY;
+    for (uint32_t i = 0; i < config->world_size; i++)
+        agent->members[i].rank = i;
+    agent->rendezvous.rank = MR_RPC_NO_RANK;
+    agent->rendezvous.address = config->rendezvous;
+    agent->join_wait_us = JOIN_WAIT_US;
+    agent->leaving.world_epoch = 1;
+
+    struct mr_member *own = own_member(agent);
+
+    if (own == NULL)
+        return MR_OK;
+    snprintf(own->name, sizeof own->name, "%s", config->name);
+    memcpy(own->uuid, config->uuid, MR_UUID_BYTES);
+    own->incarnation = config->incarnation;
+    own->present = true;
+    own->is_node = config->is_node;
+    own->is_rendezvous = config->is_rendezvous;
+    if (config->is_rendezvous && all_present(agent))
+        joined(agent, MR_OK);
+    return MR_OK;
+}
+
+void mr_world_fini(struct mr_rpc *agent)
+{
+    free(agent->members);
+    free(agent->joined_ranks);
+    free(agent->leaving.states);
+}
+
+/* ---- joining, at the rendezvous ---- */
+
+static bool is_stale(struct mr_rpc *agent, const struct mr_member *m, uint64_t now_us)
+{
+    return m != own_member(agent) && !atomic_load(&agent->complete) && now_us - m->heard_us > JOIN_STALE_US;
+}
+
+static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire *join,
+                                 const struct mr_request *request, char *why, size_t bytes)
+{
+    if (memchr(join->name, 0, sizeof join->name) == NULL || join->name[0] == 0 ||
+        join->rank >= join->world_size) {
+        snprintf(why, bytes, "the name or the rank is not one");
+        return MR_INVALID_ARGUMENT;
+    }
+    if (join->world_size != agent->config.world_size) {
+        snprintf(why, bytes,
+                 "worker \"%s\" (rank %u) says that world_size is %u, and the rendezvous expects %u",
+                 join->name, join->rank, join->world_size, agent->config.world_size);
+        return MR_INVALID_ARGUMENT;
+    }
+    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+        const struct mr_member *m = &agent->members[i];
+        bool same = m->present && memcmp(m->uuid, request->client_uuid, MR_UUID_BYTES) == 0;
+
+        if (!m->present || is_stale(agent, m, request->now_us) || (same && i == join->rank))
+            continue;
+        if (i == join->rank || same) {
+            snprintf(why, bytes, "rank %u is taken by worker \"%s\"", i, m->name);
+            return MR_INVALID_ARGUMENT;
+        }
+        if (strcmp(m->name, join->name) == 0) {
+            snprintf(why, bytes, "the name \"%s\" is taken by rank %u", m->name, i);
+            return MR_INVALID_ARGUMENT;
+        }
+    }
+    if (atomic_load(&agent->members[join->rank].dead)) {
+        snprintf(why, bytes, "worker \"%s\" (rank %u) was taken for dead", join->name, join->rank);
+        return MR_WORKER_DIED;
+    }
+    return MR_OK;
+}
+
+static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, const struct mr_request *request)
+{
+    struct mr_member *m = &agent->members[join->rank];
+
+    m->heard_us = request->now_us;
+    if (atomic_load(&agent->complete))
+        return;
+    memcpy(m->name, join->name, sizeof m->name);
+    memcpy(m->uuid, request->client_uuid, MR_UUID_BYTES);
+    m->incarnation = join->incarnation;
+    m->is_node = (join->flags & MR_JOIN_NODE) != 0;
+    m->present = true;
+    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+        if (is_stale(agent, &agent->members[i], request->now_us))
+            agent->members[i].present = false;
+    }
+    (void)mr_call_ref_address(agent->config.endpoint, request->ref, &m->address);
+    if (all_present(agent))
+        joined(agent, MR_OK);
+}
+
+void mr_world_write_member(const struct mr_member *m, struct mr_member_wire *out)
+{
+    *out = (struct mr_member_wire){.rank = m->rank,
+                                   .incarnation = m->incarnation,
+                                   .flags = (m->is_node ? MR_JOIN_NODE : 0u) |
+                                            (m->is_rendezvous ? MR_JOIN_RENDEZVOUS : 0u),
+                                   .port = m->address.port};
+    memcpy(out->name, m->name, sizeof out->name);
+    memcpy(out->uuid, m->uuid, sizeof out->uuid);
+    memcpy(out->ip, m->address.ip, sizeof out->ip);
+}
+
+static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
+{
+    uint32_t size = agent->config.world_size;
+    bool complete = atomic_load(&agent->complete);
+    struct mr_tensor tensors[2] = {
+        mr_tensor_1d(MR_U8, size, NULL),
+        mr_tensor_2d(MR_U8, complete ? size : 0, sizeof(struct mr_member_wire), NULL)};
+
+    if (!mr_reply_begin(agent->config.endpoint, request->ref, MR_OK, tensors, 2)) {
+        mr_reply_busy(agent->config.endpoint, request->ref);
+        return;
+    }
+    uint8_t *present = tensors[0].data;
+    struct mr_member_wire *lines = tensors[1].data;
+
+    for (uint32_t i = 0; i < size; i++) {
+        present[i] = agent->members[i].present;
+        if (complete)
+            mr_world_write_member(&agent->members[i], &lines[i]);
+    }
+    mr_reply_end(agent->config.endpoint, request->ref);
+}
+
+/* Nobody of a node's world is heard of any more, or they have gone: it is over, or will be soon, and makes room for the next. */
+static bool is_deserted(struct mr_rpc *agent, uint64_t now_us)
+{
+    if (!agent->config.is_node || !atomic_load(&agent->complete))
+        return false;
+    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+        const struct mr_member *m = &agent->members[i];
+
+        if (i != agent->config.rank && m->leave_phase != MR_LEAVE_GONE && !atomic_load(&m->dead) &&
+            (m->heard_us > now_us || now_us - m->heard_us <= JOIN_SUSPECT_US))
+            return false;
+    }
+    return true;
+}
+
+/* One who is told to try again. */
+static bool may_come_later(struct mr_rpc *agent, const struct mr_join_wire *join,
+                           const struct mr_request *request)
+{
+    return join->rank < agent->config.world_size && join->rank != agent->config.rank &&
+           memcmp(agent->members[join->rank].uuid, request->client_uuid, MR_UUID_BYTES) != 0 &&
+           is_deserted(agent, request->now_us);
+}
+
+void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
+{
+    struct mr_endpoint *ep = agent->config.endpoint;
+    const struct mr_message *message = request->message;
+    struct mr_join_wire join;
+    char why[256];
+
+    if (!agent->config.is_rendezvous) {
+        mr_reply_error(ep, request->ref, MR_UNKNOWN_OP, "this worker is not the rendezvous");
+        return;
+    }
+    if (message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof join) {
+        mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
+        return;
+    }
+    memcpy(&join, message->tensors[0].data, sizeof join);
+    if (may_come_later(agent, &join, request)) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
+    enum mr_status status = judge_join(agent, &join, request, why, sizeof why);
+
+    if (status != MR_OK) {
+        mr_reply_error(ep, request->ref, status, "%s", why);
+        return;
+    }
+    note_join(agent, &join, request);
+    answer_join(agent, request);
+}
+
+/* ---- joining, as a worker ---- */
+
+static bool read_member(struct mr_rpc *agent, const struct mr_member_wire *line)
+{
+    if (line->rank >= agent->config.world_size || memchr(line->name, 0, sizeof line->name) == NULL)
+        return false;
+    struct mr_member *m = &agent->members[line->rank];
+
+    if (line->rank == agent->config.rank)
+        return memcmp(line->uuid, agent->config.uuid, MR_UUID_BYTES) == 0;
+    memcpy(m->name, line->name, sizeof m->name);
+    memcpy(m->uuid, line->uuid, sizeof m->uuid);
+    m->incarnation = line->incarnation;
+    m->is_node = (line->flags & MR_JOIN_NODE) != 0;
+    m->is_rendezvous = (line->flags & MR_JOIN_RENDEZVOUS) != 0;
+    if (m->is_rendezvous) {
+        m->address = agent->config.rendezvous;
+    } else {
+        m->address = (struct mr_address){.port = line->port};
+        memcpy(m->address.ip, line->ip, sizeof line->ip);
+    }
+    m->present = true;
+    return true;
+}
+
+static bool read_join_answer(struct mr_rpc *agent, const struct mr_message *reply)
+{
+    const struct mr_tensor *present = &reply->tensors[0], *lines = &reply->tensors[1];
+    uint32_t size = agent->config.world_size;
+
+    if (reply->preamble.tensor_count != 2 || present->bytes != size)
+        return false;
+    memcpy(agent->joined_ranks, present->data, size);
+    if (lines->bytes == 0)
+        return true;
+    if (lines->bytes != size * sizeof(struct mr_member_wire))
+        return false;
+    for (uint32_t i = 0; i < size; i++) {
+        struct mr_member_wire line;
+
+        memcpy(&line, (const uint8_t *)lines->data + i * sizeof line, sizeof line);
+        if (!read_member(agent, &line))
+            return false;
+    }
+    if (!all_present(agent))
+        return false;
+    joined(agent, MR_OK);
+    return true;
+}
+
+static void join_failed(struct mr_rpc *agent, enum mr_status status, const struct mr_message *reply)
+{
+    int bytes = 0;
+    const char *text = "";
+
+    if (reply != NULL && reply->preamble.tensor_count == 1 && reply->tensors[0].bytes < MR_RPC_ERROR_BYTES) {
+        bytes = (int)reply->tensors[0].bytes;
+        text = reply->tensors[0].data;
+    }
+    snprintf(agent->join_error, sizeof agent->join_error, "%.*s", bytes, text);
+    joined(agent, status);
+}
+
+static bool join_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
+                       const struct mr_message *reply)
+{
+    agent->join_under_way = false;
+    if (agent->closing || has_joined(agent))
+        return false;
+    if (status == MR_INVALID_ARGUMENT || status == MR_WORKER_DIED || status == MR_UNKNOWN_OP)
+        join_failed(agent, status, reply);
+    else if (status == MR_OK && !read_join_answer(agent, reply))
+        join_failed(agent, MR_BAD_MESSAGE, NULL);
+    /* The first quickly, so that those who come together go on together. */
+    agent->join_next_us = mr_agent_now(agent) + agent->join_wait_us;
+    agent->join_wait_us =
+        agent->join_wait_us * 2 > JOIN_WAIT_MAX_US ? JOIN_WAIT_MAX_US : agent->join_wait_us * 2;
+    return false;
+}
+
+static uint64_t join_turn(struct mr_rpc *agent, uint64_t now_us)
+{
+    struct mr_join_wire join = {.rank = agent->config.rank,
+                                .world_size = agent->config.world_size,
+                                .incarnation = agent->config.incarnation,
+                                .flags = agent->config.is_node ? MR_JOIN_NODE : 0};
+
+    if (has_joined(agent) || agent->config.is_rendezvous || agent->join_under_way ||
+        atomic_load(&agent->held))
+        return UINT64_MAX;
+    if (now_us < agent->join_next_us)
+        return agent->join_next_us;
+    memcpy(join.name, agent->name, sizeof join.name);
+    agent->join = (struct mr_agent_call){
+        .op = MR_OP_RPC_JOIN, .control = true, .deadline_us = now_us + JOIN_CALL_US, .ended = join_ended};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof join, &join);
+
+    if (mr_member_begin(agent, &agent->rendezvous, &agent->join, &tensor, 1) != MR_OK) {
+        agent->join_next_us = now_us + JOIN_WAIT_MAX_US;
+        return agent->join_next_us;
+    }
+    agent->join_under_way = true;
+    mr_agent_send(agent, &agent->join);
+    return UINT64_MAX;
+}
+
+static void say_who_is_kept_out(const struct mr_rpc *agent, char *out, size_t bytes)
+{
+    const struct mr_wire_counters *counters = mr_endpoint_counters(agent->config.endpoint);
+
+    if (counters->drop_proof != 0)
+        (void)snprintf(out, bytes,
+                       "; somebody asks under another key: see key_file of this worker and of those");
+    else if (counters->hellos_other_version != 0)
+        (void)snprintf(out, bytes,
+                       "; somebody asks in another version of the protocol than this library's, %u: "
+                       "install the same version for all workers",
+                       MR_PROTOCOL_VERSION);
+}
+
+bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
+{
+    uint32_t there = 0, used = 0;
+
+    for (uint32_t i = 0; i < agent->config.world_size; i++) {
+        if (agent->config.is_rendezvous)
+            agent->joined_ranks[i] = agent->members[i].present;
+        there += agent->joined_ranks[i] != 0;
+    }
+    used = (uint32_t)snprintf(out, bytes, "%u of %u workers have joined; missing: rank", there,
+                              agent->config.world_size);
+    for (uint32_t i = 0; i < agent->config.world_size && used + 16 < bytes; i++) {
+        if (agent->joined_ranks[i] == 0)
+            used += (uint32_t)snprintf(out + used, bytes - used, " %u", i);
+    }
+    if (agent->config.is_rendezvous && used < bytes)
+        say_who_is_kept_out(agent, out + used, bytes - used);
+    return there != 0;
+}
+
+uint64_t mr_world_turn(struct mr_rpc *agent, uint64_t now_us)
+{
+    uint64_t join_us = join_turn(agent, now_us), alive_us = mr_alive_turn(agent, now_us);
+    uint64_t leave_us = mr_leave_turn(agent, now_us);
+    uint64_t next_us = join_us < alive_us ? join_us : alive_us;
+
+    return leave_us < next_us ? leave_us : next_us;
+}

@@ -1,0 +1,121 @@
+/* Who is in the world: joining it, staying alive, leaving it together. Inside.
+ *
+ * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have, and get the list then;
+ * ALIVE tells it of them, and its answer tells them who died. A worker that is not heard of for dead_after_ms is dead, for
+ * ever. If the rendezvous dies, workers ask each other.
+ *
+ * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls under way, nothing of its own held by
+ * others), and a number that rises with its every call and execution. When all living workers said so in one epoch, the next begins. If
+ * all were quiet in two epochs in a row and no number rose, there was an instant at which nothing was under way anywhere, and nothing
+ * can begin again: everybody may go (the double count of Mattern, "Algorithms for distributed termination detection", 1987). Nodes do
+ * not shut down: they count as quiet.
+ */
+#ifndef MR_RPC_WORLD_H
+#define MR_RPC_WORLD_H
+
+#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/world/member.h"
+
+/* JOIN, request: u8[sizeof]. */
+struct mr_join_wire {
+    char name[MR_RPC_NAME_BYTES];
+    uint32_t rank, world_size, incarnation;
+    uint32_t flags; /* enum mr_join_flag */
+};
+enum mr_join_flag {
+    MR_JOIN_NODE = 1u << 0,
+    MR_JOIN_RENDEZVOUS = 1u << 1,
+    /* In RPC_STATUS alone: */
+    MR_MEMBER_JOINED = 1u << 2,
+    MR_MEMBER_DEAD = 1u << 3,
+    MR_MEMBER_LEFT = 1u << 4,
+};
+/* JOIN, answer: u8[world_size] 1 for each rank that is there; and, once all are, u8[n, sizeof] a line for each. */
+struct mr_member_wire {
+    char name[MR_RPC_NAME_BYTES];
+    uint8_t uuid[MR_UUID_BYTES];
+    uint8_t ip[16];
+    uint32_t rank, incarnation, flags;
+    uint16_t port, reserved; /* zero */
+};
+static_assert(sizeof(struct mr_member_wire) == 112, "member size");
+
+/* RPC_STATUS, answer: these words, a struct mr_member_wire for each rank (of those who have not joined only the rank is set), and a
+ * line "name(arguments) -> results" for each function that is offered. */
+enum mr_world_word {
+    MR_WORD_FLAGS, /* 1 a worker, 2 the rendezvous, 4 all have joined */
+    MR_WORD_RANK,  /* of a worker */
+    MR_WORD_WORLD_SIZE,
+    MR_WORD_JOINED,
+    MR_WORD_THREADS_MAX,
+    MR_WORD_THREADS,
+    MR_WORD_RUNNING, /* functions */
+    MR_WORD_WAITING, /* for a thread */
+    MR_WORD_BLOCKED, /* of those that run: they wait for other workers */
+    MR_WORD_CALLS_SERVED,
+    MR_WORD_CALLS_FAILED,
+    MR_WORD_CALLS_REFUSED,
+    MR_WORD_CALLS_MADE,
+    MR_WORD_CALLS_MADE_FAILED,
+    MR_WORD_CALLS_UNDER_WAY,
+    MR_WORD_VALUES_OWNED,
+    MR_WORD_VALUES_HELD,
+    MR_WORD_DEAD_AFTER_MS,
+    MR_WORD_CONTEXTS_BEGUN,   /* of autograd, here, and not ended; */
+    MR_WORD_CONTEXTS_KNOWN,   /* that are known here, whoever has begun them; */
+    MR_WORD_CONTEXT_OLDEST_S, /* how long the oldest of those begun here has been there */
+    MR_WORLD_WORDS = 24,      /* the rest is zero */
+};
+
+/* LEAVE, request: this; answer: u64[2] {epoch, 1 if all may go}, u8[world_size] enum mr_leave_state. */
+struct mr_leave_wire {
+    uint64_t phase; /* enum mr_leave_phase */
+    uint64_t epoch, quiet, activity;
+};
+enum mr_leave_phase { MR_LEAVE_NOT = 0, MR_LEAVE_CALLED = 1, MR_LEAVE_GONE = 2 };
+enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 2, MR_LEAVE_OVER = 3 };
+/* ALIVE, answer (of the rendezvous): u8[world_size] 1 for each rank that is dead. */
+
+/* LEAVE of a node that is stopped goes to everybody, with MR_LEAVE_GONE: it is dead from then on. The answer has nothing in it. */
+
+enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
+
+/* mr_rpc_shutdown() on its way. */
+struct mr_leaving {
+    enum mr_leaving_step step;
+    uint64_t next_us, epoch, bye_until_us;
+    bool under_way;
+    struct mr_agent_call call;
+    uint8_t *states; /* enum mr_leave_state of each rank, as last told; of mr_rpc's */
+    /* At the rendezvous. */
+    uint64_t world_epoch;
+    bool all_may_go;
+};
+
+enum mr_status mr_world_init(struct mr_rpc *agent);
+void mr_world_fini(struct mr_rpc *agent);
+/* Timers; of alive.c alone. */
+uint64_t mr_world_turn(struct mr_rpc *agent, uint64_t now_us);
+uint64_t mr_alive_turn(struct mr_rpc *agent, uint64_t now_us);
+/* It died, or was restarted: from now on the workers ask each other. */
+void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
+/* As it stands in the list of members. */
+void mr_world_write_member(const struct mr_member *member, struct mr_member_wire *out);
+/* The rendezvous' ops. */
+void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request);
+void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+/* A node's farewell (retire.c): true if this was one, and is answered. */
+bool mr_retire_serve(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);
+/* For mr_rpc_init()'s error: "2 of 3 workers have joined; missing: rank 1", and who asks in vain. False: nobody is known to have. */
+bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes);
+/* Inside: living workers, also this one, that have not called mr_rpc_shutdown(), as far as is known here. */
+uint32_t mr_leave_staying(const struct mr_rpc *agent);
+/* Who keeps us from leaving. */
+void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes);
+/* The leaving part: begin (again), one turn, what to do at the rendezvous when somebody died. */
+void mr_leave_begin(struct mr_rpc *agent);
+uint64_t mr_leave_turn(struct mr_rpc *agent, uint64_t now_us);
+void mr_leave_count(struct mr_rpc *agent);
+
+#endif
