@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/core.h"
-#include "dataplane/eal.h"
+#include "dataplane/dpdk/eal.h"
+#include "dataplane/loop/core.h"
 
 void dp_config_default(struct dp_config *config)
 {

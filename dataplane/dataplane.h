@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "dataplane/fault.h"
+#include "dataplane/loop/fault.h"
 #include "wire/endpoint.h"
 
 #define DP_CORES_MAX   64

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "dataplane/frame.h"
+#include "dataplane/net/frame.h"
 #include "dataplane/wire/session/auth.h"
 
 #define FRAME_ROOM  2048u

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include "dataplane/arp.h"
-#include "dataplane/bytes.h"
-#include "dataplane/eal.h"
-#include "dataplane/frame.h"
-#include "dataplane/port.h"
+#include "dataplane/dpdk/eal.h"
+#include "dataplane/dpdk/port.h"
+#include "dataplane/net/arp.h"
+#include "dataplane/net/bytes.h"
+#include "dataplane/net/frame.h"
 
 #define BURST          8u /* answers lead to new calls at once, so that the two sides do not work by turns */
 #define TX_BATCH       64u

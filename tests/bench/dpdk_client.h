@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
-#include "dataplane/net.h"
+#include "dataplane/net/net.h"
 
 struct dpdk_client;
 

@@ -9,11 +9,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/arp.h"
-#include "dataplane/eal.h"
-#include "dataplane/frame.h"
-#include "dataplane/nd.h"
-#include "dataplane/port.h"
+#include "dataplane/dpdk/eal.h"
+#include "dataplane/dpdk/port.h"
+#include "dataplane/net/arp.h"
+#include "dataplane/net/frame.h"
+#include "dataplane/net/nd.h"
 #include "tests/integration/server_options.h"
 
 #define BURST             32u

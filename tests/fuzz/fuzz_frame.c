@@ -1,9 +1,9 @@
 /* Any Ethernet frame, to a host of any kind: it is dropped with a reason, or what it says lies within it and the answer
  * that it gets is a frame that its sender would take. The first byte chooses the host. */
 #include <string.h>
-#include "dataplane/arp.h"
-#include "dataplane/icmp.h"
-#include "dataplane/nd.h"
+#include "dataplane/net/arp.h"
+#include "dataplane/net/icmp.h"
+#include "dataplane/net/nd.h"
 #include "fuzz_assert.h"
 
 #define ANSWER_BYTES 4096u

@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "dataplane/arp.h"
-#include "dataplane/bytes.h"
-#include "dataplane/checksum.h"
+#include "dataplane/net/arp.h"
+#include "dataplane/net/bytes.h"
+#include "dataplane/net/checksum.h"
 #include "tests/integration/echo_fixture.h"
 
 #define VLAN        42

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/frame.h"
+#include "dataplane/net/frame.h"
 
 #define FRAME_BYTES_MAX 2048u
 #define SERVER_PORT     7700u

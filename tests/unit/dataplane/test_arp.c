@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/arp.h"
-#include "dataplane/bytes.h"
+#include "dataplane/net/arp.h"
+#include "dataplane/net/bytes.h"
 #include "tests/unit/dataplane/hosts.h"
 
 /* "Who has `target`? Tell `sender`", from host 2. */

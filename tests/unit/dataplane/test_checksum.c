@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/checksum.h"
+#include "dataplane/net/checksum.h"
 
 /* RFC 1071, section 3: the sum of these bytes is 0xddf2. */
 static void sums_the_example_of_the_rfc(void **state)

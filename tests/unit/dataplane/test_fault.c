@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/checksum.h"
-#include "dataplane/fault.h"
+#include "dataplane/loop/fault.h"
+#include "dataplane/net/checksum.h"
 
 enum { PACKETS = 200000, FRAME = 200, SPARE = 42 };
 

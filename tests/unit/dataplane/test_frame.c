@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/bytes.h"
-#include "dataplane/checksum.h"
+#include "dataplane/net/bytes.h"
+#include "dataplane/net/checksum.h"
 #include "tests/unit/dataplane/hosts.h"
 
 static const uint8_t text[] = "a datagram's payload";

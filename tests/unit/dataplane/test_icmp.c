@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/checksum.h"
-#include "dataplane/bytes.h"
-#include "dataplane/icmp.h"
+#include "dataplane/net/checksum.h"
+#include "dataplane/net/bytes.h"
+#include "dataplane/net/icmp.h"
 #include "tests/unit/dataplane/hosts.h"
 
 static const uint8_t body[] = "identifier, sequence number and data";

@@ -4,9 +4,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/bytes.h"
-#include "dataplane/checksum.h"
-#include "dataplane/nd.h"
+#include "dataplane/net/bytes.h"
+#include "dataplane/net/checksum.h"
+#include "dataplane/net/nd.h"
 #include "tests/unit/dataplane/hosts.h"
 
 #define SOLICITATION_BYTES 24u

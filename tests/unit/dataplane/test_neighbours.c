@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "dataplane/neighbours.h"
+#include "dataplane/net/neighbours.h"
 
 static const uint8_t ip[4] = {10, 0, 0, 2}, other[4] = {10, 0, 0, 3};
 static const uint8_t mac[6] = {2, 0x80, 3, 4, 5, 0xff}, later[6] = {2, 1, 1, 1, 1, 1};

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/net.h"
+#include "dataplane/net/net.h"
 
 static struct dp_config config_make(void)
 {

@@ -8,7 +8,7 @@
 #include <rte_byteorder.h>
 #include <rte_errno.h>
 #include <rte_flow.h>
-#include "dataplane/port.h"
+#include "dataplane/dpdk/port.h"
 
 enum { RULES_MAX = 16, PORT = 7, UDP_PORT = 7700 };
 

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/steering.h"
+#include "dataplane/net/steering.h"
 
 static const struct dp_rss_types udp = {.udp_ipv4 = 1u << 5, .udp_ipv6 = 1u << 12};
 

@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <time.h>
 #include <unistd.h>
-#include "dataplane/waiter.h"
+#include "dataplane/loop/waiter.h"
 
 #define HANDOVERS 20000u
 

@@ -1,0 +1,289 @@
+#include "dataplane/dpdk/eal.h"
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define DP_ADDRESS_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define DP_ADDRESS_SANITIZER
+#endif
+#endif
+#ifdef DP_ADDRESS_SANITIZER
+/* The leak checker calls these. net_af_xdp does not give back libxdp's description of the packet memory. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_options(void);
+
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:xsk_umem__create\n";
+}
+
+const char *__lsan_default_options(void)
+{
+    return "print_suppressions=0";
+}
+#endif
+
+#define EAL_ARGUMENTS_MAX 24
+#define LOG_LINE_BYTES    256
+
+static bool eal_started;
+
+/* The log's last line at error level or above. DPDK may log from its own threads. */
+static struct {
+    pthread_mutex_t lock;
+    char line[LOG_LINE_BYTES];
+    bool to_stderr;
+} eal_log = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static ssize_t log_write(void *cookie, const char *text, size_t bytes)
+{
+    (void)cookie;
+    if (eal_log.to_stderr)
+        (void)fwrite(text, 1, bytes, stderr);
+    if (rte_log_cur_msg_loglevel() > (int)RTE_LOG_ERR || bytes <= 1)
+        return (ssize_t)bytes;
+    pthread_mutex_lock(&eal_log.lock);
+    size_t kept = bytes < sizeof(eal_log.line) ? bytes : sizeof(eal_log.line) - 1;
+    memcpy(eal_log.line, text, kept);
+    while (kept > 0 && (eal_log.line[kept - 1] == '\n' || eal_log.line[kept - 1] == ' '))
+        kept--;
+    eal_log.line[kept] = '\0';
+    for (char *c = eal_log.line; *c != '\0'; c++) {
+        if (*c == '\n')
+            *c = ' ';
+    }
+    pthread_mutex_unlock(&eal_log.lock);
+    return (ssize_t)bytes;
+}
+
+const char *dp_eal_last_error(void)
+{
+    static char copy[LOG_LINE_BYTES];
+
+    pthread_mutex_lock(&eal_log.lock);
+    memcpy(copy, eal_log.line, sizeof(copy));
+    pthread_mutex_unlock(&eal_log.lock);
+    return copy;
+}
+
+void dp_eal_forget_error(void)
+{
+    pthread_mutex_lock(&eal_log.lock);
+    eal_log.line[0] = '\0';
+    pthread_mutex_unlock(&eal_log.lock);
+}
+
+/* Free hugepages of all sizes, in MiB. */
+static uint64_t hugepages_free_mib(void)
+{
+    static const char root[] = "/sys/kernel/mm/hugepages";
+    DIR *dir = opendir(root);
+    uint64_t kib = 0;
+
+    if (dir == NULL)
+        return 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        unsigned long page_kib, count = 0;
+        char path[320];
+
+        if (sscanf(entry->d_name, "hugepages-%lukB", &page_kib) != 1)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s/free_hugepages", root, entry->d_name);
+        FILE *file = fopen(path, "re");
+        if (file == NULL)
+            continue;
+        if (fscanf(file, "%lu", &count) == 1)
+            kib += (uint64_t)count * page_kib;
+        fclose(file);
+    }
+    closedir(dir);
+    return kib / 1024;
+}
+
+static bool choose_memory(const struct dp_config *config, bool *hugepages, char error[DP_ERROR_BYTES])
+{
+    uint64_t free_mib = hugepages_free_mib();
+
+    *hugepages = config->hugepages != 0 && free_mib >= config->hugepage_memory_mib;
+    if (config->hugepages == 1 && !*hugepages) {
+        snprintf(
+            error, DP_ERROR_BYTES,
+            "memory: hugepages = always, but of the %u MiB wanted only %llu MiB are free; reserve them with "
+            "\"sysctl vm.nr_hugepages=%u\", or set hugepages = auto",
+            config->hugepage_memory_mib, (unsigned long long)free_mib, config->hugepage_memory_mib / 2 + 1);
+        return false;
+    }
+    return true;
+}
+
+struct arguments {
+    char text[EAL_ARGUMENTS_MAX][96];
+    char *argv[EAL_ARGUMENTS_MAX + 1];
+    int argc;
+};
+
+__attribute__((format(printf, 2, 3))) static void add_argument(struct arguments *a, const char *format, ...)
+{
+    va_list list;
+
+    if (a->argc == EAL_ARGUMENTS_MAX)
+        abort();
+    va_start(list, format);
+    vsnprintf(a->text[a->argc], sizeof(a->text[0]), format, list);
+    va_end(list);
+    a->argv[a->argc] = a->text[a->argc];
+    a->argc++;
+}
+
+static void make_arguments(struct arguments *a, const struct dp_config *config, bool hugepages, int cpu)
+{
+    const char *level = getenv("MILLRACE_DPDK_LOG");
+
+    eal_log.to_stderr = level != NULL && level[0] != '\0';
+    add_argument(a, "millraced");
+    add_argument(a, "--lcores=0@%d", cpu);
+    add_argument(a, "--file-prefix=%s", config->file_prefix);
+    /* No files are left behind either way. */
+    if (hugepages) {
+        add_argument(a, "--in-memory");
+    } else {
+        add_argument(a, "--no-huge");
+        add_argument(a, "--no-shconf");
+    }
+    add_argument(a, "-m");
+    add_argument(a, "%u", config->hugepage_memory_mib);
+    if (config->driver == DP_DRIVER_PCI) {
+        add_argument(a, "--allow=%s", config->device);
+    } else {
+        add_argument(a, "--no-pci");
+        add_argument(a, "--iova-mode=va");
+    }
+    add_argument(a, "--log-level=*:%s", eal_log.to_stderr ? level : "error");
+}
+
+/* libbpf and libxdp print warnings to stderr by themselves; what matters of them comes back as a failure of the port. */
+static void silence_library(const char *library_name, const char *setter_name)
+{
+    void *library = dlopen(library_name, RTLD_LAZY | RTLD_NOLOAD);
+    void *(*set_print)(void *);
+
+    if (library == NULL)
+        return;
+    void *symbol = dlsym(library, setter_name);
+    memcpy(&set_print, &symbol, sizeof(set_print));
+    if (symbol != NULL)
+        (void)set_print(NULL);
+    dlclose(library);
+}
+
+static int first_allowed_cpu(const cpu_set_t *set)
+{
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET((size_t)cpu, set))
+            return cpu;
+    }
+    return 0;
+}
+
+bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char error[DP_ERROR_BYTES])
+{
+    static const cookie_io_functions_t log_functions = {.write = log_write};
+    static struct arguments arguments; /* the EAL keeps pointers into it */
+    struct rlimit unlimited = {RLIM_INFINITY, RLIM_INFINITY};
+    cpu_set_t affinity;
+    bool hugepages;
+
+    if (eal_started) {
+        snprintf(error, DP_ERROR_BYTES, "the data plane can be started once per process");
+        return false;
+    }
+    if (!choose_memory(config, &hugepages, error))
+        return false;
+    FILE *stream = fopencookie(NULL, "w", log_functions);
+    if (stream != NULL) {
+        setvbuf(stream, NULL, _IOLBF, 0);
+        rte_openlog_stream(stream);
+    }
+    /* AF_XDP locks packet memory; without the privilege to raise the limit the port says so when it opens. */
+    (void)setrlimit(RLIMIT_MEMLOCK, &unlimited);
+    CPU_ZERO(&affinity);
+    (void)sched_getaffinity(0, sizeof(affinity), &affinity);
+    make_arguments(&arguments, config, hugepages, first_allowed_cpu(&affinity));
+    int used = rte_eal_init(arguments.argc, arguments.argv);
+    (void)sched_setaffinity(0, sizeof(affinity), &affinity);
+    if (used < 0) {
+        snprintf(error, DP_ERROR_BYTES,
+                 "DPDK does not start with %u MiB of %s memory: %s (%s); MILLRACE_DPDK_LOG=debug shows all "
+                 "it says",
+                 config->hugepage_memory_mib, hugepages ? "hugepage" : "ordinary", rte_strerror(rte_errno),
+                 dp_eal_last_error());
+        return false;
+    }
+    eal_started = true;
+    if (!eal_log.to_stderr) {
+        silence_library("libbpf.so.1", "libbpf_set_print");
+        silence_library("libxdp.so.1", "libxdp_set_print");
+    }
+    *hugepages_used = hugepages;
+    return true;
+}
+
+/* Another process answers on this telemetry socket. */
+static bool is_others(const char *directory, const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", directory, name);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return false;
+    struct ucred peer = {0};
+    socklen_t bytes = sizeof(peer);
+    bool others = (size_t)length < sizeof(address.sun_path) &&
+                  connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+                  getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid != getpid();
+    close(fd);
+    return others;
+}
+
+/* The EAL leaves its directory behind, with the telemetry socket in it, and so does a process that was killed. Only sockets of
+ * another server of the same name that runs stay. */
+static void remove_runtime_directory(const char *path)
+{
+    DIR *dir = opendir(path);
+
+    if (dir == NULL)
+        return;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        if (!is_others(path, entry->d_name))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    closedir(dir);
+    (void)rmdir(path);
+}
+
+void dp_eal_stop(void)
+{
+    char runtime[PATH_MAX];
+
+    snprintf(runtime, sizeof(runtime), "%s", rte_eal_get_runtime_dir());
+    (void)rte_eal_cleanup();
+    remove_runtime_directory(runtime);
+}

@@ -1,0 +1,406 @@
+#include "dataplane/dpdk/port.h"
+#include <errno.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <rte_bus_vdev.h>
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_mempool.h>
+#include "dataplane/dpdk/eal.h"
+#include "dataplane/dpdk/netdev.h"
+#include "dataplane/dpdk/port_queues.h"
+
+#define PAGE_BYTES 4096u
+/* net_af_xdp keeps a packet, its mbuf and both headrooms within one page. */
+#define AF_XDP_MTU_MAX                                                                                       \
+    (PAGE_BYTES - RTE_ALIGN_CEIL((uint32_t)sizeof(struct rte_mempool_objhdr), RTE_CACHE_LINE_SIZE) -         \
+     (uint32_t)sizeof(struct rte_mbuf) - RTE_PKTMBUF_HEADROOM - DP_XDP_HEADROOM_BYTES -                      \
+     DP_ETHER_EXTRA_BYTES)
+#define TAP_MTU_MAX     1500u
+#define SOCKETS_MAX     (2 * DP_QUEUES_MAX)
+#define AF_PACKET_BLOCK 65536u
+
+const char *dp_port_driver_text(enum dp_driver driver)
+{
+    static const char *const text[] = {
+        [DP_DRIVER_AUTO] = "auto", [DP_DRIVER_AF_XDP] = "af_xdp", [DP_DRIVER_AF_PACKET] = "af_packet",
+        [DP_DRIVER_TAP] = "tap",   [DP_DRIVER_MEMIF] = "memif",   [DP_DRIVER_PCI] = "pci",
+    };
+
+    return text[driver];
+}
+
+static uint32_t mtu_max(enum dp_driver driver)
+{
+    if (driver == DP_DRIVER_AF_XDP)
+        return AF_XDP_MTU_MAX;
+    return driver == DP_DRIVER_TAP ? TAP_MTU_MAX : DP_MTU_MAX;
+}
+
+/* ---- step 1: the MTU, before the driver sizes its rings by it ---- */
+
+static bool check_mtu(enum dp_driver driver, const struct dp_config *config, uint16_t mtu,
+                      char error[DP_ERROR_BYTES])
+{
+    if (mtu <= mtu_max(driver))
+        return true;
+    snprintf(error, DP_ERROR_BYTES,
+             "port: %s has an MTU of %u, but %s takes at most %u; set mtu = %u, or name another driver",
+             config->device, mtu, dp_port_driver_text(driver), mtu_max(driver), mtu_max(driver));
+    return false;
+}
+
+/* net_af_xdp of DPDK 22.11 knows queues that receive and transmit, and takes one where they are apart. The others' packets
+ * would go to the kernel. */
+static bool check_queues(enum dp_driver driver, const struct dp_config *config, char error[DP_ERROR_BYTES])
+{
+    bool combined;
+
+    if (driver != DP_DRIVER_AF_XDP)
+        return true;
+    uint16_t count = dp_netdev_queue_count(config->device, &combined);
+    if (combined || count == 1)
+        return true;
+    snprintf(error, DP_ERROR_BYTES,
+             "port: %s has %u receive queues apart from those that transmit, of which af_xdp takes one only; "
+             "set driver = af_packet, or \"ethtool -L %s rx 1\"",
+             config->device, count, config->device);
+    return false;
+}
+
+/* libxdp replaces or removes what is attached. What an earlier millraced has left behind, it may. */
+static bool check_xdp(enum dp_driver driver, const struct dp_config *config, char error[DP_ERROR_BYTES])
+{
+    struct dp_netdev_link link;
+    char name[16];
+
+    if (driver != DP_DRIVER_AF_XDP || dp_netdev_get_link(if_nametoindex(config->device), &link) != 0 ||
+        link.xdp_program == 0)
+        return true;
+    dp_netdev_xdp_name(link.xdp_program, name);
+    if (strncmp(name, "xsk_def_", 8) == 0 || strcmp(name, "xdp_dispatcher") == 0)
+        return true;
+    snprintf(
+        error, DP_ERROR_BYTES,
+        "port: another program has an XDP program on %s (number %u, \"%s\"); remove it with \"ip link set "
+        "%s xdp off\" if nobody needs it, or set driver = af_packet",
+        config->device, link.xdp_program, name, config->device);
+    return false;
+}
+
+static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, struct dp_net *net,
+                       char error[DP_ERROR_BYTES])
+{
+    bool kernel_device = driver == DP_DRIVER_AF_XDP || driver == DP_DRIVER_AF_PACKET;
+    uint16_t mtu = config->mtu;
+    int result = 0;
+
+    if (kernel_device && !dp_netdev_exists(config->device)) {
+        snprintf(
+            error, DP_ERROR_BYTES,
+            "port: there is no network interface \"%s\" here; \"ip link\" lists them, driver = tap makes one",
+            config->device);
+        return false;
+    }
+    if (kernel_device && mtu == 0)
+        result = dp_netdev_get_mtu(config->device, &mtu);
+    else if (mtu == 0)
+        mtu = 1500;
+    if (result == 0 && !check_mtu(driver, config, mtu, error))
+        return false;
+    if (kernel_device && result == 0 && config->mtu != 0)
+        result = dp_netdev_set_mtu(config->device, mtu);
+    if (kernel_device && result == 0)
+        result = dp_netdev_set_up(config->device);
+    if (result != 0) {
+        snprintf(error, DP_ERROR_BYTES, "port: cannot set up %s (MTU %u): %s; it needs CAP_NET_ADMIN",
+                 config->device, mtu, strerror(-result));
+        return false;
+    }
+    net->mtu = mtu;
+    return true;
+}
+
+/* ---- step 2: the driver ---- */
+
+static uint16_t queues_wanted(enum dp_driver driver, const struct dp_config *config)
+{
+    /* AF_XDP: a queue that no socket is bound to would hand its packets to the kernel. */
+    if (driver == DP_DRIVER_AF_XDP) {
+        bool combined;
+        uint16_t count = dp_netdev_queue_count(config->device, &combined);
+
+        return count < DP_QUEUES_MAX ? count : DP_QUEUES_MAX;
+    }
+    return driver == DP_DRIVER_PCI || driver == DP_DRIVER_TAP ? (uint16_t)config->core_count : 1;
+}
+
+static void device_arguments(enum dp_driver driver, const struct dp_config *config, const struct dp_net *net,
+                             char *out, size_t out_bytes)
+{
+    uint32_t frame_bytes = dp_port_af_packet_frame_bytes(net->mtu);
+
+    switch (driver) {
+    case DP_DRIVER_AF_XDP:
+        snprintf(out, out_bytes, "iface=%s,start_queue=0,queue_count=%u,busy_budget=0", config->device,
+                 queues_wanted(driver, config));
+        break;
+    case DP_DRIVER_AF_PACKET:
+        snprintf(out, out_bytes, "iface=%s,qpairs=1,blocksz=%u,framesz=%u,framecnt=%u,qdisc_bypass=1",
+                 config->device, AF_PACKET_BLOCK, frame_bytes, (4u << 20) / frame_bytes);
+        break;
+    case DP_DRIVER_TAP:
+        snprintf(out, out_bytes, "iface=%s", config->device);
+        break;
+    case DP_DRIVER_MEMIF:
+        snprintf(out, out_bytes, "role=%s,id=0,socket=%s,socket-abstract=no,rsize=11,bsize=%u",
+                 config->memif_client ? "client" : "server", config->device, net->mtu + DP_ETHER_EXTRA_BYTES);
+        break;
+    default:
+        out[0] = '\0';
+        break;
+    }
+}
+
+static bool attach(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
+{
+    char arguments[256];
+
+    dp_eal_forget_error();
+    if (port->driver == DP_DRIVER_PCI) {
+        snprintf(port->device_name, sizeof(port->device_name), "%.63s", config->device);
+    } else {
+        snprintf(port->device_name, sizeof(port->device_name), "net_%s0", dp_port_driver_text(port->driver));
+        device_arguments(port->driver, config, net, arguments, sizeof(arguments));
+        if (rte_eal_hotplug_add("vdev", port->device_name, arguments) != 0)
+            return false;
+    }
+    return rte_eth_dev_get_port_by_name(port->device_name, &port->id) == 0;
+}
+
+/* ---- step 3: queues ---- */
+
+static int socket_family(enum dp_driver driver)
+{
+    if (driver == DP_DRIVER_AF_XDP)
+        return AF_XDP;
+    return driver == DP_DRIVER_AF_PACKET ? AF_PACKET : AF_UNSPEC;
+}
+
+/* The sockets that came into being since `before` was taken are the queues', in order. */
+static void find_fds(struct dp_port *port, const int *before, uint32_t before_count)
+{
+    int now[SOCKETS_MAX];
+    uint32_t now_count = dp_netdev_sockets(socket_family(port->driver), now, SOCKETS_MAX);
+    uint16_t queue = 0;
+
+    for (uint32_t i = 0; i < now_count && queue < port->queue_count; i++) {
+        bool old = false;
+
+        for (uint32_t j = 0; j < before_count; j++)
+            old |= before[j] == now[i];
+        if (!old)
+            port->fds[queue++] = now[i];
+    }
+}
+
+/* Over PCI the card has to be told. The kernel spreads packets over the queues of its own devices: AF_XDP as the device is
+ * set up, a tap by the hash of the flow, and to where answers come from once there was one. */
+static void choose_rss(struct dp_port *port, const struct rte_eth_dev_info *info, struct rte_eth_conf *conf)
+{
+    static const struct dp_rss_types udp = {
+        .udp_ipv4 = RTE_ETH_RSS_NONFRAG_IPV4_UDP,
+        .udp_ipv6 = RTE_ETH_RSS_NONFRAG_IPV6_UDP,
+    };
+
+    if (port->queue_count == 1)
+        return;
+    port->rss = port->driver == DP_DRIVER_AF_XDP || port->driver == DP_DRIVER_TAP;
+    if (port->driver != DP_DRIVER_PCI)
+        return;
+    conf->rx_adv_conf.rss_conf.rss_hf = dp_steering_rss_types(&udp, info->flow_type_rss_offloads);
+    port->rss = conf->rx_adv_conf.rss_conf.rss_hf != 0;
+    if (port->rss)
+        conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+}
+
+static int configure(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
+{
+    struct rte_eth_conf conf = {0};
+    struct rte_eth_dev_info info;
+    int result = rte_eth_dev_info_get(port->id, &info);
+
+    if (result != 0)
+        return result;
+    uint16_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues : info.max_tx_queues;
+    port->queue_count = queues_wanted(port->driver, config);
+    if (port->queue_count > most)
+        port->queue_count = most;
+    choose_rss(port, &info, &conf);
+    /* Shared memory damages nothing on its way, and each packet carries a tag. */
+    if (port->driver == DP_DRIVER_MEMIF)
+        port->checksums = DP_CHECKSUMS_NO_UDP;
+    if (port->driver == DP_DRIVER_PCI) {
+        uint64_t tx_wanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+
+        if ((info.tx_offload_capa & tx_wanted) == tx_wanted) {
+            port->checksums = DP_CHECKSUMS_BY_CARD;
+            conf.txmode.offloads = tx_wanted;
+        }
+        conf.rxmode.offloads =
+            info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
+        conf.rxmode.mtu = net->mtu;
+    }
+    return rte_eth_dev_configure(port->id, port->queue_count, port->queue_count, &conf);
+}
+
+/* ---- step 4: addresses ---- */
+
+static int settle_mac(const struct dp_port *port, struct dp_net *net)
+{
+    struct rte_ether_addr mac;
+    int result = rte_eth_macaddr_get(port->id, &mac);
+
+    if (result != 0)
+        return result;
+    if (memcmp(net->mac, "\0\0\0\0\0", 6) != 0) {
+        /* A name of our own: without the filter's help the port must hear everything. */
+        memcpy(mac.addr_bytes, net->mac, 6);
+        if (rte_eth_dev_default_mac_addr_set(port->id, &mac) != 0)
+            (void)rte_eth_promiscuous_enable(port->id);
+        return 0;
+    }
+    /* The tap interface's own address is the kernel's end of the wire; ours must differ. */
+    if (port->driver == DP_DRIVER_TAP)
+        mac.addr_bytes[5] ^= 0x01;
+    dp_net_set_mac(net, mac.addr_bytes);
+    return 0;
+}
+
+static void detach(struct dp_port *port)
+{
+    (void)rte_eth_dev_stop(port->id);
+    (void)rte_eth_dev_close(port->id);
+    if (port->driver != DP_DRIVER_PCI)
+        (void)rte_eal_hotplug_remove("vdev", port->device_name);
+    for (uint16_t queue = 0; queue < DP_QUEUES_MAX; queue++) {
+        rte_mempool_free(port->pools[queue]);
+        port->pools[queue] = NULL;
+    }
+}
+
+static void describe_failure(enum dp_driver driver, const struct dp_config *config, const char *step,
+                             int result, char error[DP_ERROR_BYTES])
+{
+    static const char *const mend[] = {
+        [DP_DRIVER_AF_XDP] =
+            ("needs root or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_SYS_ADMIN, Linux 5.4 "
+             "or newer, and an interface that nobody else holds"),
+        [DP_DRIVER_AF_PACKET] = "needs CAP_NET_RAW",
+        [DP_DRIVER_TAP] = "needs CAP_NET_ADMIN, /dev/net/tun, and a name that is free",
+        [DP_DRIVER_MEMIF] = "needs a socket path in a directory that can be written",
+        [DP_DRIVER_PCI] = "must be there and bound to vfio-pci (dpdk-devbind.py)",
+        [DP_DRIVER_AUTO] = "",
+    };
+    const char *cause = dp_eal_last_error();
+
+    snprintf(error, DP_ERROR_BYTES, "port: cannot open \"%s\" with %s: %s%s%s%s%s; it %s", config->device,
+             dp_port_driver_text(driver), step, result != 0 ? ": " : "",
+             result != 0 ? rte_strerror(-result) : "", cause[0] != '\0' ? ": " : "", cause,
+             result == -ENOMEM ? "needs more memory for packets: raise packets_mib" : mend[driver]);
+}
+
+static void settle_steering(struct dp_port *port, const struct dp_net *net)
+{
+    struct dp_steering_facts facts = {
+        .core_count = net->core_count, .queue_count = port->queue_count, .rss = port->rss};
+
+    if (net->core_count > 1 && port->queue_count >= net->core_count) {
+        facts.flow_error = dp_port_add_flow_rules(port, net);
+        facts.flow_rules = facts.flow_error == NULL;
+    }
+    dp_steering_choose(&facts, &port->steering);
+}
+
+static bool open_with(struct dp_port *port, enum dp_driver driver, const struct dp_config *config,
+                      struct dp_net *net, char error[DP_ERROR_BYTES])
+{
+    int before[SOCKETS_MAX];
+    uint32_t before_count = dp_netdev_sockets(socket_family(driver), before, SOCKETS_MAX);
+    struct dp_net settled = *net;
+    const char *step = "probing";
+    int result = 0;
+
+    *port = (struct dp_port){.driver = driver,
+                             .kernel_driven = driver != DP_DRIVER_PCI && driver != DP_DRIVER_MEMIF};
+    for (uint16_t queue = 0; queue < DP_QUEUES_MAX; queue++)
+        port->fds[queue] = -1;
+    if (!check_xdp(driver, config, error) || !settle_mtu(driver, config, &settled, error) ||
+        !check_queues(driver, config, error))
+        return false;
+    if (!attach(port, config, &settled)) {
+        describe_failure(driver, config, step, -rte_errno, error);
+        return false;
+    }
+    step = "configuring";
+    result = configure(port, config, &settled);
+    if (result == 0) {
+        step = "setting up queues";
+        result = dp_port_setup_queues(port, config, &settled);
+    }
+    if (result == 0) {
+        step = "reading its address";
+        result = settle_mac(port, &settled);
+    }
+    if (result == 0) {
+        step = "starting";
+        result = rte_eth_dev_start(port->id);
+    }
+    if (result != 0) {
+        describe_failure(driver, config, step, result, error);
+        detach(port);
+        return false;
+    }
+    if (rte_eth_allmulticast_enable(port->id) != 0)
+        (void)rte_eth_promiscuous_enable(port->id);
+    if (socket_family(driver) != AF_UNSPEC)
+        find_fds(port, before, before_count);
+    settled.partial_checksums = driver == DP_DRIVER_AF_XDP || driver == DP_DRIVER_AF_PACKET;
+    settle_steering(port, &settled);
+    *net = settled;
+    return true;
+}
+
+static bool is_pci_address(const char *device)
+{
+    unsigned domain, bus, slot, function;
+    char rest;
+
+    return sscanf(device, "%x:%x:%x.%x%c", &domain, &bus, &slot, &function, &rest) == 4 ||
+           sscanf(device, "%x:%x.%x%c", &bus, &slot, &function, &rest) == 3;
+}
+
+enum dp_driver dp_port_choose_bus(const struct dp_config *config)
+{
+    return config->driver == DP_DRIVER_AUTO && is_pci_address(config->device) ? DP_DRIVER_PCI
+                                                                              : config->driver;
+}
+
+bool dp_port_open(struct dp_port *port, const struct dp_config *config, struct dp_net *net,
+                  char error[DP_ERROR_BYTES])
+{
+    if (config->driver != DP_DRIVER_AUTO)
+        return open_with(port, config->driver, config, net, error);
+    /* tap would make an interface of any name, and so serve on a misspelt one where nobody is. It must be asked for. */
+    if (open_with(port, DP_DRIVER_AF_XDP, config, net, error))
+        return true;
+    return open_with(port, DP_DRIVER_AF_PACKET, config, net, error);
+}
+
+void dp_port_close(struct dp_port *port)
+{
+    detach(port);
+}

@@ -1,0 +1,336 @@
+/* The polling thread: receive, serve, answer, a little background work, and sleep when there is nothing of it. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <time.h>
+#include <rte_branch_prediction.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include "dataplane/loop/core.h"
+
+/* Segments of large messages between two looks at what has come. While calls keep coming, 6 to 8 us of them, so that a turn, with
+ * a slice of a long call, takes no longer than a small call alone; else up to 25 us, which the first of the next ones may have to
+ * wait. The kernel's copy path takes 1.5 to 2 us for one, and a burst out costs a system call. */
+#define SEGMENTS_PER_TURN_KERNEL_BUSY 4u
+#define SEGMENTS_PER_TURN_KERNEL      16u
+#define SEGMENTS_PER_TURN             32u
+#define CALLS_KEEP_COMING_US          200u
+/* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is served: else the
+ * two sides work by turns. */
+#define PACKETS_PER_FLUSH 4u
+#define TASKS_PER_TURN    16u
+#define WINDOW_US         1000000u
+#define DP_SESSIONS_MAX   65536u /* of an endpoint */
+
+uint64_t dp_now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+static void flush(struct dp_core *core, uint64_t now_us)
+{
+    mr_endpoint_flush(core->endpoint, now_us);
+    (void)dp_transmit_flush(core);
+}
+
+static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
+{
+    const struct dp_port *port = &core->dp->port;
+    struct rte_mbuf *packets[DP_BURST + DP_FAULT_EXTRA];
+    uint32_t total = 0;
+
+    for (uint32_t queue = core->rx_queue_first; queue < port->queue_count; queue += core->rx_queue_step) {
+        uint32_t count = rte_eth_rx_burst(port->id, (uint16_t)queue, packets, DP_BURST);
+
+        core->counters.rx_frames += count;
+        if (unlikely(core->rx_fault != NULL))
+            count = dp_fault_port_receive(core, packets, count, now_us);
+        for (uint32_t i = 0; i < count; i++) {
+            dp_receive(core, packets[i], false, now_us);
+            if (i % PACKETS_PER_FLUSH == PACKETS_PER_FLUSH - 1 && i + 1 < count && !port->kernel_driven)
+                flush(core, now_us);
+        }
+        total += count;
+    }
+    return total;
+}
+
+static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
+{
+    void *packets[DP_BURST];
+    uint32_t count = rte_ring_dequeue_burst(core->steered, packets, DP_BURST, NULL);
+
+    for (uint32_t i = 0; i < count; i++)
+        dp_receive(core, packets[i], true, now_us);
+    core->counters.steered_in += count;
+    return count;
+}
+
+static uint32_t run_tasks(struct dp_core *core)
+{
+    void *tasks[TASKS_PER_TURN];
+    uint32_t count = rte_ring_dequeue_burst(core->tasks, tasks, TASKS_PER_TURN, NULL);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct dp_task *task = tasks[i];
+
+        task->run(task, core->app, core);
+    }
+    return count;
+}
+
+static uint32_t segments_per_turn(struct dp_core *core, uint64_t now_us)
+{
+    uint64_t served = mr_endpoint_counters(core->endpoint)->calls_served;
+
+    if (!core->dp->port.kernel_driven)
+        return SEGMENTS_PER_TURN;
+    if (core->calls_served != served) {
+        core->calls_served = served;
+        core->calls_until_us = now_us + CALLS_KEEP_COMING_US;
+    }
+    return now_us < core->calls_until_us ? SEGMENTS_PER_TURN_KERNEL_BUSY : SEGMENTS_PER_TURN_KERNEL;
+}
+
+static bool turn(struct dp_core *core, uint64_t now_us)
+{
+    const struct dp_app *app = &core->dp->app;
+    uint32_t work = receive_from_port(core, now_us) + receive_steered(core, now_us);
+
+    work += run_tasks(core);
+    if (work > 0)
+        flush(core, now_us); /* answers leave before the background work */
+    /* Before core_poll looks: who wakes it later is found by the next turn, or by nothing_waits(). */
+    if (atomic_load_explicit(&core->woken, memory_order_relaxed))
+        (void)atomic_exchange(&core->woken, false);
+    if (app->core_poll != NULL && app->core_poll(core->app, now_us))
+        work++;
+    core->tx_refused = false;
+    core->endpoint_due_us = mr_endpoint_poll(core->endpoint, now_us, segments_per_turn(core, now_us));
+    if (core->app_due_us < core->endpoint_due_us)
+        core->endpoint_due_us = core->app_due_us;
+    if (unlikely(core->rx_fault != NULL || core->tx_fault != NULL)) {
+        uint64_t due_us = dp_fault_port_due_us(core);
+
+        core->endpoint_due_us = due_us < core->endpoint_due_us ? due_us : core->endpoint_due_us;
+    }
+    work += dp_transmit_handed(core);
+    work += dp_transmit_flush(core);
+    return work > 0 || core->tx_refused || core->endpoint_due_us <= now_us;
+}
+
+static bool nothing_waits(const struct dp_core *core)
+{
+    return core->tx_count == 0 && rte_ring_empty(core->steered) && rte_ring_empty(core->tx_handed) &&
+           rte_ring_empty(core->tasks) && !atomic_load_explicit(&core->woken, memory_order_relaxed) &&
+           !atomic_load_explicit(&core->dp->stop, memory_order_relaxed);
+}
+
+static void sleep_a_little(struct dp_core *core, uint64_t now_us)
+{
+    dp_waiter_announce(&core->waiter);
+    if (!nothing_waits(core)) {
+        dp_waiter_cancel(&core->waiter);
+        return;
+    }
+    core->counters.sleeps++;
+    dp_waiter_sleep(&core->waiter, core->endpoint_due_us > now_us ? core->endpoint_due_us - now_us : 0);
+}
+
+static void account(struct dp_core *core, uint64_t now_us, bool busy)
+{
+    core->counters.loops++;
+    core->counters.loops_busy += busy;
+    if (busy)
+        core->window_busy_us += now_us - core->turn_us;
+    core->turn_us = now_us;
+    uint64_t window_us = now_us - core->window_start_us;
+    if (window_us >= WINDOW_US) {
+        atomic_store_explicit(&core->busy_ppm, (uint32_t)(core->window_busy_us * 1000000u / window_us),
+                              memory_order_relaxed);
+        core->window_start_us = now_us;
+        core->window_busy_us = 0;
+    }
+}
+
+static void loop(struct dp_core *core)
+{
+    const struct dp_config *config = &core->dp->config;
+    uint64_t now_us = dp_now_us();
+
+    core->turn_us = core->window_start_us = now_us;
+    while (!atomic_load_explicit(&core->dp->stop, memory_order_relaxed)) {
+        bool busy = turn(core, now_us);
+
+        if (busy)
+            core->idle_since_us = 0;
+        else if (core->idle_since_us == 0)
+            core->idle_since_us = now_us;
+        else if (config->poll_mode == DP_POLL_ADAPTIVE &&
+                 now_us - core->idle_since_us >= config->adaptive_idle_us)
+            sleep_a_little(core, now_us);
+        else if (core->dp->port.kernel_driven)
+            (void)sched_yield();
+        now_us = dp_now_us();
+        account(core, now_us, busy);
+    }
+}
+
+/* ---- start and end ---- */
+
+static void fill_random(void *self, void *out, size_t bytes)
+{
+    uint8_t *at = out;
+
+    (void)self;
+    while (bytes > 0) {
+        ssize_t got = getrandom(at, bytes, 0);
+
+        if (got > 0) {
+            at += got;
+            bytes -= (size_t)got;
+        }
+    }
+}
+
+static void on_request(void *arg, struct mr_endpoint *endpoint, const struct mr_request *request)
+{
+    const struct dp_core *core = arg;
+    uint8_t op = request->message->preamble.op;
+
+    if (op < MR_OP_COUNT && core->dp->app.dispatch[op] != NULL)
+        core->dp->app.dispatch[op](core->app, endpoint, request);
+    else
+        mr_reply_status(endpoint, request->ref, MR_UNKNOWN_OP);
+}
+
+static void on_upcoming(void *arg, const struct mr_upcoming *requests, uint32_t count)
+{
+    const struct dp_core *core = arg;
+
+    core->dp->app.upcoming(core->app, requests, count);
+}
+
+static void on_reply(void *arg, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    const struct dp_core *core = arg;
+
+    core->dp->app.on_reply(core->app, call, user, status, reply);
+}
+
+static void on_session(void *arg, struct mr_session *session, enum mr_session_event event)
+{
+    const struct dp_core *core = arg;
+
+    core->dp->app.on_session(core->app, session, event);
+}
+
+static uint64_t last_push_step(void *arg, const uint8_t *client_uuid)
+{
+    const struct dp_core *core = arg;
+
+    return core->dp->app.last_push_step(core->app, client_uuid);
+}
+
+static void let_it_call(const struct dp *dp, struct mr_endpoint_config *config)
+{
+    uint32_t sessions = config->sessions_max + dp->config.calling_sessions;
+
+    config->on_reply = on_reply;
+    config->on_session = on_session;
+    config->sessions_max = sessions < DP_SESSIONS_MAX ? sessions : DP_SESSIONS_MAX;
+    config->memory_bytes += dp->config.calling_memory_bytes;
+}
+
+static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
+{
+    const struct dp *dp = core->dp;
+    struct mr_endpoint_config config = dp->config.endpoint;
+
+    config.io = (struct mr_endpoint_io){
+        .self = core, .tx_begin = dp_transmit_begin, .tx_end = dp_transmit_end, .random = fill_random};
+    config.app = core;
+    config.on_request = on_request;
+    config.on_upcoming = dp->app.upcoming != NULL ? on_upcoming : NULL;
+    config.core = (uint16_t)core->index;
+    config.core_count = (uint16_t)dp->config.core_count;
+    config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);
+    if (core->index == 0 && dp->app.on_reply != NULL)
+        let_it_call(dp, &config);
+    core->app_due_us = UINT64_MAX;
+    enum mr_status status = mr_endpoint_create(&config, &core->endpoint);
+    if (status != MR_OK) {
+        snprintf(error, DP_ERROR_BYTES,
+                 "core %u: the transport does not start with %zu MiB of message memory: %s", core->index,
+                 config.memory_bytes >> 20, mr_status_text(status));
+        return false;
+    }
+    if (dp->app.last_push_step != NULL)
+        mr_endpoint_set_last_step_hook(core->endpoint, last_push_step);
+    return true;
+}
+
+static void report_start(struct dp_core *core, const char *error)
+{
+    struct dp *dp = core->dp;
+
+    pthread_mutex_lock(&dp->lock);
+    dp->cores_ready++;
+    if (error != NULL && !dp->start_failed) {
+        dp->start_failed = true;
+        snprintf(dp->start_error, sizeof(dp->start_error), "%s", error);
+    }
+    pthread_cond_broadcast(&dp->changed);
+    pthread_mutex_unlock(&dp->lock);
+}
+
+static bool wait_until_all_are_ready(struct dp *dp)
+{
+    pthread_mutex_lock(&dp->lock);
+    while (dp->cores_ready < dp->config.core_count && !dp->start_failed)
+        pthread_cond_wait(&dp->changed, &dp->lock);
+    bool good = !dp->start_failed;
+    pthread_mutex_unlock(&dp->lock);
+    return good;
+}
+
+void *dp_core_run(void *arg)
+{
+    struct dp_core *core = arg;
+    const struct dp_app *app = &core->dp->app;
+    char error[DP_ERROR_BYTES] = "";
+    char name[16];
+
+    snprintf(name, sizeof(name), "data-core-%u", core->index);
+    (void)prctl(PR_SET_NAME, name);
+    (void)prctl(PR_SET_TIMERSLACK, 1000ul); /* naps of tens of microseconds mean what they say */
+    /* An id of its own gives the thread a cache in each packet pool. */
+    if (rte_thread_register() != 0)
+        snprintf(error, sizeof(error), "core %u: DPDK has no thread id left", core->index);
+    else if (make_endpoint(core, error)) {
+        dp_core_add_own_counters(core);
+        core->app = app->core_start(app->self, core, error);
+        if (core->app == NULL && error[0] == '\0')
+            snprintf(error, sizeof(error), "core %u does not start", core->index);
+    }
+    report_start(core, core->app == NULL ? error : NULL);
+    if (core->app != NULL) {
+        if (wait_until_all_are_ready(core->dp))
+            loop(core);
+        while (run_tasks(core) > 0) { /* those posted before the stop own memory */
+        }
+        if (app->core_stop != NULL)
+            app->core_stop(core->app);
+    }
+    dp_transmit_drop_all(core);
+    mr_endpoint_destroy(core->endpoint);
+    core->endpoint = NULL;
+    rte_thread_unregister();
+    return NULL;
+}

@@ -1,0 +1,144 @@
+/* A core from the inside: what the files of the data plane share. Not for ps/.
+ *
+ * Everything in struct dp_core belongs to the core's thread, but for the rings, the waiter's bell, `woken` and `busy_ppm`.
+ */
+#ifndef DP_CORE_H
+#define DP_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <rte_ring.h>
+#include "dataplane/dataplane.h"
+#include "dataplane/dpdk/port.h"
+#include "dataplane/dpdk/port_lock.h"
+#include "dataplane/dpdk/port_watch.h"
+#include "dataplane/loop/fault.h"
+#include "dataplane/loop/waiter.h"
+#include "dataplane/net/frame.h"
+#include "dataplane/net/neighbours.h"
+
+#define DP_BURST            32u
+#define DP_TX_BATCH         64u
+#define DP_FAULT_EXTRA      DP_BURST /* room for packets that the fault port had held back */
+#define DP_RING_PACKETS     2048u
+#define DP_RING_TASKS       1024u
+#define DP_COUNTER_SETS_MAX 16u
+
+struct dp_counter_set {
+    const char *name;
+    const char *const *names;
+    const uint64_t *values;
+    uint32_t count;
+};
+
+struct dp_core {
+    struct dp *dp;
+    struct mr_endpoint *endpoint;
+    void *app;
+    uint32_t index;
+
+    /* Receiving: the queues this core polls are index, index + core_count, ... */
+    uint16_t rx_queue_first;
+    uint16_t rx_queue_step;
+    struct rte_ring *steered; /* packets for this core that another core received */
+
+    /* Transmitting: on a queue of its own, or through the queue of the core that owns it. */
+    struct dp_core *tx_owner;   /* itself, when the queue is its own */
+    struct rte_ring *tx_handed; /* owner: packets of the cores without a queue */
+    struct rte_mempool *pool;
+    uint32_t tx_count;
+    uint16_t tx_queue;
+    bool tx_open_lost; /* of tx_open: nobody knows the way yet */
+    bool tx_refused;   /* tx_begin had no room since the last poll of the endpoint */
+    bool thread_started;
+    struct rte_mbuf *tx[DP_TX_BATCH + DP_FAULT_EXTRA]; /* waiting for the next burst; full at DP_TX_BATCH */
+    struct rte_mbuf *tx_open; /* between tx_begin and tx_end, or kept for the next tx_begin */
+    struct mr_address tx_open_to;
+
+    /* NULL unless packets are to be lost, repeated, damaged ... on their way. */
+    struct dp_fault *rx_fault, *tx_fault;
+    uint32_t tx_decided; /* of tx: they have been through tx_fault */
+
+    struct rte_ring *tasks;
+    struct dp_waiter waiter;
+    _Atomic bool woken; /* dp_wake() since the last turn */
+
+    uint64_t calls_served;    /* as of the last turn */
+    uint64_t calls_until_us;  /* until then more of them are expected */
+    uint64_t turn_us;         /* when the running turn began */
+    uint64_t idle_since_us;   /* 0 = was busy in the last turn */
+    uint64_t endpoint_due_us; /* when the endpoint wants to be polled */
+    uint64_t app_due_us;      /* and when the application does */
+    /* The share of time with work, measured over windows of a fixed length. */
+    uint64_t window_start_us;
+    uint64_t window_busy_us;
+    _Atomic uint32_t busy_ppm;
+
+    _Atomic uint32_t set_count;
+    struct dp_counter_set sets[DP_COUNTER_SETS_MAX];
+    struct dp_counters counters;
+    pthread_t thread;
+};
+
+struct dp {
+    struct dp_config config;
+    struct dp_net net;
+    struct dp_neighbours neighbours;
+    struct dp_port port;
+    struct dp_port_lock port_lock;
+    struct dp_port_watch port_watch;
+    bool hugepages;
+    struct dp_app app;
+    struct dp_core *cores;
+    _Atomic bool stop;
+    /* Guards what dp_start waits for. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t cores_ready;
+    bool start_failed;
+    char start_error[DP_ERROR_BYTES];
+};
+
+/* core.c: the thread. */
+void *dp_core_run(void *arg);
+
+/* transmit.c */
+/* Sends what the core has gathered; what the port does not take stays for the next time. Returns packets sent. */
+uint32_t dp_transmit_flush(struct dp_core *core);
+/* Owner of a queue: takes over the packets of the cores without one. Returns packets taken. */
+uint32_t dp_transmit_handed(struct dp_core *core);
+/* Queue a packet that can be lost (ARP, ICMP): dropped and counted when there is no room. */
+void dp_transmit_or_drop(struct dp_core *core, struct rte_mbuf *packet);
+/* The endpoint's hooks. */
+uint8_t *dp_transmit_begin(void *arg, const struct mr_address *to, uint32_t bytes_max);
+void dp_transmit_end(void *arg, uint32_t bytes);
+/* Gives everything back that is still here. */
+void dp_transmit_drop_all(struct dp_core *core);
+
+/* receive.c: one packet from a queue or from another core; takes it over. */
+void dp_receive(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us);
+
+/* fault_port.c */
+bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES]);
+void dp_fault_port_destroy(struct dp_core *core);
+/* With core->rx_fault: a burst just received becomes what goes on; returns its length, up to DP_BURST + DP_FAULT_EXTRA. */
+uint32_t dp_fault_port_receive(struct dp_core *core, struct rte_mbuf **packets, uint32_t count,
+                               uint64_t now_us);
+/* With core->tx_fault: the same for what waits in core->tx. */
+void dp_fault_port_transmit(struct dp_core *core);
+/* When the next packet held back must go on; UINT64_MAX = none is. */
+uint64_t dp_fault_port_due_us(const struct dp_core *core);
+
+/* steer.c */
+/* Hands a checked packet on to core `index`; takes it over. */
+void dp_steer(struct dp_core *from, uint32_t index, struct rte_mbuf *packet);
+bool dp_rings_create(struct dp *dp, char error[DP_ERROR_BYTES]);
+void dp_rings_destroy(struct dp *dp);
+
+/* counters.c */
+void dp_core_add_own_counters(struct dp_core *core);
+
+/* telemetry.c: serves the counters of `dp`; NULL to stop. */
+void dp_telemetry_serve(struct dp *dp);
+
+#endif
