@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
-#include "trainer_client/client.h"
+#include "trainer_client/call/client.h"
 
 enum { ECHO_BYTES = 500000, LINE_BYTES = 512 };
 

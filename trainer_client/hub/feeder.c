@@ -9,8 +9,8 @@
 #include <time.h>
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/clock.h"
 #include "trainer_client/hub/feeder_internal.h"
+#include "trainer_client/socket/clock.h"
 
 #define IDLE_WAIT_US 20000u
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "trainer_client/clock.h"
+#include "trainer_client/socket/clock.h"
 
 #define CONNECT_MS         1000u
 #define RECORD_INTERVAL_US 200000u /* when nothing waits for it */

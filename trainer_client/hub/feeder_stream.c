@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "trainer_client/clock.h"
 #include "trainer_client/hub/feeder_internal.h"
 #include "trainer_client/hub/stream.h"
+#include "trainer_client/socket/clock.h"
 
 #define CLAIMS_MAX 8u /* one after the other: so often another hub was faster */
 

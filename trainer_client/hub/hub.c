@@ -6,7 +6,7 @@
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
-#include "trainer_client/socket_server.h"
+#include "trainer_client/socket/socket_server.h"
 
 bool hub_init(struct hub *hub, const struct hub_config *config)
 {

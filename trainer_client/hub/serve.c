@@ -7,7 +7,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/feeder.h"
 #include "trainer_client/hub/service.h"
-#include "trainer_client/socket_server.h"
+#include "trainer_client/socket/socket_server.h"
 
 #define SERVE_WAIT_MS        5
 #define PROGRESS_INTERVAL_US 500000u

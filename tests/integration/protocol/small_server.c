@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 #include "dataplane/wire/format/mr_feature.h"
-#include "trainer_client/socket_server.h"
+#include "trainer_client/socket/socket_server.h"
 
 #define TURN_MS     20
 #define INCARNATION 3u

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include "fiber.h"
 #include "tests/property/random.h"
-#include "trainer_client/udp_receive.h"
-#include "trainer_client/udp_send.h"
+#include "trainer_client/socket/udp_receive.h"
+#include "trainer_client/socket/udp_send.h"
 
 #define CLIENT_PORT       20000u
 #define SOCKET_ROOM_BYTES (1u << 20)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <setjmp.h>
 #include <cmocka.h>
-#include "trainer_client/socket_server.h"
+#include "trainer_client/socket/socket_server.h"
 
 #define PORT_TRIES 200u
 #define PORT_FIRST 10240u /* up to where Linux begins with ephemeral ports */

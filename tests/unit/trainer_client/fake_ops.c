@@ -7,7 +7,7 @@
 #include <string.h>
 #include "dataplane/wire/format/rows.h"
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/clock.h"
+#include "trainer_client/socket/clock.h"
 
 #define KEPT_US            300000u
 #define KEPT_AFTER_LIST_US 50000u

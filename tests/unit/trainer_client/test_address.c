@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "trainer_client/address.h"
+#include "trainer_client/socket/address.h"
 
 static void test_forms(void **state)
 {

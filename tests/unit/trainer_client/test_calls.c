@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
-#include "trainer_client/client.h"
+#include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
 
 enum { KEYS = 60, BAGS = 25, DIM = 3 };

@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "trainer_client/clock.h"
-#include "trainer_client/epoll_sleep.h"
+#include "trainer_client/socket/clock.h"
+#include "trainer_client/socket/epoll_sleep.h"
 
 #define LEFT_US 2500u
 

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "trainer_client/learnt.h"
+#include "trainer_client/api/learnt.h"
 
 static bool has(const struct mrc_learnt *set, uint64_t sequence)
 {

@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "trainer_client/ports.h"
+#include "trainer_client/call/ports.h"
 
 enum { CORE = 2, CORES = 4 };
 

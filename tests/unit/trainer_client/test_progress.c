@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
-#include "trainer_client/client.h"
-#include "trainer_client/clock.h"
+#include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/socket/clock.h"
 
 static struct mr_client *connect_with(const struct fake_node *node, struct mr_client_options options)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/push.h"
+#include "trainer_client/replay/push.h"
 
 enum { KEYS = 100, BAGS = 10, DIM = 3, CORES = 3 };
 

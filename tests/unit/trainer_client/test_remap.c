@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/replay_fixture.h"
-#include "trainer_client/future.h"
+#include "trainer_client/call/future.h"
 
 static void crash_onto(struct replay_fixture *x, uint32_t cores)
 {

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/push_number.h"
-#include "trainer_client/replay.h"
+#include "trainer_client/replay/replay.h"
 
 enum { MODEL_MAX = 4096, LANE = 0x0201 };
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/replay_fixture.h"
-#include "trainer_client/client.h"
-#include "trainer_client/future.h"
+#include "trainer_client/call/client.h"
+#include "trainer_client/call/future.h"
 
 enum { FUTURES = 64 };
 

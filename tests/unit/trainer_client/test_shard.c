@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "trainer_client/shard.h"
+#include "trainer_client/api/shard.h"
 
 enum { CORES = 5, KEYS = 500, BAGS = 120, DIM = 3, ROUNDS = 50 };
 

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "trainer_client/address.h"
-#include "trainer_client/udp_receive.h"
-#include "trainer_client/udp_send.h"
-#include "trainer_client/udp_socket.h"
+#include "trainer_client/socket/address.h"
+#include "trainer_client/socket/udp_receive.h"
+#include "trainer_client/socket/udp_send.h"
+#include "trainer_client/socket/udp_socket.h"
 
 struct pair {
     struct mrc_udp_socket server, client;

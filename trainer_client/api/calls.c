@@ -1,0 +1,149 @@
+#include "trainer_client/api/calls.h"
+#include "trainer_client/socket/clock.h"
+
+#include <math.h>
+#include <string.h>
+#include "dataplane/wire/format/convert.h"
+
+uint32_t mrc_cores(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT])
+{
+    uint32_t changes;
+
+    return mrc_cores_of_map(client, partition_core, &changes);
+}
+
+uint32_t mrc_cores_of_map(struct mr_client *client, uint8_t partition_core[MR_PARTITION_COUNT],
+                          uint32_t *changes)
+{
+    *changes = 0;
+    if (mrc_is_inherited(client)) /* which the call itself says */
+        return 1;
+    pthread_mutex_lock(&client->lock);
+    uint32_t core_count = client->node.core_count;
+
+    if (core_count > 1 && partition_core != NULL)
+        memcpy(partition_core, client->node.partition_core, MR_PARTITION_COUNT);
+    *changes = client->node.changes;
+    pthread_mutex_unlock(&client->lock);
+    return core_count;
+}
+
+bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
+                      enum mr_status status)
+{
+    uint32_t changes;
+
+    if (status == MRC_STALE_MAP)
+        return true;
+    if (status == MR_OK || !mr_op_repeatable(op) || mrc_now_us() >= attempt->deadline_us)
+        return false;
+    (void)mrc_cores_of_map(client, NULL, &changes);
+    return changes != attempt->map_changes;
+}
+
+static bool find_known(struct mr_client *client, uint32_t id, struct mr_feature *out)
+{
+    if (mrc_is_inherited(client))
+        return false;
+    pthread_mutex_lock(&client->lock);
+    const struct mr_feature *known = mrc_features_get(&client->features, id);
+
+    if (known != NULL)
+        *out = *known;
+    pthread_mutex_unlock(&client->lock);
+    return known != NULL;
+}
+
+enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                                    uint32_t id, struct mr_feature *out)
+{
+    if (find_known(client, id, out))
+        return MR_OK;
+
+    struct mr_options now = {.deadline_ms = options == NULL ? 0 : options->deadline_ms};
+    enum mr_status status = mr_list(client, &now, NULL, NULL);
+
+    if (status != MR_OK)
+        return status;
+    if (find_known(client, id, out))
+        return MR_OK;
+    return mrc_error(MR_UNKNOWN_TABLE, "%s: %s: no table or variable has the number %u", client->server,
+                     mr_op_name(op), id);
+}
+
+enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                                uint32_t id, enum mr_feature_kind kind, struct mr_feature *out)
+{
+    struct mr_feature found;
+    enum mr_status unknown = kind == MR_TABLE ? MR_UNKNOWN_TABLE : MR_UNKNOWN_VARIABLE;
+    const char *wanted = kind == MR_TABLE ? "table" : "variable";
+    enum mr_status status = mrc_find_any_feature(client, options, op, id, &found);
+
+    if (status == MR_UNKNOWN_TABLE)
+        return mrc_error(unknown, "%s: %s: no %s has the number %u", client->server, mr_op_name(op), wanted,
+                         id);
+    if (status != MR_OK)
+        return status;
+    if (found.kind != (uint32_t)kind)
+        return mrc_error(unknown, "%s: %s: number %u is \"%s\", which is no %s", client->server,
+                         mr_op_name(op), id, found.name, wanted);
+    *out = found;
+    return MR_OK;
+}
+
+uint16_t mrc_variable_core(const struct mr_feature *variable,
+                           const uint8_t partition_core[MR_PARTITION_COUNT])
+{
+    return partition_core[mr_variable_partition(variable->name)];
+}
+
+enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count)
+{
+    if (offsets == NULL)
+        return mrc_bad_argument(call, "offsets is NULL");
+    if (offsets[0] != 0)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: offsets[0] is %u; it must be 0", call, offsets[0]);
+    for (uint64_t b = 0; b < bag_count; b++) {
+        if (offsets[b + 1] < offsets[b])
+            return mrc_error(MR_INVALID_ARGUMENT, "%s: offsets[%llu] = %u is below offsets[%llu] = %u", call,
+                             (unsigned long long)b + 1, offsets[b + 1], (unsigned long long)b, offsets[b]);
+    }
+    return MR_OK;
+}
+
+enum mr_status mrc_check_weights(const char *call, const float *weights, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && weights != NULL; i++) {
+        if (!isfinite(weights[i]))
+            return mrc_error(MR_INVALID_ARGUMENT, "%s: weights[%llu] is %g; weights are finite", call,
+                             (unsigned long long)i, (double)weights[i]);
+    }
+    return MR_OK;
+}
+
+enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options, enum mr_dtype *out)
+{
+    enum mr_dtype dtype = options == NULL ? MR_DTYPE_NONE : options->wire_dtype;
+
+    *out = dtype == MR_DTYPE_NONE ? MR_F32 : dtype;
+    if (mr_convert_knows(*out))
+        return MR_OK;
+    return mrc_error(MR_WRONG_DTYPE, "%s: options.wire_dtype is %s (%u); rows travel as f32, f16, bf16 or i8",
+                     call, mr_dtype_name(dtype), (unsigned)dtype);
+}
+
+enum mr_status mrc_call_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
+                              size_t context_bytes, struct mr_future **out)
+{
+    struct mr_future *f;
+    enum mr_status status = mrc_future_new(client, options, op, 0, 1, tensor_count, context_bytes, &f);
+
+    if (status != MR_OK)
+        return status;
+    for (uint32_t t = 0; t < tensor_count; t++)
+        mrc_part_add(f, 0, tensors[t]);
+    f->finish = finish;
+    *out = f;
+    return MR_OK;
+}

@@ -1,0 +1,487 @@
+/* Batches: feed, lookup and gradients by batch id, and what the node has learnt. */
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/format/bag.h"
+#include "trainer_client/api/calls.h"
+#include "trainer_client/api/rows_answer.h"
+#include "trainer_client/api/shard.h"
+
+#define FEED_TENSORS_MAX    5u /* of a table: head, keys, offsets, weights, divisors */
+#define BATCH_TABLES_MAX    ((MR_TENSORS_MAX - 1) / 3)
+#define BATCH_GRADIENTS_MAX ((MR_TENSORS_MAX - 1) / 2)
+
+/* ---- feed ---- */
+
+/* A table of a feed, while it is being made. */
+struct feed_table {
+    const struct mr_batch_keys *keys;
+    struct mrc_shard shard; /* several cores; its memory is NULL otherwise */
+    bool averages;          /* several cores, and bags are divided by something */
+    uint32_t pooling;
+    uint32_t first; /* of its tensors */
+};
+
+struct feed_context {
+    uint64_t batch_id[1 + MR_PLAN_WORDS]; /* and its stream's plan */
+    uint32_t batch_id_words;
+    uint32_t heads[BATCH_TABLES_MAX][4]; /* {table, samples, slots, flags} */
+};
+
+static uint32_t bag_count_of(const struct mr_batch_keys *keys)
+{
+    return keys->samples * keys->slots;
+}
+
+static enum mr_status check_feed(const struct mr_client *client, const struct mr_batch_keys *tables,
+                                 uint32_t table_count)
+{
+    const char *call = "mr_feed_sample";
+
+    if (client == NULL || tables == NULL)
+        return mrc_bad_argument(call, client == NULL ? "client is NULL" : "tables is NULL");
+    if (table_count == 0 || table_count > BATCH_TABLES_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: table_count is %u; it goes from 1 to %u", call,
+                         table_count, BATCH_TABLES_MAX);
+    for (uint32_t t = 0; t < table_count; t++) {
+        uint64_t bags = (uint64_t)tables[t].samples * tables[t].slots;
+
+        if (bags == 0 || bags > UINT32_MAX - 1)
+            return mrc_error(MR_INVALID_ARGUMENT, "%s: tables[%u] has %u sample%s of %u slot%s", call, t,
+                             tables[t].samples, mr_plural(tables[t].samples), tables[t].slots,
+                             mr_plural(tables[t].slots));
+        enum mr_status status = mrc_check_offsets(call, tables[t].offsets, bags);
+
+        if (status == MR_OK)
+            status = mrc_check_weights(call, tables[t].weights, tables[t].offsets[bags]);
+        if (status != MR_OK)
+            return status;
+        if (tables[t].keys == NULL && tables[t].offsets[bags] > 0)
+            return mrc_error(MR_INVALID_ARGUMENT, "%s: tables[%u].keys is NULL", call, t);
+    }
+    return MR_OK;
+}
+
+static void fill_feed(struct mr_future *f, const struct feed_table *table)
+{
+    const struct mr_batch_keys *k = table->keys;
+    uint64_t *keys[MR_CORE_MAX] = {NULL};
+    uint32_t *offsets[MR_CORE_MAX] = {NULL};
+    float *weights[MR_CORE_MAX] = {NULL};
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mr_tensor *tensors = &f->parts[i].tensors[table->first];
+
+        keys[i] = tensors[1].data;
+        offsets[i] = tensors[2].data;
+        weights[i] = k->weights != NULL ? tensors[3].data : NULL;
+        if (table->averages)
+            mrc_divisors(table->pooling, k->weights, k->offsets, bag_count_of(k),
+                         tensors[k->weights != NULL ? 4 : 3].data);
+    }
+    mrc_shard_split_csr(&table->shard, k->keys, k->offsets, bag_count_of(k), keys, offsets, f->part_count);
+    if (k->weights != NULL)
+        mrc_shard_split_floats(&table->shard, k->weights, weights);
+}
+
+static void describe_table(struct mr_future *f, uint32_t i, struct feed_table *table, const uint32_t head[4])
+{
+    const struct mr_batch_keys *k = table->keys;
+    bool whole = table->shard.memory == NULL;
+    uint32_t bags = bag_count_of(k), keys = whole ? k->offsets[bags] : table->shard.keys[i];
+
+    table->first = f->parts[i].tensor_count;
+    mrc_part_add(f, i, mr_tensor_1d(MR_U32, 4, head));
+    mrc_part_add(f, i, mr_tensor_1d(MR_U64, keys, whole ? k->keys : NULL));
+    mrc_part_add(f, i, mr_tensor_1d(MR_U32, bags + 1, whole ? k->offsets : NULL));
+    if (k->weights != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_F32, keys, whole ? k->weights : NULL));
+    if (table->averages)
+        mrc_part_add(f, i, mr_tensor_1d(MR_F32, bags, NULL));
+}
+
+static void describe_feed(struct mr_future *f, struct feed_table *tables, uint32_t table_count,
+                          bool read_only)
+{
+    struct feed_context *context = f->context;
+
+    for (uint32_t t = 0; t < table_count; t++) {
+        const struct mr_batch_keys *k = tables[t].keys;
+        uint32_t flags = (read_only ? MR_FEED_READ_ONLY : 0) | (k->weights != NULL ? MR_BAG_WEIGHTS : 0) |
+                         (tables[t].averages ? MR_BAG_DIVISORS : 0);
+        uint32_t head[4] = {k->table, k->samples, k->slots, flags};
+
+        memcpy(context->heads[t], head, sizeof head);
+    }
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        mrc_part_add(f, i, mr_tensor_1d(MR_U64, context->batch_id_words, context->batch_id));
+        for (uint32_t t = 0; t < table_count; t++)
+            describe_table(f, i, &tables[t], context->heads[t]);
+    }
+}
+
+static enum mr_status split_tables(struct mr_client *client, const struct mr_options *options,
+                                   struct feed_table *tables, uint32_t table_count,
+                                   const uint8_t *partition_core)
+{
+    for (uint32_t t = 0; t < table_count; t++) {
+        const struct mr_batch_keys *k = tables[t].keys;
+        uint32_t key_count = k->offsets[bag_count_of(k)];
+        struct mr_feature table;
+        enum mr_status status =
+            mrc_find_feature(client, options, MR_OP_FEED_SAMPLE, k->table, MR_TABLE, &table);
+
+        if (status != MR_OK)
+            return status;
+        tables[t].pooling = table.pooling;
+        tables[t].averages = mr_pooling_averages(table.pooling);
+        if (!mrc_shard_keys(&tables[t].shard, partition_core, table.seed, k->keys, key_count, false))
+            return mrc_error(MR_NO_MEMORY, "mr_feed_sample: no memory to split %u keys", key_count);
+    }
+    return MR_OK;
+}
+
+/* The tables fit one message. */
+static enum mr_status check_tensor_count(const struct feed_table *tables, uint32_t table_count)
+{
+    uint32_t tensors = 1;
+
+    for (uint32_t t = 0; t < table_count; t++)
+        tensors += 3u + (tables[t].keys->weights != NULL) + tables[t].averages;
+    return tensors <= MR_TENSORS_MAX
+               ? MR_OK
+               : mrc_error(
+                     MR_INVALID_ARGUMENT,
+                     "mr_feed_sample: %u tables, weights and divisors make %u tensors; a call has up to %u",
+                     table_count, tensors, MR_TENSORS_MAX);
+}
+
+enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
+                              const struct mr_batch_keys *tables, uint32_t table_count, bool read_only)
+{
+    uint8_t partition_core[MR_PARTITION_COUNT];
+    struct feed_table feeds[BATCH_TABLES_MAX];
+    struct mr_future *f = NULL;
+    enum mr_status status = check_feed(client, tables, table_count);
+
+    if (status != MR_OK)
+        return status;
+    for (uint32_t t = 0; t < table_count; t++)
+        feeds[t] = (struct feed_table){.keys = &tables[t]};
+
+    uint32_t core_count = mrc_cores(client, partition_core);
+
+    if (core_count > 1)
+        status = split_tables(client, options, feeds, table_count, partition_core);
+    if (status == MR_OK)
+        status = check_tensor_count(feeds, table_count);
+    if (status == MR_OK)
+        status = mrc_future_new(client, options, MR_OP_FEED_SAMPLE, 0, core_count,
+                                1 + FEED_TENSORS_MAX * table_count, sizeof(struct feed_context), &f);
+    if (status == MR_OK) {
+        struct feed_context *context = f->context;
+
+        context->batch_id[0] = batch_id;
+        context->batch_id_words = mrc_add_plan(options, context->batch_id);
+        describe_feed(f, feeds, table_count, read_only);
+        status = mrc_future_begin(f);
+    }
+    for (uint32_t t = 0; t < table_count; t++) {
+        if (status == MR_OK && core_count > 1)
+            fill_feed(f, &feeds[t]);
+        free(feeds[t].shard.memory);
+    }
+    if (status == MR_OK)
+        return mrc_future_run(f, options, NULL);
+    if (f != NULL)
+        mrc_future_free(f);
+    return status;
+}
+
+/* ---- lookup ---- */
+
+struct lookup_context {
+    enum mr_dtype dtype; /* of the rows that come */
+};
+
+static void add_up(float *total, const float *share, uint64_t floats)
+{
+    for (uint64_t n = 0; n < floats; n++)
+        total[n] += share[n];
+}
+
+/* f32: the shares are added up in the first one's buffer. */
+static enum mr_status add_shares(struct mr_future *f, const struct mr_tensor *sum, struct mr_reply **reply)
+{
+    for (uint32_t i = 1; i < f->part_count; i++)
+        add_up(sum->data, f->parts[i].answers[0].data, sum->bytes / sizeof(float));
+    return mrc_reply_give(f, reply);
+}
+
+/* Other types: expanded, and added up, in memory of the reply's own. */
+static enum mr_status expand_shares(const struct mr_tensor *like, const struct mrc_rows *shares,
+                                    uint32_t count, struct mr_reply **reply)
+{
+    uint32_t rows = mrc_row_count(like), dim = mrc_row_dim(like);
+    float *out = mrc_rows_allocate((uint64_t)rows + 1, dim);
+
+    if (out == NULL)
+        return MR_NO_MEMORY;
+    const struct mrc_rows whole = mrc_rows_f32(out);
+
+    mrc_rows_move(&whole, 0, &shares[0], 0, rows, dim);
+    for (uint32_t i = 1; i < count; i++) {
+        for (uint32_t r = 0; r < rows; r++) {
+            mrc_rows_move(&whole, rows, &shares[i], r, 1, dim); /* the row more is scratch */
+            add_up(out + (size_t)r * dim, out + (size_t)rows * dim, dim);
+        }
+    }
+    return mrc_rows_give(out, like, reply);
+}
+
+/* Every core answers with its share of each bag. */
+static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct lookup_context *context = f->context;
+    struct mrc_rows shares[MR_CORE_MAX];
+    const struct mr_tensor *first = mrc_part_rows(f, 0, context->dtype, 3, &shares[0]);
+
+    if (first == NULL)
+        return mrc_part_garbled(f, 0);
+    for (uint32_t i = 1; i < f->part_count; i++) {
+        const struct mr_tensor *share = mrc_part_rows(f, i, context->dtype, 3, &shares[i]);
+
+        if (share == NULL || memcmp(share->dims, first->dims, sizeof share->dims) != 0)
+            return mrc_part_garbled(f, i);
+    }
+    if (reply == NULL)
+        return MR_OK;
+    if (context->dtype == MR_F32)
+        return add_shares(f, first, reply);
+    return expand_shares(first, shares, f->part_count, reply);
+}
+
+/* A call with the same tensors to every core; the sources must stay valid until it is run. */
+static enum mr_status new_for_all(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                                  uint32_t feature, struct mr_tensor tensor, size_t context_bytes,
+                                  struct mr_future **out)
+{
+    uint32_t core_count = mrc_cores(client, NULL);
+    enum mr_status status = mrc_future_new(client, options, op, feature, core_count, 1, context_bytes, out);
+
+    for (uint32_t i = 0; status == MR_OK && i < core_count; i++)
+        mrc_part_add(*out, i, tensor);
+    return status;
+}
+
+enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
+                               uint32_t table, struct mr_reply **reply)
+{
+    struct mr_future *f;
+    enum mr_dtype dtype;
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_lookup_batch", "client is NULL");
+    enum mr_status status = mrc_wire_dtype("mr_lookup_batch", options, &dtype);
+
+    if (status == MR_OK)
+        status = new_for_all(client, options, MR_OP_LOOKUP_BATCH, table, mr_tensor_1d(MR_U64, 1, &batch_id),
+                             sizeof(struct lookup_context), &f);
+    if (status != MR_OK)
+        return status;
+    ((struct lookup_context *)f->context)->dtype = dtype;
+    f->options.flags = (uint16_t)mrc_reply_dtype_flags(dtype);
+    f->finish = finish_lookup_batch;
+    return mrc_future_run(f, options, reply);
+}
+
+/* ---- gradients ---- */
+
+struct push_context {
+    uint64_t batch_id;
+    bool *applied;
+    struct mr_push_head heads[BATCH_GRADIENTS_MAX];
+    enum mr_dtype dtype; /* of tables' gradients on their way */
+};
+
+static enum mr_status finish_push(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct push_context *context = f->context;
+    bool applied = false;
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mr_tensor *word = mrc_part_tensor(f, i, 0, MR_U32, 1);
+
+        if (f->parts[i].status == MR_ALREADY_LEARNT)
+            continue;
+        if (word == NULL || word->dims[0] != 1)
+            return mrc_part_garbled(f, i);
+        applied |= *(const uint32_t *)word->data == 1;
+    }
+    enum mr_status status = mrc_reply_give(f, reply);
+
+    if (status != MR_OK)
+        return status;
+    if (context->applied != NULL)
+        *context->applied = applied;
+    return MR_OK;
+}
+
+static enum mr_status check_push(const struct mr_client *client, const struct mr_batch_gradient *gradients,
+                                 uint32_t count)
+{
+    const char *call = "mr_push_gradients_batch";
+
+    if (client == NULL || gradients == NULL)
+        return mrc_bad_argument(call, client == NULL ? "client is NULL" : "gradients is NULL");
+    if (count == 0 || count > BATCH_GRADIENTS_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: count is %u; it goes from 1 to %u", call, count,
+                         BATCH_GRADIENTS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mr_tensor *g = &gradients[i].gradient;
+
+        if (g->dtype != MR_F32)
+            return mrc_error(MR_WRONG_DTYPE, "%s: gradients[%u] is %s; it must be f32", call, i,
+                             mr_dtype_name(g->dtype));
+        if (g->rank > MR_RANK_MAX || (g->data == NULL && g->bytes > 0))
+            return mrc_error(MR_INVALID_ARGUMENT, "%s: gradients[%u] has %s", call, i,
+                             g->rank > MR_RANK_MAX ? "a rank above 4" : "no data");
+        uint64_t bytes = mr_dtype_bytes(MR_F32);
+
+        for (uint32_t d = 0; d < g->rank; d++)
+            bytes *= g->dims[d];
+        if (bytes != g->bytes)
+            return mrc_error(MR_WRONG_SHAPE, "%s: gradients[%u] has %llu bytes; its dims make %llu", call, i,
+                             (unsigned long long)g->bytes, (unsigned long long)bytes);
+    }
+    return MR_OK;
+}
+
+/* A variable's gradient is always f32. */
+static bool is_narrow(enum mr_dtype dtype, const struct mr_feature *feature)
+{
+    return dtype != MR_F32 && feature->kind == MR_TABLE;
+}
+
+/* Gradients of tables, converted into the room that they were given. */
+static void fill_push(struct mr_future *f, const struct mr_batch_gradient *gradients, uint32_t count,
+                      const bool *narrow)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mrc_part *part = &f->parts[i];
+
+        for (uint32_t g = 0, t = 1; g < count; g++) {
+            const struct mr_tensor *from = &gradients[g].gradient;
+
+            if (t >= part->tensor_count || part->sources[t] != &((struct push_context *)f->context)->heads[g])
+                continue; /* another core's variable */
+            t++;
+            if (narrow[g]) {
+                const struct mrc_rows rows = mrc_rows_f32(from->data), to = mrc_rows_of(&part->tensors[t]);
+
+                mrc_rows_move(&to, 0, &rows, 0, mrc_row_count(from), mrc_row_dim(from));
+                t += to.dtype == MR_I8 ? 1 : 0;
+            }
+            t++;
+        }
+    }
+}
+
+/* Which core gets which gradient: a table's goes to all, a variable's to its owner. */
+static enum mr_status describe_push(struct mr_future *f, const struct mr_options *options,
+                                    const struct mr_batch_gradient *gradients, uint32_t count,
+                                    const uint8_t *partition_core, bool *narrow)
+{
+    struct push_context *context = f->context;
+    uint16_t owner = 0;
+
+    for (uint32_t i = 0; i < f->part_count; i++)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->batch_id));
+    for (uint32_t g = 0; g < count; g++) {
+        struct mr_tensor rows[MR_ROWS_TENSORS_MAX] = {gradients[g].gradient};
+        uint32_t row_tensors = 1;
+        bool everywhere = true;
+
+        narrow[g] = false;
+        context->heads[g] = mrc_push_head(gradients[g].feature, options);
+        if (f->part_count > 1 || context->dtype != MR_F32) {
+            struct mr_feature feature;
+            enum mr_status status = mrc_find_any_feature(f->client, options, MR_OP_PUSH_GRAD_BATCH,
+                                                         gradients[g].feature, &feature);
+
+            if (status != MR_OK)
+                return status;
+            everywhere = feature.kind == MR_TABLE;
+            owner = everywhere || f->part_count == 1 ? 0 : mrc_variable_core(&feature, partition_core);
+            narrow[g] = is_narrow(context->dtype, &feature);
+        }
+        if (narrow[g] && rows[0].rank != 3)
+            return mrc_error(MR_WRONG_SHAPE,
+                             "mr_push_gradients_batch: gradients[%u] has %u dimensions, not 3", g,
+                             rows[0].rank);
+        if (narrow[g])
+            row_tensors = mr_rows_tensors(gradients[g].gradient, context->dtype, rows);
+        for (uint32_t i = 0; i < f->part_count; i++) {
+            if (!everywhere && i != owner)
+                continue;
+            mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->heads[g]));
+            for (uint32_t r = 0; r < row_tensors; r++)
+                mrc_part_add(f, i, rows[r]);
+        }
+    }
+    return MR_OK;
+}
+
+enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr_options *options,
+                                       uint64_t batch_id, const struct mr_batch_gradient *gradients,
+                                       uint32_t count, bool *applied)
+{
+    uint8_t partition_core[MR_PARTITION_COUNT];
+    bool narrow[BATCH_GRADIENTS_MAX];
+    enum mr_dtype dtype;
+    struct mr_future *f;
+    enum mr_status status = check_push(client, gradients, count);
+
+    if (status == MR_OK)
+        status = mrc_wire_dtype("mr_push_gradients_batch", options, &dtype);
+    if (status == MR_OK && dtype == MR_I8 && 1 + 3 * count > MR_TENSORS_MAX)
+        status = mrc_error(MR_INVALID_ARGUMENT,
+                           "mr_push_gradients_batch: %u gradients; as i8 up to %u go into a call", count,
+                           (MR_TENSORS_MAX - 1) / 3);
+    if (status == MR_OK)
+        status = mrc_future_new(client, options, MR_OP_PUSH_GRAD_BATCH, 0, mrc_cores(client, partition_core),
+                                1 + 3 * count, sizeof(struct push_context), &f);
+    if (status != MR_OK)
+        return status;
+    struct push_context *context = f->context;
+
+    context->batch_id = batch_id;
+    context->applied = applied;
+    context->dtype = dtype;
+    f->finish = finish_push;
+    status = describe_push(f, options, gradients, count, partition_core, narrow);
+    if (status == MR_OK && dtype != MR_F32)
+        status = mrc_future_begin(f);
+    if (status != MR_OK) {
+        mrc_future_free(f);
+        return status;
+    }
+    if (dtype != MR_F32)
+        fill_push(f, gradients, count, narrow);
+    return mrc_future_run(f, options, NULL);
+}
+
+enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_options *options,
+                                 const uint64_t *batch_ids, uint32_t count)
+{
+    struct mr_future *f;
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_forget_batches", "client is NULL");
+    if (batch_ids == NULL && count > 0)
+        return mrc_bad_argument("mr_forget_batches", "batch_ids is NULL");
+    enum mr_status status =
+        new_for_all(client, options, MR_OP_FORGET_BATCH, 0, mr_tensor_1d(MR_U64, count, batch_ids), 0, &f);
+
+    return status != MR_OK ? status : mrc_future_run(f, options, NULL);
+}

@@ -1,0 +1,62 @@
+/* Which batches of a stream the whole node has learnt: what every one of its cores has. */
+#include <stdlib.h>
+#include "trainer_client/api/calls.h"
+#include "trainer_client/api/learnt.h"
+
+struct state_context {
+    uint64_t stream[1 + MR_PLAN_WORDS]; /* and its plan */
+    uint64_t *watermark;
+    uint64_t **bitmap;
+    uint32_t *bitmap_words;
+};
+
+static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct state_context *context = f->context;
+    struct mrc_learnt learnt[MR_CORE_MAX], all;
+
+    (void)reply;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mr_tensor *head = mrc_part_tensor(f, i, 0, MR_U64, 1);
+        const struct mr_tensor *bits = mrc_part_tensor(f, i, 1, MR_U64, 1);
+
+        if (head == NULL || bits == NULL || head->dims[0] < 1)
+            return mrc_part_garbled(f, i);
+        learnt[i] = (struct mrc_learnt){
+            .watermark = *(const uint64_t *)head->data, .bitmap = bits->data, .words = bits->dims[0]};
+    }
+    if (!mrc_learnt_by_all(learnt, f->part_count, &all))
+        return mrc_error(MR_NO_MEMORY, "mr_batch_state: no memory for the bitmap");
+    *context->watermark = all.watermark;
+    *context->bitmap = all.bitmap;
+    *context->bitmap_words = all.words;
+    return MR_OK;
+}
+
+enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options, uint32_t stream,
+                              uint64_t *watermark, uint64_t **bitmap, uint32_t *bitmap_words)
+{
+    struct mr_future *f;
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_batch_state", "client is NULL");
+    if (watermark == NULL || bitmap == NULL || bitmap_words == NULL)
+        return mrc_bad_argument("mr_batch_state", "watermark, bitmap and bitmap_words must all be given");
+    enum mr_status status = mrc_future_new(client, options, MR_OP_BATCH_STATE, 0, mrc_cores(client, NULL), 1,
+                                           sizeof(struct state_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    struct state_context *context = f->context;
+
+    context->stream[0] = stream;
+    context->watermark = watermark;
+    context->bitmap = bitmap;
+    context->bitmap_words = bitmap_words;
+    uint32_t words = mrc_add_plan(options, context->stream);
+
+    for (uint32_t i = 0; i < f->part_count; i++)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U64, words, context->stream));
+    f->finish = finish_state;
+    return mrc_future_run(f, options, NULL);
+}

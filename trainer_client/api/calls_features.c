@@ -1,0 +1,178 @@
+/* Create, Freeze, List. */
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/api/calls.h"
+
+struct create_context {
+    uint32_t *ids;
+    uint32_t count;
+};
+
+static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct create_context *context = f->context;
+    const struct mr_feature *features = f->memory;
+    const struct mr_tensor *ids = mrc_part_tensor(f, 0, 0, MR_U32, 1);
+
+    if (ids == NULL || ids->dims[0] != context->count)
+        return mrc_part_garbled(f, 0);
+    enum mr_status status = mrc_reply_give(f, reply);
+
+    if (status != MR_OK)
+        return status;
+    pthread_mutex_lock(&f->client->lock);
+    for (uint32_t i = 0; i < context->count; i++)
+        mrc_survey_meet(f->client, ((const uint32_t *)ids->data)[i], &features[i], f->parts[0].start_id);
+    pthread_mutex_unlock(&f->client->lock);
+    memcpy(context->ids, ids->data, context->count * sizeof *context->ids);
+    return MR_OK;
+}
+
+enum mr_status mr_create(struct mr_client *client, const struct mr_options *options,
+                         const struct mr_feature *features, uint32_t count, uint32_t *ids)
+{
+    struct mr_future *f;
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_create", "client is NULL");
+    if (features == NULL || ids == NULL)
+        return mrc_bad_argument("mr_create", features == NULL ? "features is NULL" : "ids is NULL");
+    if (count == 0 || count > MR_FEATURE_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_create: count is %u; it goes from 1 to %u", count,
+                         MR_FEATURE_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        const char *field = mr_feature_check(&features[i]);
+
+        if (field != NULL) {
+            char text[MR_FEATURE_TEXT_BYTES];
+
+            mr_feature_explain(&features[i], field, text, sizeof text);
+            return mrc_error(MR_INVALID_ARGUMENT, "mr_create: features[%u] (\"%.*s\"): %s", i,
+                             MR_NAME_BYTES - 1, features[i].name, text);
+        }
+    }
+    struct mr_tensor tensor = mr_tensor_2d(MR_U8, count, sizeof *features, features);
+    enum mr_status status = mrc_call_core0(client, options, MR_OP_CREATE, &tensor, 1, finish_create,
+                                           sizeof(struct create_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    f->memory = malloc(count * sizeof *features);
+    if (f->memory == NULL) {
+        mrc_future_free(f);
+        return mrc_error(MR_NO_MEMORY, "mr_create: no memory for the call");
+    }
+    memcpy(f->memory, features, count * sizeof *features);
+    struct create_context *context = f->context;
+
+    context->ids = ids;
+    context->count = count;
+    return mrc_future_run(f, options, NULL);
+}
+
+enum mr_status mr_freeze(struct mr_client *client, const struct mr_options *options, uint32_t level)
+{
+    struct mr_future *f;
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_freeze", "client is NULL");
+    if (level > MR_FREEZE_ALL)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_freeze: level is %u; 0 is off, 1 admit, 2 all", level);
+    struct mr_tensor tensor = mr_tensor_1d(MR_U32, 1, &level);
+    enum mr_status status = mrc_call_core0(client, options, MR_OP_FREEZE, &tensor, 1, NULL, sizeof level, &f);
+
+    return status != MR_OK ? status : mrc_future_run(f, options, NULL);
+}
+
+struct list_context {
+    struct mr_feature_info **infos;
+    uint32_t *count;
+};
+
+/* MR_OK with the tensors of a LIST reply. */
+static bool list_tensors(const struct mr_future *f, const struct mr_tensor *t[3])
+{
+    t[0] = mrc_part_tensor(f, 0, 0, MR_U8, 2);
+    t[1] = mrc_part_tensor(f, 0, 1, MR_U32, 1);
+    t[2] = mrc_part_tensor(f, 0, 2, MR_U64, 2);
+    return t[0] != NULL && t[1] != NULL && t[2] != NULL && t[0]->dims[0] == t[1]->dims[0] &&
+           t[2]->dims[0] == t[1]->dims[0] && t[0]->dims[1] == sizeof(struct mr_feature) &&
+           t[2]->dims[1] >= MR_LIST_WORDS;
+}
+
+bool mrc_learn_features(const struct mr_future *f)
+{
+    struct mrc_features *known = &f->client->features;
+    const struct mr_tensor *t[3];
+
+    if (!list_tensors(f, t))
+        return false;
+    const struct mr_feature *features = t[0]->data;
+    const uint32_t *ids = t[1]->data;
+
+    known->complete = true;
+    for (uint32_t i = 0; i < t[1]->dims[0]; i++)
+        known->complete &= mrc_features_add(known, ids[i], &features[i]) == MR_OK;
+    return known->complete;
+}
+
+static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct list_context *context = f->context;
+    const struct mr_tensor *t[3];
+
+    (void)reply;
+    if (!list_tensors(f, t))
+        return mrc_part_garbled(f, 0);
+
+    uint32_t count = t[1]->dims[0];
+    const struct mr_feature *features = t[0]->data;
+    const uint32_t *ids = t[1]->data;
+    const uint64_t *words = t[2]->data;
+
+    pthread_mutex_lock(&f->client->lock);
+    if (f->parts[0].start_id == f->client->node.start_id) /* else the node was restarted since it said so */
+        (void)mrc_learn_features(f);
+    for (uint32_t i = 0; i < count && context->infos != NULL; i++)
+        mrc_survey_meet(f->client, ids[i], &features[i], f->parts[0].start_id);
+    pthread_mutex_unlock(&f->client->lock);
+    if (context->infos == NULL)
+        return MR_OK;
+
+    struct mr_feature_info *infos = calloc(count == 0 ? 1 : count, sizeof *infos);
+
+    if (infos == NULL)
+        return mrc_error(MR_NO_MEMORY, "mr_list: no memory for %u features", count);
+    for (uint32_t i = 0; i < count; i++, words += t[2]->dims[1])
+        infos[i] = (struct mr_feature_info){.feature = features[i],
+                                            .id = ids[i],
+                                            .rows = words[MR_LIST_ROWS],
+                                            .bytes = words[MR_LIST_BYTES],
+                                            .rows_refused = words[MR_LIST_REFUSED],
+                                            .gradients_without_row = words[MR_LIST_WITHOUT_ROW],
+                                            .gradients_skipped = words[MR_LIST_SKIPPED]};
+    *context->infos = infos;
+    *context->count = count;
+    return MR_OK;
+}
+
+enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
+                       struct mr_feature_info **infos, uint32_t *count)
+{
+    struct mr_future *f;
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_list", "client is NULL");
+    if ((infos == NULL) != (count == NULL))
+        return mrc_bad_argument("mr_list", "infos and count must be given both, or neither");
+    enum mr_status status =
+        mrc_call_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, sizeof(struct list_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    struct list_context *context = f->context;
+
+    context->infos = infos;
+    context->count = count;
+    return mrc_future_run(f, options, NULL);
+}

@@ -1,0 +1,257 @@
+/* The node itself: heartbeat, counters, echo. */
+#include <string.h>
+#include "trainer_client/api/calls.h"
+
+/* A call to cores by their number says so when there are others meanwhile: the caller's arguments are of the old ones. */
+static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
+                                 struct mr_reply **reply)
+{
+    const struct mr_client *client = f->client;
+    uint8_t op = f->options.op;
+
+    f->map_changes = map_changes;
+    enum mr_status status = mrc_future_run(f, options, reply);
+
+    if (status == MRC_STALE_MAP)
+        return mrc_error(MR_CANCELLED, "%s: %s: the node's cores changed before it was sent: make it again",
+                         client->server, mr_op_name(op));
+    return status;
+}
+
+/* ---- heartbeat ---- */
+
+static uint64_t link_rtt_us(struct mr_client *client, const struct mrc_link *link)
+{
+    struct mr_session_info info = {.rtt_us = 0};
+
+    pthread_mutex_lock(&client->lock);
+    if (link->session != NULL)
+        mr_session_info(link->session, &info);
+    pthread_mutex_unlock(&client->lock);
+    return info.rtt_us;
+}
+
+struct heartbeat_context {
+    struct mr_core_state *states; /* [core count] */
+};
+
+static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **reply)
+{
+    struct mr_core_state *states = ((const struct heartbeat_context *)f->context)->states;
+
+    (void)reply;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mr_tensor *words = mrc_part_tensor(f, i, 0, MR_U64, 1);
+
+        if (words == NULL || words->dims[0] < MR_HEARTBEAT_WORDS)
+            return mrc_part_garbled(f, i);
+    }
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const uint64_t *w = f->parts[i].answers[0].data;
+
+        states[i] = (struct mr_core_state){.core = i,
+                                           .state = (uint32_t)w[MR_HEARTBEAT_STATE],
+                                           .incarnation = (uint32_t)w[MR_HEARTBEAT_INCARNATION],
+                                           .uptime_us = w[MR_HEARTBEAT_UPTIME_US],
+                                           .busy_share = (double)w[MR_HEARTBEAT_BUSY_PPM] * 1e-6,
+                                           .last_step = w[MR_HEARTBEAT_LAST_STEP],
+                                           .cached_batches = w[MR_HEARTBEAT_BATCHES],
+                                           .rows = w[MR_HEARTBEAT_ROWS],
+                                           .memory_bytes = w[MR_HEARTBEAT_MEMORY_BYTES],
+                                           .rtt_us = link_rtt_us(f->client, f->parts[i].link),
+                                           .rows_refused = w[MR_HEARTBEAT_REFUSED],
+                                           .gradients_without_row = w[MR_HEARTBEAT_WITHOUT_ROW],
+                                           .gradients_skipped = w[MR_HEARTBEAT_SKIPPED],
+                                           .steps_ignored = w[MR_HEARTBEAT_STEPS_IGNORED]};
+    }
+    return MR_OK;
+}
+
+enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *options,
+                            struct mr_core_state *states)
+{
+    struct mr_future *f;
+
+    if (client == NULL || states == NULL)
+        return mrc_bad_argument("mr_heartbeat", client == NULL ? "client is NULL" : "states is NULL");
+    uint32_t map_changes, cores = mrc_cores_of_map(client, NULL, &map_changes);
+    enum mr_status status =
+        mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, cores, 0, sizeof(struct heartbeat_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    ((struct heartbeat_context *)f->context)->states = states;
+    f->finish = finish_heartbeat;
+    return run_by_map(f, map_changes, options, NULL);
+}
+
+/* ---- counters ---- */
+
+#define COUNTER_NAME_BYTES 128u
+
+struct stats_context {
+    void (*visit)(void *arg, const char *name, uint64_t value);
+    void *arg;
+};
+
+static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct stats_context *context = f->context;
+    const struct mr_tensor *names = mrc_part_tensor(f, 0, 0, MR_U8, 1);
+    const struct mr_tensor *values = mrc_part_tensor(f, 0, 1, MR_U64, 1);
+
+    (void)reply;
+    if (names == NULL || values == NULL)
+        return mrc_part_garbled(f, 0);
+    const char *at = names->data, *end = at + names->bytes;
+    const uint64_t *value = values->data;
+
+    for (uint32_t i = 0; i < values->dims[0] && at < end; i++) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        size_t bytes = (size_t)((line_end == NULL ? end : line_end) - at);
+        char name[COUNTER_NAME_BYTES];
+
+        if (bytes >= sizeof name)
+            return mrc_part_garbled(f, 0);
+        memcpy(name, at, bytes);
+        name[bytes] = '\0';
+        context->visit(context->arg, name, value[i]);
+        at = line_end == NULL ? end : line_end + 1;
+    }
+    return MR_OK;
+}
+
+/* `*map_changes`: of the map by which there is such a core. */
+static enum mr_status check_core(const char *call, struct mr_client *client, uint32_t core,
+                                 uint32_t *map_changes)
+{
+    if (client == NULL)
+        return mrc_bad_argument(call, "client is NULL");
+    if (mrc_is_inherited(client))
+        return mrc_check_process(client, call);
+    uint32_t core_count = mrc_cores_of_map(client, NULL, map_changes);
+
+    if (core >= core_count)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: core is %u; the node has %u", call, core, core_count);
+    return MR_OK;
+}
+
+enum mr_status mr_stats(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                        void (*visit)(void *arg, const char *name, uint64_t value), void *arg)
+{
+    struct mr_future *f;
+    uint32_t map_changes;
+    enum mr_status status = check_core("mr_stats", client, core, &map_changes);
+
+    if (status != MR_OK)
+        return status;
+    if (visit == NULL)
+        return mrc_bad_argument("mr_stats", "visit is NULL");
+    status = mrc_future_new(client, options, MR_OP_STATS, 0, 1, 0, sizeof(struct stats_context), &f);
+    if (status != MR_OK)
+        return status;
+    *(struct stats_context *)f->context = (struct stats_context){.visit = visit, .arg = arg};
+    f->parts[0].core = (uint16_t)core;
+    f->finish = finish_stats;
+    return run_by_map(f, map_changes, options, NULL);
+}
+
+/* ---- memory ---- */
+
+struct memory_context {
+    struct mr_core_memory *memory;
+    void (*visit)(void *arg, const struct mr_table_memory *table);
+    void *arg;
+};
+
+static enum mr_status finish_memory(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct memory_context *context = f->context;
+    const struct mr_tensor *core = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *tables = mrc_part_tensor(f, 0, 1, MR_U64, 2);
+
+    (void)reply;
+    if (core == NULL || core->dims[0] < MR_MEMORY_CORE_WORDS || tables == NULL ||
+        tables->dims[1] < MR_MEMORY_TABLE_WORDS)
+        return mrc_part_garbled(f, 0);
+    const uint64_t *c = core->data;
+
+    *context->memory =
+        (struct mr_core_memory){c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10]};
+    for (uint64_t i = 0; i < tables->dims[0] && context->visit != NULL; i++) {
+        const uint64_t *t = (const uint64_t *)tables->data + i * tables->dims[1];
+        struct mr_table_memory table = {(uint32_t)t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]};
+
+        context->visit(context->arg, &table);
+    }
+    return MR_OK;
+}
+
+enum mr_status mr_memory(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                         struct mr_core_memory *memory,
+                         void (*visit)(void *arg, const struct mr_table_memory *table), void *arg)
+{
+    struct mr_future *f;
+    uint32_t map_changes;
+    enum mr_status status = check_core("mr_memory", client, core, &map_changes);
+
+    if (status != MR_OK)
+        return status;
+    if (memory == NULL)
+        return mrc_bad_argument("mr_memory", "memory is NULL");
+    status = mrc_future_new(client, options, MR_OP_MEMORY, 0, 1, 0, sizeof(struct memory_context), &f);
+    if (status != MR_OK)
+        return status;
+    *(struct memory_context *)f->context = (struct memory_context){memory, visit, arg};
+    f->parts[0].core = (uint16_t)core;
+    f->finish = finish_memory;
+    return run_by_map(f, map_changes, options, NULL);
+}
+
+/* ---- echo ---- */
+
+static enum mr_status check_tensor(const struct mr_tensor *tensor, uint32_t i)
+{
+    uint64_t bytes = mr_dtype_bytes(tensor->dtype);
+
+    if (bytes == 0 || tensor->rank > MR_RANK_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has %s", i,
+                         bytes == 0 ? "an unknown dtype" : "a rank above 4");
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        if (__builtin_mul_overflow(bytes, tensor->dims[d], &bytes))
+            return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] is larger than memory", i);
+    }
+    if (bytes != tensor->bytes)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has %llu bytes; its dims make %llu", i,
+                         (unsigned long long)tensor->bytes, (unsigned long long)bytes);
+    if (tensor->data == NULL && bytes > 0)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: tensors[%u] has no data", i);
+    return MR_OK;
+}
+
+enum mr_status mr_echo(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                       const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply)
+{
+    struct mr_future *f;
+    uint32_t map_changes;
+    enum mr_status status = check_core("mr_echo", client, core, &map_changes);
+
+    if (status != MR_OK)
+        return status;
+    if (count > MR_TENSORS_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: count is %u; it goes up to %u", count,
+                         MR_TENSORS_MAX);
+    if (tensors == NULL && count > 0)
+        return mrc_bad_argument("mr_echo", "tensors is NULL");
+    for (uint32_t t = 0; t < count && status == MR_OK; t++)
+        status = check_tensor(&tensors[t], t);
+    if (status != MR_OK)
+        return status;
+    status = mrc_future_new(client, options, MR_OP_ECHO, 0, 1, count, 0, &f);
+    if (status != MR_OK)
+        return status;
+    f->parts[0].core = (uint16_t)core;
+    for (uint32_t t = 0; t < count; t++)
+        mrc_part_add(f, 0, tensors[t]);
+    return run_by_map(f, map_changes, options, reply);
+}

@@ -1,0 +1,149 @@
+/* Restore: all of a checkpoint, or features of it by name. */
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/api/calls.h"
+
+#define DIRECTORY_BYTES_MAX 4096u
+
+/* What RESTORE answers; servers of old said only the first. */
+enum { ID, STEP, IS_AT_STEP, TABLES, VARIABLES, WORDS };
+
+struct restore_context {
+    uint64_t *checkpoint_id;
+    struct mr_restored *restored;
+};
+
+/* As much as the caller's struct has room for. */
+static void give_restored(struct mr_restored *to, const struct mr_tensor *answer)
+{
+    uint64_t words[WORDS] = {0};
+    uint32_t count = answer->dims[0] < WORDS ? answer->dims[0] : WORDS;
+
+    memcpy(words, answer->data, count * sizeof *words);
+    const struct mr_restored restored = {.bytes = to->bytes,
+                                         .id = words[ID],
+                                         .step = words[STEP],
+                                         .is_at_step = words[IS_AT_STEP] != 0,
+                                         .tables = (uint32_t)words[TABLES],
+                                         .variables = (uint32_t)words[VARIABLES]};
+
+    memcpy(to, &restored, to->bytes < sizeof restored ? to->bytes : sizeof restored);
+}
+
+static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct restore_context *context = f->context;
+    const struct mr_tensor *answer = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+
+    (void)reply;
+    if (answer == NULL || answer->dims[0] < 1)
+        return mrc_part_garbled(f, 0);
+    /* The checkpoint's features may have other numbers and descriptors. */
+    pthread_mutex_lock(&f->client->lock);
+    mrc_features_clear(&f->client->features);
+    pthread_mutex_unlock(&f->client->lock);
+    if (context->checkpoint_id != NULL)
+        *context->checkpoint_id = *(const uint64_t *)answer->data;
+    if (context->restored != NULL)
+        give_restored(context->restored, answer);
+    return MR_OK;
+}
+
+/* `pairs` NULL: everything. */
+static enum mr_status run(struct mr_client *client, const struct mr_options *options,
+                          const struct mr_restore_options *what, const struct mr_restore_pair *pairs,
+                          struct restore_context context)
+{
+    const char *path = what->directory == NULL ? "" : what->directory;
+    size_t bytes = strlen(path);
+    uint32_t flags = what->replace ? MR_RESTORE_REPLACE : 0;
+    struct mr_future *f;
+
+    if (bytes > DIRECTORY_BYTES_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "restore: directory has %zu bytes; at most %u", bytes,
+                         DIRECTORY_BYTES_MAX);
+    struct mr_tensor tensors[4] = {
+        mr_tensor_1d(MR_U8, (uint32_t)bytes, path), mr_tensor_1d(MR_U64, 1, &what->id),
+        mr_tensor_2d(MR_U8, what->name_count, sizeof *pairs, pairs), mr_tensor_1d(MR_U32, 1, &flags)};
+    enum mr_status status = mrc_call_core0(client, options, MR_OP_RESTORE, tensors, pairs == NULL ? 2 : 4,
+                                           finish_restore, sizeof context, &f);
+
+    if (status != MR_OK)
+        return status;
+    *(struct restore_context *)f->context = context;
+    return mrc_future_run(f, options, NULL);
+}
+
+enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options, const char *directory,
+                          uint64_t id, uint64_t *checkpoint_id)
+{
+    const struct mr_restore_options what = {.directory = directory, .id = id};
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_restore", "client is NULL");
+    return run(client, options, &what, NULL, (struct restore_context){.checkpoint_id = checkpoint_id});
+}
+
+static bool set_name(char to[MR_NAME_BYTES], const char *name)
+{
+    size_t bytes = strlen(name);
+
+    if (bytes >= MR_NAME_BYTES)
+        return false;
+    memcpy(to, name, bytes + 1);
+    return true;
+}
+
+static enum mr_status set_pairs(const struct mr_restore_options *what, struct mr_restore_pair *pairs)
+{
+    for (uint32_t i = 0; i < what->name_count; i++) {
+        const struct mr_restore_name *name = &what->names[i];
+
+        if (name->name == NULL || name->name[0] == '\0' || !set_name(pairs[i].name, name->name) ||
+            (name->new_name != NULL && !set_name(pairs[i].new_name, name->new_name)))
+            return mrc_error(MR_INVALID_ARGUMENT,
+                             "mr_checkpoint_restore: names[%u] must have names of 1 to %u bytes", i,
+                             MR_NAME_BYTES - 1);
+    }
+    return MR_OK;
+}
+
+static const char *wrong_with(const struct mr_client *client, const struct mr_restore_options *what,
+                              const struct mr_restored *restored)
+{
+    if (client == NULL)
+        return "client is NULL";
+    if (what->bytes < sizeof *what)
+        return "what->bytes is not set to its size";
+    if (restored != NULL && restored->bytes < sizeof restored->bytes)
+        return "restored->bytes is not set to its size";
+    if ((what->names == NULL) != (what->name_count == 0) || what->name_count > MR_FEATURE_MAX)
+        return "names and name_count do not fit together, or there are too many";
+    return what->replace && what->name_count == 0
+               ? "replace is for names: without any, everything is replaced"
+               : NULL;
+}
+
+enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_options *options,
+                                     const struct mr_restore_options *what, struct mr_restored *restored)
+{
+    static const struct mr_restore_options nothing = {.bytes = sizeof nothing};
+    const struct mr_restore_options *wish = what == NULL ? &nothing : what;
+    const struct restore_context context = {.restored = restored};
+    const char *wrong = wrong_with(client, wish, restored);
+
+    if (wrong != NULL)
+        return mrc_bad_argument("mr_checkpoint_restore", wrong);
+    if (wish->name_count == 0)
+        return run(client, options, wish, NULL, context);
+    struct mr_restore_pair *pairs = calloc(wish->name_count, sizeof *pairs);
+
+    if (pairs == NULL)
+        return mrc_error(MR_NO_MEMORY, "mr_checkpoint_restore: no memory left");
+    enum mr_status status = set_pairs(wish, pairs);
+
+    if (status == MR_OK)
+        status = run(client, options, wish, pairs, context);
+    free(pairs);
+    return status;
+}

@@ -1,0 +1,271 @@
+/* Saves with options, and the list of them. */
+#include <stdio.h>
+#include <string.h>
+#include "trainer_client/api/calls.h"
+#include "trainer_client/socket/clock.h"
+
+#define DIRECTORY_BYTES_MAX 4096u
+#define STATUS_WORDS        8u
+#define DETAIL_WORDS        10u
+#define SAVE_WORDS          12u
+
+/* ---- save ---- */
+
+struct save_context {
+    uint64_t *checkpoint_id, *number; /* NULL: not wanted */
+    uint64_t start_id;                /* of the server that has all pushes; 0: whichever it is */
+};
+
+static uint64_t start_of(struct mr_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    uint64_t start_id = client->node.start_id;
+
+    pthread_mutex_unlock(&client->lock);
+    return start_id;
+}
+
+static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct save_context *context = f->context;
+    const struct mr_tensor *id = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *number = mrc_part_tensor(f, 0, 1, MR_U64, 1);
+
+    (void)reply;
+    if (id == NULL || id->dims[0] != 1 ||
+        (context->number != NULL && (number == NULL || number->dims[0] != 1)))
+        return mrc_part_garbled(f, 0);
+    if (context->start_id != 0 && start_of(f->client) != context->start_id)
+        return mrc_error(
+            MR_UNKNOWN_OUTCOME,
+            "%s: save: the server was restarted at that moment, and the checkpoint may lack pushes "
+            "that are only now given to it again: save once more",
+            f->client->server);
+    if (context->checkpoint_id != NULL)
+        *context->checkpoint_id = *(const uint64_t *)id->data;
+    if (context->number != NULL)
+        *context->number = *(const uint64_t *)number->data;
+    return MR_OK;
+}
+
+static enum mr_status take_any(struct mr_future *f, struct mr_reply **reply)
+{
+    (void)f;
+    (void)reply;
+    return MR_OK;
+}
+
+/* A core answers a call once it has been given again what it lacks: then all have. */
+static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_options *options)
+{
+    char why[MRC_ERROR_BYTES];
+    const struct mr_options wait = {.deadline_ms = options == NULL ? 0 : options->deadline_ms};
+    struct mr_future *f;
+    enum mr_status status =
+        mrc_future_new(client, &wait, MR_OP_HEARTBEAT, 0, mrc_cores(client, NULL), 0, 0, &f);
+
+    if (status != MR_OK)
+        return status;
+    f->finish = take_any;
+    status = mrc_future_run(f, &wait, NULL);
+    if (status == MR_OK)
+        return MR_OK;
+    (void)snprintf(why, sizeof why, "%s", mr_last_error());
+    return mrc_error(status, "the save was not sent: first every core is to have its pushes again: %s", why);
+}
+
+static enum mr_status run_save(struct mr_client *client, const struct mr_options *options,
+                               const struct mr_tensor *tensors, uint32_t tensor_count,
+                               struct save_context context)
+{
+    struct mr_options left = {.deadline_ms = 0};
+    uint64_t deadline_us = mrc_deadline_us(client, options, mrc_now_us()), now_us;
+    struct mr_future *f;
+
+    if (options != NULL)
+        left = *options;
+    /* Once more when the server was restarted between two cores' answers: not all have their pushes then. */
+    while (client->replay && !mrc_is_inherited(client)) {
+        const uint64_t before = start_of(client);
+        enum mr_status caught_up = wait_for_replay(client, &left);
+
+        if (caught_up != MR_OK)
+            return caught_up;
+        context.start_id = start_of(client);
+        now_us = mrc_now_us();
+        left.deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
+        if (context.start_id == before)
+            break;
+    }
+    enum mr_status status =
+        mrc_call_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, sizeof context, &f);
+
+    if (status != MR_OK)
+        return status;
+    *(struct save_context *)f->context = context;
+    return mrc_future_run(f, &left, NULL);
+}
+
+static enum mr_status check_directory(const char *call, const char *directory)
+{
+    if (directory == NULL || strlen(directory) <= DIRECTORY_BYTES_MAX)
+        return MR_OK;
+    return mrc_error(MR_INVALID_ARGUMENT, "%s: directory has %zu bytes; at most %u", call, strlen(directory),
+                     DIRECTORY_BYTES_MAX);
+}
+
+static struct mr_tensor directory_tensor(const char *directory)
+{
+    return directory == NULL ? mr_tensor_1d(MR_U8, 0, "")
+                             : mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory);
+}
+
+enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
+                       uint64_t *checkpoint_id)
+{
+    if (client == NULL)
+        return mrc_bad_argument("mr_save", "client is NULL");
+    enum mr_status status = check_directory("mr_save", directory);
+
+    if (status != MR_OK)
+        return status;
+    const struct mr_tensor tensor = directory_tensor(directory);
+
+    return run_save(client, options, &tensor, 1, (struct save_context){.checkpoint_id = checkpoint_id});
+}
+
+enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
+                                  const struct mr_save_options *save, uint64_t *number)
+{
+    static const struct mr_save_options nothing = {.bytes = sizeof nothing};
+    const struct mr_save_options *wish = save == NULL ? &nothing : save;
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_checkpoint_save", "client is NULL");
+    if (wish->bytes < sizeof *wish)
+        return mrc_error(MR_INVALID_ARGUMENT,
+                         "mr_checkpoint_save: save->bytes is %zu; set it to sizeof(struct mr_save_options)",
+                         wish->bytes);
+    enum mr_status status = check_directory("mr_checkpoint_save", wish->directory);
+
+    if (status != MR_OK)
+        return status;
+    uint64_t words[4] = {wish->kind, wish->step, wish->trainers, wish->queue};
+    const struct mr_tensor tensors[2] = {directory_tensor(wish->directory), mr_tensor_1d(MR_U64, 4, words)};
+
+    return run_save(client, options, tensors, 2, (struct save_context){.number = number});
+}
+
+enum mr_status mr_checkpoint_cancel(struct mr_client *client, const struct mr_options *options,
+                                    uint64_t number)
+{
+    uint64_t words[5] = {0, 0, 0, 0, number};
+    const struct mr_tensor tensors[2] = {directory_tensor(NULL), mr_tensor_1d(MR_U64, 5, words)};
+    struct mr_future *f;
+
+    if (client == NULL || number == 0)
+        return mrc_bad_argument("mr_checkpoint_cancel",
+                                client == NULL ? "client is NULL" : "number is 0; saves count from 1");
+    enum mr_status status = mrc_call_core0(client, options, MR_OP_SAVE, tensors, 2, take_any, 0, &f);
+
+    return status != MR_OK ? status : mrc_future_run(f, options, NULL);
+}
+
+/* ---- the list ---- */
+
+struct info_context {
+    struct mr_checkpoint_info *info;
+    void (*visit)(void *arg, const struct mr_save_info *save);
+    void *arg;
+};
+
+static struct mr_save_info save_info(const uint64_t *w, const char *line, size_t line_bytes)
+{
+    struct mr_save_info info = {.number = w[0],
+                                .state = (enum mr_save_state)w[1],
+                                .id = w[2],
+                                .kind = (enum mr_save_kind)w[3],
+                                .parent_id = w[4],
+                                .step = w[5],
+                                .is_at_step = w[6] != 0,
+                                .bytes = w[7],
+                                .duration_us = w[8],
+                                .status = (enum mr_status)w[9],
+                                .is_automatic = w[11] != 0};
+
+    (void)snprintf(info.error, sizeof info.error, "%.*s", (int)line_bytes, line);
+    return info;
+}
+
+static void visit_saves(const struct info_context *context, const struct mr_tensor *saves,
+                        const struct mr_tensor *lines)
+{
+    const char *at = lines->data, *end = at + lines->bytes;
+
+    for (uint32_t i = 0; i < saves->dims[0] && context->visit != NULL; i++) {
+        size_t left = (size_t)(end - at);
+        const char *line_end = left > 0 ? memchr(at, '\n', left) : NULL;
+        size_t line_bytes = line_end == NULL ? left : (size_t)(line_end - at);
+        struct mr_save_info info =
+            save_info((const uint64_t *)saves->data + (size_t)i * saves->dims[1], at, line_bytes);
+
+        context->visit(context->arg, &info);
+        at = line_end == NULL ? end : line_end + 1;
+    }
+}
+
+/* As much as the caller's struct has room for. */
+static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, const uint64_t *d)
+{
+    struct mr_checkpoint_info info = {.step = d[0],
+                                      .restored_id = d[1],
+                                      .restored_step = d[2],
+                                      .restored_is_at_step = d[3] != 0,
+                                      .last_good_id = status[5],
+                                      .last_good_step = d[4],
+                                      .saves_queued = d[5],
+                                      .waiting_step = d[6],
+                                      .trainers_held = d[7],
+                                      .trainers_awaited = d[8]};
+
+    info.bytes = to->bytes;
+    memcpy(to, &info, to->bytes < sizeof info ? to->bytes : sizeof info);
+}
+
+static enum mr_status finish_info(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct info_context *context = f->context;
+    const struct mr_tensor *status = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *details = mrc_part_tensor(f, 0, 2, MR_U64, 1);
+    const struct mr_tensor *saves = mrc_part_tensor(f, 0, 3, MR_U64, 2);
+    const struct mr_tensor *lines = mrc_part_tensor(f, 0, 4, MR_U8, 1);
+
+    (void)reply;
+    if (status == NULL || details == NULL || saves == NULL || lines == NULL ||
+        status->dims[0] < STATUS_WORDS || details->dims[0] < DETAIL_WORDS || saves->dims[1] < SAVE_WORDS)
+        return mrc_part_garbled(f, 0);
+    if (context->info != NULL)
+        give_info(context->info, status->data, details->data);
+    visit_saves(context, saves, lines);
+    return MR_OK;
+}
+
+enum mr_status mr_checkpoint_info(struct mr_client *client, const struct mr_options *options, uint64_t number,
+                                  struct mr_checkpoint_info *info,
+                                  void (*visit)(void *arg, const struct mr_save_info *save), void *arg)
+{
+    struct mr_tensor one = mr_tensor_1d(MR_U64, 1, &number);
+    struct mr_future *f;
+
+    if (client == NULL)
+        return mrc_bad_argument("mr_checkpoint_info", "client is NULL");
+    if (info != NULL && info->bytes < sizeof info->bytes)
+        return mrc_bad_argument("mr_checkpoint_info", "info->bytes is not set to its size");
+    enum mr_status status = mrc_call_core0(client, options, MR_OP_CHECKPOINT_STATUS, &one,
+                                           number != 0 ? 1 : 0, finish_info, sizeof(struct info_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    *(struct info_context *)f->context = (struct info_context){info, visit, arg};
+    return mrc_future_run(f, options, NULL);
+}

@@ -1,0 +1,122 @@
+/* The world of workers that a node takes part in. */
+#include <string.h>
+#include "dataplane/rpc/world/world.h"
+#include "trainer_client/api/calls.h"
+#include "trainer_client/socket/address.h"
+
+#define LINE_BYTES 2048u
+
+static_assert(sizeof(((struct mr_world_member *)0)->name) == MR_RPC_NAME_BYTES, "names fit");
+static_assert(sizeof(((struct mr_world_member *)0)->address) == MRC_ADDRESS_TEXT_BYTES, "addresses fit");
+
+struct world_context {
+    struct mr_world *world;
+    struct mr_world_visitor visitor;
+};
+
+static void read_words(const uint64_t *w, struct mr_world *out)
+{
+    *out = (struct mr_world){.is_worker = (w[MR_WORD_FLAGS] & 1u) != 0,
+                             .is_rendezvous = (w[MR_WORD_FLAGS] & 2u) != 0,
+                             .is_complete = (w[MR_WORD_FLAGS] & 4u) != 0,
+                             .rank = (uint32_t)w[MR_WORD_RANK],
+                             .world_size = (uint32_t)w[MR_WORD_WORLD_SIZE],
+                             .joined = (uint32_t)w[MR_WORD_JOINED],
+                             .threads_max = (uint32_t)w[MR_WORD_THREADS_MAX],
+                             .threads = (uint32_t)w[MR_WORD_THREADS],
+                             .functions_running = (uint32_t)w[MR_WORD_RUNNING],
+                             .functions_blocked = (uint32_t)w[MR_WORD_BLOCKED],
+                             .functions_waiting = (uint32_t)w[MR_WORD_WAITING],
+                             .calls_served = w[MR_WORD_CALLS_SERVED],
+                             .calls_failed = w[MR_WORD_CALLS_FAILED],
+                             .calls_refused = w[MR_WORD_CALLS_REFUSED],
+                             .calls_made = w[MR_WORD_CALLS_MADE],
+                             .calls_made_failed = w[MR_WORD_CALLS_MADE_FAILED],
+                             .calls_under_way = w[MR_WORD_CALLS_UNDER_WAY],
+                             .values_owned = w[MR_WORD_VALUES_OWNED],
+                             .values_held = w[MR_WORD_VALUES_HELD],
+                             .dead_after_ms = (uint32_t)w[MR_WORD_DEAD_AFTER_MS],
+                             .contexts_begun = w[MR_WORD_CONTEXTS_BEGUN],
+                             .contexts_known = w[MR_WORD_CONTEXTS_KNOWN],
+                             .context_oldest_s = w[MR_WORD_CONTEXT_OLDEST_S]};
+}
+
+static void visit_members(const struct world_context *context, const struct mr_tensor *members)
+{
+    for (uint64_t i = 0; i < members->dims[0] && context->visitor.member != NULL; i++) {
+        struct mr_member_wire line;
+        struct mr_world_member member = {.rank = 0};
+        struct mr_address address = {.port = 0};
+
+        memcpy(&line, (const uint8_t *)members->data + i * members->dims[1], sizeof line);
+        line.name[sizeof line.name - 1] = 0;
+        memcpy(member.name, line.name, sizeof member.name);
+        member.rank = line.rank;
+        member.has_joined = (line.flags & MR_MEMBER_JOINED) != 0;
+        member.is_node = (line.flags & MR_JOIN_NODE) != 0;
+        member.is_rendezvous = (line.flags & MR_JOIN_RENDEZVOUS) != 0;
+        member.is_dead = (line.flags & MR_MEMBER_DEAD) != 0;
+        member.has_left = (line.flags & MR_MEMBER_LEFT) != 0;
+        memcpy(address.ip, line.ip, sizeof address.ip);
+        address.port = line.port;
+        if (line.port != 0)
+            mrc_address_text(&address, member.address);
+        context->visitor.member(context->visitor.arg, &member);
+    }
+}
+
+static bool visit_functions(const struct world_context *context, const struct mr_tensor *functions)
+{
+    const char *at = functions->data, *end = at + functions->bytes;
+
+    while (at < end && context->visitor.function != NULL) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        char line[LINE_BYTES];
+
+        if (line_end == NULL)
+            return false;
+        size_t bytes = (size_t)(line_end - at) < sizeof line ? (size_t)(line_end - at) : sizeof line - 1;
+
+        memcpy(line, at, bytes);
+        line[bytes] = 0;
+        context->visitor.function(context->visitor.arg, line);
+        at = line_end + 1;
+    }
+    return true;
+}
+
+static enum mr_status finish_world(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct world_context *context = f->context;
+    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *members = mrc_part_tensor(f, 0, 1, MR_U8, 2);
+    const struct mr_tensor *functions = mrc_part_tensor(f, 0, 2, MR_U8, 1);
+
+    (void)reply;
+    if (words == NULL || words->dims[0] < MR_WORLD_WORDS || members == NULL ||
+        members->dims[1] < sizeof(struct mr_member_wire) || functions == NULL)
+        return mrc_part_garbled(f, 0);
+    read_words(words->data, context->world);
+    visit_members(context, members);
+    return visit_functions(context, functions) ? MR_OK : mrc_part_garbled(f, 0);
+}
+
+enum mr_status mr_world(struct mr_client *client, const struct mr_options *options, struct mr_world *world,
+                        const struct mr_world_visitor *visitor)
+{
+    struct mr_future *f;
+
+    if (client == NULL || world == NULL)
+        return mrc_bad_argument("mr_world", client == NULL ? "client is NULL" : "world is NULL");
+    enum mr_status status =
+        mrc_future_new(client, options, MR_OP_RPC_STATUS, 0, 1, 0, sizeof(struct world_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    *(struct world_context *)f->context = (struct world_context){.world = world};
+    if (visitor != NULL)
+        ((struct world_context *)f->context)->visitor = *visitor;
+    f->parts[0].core = 0;
+    f->finish = finish_world;
+    return mrc_future_run(f, options, NULL);
+}

@@ -1,0 +1,352 @@
+/* With one core a request is what the caller gave and the reply is a view, unless rows travel in another type. With several,
+ * each core that owns one of the keys gets its share, and the answers are put together by the waiting thread. */
+#include "trainer_client/api/rows_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/format/bag.h"
+#include "trainer_client/api/rows_again.h"
+#include "trainer_client/api/rows_answer.h"
+#include "trainer_client/api/shard.h"
+#include "trainer_client/socket/clock.h"
+
+#define PART_TENSORS_MAX 7u /* head, keys, offsets, gradients, scales, weights, divisors */
+
+/* Goes with the future: what the answers have to be put together by. */
+struct rows_context {
+    struct mrc_shard shard;
+    uint32_t bag_count;
+    bool has_bags;
+    enum mr_dtype dtype;
+    struct mr_push_head head; /* of pushes */
+};
+
+/* ---- answers ---- */
+
+static enum mr_status finish_whole(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct rows_context *context = f->context;
+    struct mrc_rows rows;
+    const struct mr_tensor *values = mrc_part_rows(f, 0, context->dtype, 2, &rows);
+
+    if (values == NULL)
+        return mrc_part_garbled(f, 0);
+    if (reply == NULL)
+        return MR_OK;
+    uint32_t count = mrc_row_count(values), dim = mrc_row_dim(values);
+    float *out = mrc_rows_allocate(count, dim);
+
+    if (out == NULL)
+        return MR_NO_MEMORY;
+    const struct mrc_rows whole = mrc_rows_f32(out);
+
+    mrc_rows_move(&whole, 0, &rows, 0, count, dim);
+    return mrc_rows_give(out, values, reply);
+}
+
+/* The rows that came from each core. Their length, the same from every core; 0 when one of them answered with something else. */
+static uint32_t take_rows(const struct mr_future *f, struct mrc_rows rows[MR_CORE_MAX])
+{
+    const struct rows_context *context = f->context;
+    uint32_t dim = 0;
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t core = f->parts[i].core;
+        uint32_t wanted = context->has_bags ? context->shard.bags[core] : context->shard.keys[core];
+        const struct mr_tensor *t = mrc_part_rows(f, i, context->dtype, 2, &rows[core]);
+
+        if (t == NULL || t->dims[0] != wanted || t->dims[1] == 0 || (i > 0 && t->dims[1] != dim))
+            return 0;
+        dim = t->dims[1];
+    }
+    return dim;
+}
+
+static void add_bags(const struct mr_future *f, const struct mrc_rows rows[], uint32_t dim, float *scratch,
+                     float *out)
+{
+    const struct rows_context *context = f->context;
+
+    memset(out, 0, (size_t)context->bag_count * dim * sizeof *out);
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t core = f->parts[i].core;
+
+        mrc_shard_add_bag_rows(&context->shard, core, &rows[core], dim, scratch, out);
+    }
+}
+
+static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct rows_context *context = f->context;
+    struct mrc_rows rows[MR_CORE_MAX] = {0};
+    uint32_t dim = take_rows(f, rows),
+             count = context->has_bags ? context->bag_count : context->shard.key_count;
+
+    if (dim == 0)
+        return mrc_part_garbled(f, 0);
+    if (reply == NULL)
+        return MR_OK;
+    /* A row more: scratch. */
+    float *out = mrc_rows_allocate((uint64_t)count + 1, dim);
+
+    if (out == NULL)
+        return MR_NO_MEMORY;
+    if (context->has_bags)
+        add_bags(f, rows, dim, out + (size_t)count * dim, out);
+    else
+        mrc_shard_join_rows(&context->shard, rows, dim, out);
+    const struct mr_tensor shape = mr_tensor_2d(MR_F32, count, dim, NULL);
+
+    return mrc_rows_give(out, &shape, reply);
+}
+
+/* ---- requests ---- */
+
+/* Where a part's tensors are, once they have room. */
+struct places {
+    uint64_t *keys;
+    uint32_t *offsets;
+    struct mrc_rows gradients;
+    float *weights, *divisors;
+};
+
+static struct places places_of(const struct mrc_rows_call *c, const struct mrc_part *part)
+{
+    struct mr_tensor *t = part->tensors;
+    struct places p = {0};
+
+    if (c->gradients != NULL)
+        t++; /* the head */
+    p.keys = (t++)->data;
+    if (c->offsets != NULL || c->gradients != NULL)
+        p.offsets = (t++)->data;
+    if (c->gradients != NULL) {
+        p.gradients = mrc_rows_of(t);
+        t += c->dtype == MR_I8 ? 2 : 1;
+    }
+    if (c->weights != NULL)
+        p.weights = (t++)->data;
+    if (c->averages)
+        p.divisors = t->data;
+    return p;
+}
+
+/* Part i with this many keys and bags; `whole`: with the caller's own, and otherwise with room for them. */
+static void describe_part(const struct mrc_rows_call *c, struct mr_future *f, uint32_t i, uint32_t key_count,
+                          uint32_t bag_count, bool whole)
+{
+    struct rows_context *context = f->context;
+    struct mr_tensor rows[MR_ROWS_TENSORS_MAX],
+        shape = mr_tensor_2d(MR_F32, c->offsets == NULL ? key_count : bag_count, c->dim, NULL);
+
+    if (c->gradients != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
+    mrc_part_add(f, i, mr_tensor_1d(MR_U64, key_count, whole ? c->keys : NULL));
+    if (c->offsets != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, bag_count + 1, whole ? c->offsets : NULL));
+    else if (c->gradients != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, 0, NULL));
+    if (c->gradients != NULL) {
+        uint32_t count = mr_rows_tensors(shape, c->dtype, rows);
+
+        if (whole && c->dtype == MR_F32)
+            rows[0].data = (void *)(uintptr_t)c->gradients;
+        for (uint32_t r = 0; r < count; r++)
+            mrc_part_add(f, i, rows[r]);
+    }
+    if (c->weights != NULL)
+        mrc_part_add(f, i, mr_tensor_1d(MR_F32, key_count, whole ? c->weights : NULL));
+    if (c->averages)
+        mrc_part_add(f, i, mr_tensor_1d(MR_F32, bag_count, NULL));
+}
+
+static enum mr_status new_future(const struct mrc_rows_call *c, uint32_t part_count, struct mr_future **out)
+{
+    struct mr_future *f;
+    enum mr_status status = mrc_future_new(c->client, c->options, c->op, c->table, part_count,
+                                           PART_TENSORS_MAX, sizeof(struct rows_context), &f);
+
+    if (status != MR_OK)
+        return status;
+    struct rows_context *context = f->context;
+    uint32_t flags = (c->weights != NULL ? MR_BAG_WEIGHTS : 0) | (c->averages ? MR_BAG_DIVISORS : 0);
+
+    f->map_changes = c->attempt.map_changes;
+    f->options.deadline_us = c->attempt.deadline_us;
+    context->dtype = c->dtype;
+    context->bag_count = c->bag_count;
+    context->has_bags = c->offsets != NULL;
+    if (c->gradients != NULL) {
+        context->head = mrc_push_head(c->table, c->options);
+        context->head.flags |= flags;
+    } else {
+        flags |= c->options != NULL && c->options->read_only ? MR_FEED_READ_ONLY : 0;
+        f->options.flags = (uint16_t)(flags | mrc_reply_dtype_flags(c->dtype));
+    }
+    *out = f;
+    return MR_OK;
+}
+
+/* One core has it all: bags are whole, and it divides them by itself. */
+static enum mr_status run_whole(struct mrc_rows_call *c, uint16_t core, struct mr_reply **reply)
+{
+    struct mr_future *f;
+
+    c->averages = false;
+    enum mr_status status = new_future(c, 1, &f);
+
+    if (status != MR_OK)
+        return status;
+    f->parts[0].core = core;
+    describe_part(c, f, 0, c->key_count, c->bag_count, true);
+    if (c->gradients == NULL && c->dtype != MR_F32)
+        f->finish = finish_whole;
+    if (c->gradients == NULL || c->dtype == MR_F32)
+        return mrc_future_run(f, c->options, reply);
+    status = mrc_future_begin(f);
+    if (status != MR_OK) {
+        mrc_future_free(f);
+        return status;
+    }
+    const struct mrc_rows from = mrc_rows_f32(c->gradients);
+    struct places to = places_of(c, &f->parts[0]);
+
+    mrc_rows_move(&to.gradients, 0, &from, 0, c->offsets == NULL ? c->key_count : c->bag_count, c->dim);
+    return mrc_future_run(f, c->options, reply);
+}
+
+static void fill_bags(const struct mrc_rows_call *c, struct mr_future *f, const struct places places[])
+{
+    const struct rows_context *context = f->context;
+    const struct mrc_rows gradients = mrc_rows_f32(c->gradients);
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t core = f->parts[i].core;
+
+        if (c->gradients != NULL)
+            mrc_shard_split_bag_rows(&context->shard, core, &gradients, c->dim, &places[core].gradients);
+        if (c->averages)
+            mrc_shard_divisors(&context->shard, core, c->pooling, c->weights, c->offsets,
+                               places[core].divisors);
+    }
+}
+
+static void fill_parts(const struct mrc_rows_call *c, struct mr_future *f)
+{
+    struct rows_context *context = f->context;
+    struct places places[MR_CORE_MAX];
+    uint64_t *keys[MR_CORE_MAX] = {NULL};
+    uint32_t *offsets[MR_CORE_MAX] = {NULL};
+    float *weights[MR_CORE_MAX] = {NULL};
+    struct mrc_rows rows[MR_CORE_MAX] = {0};
+    const struct mrc_rows gradients = mrc_rows_f32(c->gradients);
+
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t core = f->parts[i].core;
+
+        places[core] = places_of(c, &f->parts[i]);
+        keys[core] = places[core].keys;
+        offsets[core] = places[core].offsets;
+        weights[core] = places[core].weights;
+        rows[core] = places[core].gradients;
+    }
+    if (c->weights != NULL)
+        mrc_shard_split_floats(&context->shard, c->weights, weights);
+    if (c->offsets != NULL) {
+        mrc_shard_split_bags(&context->shard, c->keys, c->offsets, c->bag_count, keys, offsets);
+        fill_bags(c, f, places);
+        return;
+    }
+    mrc_shard_split_keys(&context->shard, c->keys, keys);
+    if (c->gradients != NULL)
+        mrc_shard_split_rows(&context->shard, &gradients, c->dim, rows);
+}
+
+static uint32_t owners(const struct mrc_shard *shard, uint16_t *last)
+{
+    uint32_t count = 0;
+
+    for (uint16_t core = 0; core < MR_CORE_MAX; core++) {
+        if (shard->keys[core] > 0) {
+            *last = core;
+            count++;
+        }
+    }
+    return count;
+}
+
+static enum mr_status run_split(const struct mrc_rows_call *c, const struct mrc_shard *shard,
+                                uint32_t part_count, struct mr_reply **reply)
+{
+    struct mr_future *f;
+    enum mr_status status = new_future(c, part_count, &f);
+
+    if (status != MR_OK) {
+        free(shard->memory);
+        return status;
+    }
+    struct rows_context *context = f->context;
+
+    context->shard = *shard;
+    f->memory = shard->memory;
+    if (c->offsets != NULL)
+        mrc_shard_bags(&context->shard, c->offsets, c->bag_count);
+    if (c->gradients == NULL)
+        f->finish = finish_split;
+    for (uint32_t core = 0, i = 0; core < MR_CORE_MAX; core++) {
+        if (shard->keys[core] == 0)
+            continue;
+        f->parts[i].core = (uint16_t)core;
+        describe_part(c, f, i++, shard->keys[core], context->shard.bags[core], false);
+    }
+    status = mrc_future_begin(f);
+    if (status != MR_OK) {
+        mrc_future_free(f);
+        return status;
+    }
+    fill_parts(c, f);
+    return mrc_future_run(f, c->options, reply);
+}
+
+static enum mr_status run_once(struct mrc_rows_call *c, struct mr_reply **reply)
+{
+    uint8_t partition_core[MR_PARTITION_COUNT];
+    struct mr_feature table;
+    struct mrc_shard shard;
+    uint16_t core = 0;
+
+    if (mrc_cores_of_map(c->client, partition_core, &c->attempt.map_changes) <= 1)
+        return run_whole(c, 0, reply);
+
+    enum mr_status status = mrc_find_feature(c->client, c->options, c->op, c->table, MR_TABLE, &table);
+
+    if (status != MR_OK)
+        return status;
+    if (!mrc_shard_keys(&shard, partition_core, table.seed, c->keys, c->key_count, c->offsets != NULL))
+        return mrc_error(MR_NO_MEMORY, "%s: no memory to split %u keys", mr_op_name(c->op), c->key_count);
+
+    uint32_t part_count = owners(&shard, &core);
+
+    if (part_count <= 1) {
+        free(shard.memory);
+        return run_whole(c, core, reply);
+    }
+    c->pooling = table.pooling;
+    c->averages = c->offsets != NULL && mr_pooling_averages(table.pooling);
+    return run_split(c, &shard, part_count, reply);
+}
+
+enum mr_status mrc_rows_run(struct mrc_rows_call *c, struct mr_reply **reply)
+{
+    enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->dtype);
+
+    if (status != MR_OK)
+        return status;
+    c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mrc_now_us());
+    do {
+        status = run_once(c, reply);
+    } while (mrc_is_overtaken(c->client, c->op, &c->attempt, status));
+    if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
+        mrc_rows_keep(c, *c->options->future);
+    return status;
+}

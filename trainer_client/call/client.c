@@ -1,0 +1,375 @@
+#include "trainer_client/call/client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include "trainer_client/call/forks.h"
+#include "trainer_client/call/last_error.h"
+#include "trainer_client/replay/resend.h"
+#include "trainer_client/socket/clock.h"
+#include "trainer_client/socket/environment.h"
+
+static uint32_t or_default(uint32_t value, uint32_t default_value)
+{
+    return value == 0 ? default_value : value;
+}
+
+/* 32 hex digits; false otherwise. */
+static bool parse_uuid(const char *text, uint8_t uuid[MR_UUID_BYTES])
+{
+    if (strlen(text) != 2 * MR_UUID_BYTES || strspn(text, "0123456789abcdefABCDEF") != 2 * MR_UUID_BYTES)
+        return false;
+    for (uint32_t i = 0; i < MR_UUID_BYTES; i++) {
+        char byte[3] = {text[2 * i], text[2 * i + 1], '\0'};
+
+        uuid[i] = (uint8_t)strtoul(byte, NULL, 16);
+    }
+    return true;
+}
+
+static enum mr_status read_key(const struct mr_client_options *options, struct mr_client *client, char *error,
+                               size_t error_bytes)
+{
+    const char *path = options->key_file != NULL ? options->key_file : getenv("MILLRACE_KEY_FILE");
+
+    if (path == NULL || path[0] == '\0')
+        return MR_OK;
+    client->link_config.has_psk = true;
+    return mrc_keys_open(&client->keys, path, client->link_config.psk, error, error_bytes);
+}
+
+/* The environment says "on", or "off" whatever the program asks for. */
+static enum mr_status read_replay(const struct mr_client_options *options, struct mr_client *client,
+                                  char *error, size_t error_bytes)
+{
+    const char *word = getenv("MILLRACE_REPLAY");
+    bool on = word != NULL && strcmp(word, "on") == 0, off = word != NULL && strcmp(word, "off") == 0;
+
+    if (word != NULL && word[0] != '\0' && !on && !off) {
+        snprintf(error, error_bytes, "$MILLRACE_REPLAY is \"%s\"; it takes on or off", word);
+        return MR_INVALID_ARGUMENT;
+    }
+    client->replay = on || (options->replay && !off);
+    client->replay_bytes = or_default(options->replay_bytes, MRC_REPLAY_BYTES_DEFAULT);
+    client->link_config.replay = client->replay;
+    return MR_OK;
+}
+
+/* Numbers of pushes begin at 1 with every process, so that one that begins again must not be taken for the one before. */
+static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid[MR_UUID_BYTES], char *error,
+                                     size_t error_bytes)
+{
+    uint32_t from = 0;
+
+    if (text != NULL) {
+        if (!parse_uuid(text, uuid)) {
+            snprintf(error, error_bytes, "mr_client_create: client_id must be %u hex digits",
+                     2 * MR_UUID_BYTES);
+            return MR_INVALID_ARGUMENT;
+        }
+        from = replay ? MR_UUID_BYTES / 2 : MR_UUID_BYTES;
+    }
+    size_t left = MR_UUID_BYTES - from;
+
+    return left == 0 || getrandom(uuid + from, left, 0) == (ssize_t)left ? MR_OK : MR_INTERNAL;
+}
+
+static enum mr_status read_options(const struct mr_client_options *options, struct mr_client *client,
+                                   char *error, size_t error_bytes)
+{
+    struct mrc_link_config *config = &client->link_config;
+
+    if (options == NULL || options->server == NULL) {
+        snprintf(error, error_bytes, "mr_client_create: options->server is missing");
+        return MR_INVALID_ARGUMENT;
+    }
+    client->deadline_ms = or_default(options->deadline_ms, MRC_DEADLINE_MS_DEFAULT);
+    client->busy_poll_us = or_default(options->busy_poll_us, MRC_BUSY_POLL_US_DEFAULT);
+    config->memory_bytes = or_default(options->memory_bytes, MRC_MEMORY_BYTES_DEFAULT);
+    config->socket.buffer_bytes = options->receive_buffer_bytes;
+    config->socket.udp_bytes_max = options->udp_bytes_max;
+    config->offload = !options->no_offload && !mrc_env_is_off(MRC_ENV_GSO);
+    config->no_bundle = options->no_bundle || mrc_env_is_off(MRC_ENV_BUNDLE);
+    enum mr_status status = read_replay(options, client, error, error_bytes);
+
+    if (status == MR_OK)
+        status = read_client_id(options->client_id, client->replay, config->client_uuid, error, error_bytes);
+    if (status == MR_OK)
+        status = read_key(options, client, error, error_bytes);
+    if (status != MR_OK)
+        return status;
+    status = mrc_address_resolve(options->server, false, &client->address, error, error_bytes);
+    if (status != MR_OK)
+        return status;
+    if (client->address.port == 0) {
+        snprintf(error, error_bytes, "mr_client_create: %s: port 0 is no server's", options->server);
+        return MR_INVALID_ARGUMENT;
+    }
+    mrc_address_text(&client->address, client->server);
+    return MR_OK;
+}
+
+bool mrc_is_inherited(const struct mr_client *client)
+{
+    return client->forks != mrc_forks();
+}
+
+enum mr_status mrc_check_process(const struct mr_client *client, const char *what)
+{
+    if (!mrc_is_inherited(client))
+        return MR_OK;
+    return mrc_error(
+        MR_FORKED,
+        "%s: %s: this client was made by process %d, from which this one was forked: make another "
+        "with mr_client_create() in the child process",
+        client->server, what, (int)client->process);
+}
+
+enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes)
+{
+    struct mr_address address = client->address;
+    struct mrc_link *link;
+    uint16_t core = (uint16_t)client->link_count;
+
+    address.port = (uint16_t)(address.port + core);
+    enum mr_status status =
+        mrc_link_create(client, &client->link_config, core, &address, &link, error, error_bytes);
+
+    if (status != MR_OK)
+        return status;
+    if (mrc_progress_watch(&client->progress, link->socket.fd) != MR_OK) {
+        snprintf(error, error_bytes, "%s: cannot wait for the socket", link->name);
+        mrc_link_close(link, mrc_now_us());
+        mrc_link_destroy(link);
+        return MR_NO_MEMORY;
+    }
+    client->links[core] = link;
+    client->link_count++;
+    return MR_OK;
+}
+
+static bool should_stop(const void *arg)
+{
+    const struct mr_client *client = arg;
+
+    return client->stopping;
+}
+
+static void *progress_main(void *arg)
+{
+    struct mr_client *client = arg;
+
+    pthread_mutex_lock(&client->lock);
+    (void)mrc_wait(client, should_stop, client, MRC_NEVER_US);
+    pthread_mutex_unlock(&client->lock);
+    return NULL;
+}
+
+static void free_client(struct mr_client *client)
+{
+    for (uint32_t i = 0; i < client->link_count; i++)
+        mrc_link_destroy(client->links[i]);
+    mrc_progress_fini(&client->progress);
+    mrc_features_free(&client->features);
+    mrc_features_free(&client->met);
+    mrc_remap_fini(client);
+    mrc_keys_close(&client->keys);
+    pthread_mutex_destroy(&client->lock);
+    free(client);
+}
+
+enum mr_status mr_client_create(const struct mr_client_options *options, struct mr_client **client,
+                                char *error, size_t error_bytes)
+{
+    char text[MRC_ERROR_BYTES] = "";
+    enum mr_status status = MR_NO_MEMORY;
+    struct mr_client *c = calloc(1, sizeof *c);
+
+    if (c == NULL)
+        goto failed;
+    c->forks = mrc_forks();
+    c->process = getpid();
+    mrc_remap_init(c);
+    c->progress.epoll_fd = -1;
+    c->progress.wake_fd = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    status = read_options(options, c, text, sizeof text);
+    if (status != MR_OK)
+        goto failed;
+    status = mrc_progress_init(&c->progress);
+    if (status != MR_OK)
+        goto failed;
+
+    uint64_t connect_ms = or_default(options->connect_ms, MRC_CONNECT_MS_DEFAULT);
+
+    pthread_mutex_lock(&c->lock);
+    status = mrc_client_add_link(c, text, sizeof text);
+    if (status == MR_OK)
+        status = mrc_node_connect(c, mrc_now_us() + connect_ms * 1000u, text, sizeof text);
+    pthread_mutex_unlock(&c->lock);
+    if (status != MR_OK)
+        goto failed;
+    if (options->progress_thread) {
+        if (pthread_create(&c->progress_thread, NULL, progress_main, c) != 0) {
+            status = MR_NO_MEMORY;
+            goto failed;
+        }
+        c->has_progress_thread = true;
+    }
+    *client = c;
+    return MR_OK;
+failed:
+    mrc_error_line("%s", text[0] != '\0' ? text : mr_status_text(status));
+    if (error != NULL && error_bytes > 0)
+        snprintf(error, error_bytes, "%s", mr_last_error());
+    mr_client_destroy(c);
+    return status;
+}
+
+static void stop_progress_thread(struct mr_client *client)
+{
+    if (!client->has_progress_thread)
+        return;
+    pthread_mutex_lock(&client->lock);
+    client->stopping = true;
+    mrc_wake_all(client);
+    pthread_mutex_unlock(&client->lock);
+    pthread_join(client->progress_thread, NULL);
+}
+
+void mr_client_destroy(struct mr_client *client)
+{
+    if (client == NULL ||
+        mrc_is_inherited(client)) /* the sockets are the parent's, and the locks may be taken for ever */
+        return;
+    stop_progress_thread(client);
+    pthread_mutex_lock(&client->lock);
+    for (uint32_t i = 0; i < client->link_count; i++)
+        mrc_link_close(client->links[i], mrc_now_us());
+    client->closed = true;
+    bool last = client->calls_held == 0;
+
+    pthread_mutex_unlock(&client->lock);
+    if (last)
+        free_client(client);
+}
+
+void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struct mr_call *call)
+{
+    mr_call_free(link->ep, call);
+    link->calls_held--;
+    client->calls_held--;
+    client->room_made++;
+    if (client->room_waiters > 0)
+        mrc_wake_all(client);
+}
+
+void mrc_client_release_reply(struct mr_client *client, struct mrc_link *link, struct mr_call *call)
+{
+    mrc_client_free_call(client, link, call);
+    bool last = client->closed && client->calls_held == 0;
+
+    pthread_mutex_unlock(&client->lock);
+    if (last)
+        free_client(client);
+}
+
+uint32_t mrc_client_calls_pending(const struct mr_client *client)
+{
+    uint32_t pending = 0;
+
+    for (uint32_t i = 0; i < client->link_count; i++)
+        pending += client->links[i]->calls_pending;
+    return pending;
+}
+
+/* ---- what it says of itself ---- */
+
+uint32_t mr_client_core_count(const struct mr_client *client)
+{
+    struct mr_client *c = (struct mr_client *)client;
+
+    if (c == NULL || mrc_is_inherited(c))
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    uint32_t core_count = c->node.core_count;
+
+    pthread_mutex_unlock(&c->lock);
+    return core_count;
+}
+
+uint32_t mr_client_incarnation(const struct mr_client *client)
+{
+    struct mr_client *c = (struct mr_client *)client;
+
+    if (c == NULL || mrc_is_inherited(c))
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    uint32_t incarnation = c->node.incarnation;
+
+    pthread_mutex_unlock(&c->lock);
+    return incarnation;
+}
+
+uint64_t mr_client_start_id(const struct mr_client *client)
+{
+    struct mr_client *c = (struct mr_client *)client;
+
+    if (c == NULL || mrc_is_inherited(c))
+        return 0;
+    pthread_mutex_lock(&c->lock);
+    uint64_t start_id = c->node.start_id;
+
+    pthread_mutex_unlock(&c->lock);
+    return start_id;
+}
+
+void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info)
+{
+    struct mr_client *c = (struct mr_client *)client;
+
+    *info = (struct mr_replay_info){.on = false};
+    if (c == NULL || mrc_is_inherited(c))
+        return;
+    pthread_mutex_lock(&c->lock);
+    mrc_resend_info(c, info);
+    pthread_mutex_unlock(&c->lock);
+}
+
+int mr_client_fd(const struct mr_client *client)
+{
+    return client == NULL || mrc_is_inherited(client) ? -1 : client->progress.epoll_fd;
+}
+
+uint32_t mr_client_progress(struct mr_client *client)
+{
+    if (client == NULL || mrc_is_inherited(client))
+        return 0;
+    pthread_mutex_lock(&client->lock);
+    uint32_t ended = mrc_progress_once(client);
+
+    pthread_mutex_unlock(&client->lock);
+    return ended;
+}
+
+int mr_client_timeout_ms(const struct mr_client *client)
+{
+    struct mr_client *c = (struct mr_client *)client;
+
+    if (c == NULL || mrc_is_inherited(c))
+        return -1;
+    pthread_mutex_lock(&c->lock);
+    uint64_t next_us = mrc_progress_next_us(c), now_us = mrc_now_us();
+
+    c->progress.told_us = next_us;
+    pthread_mutex_unlock(&c->lock);
+    if (next_us == MRC_NEVER_US)
+        return -1;
+    if (next_us <= now_us)
+        return 0;
+    uint64_t ms = (next_us - now_us + 999u) / 1000u;
+
+    return ms > INT32_MAX ? INT32_MAX : (int)ms;
+}

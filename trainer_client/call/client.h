@@ -1,0 +1,74 @@
+/* A client: its links to the node's cores, what it knows of the node, and the lock around all of it. */
+#ifndef MRC_CLIENT_H
+#define MRC_CLIENT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "dataplane/wire/format/packet.h"
+#include "trainer_client/socket/address.h"
+#include "trainer_client/call/keys.h"
+#include "trainer_client/call/known_features.h"
+#include "trainer_client/call/core_link.h"
+#include "trainer_client/millrace.h"
+#include "trainer_client/call/node.h"
+#include "trainer_client/call/progress.h"
+#include "trainer_client/replay/remap.h"
+#include "trainer_client/replay/survey.h"
+
+#define MRC_DEADLINE_MS_DEFAULT 10000u
+#define MRC_CONNECT_MS_DEFAULT  10000u
+#define MRC_MEMORY_BYTES_DEFAULT                                                                             \
+    (256u << 20) /* a request and a reply of the largest length, and others beside them */
+#define MRC_BUSY_POLL_US_DEFAULT 50u
+#define MRC_REPLAY_BYTES_DEFAULT (64u << 20)
+
+struct mr_client {
+    /* set at creation */
+    uint32_t forks; /* mrc_forks() then */
+    pid_t process;
+    char server[MRC_ADDRESS_TEXT_BYTES];
+    struct mr_address address; /* of core 0 */
+    struct mrc_link_config link_config;
+    uint32_t deadline_ms;
+    uint32_t busy_poll_us;
+    bool has_progress_thread;
+    bool replay; /* keep pushes for a server that restarts */
+    uint64_t replay_bytes;
+    pthread_t progress_thread;
+
+    pthread_mutex_t lock; /* of everything below, and of all futures and calls */
+    struct mrc_progress progress;
+    struct mrc_keys keys;
+    struct mrc_node node;
+    struct mrc_features features; /* of the node, as it is */
+    struct mrc_features met;      /* numbers that the caller may use, by what they were when it got them */
+    struct mrc_survey survey;
+    struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
+    uint32_t link_count;
+    struct mrc_remap remap;
+    uint64_t looked_up_in; /* the start of the server that answered the last lookup of rows; 0: none */
+    uint32_t calls_held;   /* begun and not freed: views that the caller holds, too */
+    uint64_t room_made;    /* rises when a call ends or is freed */
+    uint32_t room_waiters; /* threads that wait for that */
+    bool stopping;         /* the progress thread shall end */
+    bool closed;           /* destroyed by its owner; the last reply frees it */
+};
+
+/* Made by a process that this one was forked from: nothing of it but what was set at creation may be touched. */
+bool mrc_is_inherited(const struct mr_client *client);
+/* MR_FORKED for such a client, told by mrc_error(); `what` was asked of it. */
+enum mr_status mrc_check_process(const struct mr_client *client, const char *what);
+
+/* Adds the link to the next core, link_count. By the driving thread. */
+enum mr_status mrc_client_add_link(struct mr_client *client, char *error, size_t error_bytes);
+
+/* Give the memory of an ended call back. Under the lock. */
+void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struct mr_call *call);
+/* The same for a reply's call, giving up the lock: on a client destroyed by its owner the last one frees the client. */
+void mrc_client_release_reply(struct mr_client *client, struct mrc_link *link, struct mr_call *call);
+/* Calls under way on all links. Under the lock. */
+uint32_t mrc_client_calls_pending(const struct mr_client *client);
+
+#endif

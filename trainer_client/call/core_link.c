@@ -1,0 +1,341 @@
+#include "trainer_client/call/core_link.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "trainer_client/call/client.h"
+#include "trainer_client/call/future.h"
+#include "trainer_client/call/node.h"
+#include "trainer_client/replay/resend.h"
+#include "trainer_client/socket/clock.h"
+
+#define SEGMENT_BUDGET 128u /* per poll: what goes out under one hold of the lock */
+/* A silence that is no chance: a first probe and two more, at the longest pause there is between them, less some. */
+#define SILENCE_US    250000u
+#define LATE_US       1000u /* a timer that is due for so long found nobody in the library */
+#define SEND_RETRY_US 1000u /* when the socket's buffer was full and does not say that it is no longer */
+
+/* Offload is given up when at least this many datagrams, and half of all sent that way, had to be sent again; it is proven
+ * once this many have got there. */
+#define OFFLOAD_RESENT_MIN 4u
+#define OFFLOAD_PROOF_MIN  8u
+
+static void watch_offload_anew(struct mrc_link *link);
+
+static void on_session(void *app, struct mr_session *session, enum mr_session_event event)
+{
+    struct mrc_link *link = app;
+    struct mr_session_info info;
+
+    mr_session_info(session, &info);
+    link->path_known = info.path_known;
+    link->path_narrow = info.path_narrow;
+    if (event == MR_SESSION_PATH && info.segment_bytes != link->segment_bytes)
+        watch_offload_anew(link); /* what was lost was too long, and no fault of the runs */
+    link->segment_bytes = info.segment_bytes;
+    if (event == MR_SESSION_UP || event == MR_SESSION_RESTARTED) {
+        link->up = true;
+        link->refused = false;
+        watch_offload_anew(link);
+        mrc_node_session_up(link->client, link, &info);
+        mrc_resend_session_up(link, &info, event == MR_SESSION_RESTARTED);
+    }
+}
+
+static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    (void)app;
+    mrc_part_ended(user, call, status, reply);
+}
+
+static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_link_config *config)
+{
+    struct mr_endpoint_config ec;
+
+    mr_endpoint_config_default(&ec);
+    ec.io = mrc_udp_io(link->sender);
+    ec.app = link;
+    ec.on_session = on_session;
+    ec.on_reply = on_reply;
+    memcpy(ec.psk[0], config->psk, MR_PSK_BYTES);
+    ec.psk_count = config->has_psk ? 1 : 0;
+    memcpy(ec.client_uuid, config->client_uuid, MR_UUID_BYTES);
+    ec.sessions_max = 2;
+    ec.hold_on_restart = true;
+    ec.no_bundle = config->no_bundle;
+    ec.calls_max = MRC_CALLS_MAX + MRC_CALLS_AHEAD;
+    ec.udp_bytes_max = link->socket.udp_bytes_max;
+    ec.receive_window_bytes = link->socket.receive_window_bytes;
+    /* What is sent again must find room while the caller's own requests wait for it. */
+    ec.memory_bytes = config->replay ? 2 * (size_t)config->memory_bytes : config->memory_bytes;
+    return mr_endpoint_create(&ec, &link->ep);
+}
+
+enum mr_status mrc_link_create(struct mr_client *client, const struct mrc_link_config *config, uint16_t core,
+                               const struct mr_address *address, struct mrc_link **out, char *error,
+                               size_t error_bytes)
+{
+    char text[MRC_ADDRESS_TEXT_BYTES];
+    enum mr_status status = MR_NO_MEMORY;
+    struct mrc_link *link = calloc(1, sizeof *link);
+
+    if (link == NULL)
+        goto no_memory;
+    link->client = client;
+    link->core = core;
+    link->port_us = MRC_NEVER_US;
+    mr_list_init(&link->parts);
+    mrc_resend_init(link);
+    link->address = *address;
+    link->socket.fd = -1;
+    link->offload_wanted = config->offload;
+    link->memory_bytes = config->memory_bytes;
+    mrc_address_text(address, text);
+    snprintf(link->name, sizeof link->name, "%s core %u", text, core);
+    status = mrc_udp_connect(address, &config->socket, &link->socket, error, error_bytes);
+    if (status != MR_OK)
+        goto failed;
+    status = MR_NO_MEMORY;
+    link->receiver = mrc_udp_receiver_create(&link->socket);
+    link->sender = mrc_udp_sender_create(&link->socket, config->offload);
+    if (link->receiver == NULL || link->sender == NULL)
+        goto no_memory;
+    status = create_endpoint(link, config);
+    if (status != MR_OK)
+        goto no_memory;
+    status = mrc_link_reopen(link, mrc_now_us());
+    if (status != MR_OK)
+        goto no_memory;
+    *out = link;
+    return MR_OK;
+no_memory:
+    snprintf(error, error_bytes, "no memory for the link to core %u (%u bytes for messages): %s", core,
+             config->memory_bytes, mr_status_text(status));
+failed:
+    mrc_link_destroy(link);
+    return status;
+}
+
+enum mr_status mrc_link_reopen(struct mrc_link *link, uint64_t now_us)
+{
+    enum mr_status status = mr_session_open(link->ep, &link->address, link->core, link, &link->session);
+
+    if (status != MR_OK)
+        return status;
+    link->up = false;
+    link->path_known = link->path_narrow = false;
+    link->opened_us = now_us;
+    link->next_us = now_us;
+    return MR_OK;
+}
+
+void mrc_link_close(struct mrc_link *link, uint64_t now_us)
+{
+    struct mr_session *session = link->session;
+
+    if (session == NULL)
+        return;
+    link->session = NULL;
+    mr_session_close(link->ep, session, now_us);
+    mr_endpoint_flush(link->ep, now_us);
+    (void)mrc_udp_send_flush(link->sender);
+    link->next_us = MRC_NEVER_US;
+    link->unsent = false;
+}
+
+void mrc_link_destroy(struct mrc_link *link)
+{
+    if (link == NULL)
+        return;
+    mr_endpoint_destroy(link->ep);
+    mrc_resend_fini(link);
+    mrc_udp_sender_destroy(link->sender);
+    mrc_udp_receiver_destroy(link->receiver);
+    mrc_udp_close(&link->socket);
+    free(link);
+}
+
+bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes)
+{
+    if (link->calls_pending + link->calls_held >= MRC_CALLS_MAX ||
+        (link->client->replay && request_bytes > link->memory_bytes / 2))
+        return false;
+    return link->calls_pending == 0 || link->request_bytes + request_bytes <= link->memory_bytes / 4;
+}
+
+bool mrc_link_is_short(const struct mrc_link *link)
+{
+    return link->calls_held >= MRC_CALLS_MAX / 2 ||
+           mr_endpoint_memory_used(link->ep) > link->memory_bytes / 2;
+}
+
+#define CONTESTED_US  10000000u
+#define CONTESTED_MIN 3u
+
+void mrc_link_was_forgotten(struct mrc_link *link, uint64_t now_us)
+{
+    if (now_us - link->forgotten_us > CONTESTED_US)
+        link->forgotten = 0;
+    link->forgotten++;
+    link->forgotten_us = now_us;
+}
+
+bool mrc_link_is_contested(const struct mrc_link *link, uint64_t now_us)
+{
+    return link->forgotten >= CONTESTED_MIN && now_us - link->forgotten_us <= CONTESTED_US;
+}
+
+bool mrc_link_was_silent(const struct mrc_link *link, uint64_t sent_us, uint64_t now_us)
+{
+    struct mr_session_info info;
+
+    if (link->session == NULL)
+        return false;
+    mr_session_info(link->session, &info);
+    return info.silent_since_us < sent_us && now_us - sent_us >= SILENCE_US;
+}
+
+bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text_bytes)
+{
+    if (!link->path_narrow)
+        return false;
+    snprintf(text, text_bytes,
+             "the path there drops datagrams of %u bytes, so its MTU is below %u, the least that Millrace "
+             "needs (this "
+             "machine knows of %u): raise the MTU of the tunnel or interface on the way",
+             MR_UDP_BYTES_MIN, MR_PATH_MTU_MIN, mrc_udp_path_mtu(&link->socket));
+    return true;
+}
+
+bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t text_bytes)
+{
+    return link->session != NULL && mr_session_version_text(link->session, "server", text, text_bytes);
+}
+
+/* A fresh socket takes the old one's place, and the session moves to it. */
+static void change_port(struct mrc_link *link, uint64_t now_us)
+{
+    struct mrc_udp_socket fresh;
+    char error[128];
+
+    if (mrc_udp_connect(&link->address, &link->client->link_config.socket, &fresh, error, sizeof error) !=
+        MR_OK)
+        return;
+    if (mrc_progress_watch(&link->client->progress, fresh.fd) != MR_OK) {
+        mrc_udp_close(&fresh);
+        return;
+    }
+    mrc_udp_close(&link->socket);
+    link->socket = fresh;
+    mr_session_moved(link->ep, link->session, now_us);
+    link->unsent = true;
+}
+
+void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)
+{
+    struct mr_session_info info;
+
+    link->port_us = MRC_NEVER_US;
+    if (link->session == NULL)
+        return;
+    mr_session_info(link->session, &info);
+    if (!info.up)
+        return;
+    bool idle = link->calls_pending == 0 && !link->blocked;
+
+    if (mrc_ports_try_another(&link->ports, link->core, info.arrived_core, info.core_count, idle, now_us))
+        change_port(link, now_us);
+    if (idle) /* else the end of a call brings it up again */
+        link->port_us = mrc_ports_next_us(&link->ports, link->core, info.arrived_core, info.core_count);
+}
+
+bool mrc_link_receive(struct mrc_link *link)
+{
+    return mrc_udp_receive(link->receiver);
+}
+
+void mrc_link_process(struct mrc_link *link, uint64_t now_us)
+{
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t bytes;
+
+    if (mrc_udp_receive_refused(link->receiver))
+        link->refused = true;
+    bool received_too_long = mrc_udp_receive_too_long(link->receiver);
+
+    if ((mrc_udp_send_too_long(link->sender) || received_too_long) && link->session != NULL) {
+        mr_session_path_hint(link->ep, link->session, mrc_udp_path_bytes(&link->socket), now_us);
+        link->next_us = now_us;
+    }
+    while (mrc_udp_receive_next(link->receiver, &from, &datagram, &bytes)) {
+        link->refused = false;
+        /* A connected socket delivers its peer's datagrams only. */
+        mr_endpoint_receive(link->ep, now_us, &link->address, datagram, bytes);
+    }
+}
+
+void mrc_link_catch_up(struct mrc_link *link, uint64_t now_us)
+{
+    if (link->next_us >= now_us || now_us - link->next_us < LATE_US)
+        return;
+    (void)mrc_link_receive(link);
+    mrc_link_process(link, now_us);
+}
+
+/* What went out in runs, and what had to be sent again, since the peer was last found. */
+static void count_offload(const struct mrc_link *link, uint64_t *offloaded, uint64_t *resent)
+{
+    *offloaded = mrc_udp_send_offloaded(link->sender) - link->offloaded_seen;
+    *resent = mr_endpoint_counters(link->ep)->segments_resent - link->resent_seen;
+}
+
+static void watch_offload(struct mrc_link *link)
+{
+    uint64_t offloaded, resent;
+
+    if (!link->offload || link->offload_proven)
+        return;
+    count_offload(link, &offloaded, &resent);
+    if (offloaded > 0 && resent >= OFFLOAD_RESENT_MIN && 2 * resent >= offloaded) {
+        link->offload = false;
+        mrc_udp_send_set_offload(link->sender, false);
+    }
+}
+
+void mrc_link_delivered(struct mrc_link *link)
+{
+    uint64_t offloaded, resent;
+
+    if (!link->offload || link->offload_proven)
+        return;
+    count_offload(link, &offloaded, &resent);
+    link->offload_proven = offloaded >= OFFLOAD_PROOF_MIN && 2 * resent < offloaded;
+}
+
+/* Another peer may be at that address now. */
+static void watch_offload_anew(struct mrc_link *link)
+{
+    link->offload = link->offload_wanted;
+    link->offload_proven = false;
+    link->offloaded_seen = mrc_udp_send_offloaded(link->sender);
+    link->resent_seen = mr_endpoint_counters(link->ep)->segments_resent;
+    mrc_udp_send_set_offload(link->sender, link->offload);
+}
+
+void mrc_link_poll(struct mrc_link *link, uint64_t now_us)
+{
+    link->next_us = mr_endpoint_poll(link->ep, now_us, SEGMENT_BUDGET);
+    link->unsent = false;
+    watch_offload(link);
+    bool blocked = !mrc_udp_send_flush(link->sender);
+
+    if (blocked)
+        link->next_us = now_us + SEND_RETRY_US;
+    if (blocked != link->blocked) {
+        link->blocked = blocked;
+        mrc_progress_watch_room(&link->client->progress, link->socket.fd, blocked);
+    }
+}

@@ -1,0 +1,500 @@
+#include "trainer_client/call/future.h"
+
+#include <assert.h>
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "trainer_client/call/last_error.h"
+#include "trainer_client/call/outcome.h"
+#include "trainer_client/call/reply.h"
+#include "trainer_client/call/request.h"
+#include "trainer_client/replay/resend.h"
+#include "trainer_client/socket/clock.h"
+
+#define PRIORITY_MAX          7u
+#define COPY_LOCKED_BYTES_MAX 16384u /* more is copied into the request without the lock */
+
+uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us)
+{
+    uint64_t ms = options != NULL && options->deadline_ms != 0 ? options->deadline_ms : client->deadline_ms;
+
+    return now_us + ms * 1000u;
+}
+
+enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                              uint32_t feature, uint32_t part_count, uint32_t tensors_max,
+                              size_t context_bytes, struct mr_future **out)
+{
+    enum mr_status own = mrc_check_process(client, mr_op_name(op));
+
+    if (own != MR_OK)
+        return own;
+    if (options != NULL && options->priority > PRIORITY_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: options.priority is %u; it goes from 0 to %u",
+                         mr_op_name(op), options->priority, PRIORITY_MAX);
+    if (options != NULL && !(options->learning_rate >= 0 && options->learning_rate <= FLT_MAX))
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: options.learning_rate is %g; it goes from 0 to %g",
+                         mr_op_name(op), (double)options->learning_rate, (double)FLT_MAX);
+    if (options != NULL && options->learning_rate > 0 && !options->has_learning_rate)
+        return mrc_error(
+            MR_INVALID_ARGUMENT,
+            "%s: options.learning_rate is %g, which counts with options.has_learning_rate only: set "
+            "it, or leave both 0 for the features' own",
+            mr_op_name(op), (double)options->learning_rate);
+    if (feature > UINT16_MAX)
+        return mrc_error(MR_UNKNOWN_TABLE, "%s: %s: no table or variable has the number %u", client->server,
+                         mr_op_name(op), feature);
+    size_t parts_bytes = part_count * sizeof(struct mrc_part);
+    size_t tensors_bytes = (size_t)part_count * tensors_max * sizeof(struct mr_tensor);
+    size_t sources_bytes = (size_t)part_count * tensors_max * sizeof(void *);
+    struct mr_future *f = calloc(1, sizeof *f + parts_bytes + tensors_bytes + sources_bytes + context_bytes);
+
+    if (f == NULL)
+        return mrc_error(MR_NO_MEMORY, "%s: no memory for the call", mr_op_name(op));
+    struct mr_tensor *tensors = (struct mr_tensor *)((uint8_t *)f->parts + parts_bytes);
+    const void **sources = (const void **)((uint8_t *)tensors + tensors_bytes);
+
+    f->client = client;
+    f->notify_fd = -1;
+    f->map_changes = UINT32_MAX;
+    f->part_count = part_count;
+    f->context = (uint8_t *)sources + sources_bytes;
+    f->options = (struct mr_call_options){.op = (uint8_t)op,
+                                          .table = (uint16_t)feature,
+                                          .deadline_us = mrc_deadline_us(client, options, mrc_now_us())};
+    if (options != NULL) {
+        f->options.priority = options->priority;
+        f->options.step = options->step;
+        f->more = options->more && options->future != NULL;
+        if (op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH)
+            f->pushed = options->pushed;
+        f->options.flags = f->pushed != NULL ? MR_PUSH_COUNTS : 0;
+    }
+    for (uint32_t i = 0; i < part_count; i++) {
+        f->parts[i] = (struct mrc_part){.future = f,
+                                        .core = (uint16_t)i,
+                                        .tensors = tensors + (size_t)i * tensors_max,
+                                        .sources = sources + (size_t)i * tensors_max};
+    }
+    *out = f;
+    return MR_OK;
+}
+
+void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
+{
+    struct mrc_part *part = &f->parts[i];
+
+    part->sources[part->tensor_count] = tensor.data;
+    part->tensors[part->tensor_count] = tensor;
+    part->tensors[part->tensor_count].data = NULL;
+    part->tensor_count++;
+}
+
+enum mr_status mrc_future_begin(struct mr_future *f)
+{
+    enum mr_status status = mrc_resend_prepare(f);
+
+    if (status != MR_OK)
+        return status;
+    pthread_mutex_lock(&f->client->lock);
+    status = mrc_request_begin_waiting(f);
+    pthread_mutex_unlock(&f->client->lock);
+    if (status == MR_OK)
+        mrc_request_copy(f);
+    return status;
+}
+
+/* ---- sending and ending ---- */
+
+static void send_parts(struct mr_future *f)
+{
+    uint64_t now_us = mrc_now_us();
+
+    f->sent = true;
+    f->sent_us = now_us;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        mr_call_send(f->parts[i].link->ep, f->parts[i].call, now_us);
+        f->parts[i].link->unsent = true;
+    }
+}
+
+/* Calls of others may end here; this one cannot be gone before its maker has it. */
+static void send_now(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_link *link = f->parts[i].link;
+
+        if (link->unsent)
+            mrc_progress_poll(f->client, link);
+        mrc_wake_driver(f->client, link);
+    }
+}
+
+enum mr_status mrc_future_send_locked(struct mr_future *f)
+{
+    enum mr_status status = mrc_request_begin(f);
+
+    if (status != MR_OK)
+        return status;
+    mrc_request_copy(f);
+    send_parts(f); /* the driver, who makes these calls, polls before it waits */
+    return MR_OK;
+}
+
+/* Out of the message memory, so that callers that keep many replies do not stop the next ones from coming in. */
+static void copy_answers(struct mrc_part *part)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t t = 0; t < part->answer_count; t++)
+        bytes += (part->answers[t].bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+    uint8_t *copy = aligned_alloc(MR_TENSOR_ALIGN, bytes == 0 ? MR_TENSOR_ALIGN : bytes);
+
+    if (copy == NULL)
+        return; /* they stay where they are */
+    part->copy = copy;
+    for (uint32_t t = 0; t < part->answer_count; t++) {
+        struct mr_tensor *tensor = &part->answers[t];
+
+        if (tensor->bytes > 0)
+            memcpy(copy, tensor->data, tensor->bytes);
+        tensor->data = copy;
+        copy += (tensor->bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+    }
+}
+
+/* The parsed message is the endpoint's and goes with the callback; only the tensors' bytes stay. */
+static void keep_answers(struct mrc_part *part, const struct mr_message *reply)
+{
+    uint32_t count = reply->preamble.tensor_count;
+
+    part->answers = count <= MRC_FEW_ANSWERS ? part->few : malloc(count * sizeof *part->answers);
+    if (part->answers == NULL) {
+        part->status = MR_NO_MEMORY;
+        return;
+    }
+    memcpy(part->answers, reply->tensors, count * sizeof *part->answers);
+    part->answer_count = count;
+    if (mrc_link_is_short(part->link))
+        copy_answers(part);
+}
+
+static void notify(const struct mr_future *f)
+{
+    uint64_t one = 1;
+
+    if (f->notify_fd >= 0)
+        (void)!write(f->notify_fd, &one, sizeof one);
+}
+
+void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
+                    const struct mr_message *reply)
+{
+    struct mr_future *f = part->future;
+    struct mr_client *client = f->client;
+
+    part->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
+    if (status == MR_DEADLINE_EXCEEDED && reply == NULL &&
+        mrc_link_was_silent(part->link, f->sent_us, mrc_now_us()))
+        part->status = MR_UNREACHABLE;
+    if (part->is_void)
+        part->status = MR_UNKNOWN_TABLE;
+    part->replied = reply != NULL;
+    part->start_id = reply != NULL ? part->link->start_id : 0;
+    part->unread_bytes = mr_call_unread_bytes(call);
+    part->sequence = reply != NULL ? reply->preamble.sequence : 0;
+    part->restores = reply != NULL ? reply->preamble.restores : 0;
+    if (reply != NULL && reply->preamble.tensor_count > 0)
+        keep_answers(part, reply);
+    mrc_request_ended(part);
+    mrc_resend_ended(part, reply);
+    if (reply != NULL)
+        mrc_survey_answered(client, reply->preamble.restores);
+    if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
+        mrc_link_delivered(part->link);
+    part->link->calls_held++;
+    if (part->answer_count == 0 || part->copy != NULL) {
+        part->call = NULL;
+        mrc_client_free_call(client, part->link, call);
+    }
+    client->room_made++;
+    assert(f->parts_pending > 0);
+    if (--f->parts_pending > 0)
+        return;
+    mrc_resend_all_ended(f);
+    client->progress.calls_ended++;
+    f->ended = true;
+    if (f->on_end != NULL)
+        f->on_end(f);
+    else if (f->abandoned)
+        mrc_future_free_locked(f);
+    else
+        notify(f);
+}
+
+bool mrc_map_has_changed(const struct mr_future *f)
+{
+    return f->map_changes != UINT32_MAX && f->map_changes != f->client->node.changes;
+}
+
+/* A part has lost its number. */
+static bool was_withdrawn(const struct mr_future *f)
+{
+    bool withdrawn = false;
+
+    for (uint32_t i = 0; i < f->part_count; i++)
+        withdrawn |= f->parts[i].withdrawn;
+    return withdrawn;
+}
+
+/* Between its begin and its sending: MR_OK, or why it must not be sent any more. Under the lock. */
+static enum mr_status check_still_valid(const struct mr_future *f)
+{
+    if (mrc_map_has_changed(f))
+        return MRC_STALE_MAP;
+    if (was_withdrawn(f))
+        return mrc_error(MR_CANCELLED,
+                         "%s: %s: the node's cores changed before it was sent: make the call again",
+                         f->client->server, mr_op_name(f->options.op));
+    return mrc_survey_check(f);
+}
+
+static bool has_ended(const void *arg)
+{
+    const struct mr_future *f = arg;
+
+    return f->ended;
+}
+
+static enum mr_status finish(struct mr_future *f, struct mr_reply **reply)
+{
+    return f->finish != NULL ? f->finish(f, reply) : mrc_reply_give(f, reply);
+}
+
+/* A push that asked what became of it. */
+static enum mr_status finish_counted(struct mr_future *f, struct mr_reply **reply)
+{
+    struct mr_pushed pushed;
+    enum mr_status status = mrc_pushed(f, &pushed);
+
+    if (status == MR_OK && f->finish != NULL)
+        status = f->finish(f, reply);
+    if (status == MR_OK)
+        *f->pushed = pushed;
+    return status;
+}
+
+/* The call has ended: its outcome, and its outputs. Not under the lock. */
+static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
+{
+    mrc_remap_settle(f);
+    enum mr_status status = mrc_outcome(f);
+
+    if (status != MR_OK)
+        return status;
+    return f->pushed != NULL ? finish_counted(f, reply) : finish(f, reply);
+}
+
+enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *options, struct mr_reply **reply)
+{
+    struct mr_client *client = f->client;
+    enum mr_status status;
+
+    if (!f->begun &&
+        (mrc_request_bytes(f) > COPY_LOCKED_BYTES_MAX || mrc_resend_numbers(client, f->options.op))) {
+        status = mrc_future_begin(f);
+        if (status != MR_OK)
+            goto failed;
+    }
+    mrc_resend_copy(f);
+    pthread_mutex_lock(&client->lock);
+    if (!f->begun) {
+        status = mrc_request_begin_waiting(f);
+        if (status != MR_OK) {
+            pthread_mutex_unlock(&client->lock);
+            goto failed;
+        }
+        mrc_request_copy(f);
+    }
+    status = check_still_valid(f);
+    if (status != MR_OK) {
+        mrc_request_undo(f);
+        pthread_mutex_unlock(&client->lock);
+        goto failed;
+    }
+    send_parts(f);
+    if (!f->more)
+        send_now(f);
+    if (options != NULL && options->future != NULL) {
+        pthread_mutex_unlock(&client->lock);
+        *options->future = f;
+        return MR_OK;
+    }
+    (void)mrc_wait(client, has_ended, f, MRC_NEVER_US);
+    pthread_mutex_unlock(&client->lock);
+    status = conclude(f, reply);
+failed:
+    mrc_future_free(f);
+    return status;
+}
+
+static void free_calls(struct mr_future *f)
+{
+    if (f->begun && !f->sent) {
+        mrc_request_undo(f);
+        return;
+    }
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_part *part = &f->parts[i];
+        mrc_remap_leave(part);
+        if (part->call != NULL)
+            mrc_client_free_call(f->client, part->link, part->call);
+        part->call = NULL;
+    }
+}
+
+static void free_memory(struct mr_future *f)
+{
+    mrc_resend_free(f);
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        if (f->parts[i].answers != f->parts[i].few)
+            free(f->parts[i].answers);
+        free(f->parts[i].copy);
+    }
+    free(f->memory);
+    free(f->again);
+    free(f);
+}
+
+void mrc_future_free_locked(struct mr_future *f)
+{
+    free_calls(f);
+    free_memory(f);
+}
+
+void mrc_future_free(struct mr_future *f)
+{
+    bool holds = false;
+
+    for (uint32_t i = 0; i < f->part_count; i++)
+        holds |= f->parts[i].call != NULL || f->parts[i].moved != 0;
+    if (holds) {
+        pthread_mutex_lock(&f->client->lock);
+        free_calls(f);
+        pthread_mutex_unlock(&f->client->lock);
+    }
+    free_memory(f);
+}
+
+/* ---- the public side ---- */
+
+/* A call that ended because the node's cores changed goes on as another: that one, or NULL when it did not, or could not be made
+ * again. Not under the lock. */
+static struct mr_future *successor_of(struct mr_future *f)
+{
+    uint64_t now_us = mrc_now_us();
+
+    if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
+        !mrc_outcome_is_overtaken(f))
+        return f->successor;
+    uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
+
+    if (f->again->make(f->again, left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX, &f->successor) !=
+        MR_OK)
+        f->successor = NULL;
+    else
+        mr_future_notify(f->successor, f->notify_fd);
+    free(f->again); /* once */
+    f->again = NULL;
+    return f->successor;
+}
+
+enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
+{
+    if (future == NULL)
+        return mrc_bad_argument("mr_future_wait", "future is NULL");
+    if (future->waited)
+        return mrc_bad_argument("mr_future_wait", "this future has been waited for before");
+    if (mrc_is_inherited(future->client))
+        return mrc_check_process(future->client, mr_op_name(future->options.op));
+    pthread_mutex_lock(&future->client->lock);
+    (void)mrc_wait(future->client, has_ended, future, MRC_NEVER_US);
+    pthread_mutex_unlock(&future->client->lock);
+    future->waited = true;
+    if (successor_of(future) != NULL)
+        return mr_future_wait(future->successor, reply);
+
+    struct mr_reply *tensors = NULL; /* stays so where the answer all goes into other outputs */
+    enum mr_status status = conclude(future, reply == NULL ? NULL : &tensors);
+
+    if (status == MR_OK && reply != NULL)
+        *reply = tensors;
+    return status;
+}
+
+/* Nothing is left to wait for. */
+static bool is_over(const void *arg)
+{
+    const struct mr_future *f = arg;
+
+    return f->ended && mrc_remap_has_settled(f);
+}
+
+/* In the child of a fork nothing is waited for; mr_future_wait() says why. */
+bool mr_future_done(struct mr_future *future)
+{
+    if (future == NULL || mrc_is_inherited(future->client))
+        return true;
+    pthread_mutex_lock(&future->client->lock);
+    if (!is_over(future))
+        (void)mrc_progress_once(future->client);
+    bool over = is_over(future);
+
+    pthread_mutex_unlock(&future->client->lock);
+    return over && successor_of(future) != NULL ? mr_future_done(future->successor) : over;
+}
+
+bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
+{
+    if (future == NULL || mrc_is_inherited(future->client))
+        return true;
+    uint64_t until_us = mrc_now_us() + timeout_ms * UINT64_C(1000);
+
+    for (;;) {
+        pthread_mutex_lock(&future->client->lock);
+        bool over = mrc_wait(future->client, is_over, future, until_us);
+
+        pthread_mutex_unlock(&future->client->lock);
+        if (!over || successor_of(future) == NULL)
+            return over;
+        future = future->successor;
+    }
+}
+
+void mr_future_notify(struct mr_future *future, int event_fd)
+{
+    if (future == NULL || mrc_is_inherited(future->client))
+        return;
+    pthread_mutex_lock(&future->client->lock);
+    future->notify_fd = event_fd;
+    if (future->ended)
+        notify(future);
+    pthread_mutex_unlock(&future->client->lock);
+}
+
+void mr_future_destroy(struct mr_future *future)
+{
+    if (future == NULL || mrc_is_inherited(future->client))
+        return;
+    struct mr_client *client = future->client;
+
+    mr_future_destroy(future->successor);
+    pthread_mutex_lock(&client->lock);
+    if (future->ended)
+        mrc_future_free_locked(future);
+    else
+        future->abandoned = true;
+    pthread_mutex_unlock(&client->lock);
+}

@@ -1,0 +1,223 @@
+#include "trainer_client/call/outcome.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "dataplane/wire/base/buddy.h"
+#include "trainer_client/call/last_error.h"
+#include "trainer_client/socket/clock.h"
+
+#define TEXT_BYTES 480u
+
+static bool succeeded(const struct mr_future *f, const struct mrc_part *part)
+{
+    return part->status == MR_OK ||
+           (part->status == MR_ALREADY_LEARNT && f->options.op == MR_OP_PUSH_GRAD_BATCH);
+}
+
+/* How long nothing has been heard, for whoever has to find out why. */
+static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
+{
+    struct mrc_link *link = part->link;
+    struct mr_session_info info = {.silent_since_us = 0};
+    uint64_t now_us = mrc_now_us();
+
+    pthread_mutex_lock(&link->client->lock);
+    if (link->session != NULL)
+        mr_session_info(link->session, &info);
+    bool refused = link->refused;
+    uint64_t opened_us = link->opened_us;
+    bool described =
+        mrc_link_describe_path(link, text, TEXT_BYTES) || mrc_link_describe_version(link, text, TEXT_BYTES);
+
+    pthread_mutex_unlock(&link->client->lock);
+
+    if (described)
+        return;
+    const char *why = refused ? "; its machine says that nothing listens on that port" : "";
+
+    if (info.silent_since_us == 0)
+        snprintf(text, TEXT_BYTES, "the server has never answered, for %.1f s%s",
+                 (double)(now_us - opened_us) * 1e-6, why);
+    else
+        snprintf(text, TEXT_BYTES, "the server has been silent for %.1f s%s",
+                 (double)(now_us - info.silent_since_us) * 1e-6, why);
+}
+
+static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
+{
+    if (part->answer_count > 0 && part->answers[0].dtype == MR_U8) {
+        size_t bytes = (size_t)part->answers[0].bytes;
+
+        if (bytes > TEXT_BYTES - 1)
+            bytes = TEXT_BYTES - 1;
+        memcpy(text, part->answers[0].data, bytes);
+        text[bytes] = '\0';
+        for (size_t i = 0; i < bytes && text[i] != '\0'; i++) {
+            if ((unsigned char)text[i] < ' ')
+                text[i] = ' ';
+        }
+    } else if (part->is_void) {
+        snprintf(text, TEXT_BYTES,
+                 "its number is no longer that feature's since the node was restarted or restored: create it "
+                 "again, or "
+                 "list the features, for the number that it has now");
+    } else if (part->unread_bytes > 0) {
+        snprintf(text, TEXT_BYTES,
+                 "the server has executed the call, and its reply of %u bytes finds no room in the client's "
+                 "memory for "
+                 "messages, memory_bytes = %u: raise that to at least %" PRIu64
+                 ", ask for less at once, or let go of replies "
+                 "that are held",
+                 part->unread_bytes, part->link->client->link_config.memory_bytes,
+                 2 * (uint64_t)mr_buddy_block_bytes(part->unread_bytes));
+    } else if (part->status == MR_BUSY && !part->replied) {
+        snprintf(text, TEXT_BYTES,
+                 "the server had no room for it until its deadline, and has not executed it: make it again "
+                 "later, or with a longer deadline");
+    } else if (part->status == MR_UNREACHABLE) {
+        describe_silence(part, text);
+    } else {
+        snprintf(text, TEXT_BYTES, "%s", mr_status_text(part->status));
+    }
+}
+
+static enum mr_status partly_applied(const struct mr_future *f, const struct mrc_part *failed,
+                                     const char *text, uint32_t good)
+{
+    char step[MRC_STEPS_BYTES];
+
+    return mrc_error(MR_UNKNOWN_OUTCOME, "%s: %s: %s: %s; %u of %u cores have applied the call%s",
+                     failed->link->name, mr_op_name(f->options.op), mr_status_name(failed->status), text,
+                     good, f->part_count, mrc_of_steps(f->options.step, f->options.step, step));
+}
+
+/* A push that may have been applied is named by its step. */
+static enum mr_status told(const struct mr_future *f, const struct mrc_part *failed, const char *text)
+{
+    char step[MRC_STEPS_BYTES] = "";
+    const char *kept = "";
+    struct mr_client *client = f->client;
+
+    pthread_mutex_lock(&client->lock);
+    bool contested = !failed->replied && mrc_link_is_contested(failed->link, mrc_now_us());
+
+    pthread_mutex_unlock(&client->lock);
+    if (failed->status == MR_UNKNOWN_OUTCOME) {
+        mrc_of_steps(f->options.step, f->options.step, step);
+        kept = failed->kept ? "; it is kept to be sent again: it must not be pushed again" : "";
+    }
+    return mrc_error(
+        failed->status, "%s: %s%s: %s: %s%s%s", failed->link->name, mr_op_name(f->options.op), step,
+        mr_status_name(failed->status), text, kept,
+        contested
+            ? "; the server loses this session again and again: does another process use the same client_id?"
+            : "");
+}
+
+/* It was split for the cores that there were: those that are there now refused it, or there was nobody left to ask. */
+static bool is_overtaken(const struct mr_future *f, const struct mrc_part *failed)
+{
+    if (!mr_op_repeatable(f->options.op) ||
+        (failed->status != MR_CANCELLED && failed->status != MR_INVALID_ARGUMENT))
+        return false;
+    pthread_mutex_lock(&f->client->lock);
+    bool changed = mrc_map_has_changed(f);
+
+    pthread_mutex_unlock(&f->client->lock);
+    return changed;
+}
+
+/* The part whose status is the call's; NULL when all is well. */
+static const struct mrc_part *find_failed(const struct mr_future *f, uint32_t *good)
+{
+    const struct mrc_part *failed = NULL;
+
+    *good = 0;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mrc_part *part = &f->parts[i];
+
+        if (succeeded(f, part))
+            (*good)++;
+        else if (failed == NULL ||
+                 (part->status == MR_UNKNOWN_OUTCOME && failed->status != MR_UNKNOWN_OUTCOME))
+            failed = part;
+    }
+    return failed;
+}
+
+bool mrc_outcome_is_overtaken(const struct mr_future *f)
+{
+    uint32_t good;
+    const struct mrc_part *failed = find_failed(f, &good);
+
+    return failed != NULL && is_overtaken(f, failed);
+}
+
+enum mr_status mrc_outcome(struct mr_future *f)
+{
+    char text[TEXT_BYTES];
+    uint32_t good;
+    const struct mrc_part *failed = find_failed(f, &good);
+
+    if (failed == NULL)
+        return MR_OK;
+    if (is_overtaken(f, failed))
+        return mrc_error(MR_CANCELLED,
+                         "%s: %s: the node's cores changed while the call was under way: make it again",
+                         failed->link->name, mr_op_name(f->options.op));
+    describe(failed, text);
+    return good > 0 && !mr_op_repeatable(f->options.op) && !failed->kept
+               ? partly_applied(f, failed, text, good)
+               : told(f, failed, text);
+}
+
+/* A part's counts are the last tensor of its answer. A core that had the push before, or some of it, tells none, and neither does one
+ * that was not heard. */
+static enum mr_status add_counts(const struct mr_future *f, uint32_t i, struct mr_pushed *sum)
+{
+    uint32_t before = f->options.op == MR_OP_PUSH_GRAD_BATCH ? 1 : 0;
+
+    if (f->parts[i].status != MR_OK || f->parts[i].answer_count <= before) {
+        sum->is_known = false;
+        return MR_OK;
+    }
+    const struct mr_tensor *counts = mrc_part_tensor(f, i, before, MR_U32, 1);
+
+    if (counts == NULL || counts->dims[0] < MR_PUSHED_WORDS)
+        return mrc_part_garbled(f, i);
+    const uint32_t *words = counts->data;
+
+    sum->sent += words[MR_PUSHED_SENT];
+    sum->applied += words[MR_PUSHED_APPLIED];
+    sum->refused += words[MR_PUSHED_REFUSED];
+    sum->without_row += words[MR_PUSHED_WITHOUT_ROW];
+    sum->not_finite += words[MR_PUSHED_NOT_FINITE];
+    return MR_OK;
+}
+
+enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out)
+{
+    enum mr_status status = MR_OK;
+
+    *out = (struct mr_pushed){.is_known = true};
+    for (uint32_t i = 0; i < f->part_count && status == MR_OK; i++)
+        status = add_counts(f, i, out);
+    return status;
+}
+
+const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
+                                        enum mr_dtype dtype, uint32_t rank)
+{
+    if (t >= f->parts[i].answer_count)
+        return NULL;
+    const struct mr_tensor *tensor = &f->parts[i].answers[t];
+
+    return tensor->dtype == dtype && tensor->rank == rank ? tensor : NULL;
+}
+
+enum mr_status mrc_part_garbled(const struct mr_future *f, uint32_t i)
+{
+    return mrc_error(MR_BAD_MESSAGE, "%s: %s: the answer is not of the form this version expects",
+                     f->parts[i].link->name, mr_op_name(f->options.op));
+}

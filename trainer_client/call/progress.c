@@ -1,0 +1,333 @@
+#include "trainer_client/call/progress.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "trainer_client/call/client.h"
+#include "trainer_client/call/core_link.h"
+#include "trainer_client/call/keys.h"
+#include "trainer_client/call/node.h"
+#include "trainer_client/replay/resend.h"
+#include "trainer_client/socket/clock.h"
+#include "trainer_client/socket/epoll_sleep.h"
+
+#define SPIN_ROUND_US 1000u /* timers are looked after at least this often while spinning */
+#define SLEEP_MAX_US  1000000u
+#define EVENTS_MAX    4 /* readiness is all that is asked; sockets are drained one by one */
+
+struct mrc_waiter {
+    bool (*done)(const void *arg);
+    const void *arg;
+    uint64_t deadline_us;
+    pthread_cond_t ready;
+    struct mrc_waiter *next;
+};
+
+enum mr_status mrc_progress_init(struct mrc_progress *p)
+{
+    *p = (struct mrc_progress){.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+                               .wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    if (p->epoll_fd >= 0 && p->wake_fd >= 0 && mrc_progress_watch(p, p->wake_fd) == MR_OK)
+        return MR_OK;
+    mrc_progress_fini(p);
+    return MR_NO_MEMORY;
+}
+
+void mrc_progress_fini(struct mrc_progress *p)
+{
+    if (p->epoll_fd >= 0)
+        close(p->epoll_fd);
+    if (p->wake_fd >= 0)
+        close(p->wake_fd);
+    p->epoll_fd = -1;
+    p->wake_fd = -1;
+}
+
+enum mr_status mrc_progress_watch(struct mrc_progress *p, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
+    return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? MR_OK : MR_NO_MEMORY;
+}
+
+void mrc_progress_watch_room(struct mrc_progress *p, int fd, bool wanted)
+{
+    struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.fd = fd};
+
+    (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_MOD, fd, &event);
+}
+
+static void interrupt_driver(struct mrc_progress *p)
+{
+    uint64_t one = 1;
+
+    p->sleeping = false;
+    (void)!write(p->wake_fd, &one, sizeof one);
+}
+
+void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
+{
+    if (client->progress.sleeping && link->next_us < client->progress.sleep_until_us)
+        interrupt_driver(&client->progress);
+    if (!client->progress.driving && link->next_us < client->progress.told_us) {
+        client->progress.told_us = 0;
+        interrupt_driver(&client->progress);
+    }
+}
+
+uint64_t mrc_progress_next_us(const struct mr_client *client)
+{
+    uint64_t next = mrc_node_next_us(client), resend = mrc_resend_next_us(client);
+
+    uint64_t keys = mrc_keys_next_us(client);
+
+    next = resend < next ? resend : next;
+    next = keys < next ? keys : next;
+
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        const struct mrc_link *link = client->links[i];
+
+        if (link->unsent)
+            return 0;
+        if (link->next_us < next)
+            next = link->next_us;
+        if (link->port_us < next)
+            next = link->port_us;
+    }
+    return next;
+}
+
+/* The earliest timer, or the earliest end of anybody's patience. */
+static uint64_t due_us(const struct mr_client *client)
+{
+    uint64_t due = mrc_progress_next_us(client);
+
+    for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
+        if (w->deadline_us < due)
+            due = w->deadline_us;
+    }
+    return due;
+}
+
+/* The driver alone changes the set of links, so it may read it here without the lock. */
+static bool receive_links(struct mr_client *client, uint32_t links)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < links; i++)
+        any |= mrc_link_receive(client->links[i]);
+    return any;
+}
+
+/* A sender takes what came while nobody drove: others wait for that, on a condition or in a loop of their own. */
+static void catch_up_beside(struct mr_client *client, struct mrc_link *link, uint64_t now_us)
+{
+    struct mrc_progress *p = &client->progress;
+    uint64_t before = p->calls_ended;
+
+    mrc_link_catch_up(link, now_us);
+    if (p->calls_ended == before)
+        return;
+    p->ended_beside += p->calls_ended - before;
+    p->told_us = 0;
+    interrupt_driver(p);
+    mrc_wake_waiters(client);
+}
+
+void mrc_progress_poll(struct mr_client *client, struct mrc_link *link)
+{
+    uint64_t now_us = mrc_now_us();
+
+    if (!client->progress.driving)
+        catch_up_beside(client, link, now_us);
+    mrc_link_poll(link, now_us);
+}
+
+static void poll_links(struct mr_client *client, uint64_t now_us)
+{
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        struct mrc_link *link = client->links[i];
+
+        if (link->unsent || link->next_us <= now_us) {
+            mrc_link_catch_up(link, now_us);
+            mrc_link_poll(link, now_us);
+        }
+    }
+}
+
+/* Handle what was received, then all timers: an answer may have made the next request's turn. */
+static void process_links(struct mr_client *client)
+{
+    uint64_t now_us = mrc_now_us();
+    uint32_t links = client->link_count;
+
+    for (uint32_t i = 0; i < links; i++)
+        mrc_link_process(client->links[i], now_us);
+    mrc_node_look_after(client);
+    mrc_resend_look_after(client);
+    mrc_keys_look_after(client);
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        mrc_link_choose_port(client->links[i], now_us);
+        mrc_link_poll(client->links[i], now_us);
+    }
+}
+
+static bool over(const struct mrc_waiter *w, uint64_t now_us)
+{
+    return w->done(w->arg) || now_us >= w->deadline_us;
+}
+
+/* It came true while nobody had the lock: whoever made it so found no driver asleep that it could wake. */
+static bool somebody_is_done(const struct mr_client *client)
+{
+    uint64_t now_us = mrc_now_us();
+
+    for (const struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
+        if (over(w, now_us))
+            return true;
+    }
+    return false;
+}
+
+static void sleep_for_packets(struct mr_client *client, uint64_t until_us)
+{
+    struct mrc_progress *p = &client->progress;
+    struct epoll_event events[EVENTS_MAX];
+    uint64_t now_us = mrc_now_us(), count;
+
+    if (until_us <= now_us)
+        return;
+    uint64_t left_us = until_us - now_us > SLEEP_MAX_US ? SLEEP_MAX_US : until_us - now_us;
+
+    p->sleeping = true;
+    p->sleep_until_us = now_us + left_us;
+    pthread_mutex_unlock(&client->lock);
+    (void)mrc_epoll_sleep(p->epoll_fd, events, EVENTS_MAX, left_us);
+    pthread_mutex_lock(&client->lock);
+    p->sleeping = false;
+    (void)!read(p->wake_fd, &count, sizeof count);
+}
+
+/* One round of the driver: whatever can be done now; failing that, wait until something can. */
+static void drive(struct mr_client *client)
+{
+    uint64_t now_us = mrc_now_us();
+
+    poll_links(client, now_us);
+
+    uint64_t next_us = due_us(client);
+    uint32_t links = client->link_count;
+    uint32_t spin_us = client->busy_poll_us < SPIN_ROUND_US ? client->busy_poll_us : SPIN_ROUND_US;
+    uint64_t spin_until_us = now_us + spin_us < next_us ? now_us + spin_us : next_us;
+    bool got;
+
+    pthread_mutex_unlock(&client->lock);
+    do {
+        got = receive_links(client, links);
+    } while (!got && mrc_now_us() < spin_until_us);
+    pthread_mutex_lock(&client->lock);
+
+    if (!got && client->busy_poll_us != UINT32_MAX && !somebody_is_done(client)) {
+        /* Others may have sent or begun to wait meanwhile: their times count too. */
+        sleep_for_packets(client, due_us(client));
+        (void)receive_links(client, links);
+    }
+    process_links(client);
+}
+
+static void remove_waiter(struct mr_client *client, struct mrc_waiter *waiter)
+{
+    struct mrc_waiter **at = &client->progress.waiters;
+
+    while (*at != waiter)
+        at = &(*at)->next;
+    *at = waiter->next;
+}
+
+void mrc_wake_waiters(struct mr_client *client)
+{
+    uint64_t now_us = mrc_now_us();
+
+    for (struct mrc_waiter *w = client->progress.waiters; w != NULL; w = w->next) {
+        if (over(w, now_us))
+            pthread_cond_signal(&w->ready);
+    }
+}
+
+void mrc_wake_all(struct mr_client *client)
+{
+    if (client->progress.sleeping)
+        interrupt_driver(&client->progress);
+    mrc_wake_waiters(client);
+}
+
+/* The driver leaves: somebody who still waits takes over. */
+static void hand_over(struct mr_client *client)
+{
+    if (client->progress.waiters != NULL)
+        pthread_cond_signal(&client->progress.waiters->ready);
+}
+
+static void send_unsent(struct mr_client *client)
+{
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        if (client->links[i]->unsent)
+            mrc_progress_poll(client, client->links[i]);
+    }
+}
+
+bool mrc_wait(struct mr_client *client, bool (*done)(const void *arg), const void *arg, uint64_t deadline_us)
+{
+    struct mrc_progress *p = &client->progress;
+
+    if (done(arg))
+        return true;
+    send_unsent(client);
+    struct mrc_waiter self = {.done = done, .arg = arg, .deadline_us = deadline_us, .next = p->waiters};
+
+    pthread_cond_init(&self.ready, NULL);
+    p->waiters = &self;
+    while (!over(&self, mrc_now_us())) {
+        if (p->driving) {
+            if (p->sleeping && deadline_us < p->sleep_until_us)
+                interrupt_driver(p);
+            pthread_cond_wait(&self.ready, &client->lock);
+            continue;
+        }
+        p->driving = true;
+        drive(client);
+        p->driving = false;
+        if (self.next != NULL || p->waiters != &self)
+            mrc_wake_waiters(client);
+    }
+    remove_waiter(client, &self);
+    if (!p->driving)
+        hand_over(client);
+    pthread_cond_destroy(&self.ready);
+    return done(arg);
+}
+
+uint32_t mrc_progress_once(struct mr_client *client)
+{
+    struct mrc_progress *p = &client->progress;
+    uint64_t ended = p->calls_ended - p->ended_beside, count;
+
+    p->told_us = 0;
+    send_unsent(client);
+    if (p->driving)
+        return 0;
+    p->driving = true;
+    (void)!read(p->wake_fd, &count, sizeof count);
+    p->ended_beside = 0;
+    uint32_t links = client->link_count;
+
+    pthread_mutex_unlock(&client->lock);
+    (void)receive_links(client, links);
+    pthread_mutex_lock(&client->lock);
+    process_links(client);
+    p->driving = false;
+    mrc_wake_waiters(client);
+    hand_over(client);
+    return (uint32_t)(p->calls_ended - ended);
+}

@@ -1,0 +1,285 @@
+#include "trainer_client/replay/remap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/format/push_number.h"
+#include "trainer_client/api/calls.h"
+#include "trainer_client/call/client.h"
+#include "trainer_client/call/future.h"
+#include "trainer_client/replay/remap_gone.h"
+#include "trainer_client/replay/remap_split.h"
+#include "trainer_client/replay/resend.h"
+#include "trainer_client/socket/clock.h"
+
+#define ASK_AGAIN_US 100000u
+
+/* ---- where lanes go on ---- */
+
+static struct mrc_lane_mark *mark_of(struct mrc_remap *remap, uint16_t lane)
+{
+    for (uint32_t i = 0; i < remap->mark_count; i++) {
+        if (remap->marks[i].lane == lane)
+            return &remap->marks[i];
+    }
+    return NULL;
+}
+
+bool mrc_remap_start_lane(struct mr_client *client, struct mrc_replay *own, uint16_t lane)
+{
+    struct mrc_remap *remap = &client->remap;
+    struct mrc_lane_mark *mark = mark_of(remap, lane);
+
+    if (mark == NULL) {
+        mark = realloc(remap->marks, (remap->mark_count + 1) * sizeof *mark);
+        if (mark == NULL)
+            return false;
+        remap->marks = mark;
+        mark += remap->mark_count++;
+        *mark = (struct mrc_lane_mark){.lane = lane, .next = 1};
+    }
+    own->lane = lane;
+    own->next = mark->next;
+    own->gone_to = mark->gone_to;
+    own->gone_to_step = mark->gone_to_step;
+    own->gone_restores = mark->gone_restores;
+    if (mark->gone_to > 0)
+        own->trail = mark->trail;
+    own->whole = client->survey.restores;
+    return true;
+}
+
+void mrc_remap_init(struct mr_client *client)
+{
+    mr_list_init(&client->remap.movers);
+    client->remap.era = 1;
+}
+
+void mrc_remap_fini(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+
+    for (uint32_t i = 0; i < remap->lane_count; i++) {
+        mrc_replay_fini(remap->lanes[i]);
+        free(remap->lanes[i]);
+    }
+    free(remap->lanes);
+    free(remap->marks);
+}
+
+/* ---- taking it from the links ---- */
+
+static bool own_has_moved(const struct mrc_link *link)
+{
+    const struct mrc_replay *own = &link->own;
+
+    return own->lane != 0 && own->lane != mrc_resend_lane(link->client, link->core);
+}
+
+/* What is kept at this link was dealt out by another map: its own pushes, or those of the maps before. */
+static bool has_moved(const struct mrc_link *link)
+{
+    return own_has_moved(link) ||
+           (link->former_count > 0 && link->former_cores != link->client->node.core_count);
+}
+
+/* Callers wait for these: they are told when the pushes have settled elsewhere. A request that is not sent yet is made anew by
+ * its caller. */
+static void end_asked(struct mrc_link *link)
+{
+    struct mrc_replay *own = &link->own;
+
+    while (!mr_list_empty(&own->asked)) {
+        struct mrc_push *push = MR_CONTAINER(own->asked.next, struct mrc_push, queue);
+        struct mrc_part *part = push->asker;
+
+        if (!part->future->sent) {
+            mrc_replay_withdraw(own, push);
+            part->withdrawn = true;
+            continue;
+        }
+        if (mrc_resend_was_refused(part)) { /* its call has ended */
+            mrc_resend_keep(part);
+            continue;
+        }
+        if (push->op != MR_OP_PUSH_GRAD_BATCH) {
+            part->moved = mrc_replay_sequence(own, push);
+            mr_list_append(&link->client->remap.movers, &part->mover);
+        }
+        mr_call_cancel(link->ep, part->call);
+    }
+}
+
+static bool take_lane(struct mrc_link *link)
+{
+    struct mrc_remap *remap = &link->client->remap;
+    struct mrc_replay *lane = malloc(sizeof *lane);
+
+    if (lane == NULL || !mrc_lanes_append(&remap->lanes, &remap->lane_count, lane)) {
+        free(lane);
+        return false;
+    }
+    struct mrc_lane_mark *mark = mark_of(remap, link->own.lane);
+
+    mark->next = link->own.next;
+    mrc_gone_note(mark, &link->own, true);
+    mrc_replay_move(lane, &link->own);
+    return true;
+}
+
+static void take_former(struct mrc_link *link)
+{
+    struct mrc_remap *remap = &link->client->remap;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        struct mrc_lane_mark *mark = mark_of(remap, link->former[i]->lane);
+
+        if (mark != NULL)
+            mrc_gone_note(mark, link->former[i], false);
+        if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->former[i]))
+            link->former[kept++] = link->former[i];
+    }
+    link->former_count = kept;
+}
+
+void mrc_remap_begin(struct mr_client *client)
+{
+    uint32_t links = client->link_count;
+    bool moved = false;
+
+    for (uint32_t i = 0; i < links; i++) {
+        struct mrc_link *link = client->links[i];
+
+        if (!has_moved(link))
+            continue;
+        if (!moved)
+            mrc_gone_note_former(client);
+        moved = true;
+        mrc_resend_stop(link);
+        end_asked(link);
+        take_former(link);
+    }
+    for (uint32_t i = 0; i < links; i++) {
+        if (own_has_moved(client->links[i]))
+            (void)take_lane(client->links[i]); /* for want of memory: once more in the next round */
+    }
+    client->remap.era += moved;
+}
+
+/* ---- giving it to the links ---- */
+
+void mrc_remap_go_on(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+
+    if ((remap->lane_count == 0 && !remap->asks) || client->node.stale || client->node.asking ||
+        !mrc_survey_is_over(client))
+        return;
+    if (client->link_count < client->node.core_count) { /* for want of descriptors or memory */
+        remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
+        return;
+    }
+    if (remap->lane_count > 0 && client->node.core_count > 1 && !client->features.complete) {
+        mrc_survey_want(client);
+        return;
+    }
+    mrc_remap_split(client);
+    remap->asks = !mrc_gone_ask(client);
+    if (remap->asks)
+        remap->ask_us = mrc_now_us() + ASK_AGAIN_US;
+    client->room_made++;
+}
+
+uint64_t mrc_remap_next_us(const struct mr_client *client)
+{
+    const struct mrc_remap *remap = &client->remap;
+    const bool waits = remap->lane_count > 0 || remap->asks;
+
+    return waits && mrc_survey_is_over(client) ? remap->ask_us : MRC_NEVER_US;
+}
+
+bool mrc_remap_is_over(const struct mrc_link *link)
+{
+    if (link->client->remap.lane_count > 0 || has_moved(link))
+        return false;
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        if (!mrc_replay_caught_up(link->former[i]))
+            return false;
+    }
+    return true;
+}
+
+/* ---- callers that wait ---- */
+
+void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
+{
+    struct mr_link *movers = &client->remap.movers;
+
+    for (struct mr_link *l = movers->next; l != movers; l = l->next) {
+        struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, mover);
+
+        if (part->moved == sequence)
+            part->moved_status = status;
+    }
+}
+
+void mrc_remap_leave(struct mrc_part *part)
+{
+    if (part->moved != 0)
+        mr_list_remove(&part->mover);
+    part->moved = 0;
+}
+
+struct settling {
+    const struct mr_client *client;
+    uint64_t sequence;
+};
+
+static bool has_settled(const void *arg)
+{
+    const struct settling *s = arg;
+    uint16_t lane = mr_push_lane(s->sequence);
+    uint64_t number = mr_push_number(s->sequence);
+
+    if (s->client->remap.lane_count > 0)
+        return false;
+    for (uint32_t i = 0; i < s->client->link_count; i++) {
+        const struct mrc_link *link = s->client->links[i];
+
+        for (uint32_t l = 0; l < link->former_count; l++) {
+            if (link->former[l]->lane == lane && mrc_replay_has_open(link->former[l], number))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool mrc_remap_has_settled(const struct mr_future *f)
+{
+    bool settled = true;
+
+    for (uint32_t i = 0; i < f->part_count && settled; i++) {
+        struct settling settling = {.client = f->client, .sequence = f->parts[i].moved};
+
+        settled = settling.sequence == 0 || has_settled(&settling);
+    }
+    return settled || mrc_now_us() >= f->options.deadline_us;
+}
+
+void mrc_remap_settle(struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        struct mrc_part *part = &f->parts[i];
+        struct settling settling = {.client = f->client, .sequence = part->moved};
+
+        if (part->moved == 0)
+            continue;
+        pthread_mutex_lock(&f->client->lock);
+        if (mrc_wait(f->client, has_settled, &settling, f->options.deadline_us)) {
+            part->status = part->moved_status;
+            part->kept = false;
+        }
+        mrc_remap_leave(part);
+        pthread_mutex_unlock(&f->client->lock);
+    }
+}

@@ -1,0 +1,237 @@
+#include "trainer_client/replay/remap_split.h"
+
+#include <stdlib.h>
+#include "dataplane/wire/format/push_number.h"
+#include "trainer_client/api/calls.h"
+#include "trainer_client/call/client.h"
+#include "trainer_client/replay/remap.h"
+#include "trainer_client/replay/replay_internal.h"
+
+bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane)
+{
+    struct mrc_replay **more = realloc(*lanes, (*count + 1) * sizeof(struct mrc_replay *));
+
+    if (more == NULL)
+        return false;
+    more[(*count)++] = lane;
+    *lanes = more;
+    return true;
+}
+
+struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint16_t number, uint32_t whole)
+{
+    for (uint32_t i = 0; i < link->former_count; i++) {
+        if (link->former[i]->lane == number)
+            return link->former[i];
+    }
+    struct mrc_replay *lane = malloc(sizeof *lane);
+
+    if (lane == NULL || !mrc_lanes_append(&link->former, &link->former_count, lane)) {
+        free(lane);
+        return NULL;
+    }
+    mrc_replay_init(lane, number, link->client->replay_bytes);
+    lane->whole = whole;
+    link->former_cores = link->client->node.core_count;
+    return lane;
+}
+
+static bool give(struct mr_client *client, uint32_t core, const struct mrc_replay *from,
+                 struct mrc_push *push, uint64_t number, uint64_t after)
+{
+    struct mrc_replay *to = mrc_remap_former_lane(client->links[core], from->lane, from->whole);
+
+    if (to == NULL || number < to->next) {
+        mrc_push_free(push);
+        return false;
+    }
+    mrc_replay_adopt(to, push, number, after);
+    return true;
+}
+
+static bool split_rows(struct mr_client *client, const struct mrc_replay *from, const struct mrc_push *push,
+                       const struct mr_feature *table)
+{
+    struct mrc_push *shares[MR_CORE_MAX];
+    bool ok = mrc_push_split(push, client->node.partition_core, table, shares), given = true;
+
+    for (uint32_t core = 0; core < MR_CORE_MAX && ok; core++) {
+        if (shares[core] != NULL)
+            given &= give(client, core, from, shares[core], push->number, push->after);
+    }
+    return ok && given;
+}
+
+/* Takes a push out that will not be applied, whole or in part; its caller, or that of the next push, hears of it. */
+static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
+{
+    mrc_remap_failed(client, mrc_replay_sequence(from, push), why);
+    mrc_replay_drop(from, push, why);
+}
+
+/* Nothing of it has to be split: the push itself goes over. */
+static void hand_over(struct mr_client *client, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
+{
+    uint64_t number = push->number, step = push->step;
+
+    mrc_replay_withdraw(from, push);
+    if (give(client, core, from, push, number, push->after))
+        return;
+    mrc_replay_add_loss(from, 1, step, step, MR_NO_MEMORY);
+    from->dropped++;
+    mrc_remap_failed(client, mr_push_sequence(from->lane, number), MR_NO_MEMORY);
+}
+
+static void split_push(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push)
+{
+    const struct mrc_node *node = &client->node;
+
+    if (push->tensor_count == 0) { /* a mark: it is made again below */
+        mrc_replay_withdraw(from, push);
+        mrc_push_free(push);
+        return;
+    }
+    if (push->op != MR_OP_PUSH_GRAD &&
+        push->op != MR_OP_VARIABLE_PUSH) { /* a batch: the hub hands it out again */
+        mrc_replay_drop(from, push, MR_OK);
+        return;
+    }
+    if (node->core_count == 1) {
+        hand_over(client, 0, from, push);
+        return;
+    }
+    uint32_t id = push->op == MR_OP_VARIABLE_PUSH ? push->table : *(const uint32_t *)push->tensors[0].data;
+    const struct mr_feature *feature = mrc_features_get(&client->features, id);
+
+    if (feature == NULL) {
+        lose(client, from, push, MR_UNKNOWN_TABLE);
+    } else if (push->tensor_count < MRC_ROWS_TENSORS) {
+        hand_over(client, mrc_variable_core(feature, node->partition_core), from, push);
+    } else if (split_rows(client, from, push, feature)) {
+        mrc_replay_withdraw(from, push); /* its shares live on */
+        mrc_push_free(push);
+    } else {
+        lose(client, from, push, MR_NO_MEMORY);
+    }
+}
+
+/* ---- pieces: what one number of a lane has become on several links. A core takes a number once, so that those which may meet
+ * at one core become one push again. ---- */
+
+static struct mrc_push *oldest(const struct mrc_replay *lane)
+{
+    return mr_list_empty(&lane->kept) ? NULL : MR_CONTAINER(lane->kept.next, struct mrc_push, kept);
+}
+
+/* The lowest number that these lanes keep, and where it is. */
+static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, uint32_t at[])
+{
+    uint64_t number = UINT64_MAX;
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number < number)
+            number = oldest(lanes[i])->number;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number == number)
+            at[found++] = i;
+    }
+    return found;
+}
+
+/* All pieces of a number become one push of one of the lanes; which of them. */
+static uint32_t unite(struct mr_client *client, struct mrc_replay *const lanes[], uint32_t at[],
+                      uint32_t count)
+{
+    struct mrc_push *pieces[MR_CORE_MAX + 1], *whole;
+
+    for (uint32_t i = 0; i < count; i++)
+        pieces[i] = oldest(lanes[at[i]]);
+    for (uint32_t i = 0; i < count && count > 1;) { /* marks have nothing to add */
+        if (pieces[i]->tensor_count > 0) {
+            i++;
+            continue;
+        }
+        mrc_replay_withdraw(lanes[at[i]], pieces[i]);
+        mrc_push_free(pieces[i]);
+        pieces[i] = pieces[--count];
+        at[i] = at[count];
+    }
+    if (count == 1)
+        return at[0];
+    whole = mrc_push_join(pieces, count);
+    uint64_t number = pieces[0]->number, after = pieces[0]->after;
+
+    if (whole == NULL)
+        mrc_remap_failed(client, mrc_replay_sequence(lanes[at[0]], pieces[0]), MR_NO_MEMORY);
+    for (uint32_t i = 0; i < count; i++) {
+        mrc_replay_drop(lanes[at[i]], pieces[i], whole == NULL ? MR_NO_MEMORY : MR_OK);
+        lanes[at[i]]->dropped -= whole != NULL;
+    }
+    if (whole != NULL)
+        mrc_replay_put_back(lanes[at[0]], whole, number, after);
+    return at[0];
+}
+
+/* Cores that got nothing of a number hear of it all the same, so that their record of the lane has no holes. */
+static void mark_elsewhere(struct mr_client *client, const struct mrc_replay *from, uint64_t number)
+{
+    if (mr_push_lane_cores(from->lane) == client->node.core_count) /* the lane's own core has all of it */
+        return;
+    for (uint32_t core = 0; core < client->node.core_count; core++) {
+        const struct mrc_replay *to = mrc_remap_former_lane(client->links[core], from->lane, from->whole);
+        struct mrc_push *empty;
+
+        if (to == NULL || to->next > number)
+            continue;
+        empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
+        if (empty != NULL)
+            (void)give(client, core, from, empty, number, 0);
+    }
+}
+
+/* What the links had of one lane. */
+static void split_lanes(struct mr_client *client, struct mrc_replay *lanes[], uint32_t count)
+{
+    uint32_t at[MR_CORE_MAX + 1], found;
+
+    while ((found = find_pieces(lanes, count, at)) > 0) {
+        if (found > 1)
+            at[0] = unite(client, lanes, at, found);
+        struct mrc_push *push = oldest(lanes[at[0]]);
+
+        if (push == NULL) /* no memory for it: told as a loss */
+            continue;
+        uint64_t number = push->number;
+
+        split_push(client, lanes[at[0]], push);
+        mark_elsewhere(client, lanes[at[0]], number);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        mrc_replay_retire(lanes[i], &client->links[0]->own);
+        free(lanes[i]);
+    }
+}
+
+/* From the lane that was begun first on. A lane has been at most once on each link, and once more as its own. */
+void mrc_remap_split(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+    struct mrc_replay *lanes[MR_CORE_MAX + 1];
+
+    for (uint32_t m = 0; m < remap->mark_count; m++) {
+        uint32_t count = 0;
+
+        for (uint32_t i = 0; i < remap->lane_count; i++) {
+            struct mrc_replay *lane = remap->lanes[i];
+
+            if (lane == NULL || lane->lane != remap->marks[m].lane)
+                continue;
+            lanes[count++] = lane;
+            remap->lanes[i] = NULL; /* freed once it is split */
+        }
+        split_lanes(client, lanes, count);
+    }
+    remap->lane_count = 0;
+}

@@ -1,0 +1,283 @@
+#include "trainer_client/replay/survey.h"
+
+#include <string.h>
+#include "trainer_client/api/calls.h"
+#include "trainer_client/call/client.h"
+#include "trainer_client/call/future.h"
+#include "trainer_client/call/last_error.h"
+#include "trainer_client/replay/remap_gone.h"
+#include "trainer_client/replay/resend.h"
+#include "trainer_client/socket/clock.h"
+
+#define ASK_AGAIN_US 100000u
+
+/* ---- when ---- */
+
+static bool keeps_pushes(const struct mr_client *client)
+{
+    bool keeps = client->remap.lane_count > 0;
+
+    for (uint32_t i = 0; i < client->link_count; i++)
+        keeps |= client->links[i]->own.count > 0 || client->links[i]->former_count > 0;
+    return keeps;
+}
+
+void mrc_survey_want(struct mr_client *client)
+{
+    if (client->survey.due)
+        return;
+    client->survey.due = true;
+    client->survey.ask_us = 0;
+}
+
+void mrc_survey_session_up(struct mr_client *client, const struct mr_session_info *info, bool started)
+{
+    struct mrc_survey *s = &client->survey;
+
+    s->lineage_now = info->lineage;
+    if (!s->has_met) {
+        s->has_met = true;
+        s->lineage = info->lineage;
+        s->restores = info->restores;
+    }
+    if (started && (client->met.count > 0 || keeps_pushes(client)))
+        mrc_survey_want(client);
+    if (!started)
+        mrc_survey_answered(client, info->restores);
+}
+
+void mrc_survey_answered(struct mr_client *client, uint32_t restores)
+{
+    if (restores != client->survey.restores)
+        mrc_survey_want(client);
+}
+
+bool mrc_survey_is_over(const struct mr_client *client)
+{
+    return !client->survey.due && !client->survey.asking;
+}
+
+uint64_t mrc_survey_next_us(const struct mr_client *client)
+{
+    const bool waits = client->survey.due && !client->survey.asking && !mrc_resend_in_flight(client);
+
+    return waits ? client->survey.ask_us : MRC_NEVER_US;
+}
+
+/* ---- numbers ---- */
+
+void mrc_survey_meet(struct mr_client *client, uint32_t id, const struct mr_feature *feature,
+                     uint64_t start_id)
+{
+    (void)mrc_features_add(&client->met, id, feature); /* without memory it is not checked */
+    /* What the node said before it was restarted holds once it says so again. */
+    mrc_features_set_void(&client->met, id, start_id != client->node.start_id);
+    if (start_id == client->node.start_id)
+        (void)mrc_features_add(&client->features, id, feature);
+    else
+        mrc_survey_want(client);
+}
+
+static void check_met(struct mr_client *client)
+{
+    for (uint32_t i = 0; i < client->met.count; i++) {
+        uint32_t id;
+        const struct mr_feature *met = mrc_features_at(&client->met, i, &id);
+        const struct mr_feature *now = mrc_features_get(&client->features, id);
+
+        mrc_features_set_void(&client->met, id, now == NULL || strcmp(now->name, met->name) != 0);
+    }
+}
+
+/* The number that a tensor of the request names, if it is a feature's head; 0: none. */
+static uint32_t head_of(uint32_t op, const struct mr_tensor *t, const void *data)
+{
+    uint32_t id = 0;
+
+    if ((op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH || op == MR_OP_FEED_SAMPLE) && data != NULL &&
+        t->dtype == MR_U32 && t->rank == 1 && t->dims[0] == MR_PUSH_HEAD_WORDS)
+        memcpy(&id, data, sizeof id);
+    return id;
+}
+
+/* The first void number that the part names; 0: none. */
+static uint32_t void_number(const struct mrc_part *part)
+{
+    const struct mr_future *f = part->future;
+    const struct mrc_features *met = &f->client->met;
+
+    if (mrc_features_is_void(met, f->options.table))
+        return f->options.table;
+    for (uint32_t t = 0; t < part->tensor_count; t++) {
+        const void *data = part->call != NULL ? part->tensors[t].data : part->sources[t];
+        uint32_t id = head_of(f->options.op, &part->tensors[t], data);
+
+        if (id != 0 && mrc_features_is_void(met, id))
+            return id;
+    }
+    return 0;
+}
+
+enum mr_status mrc_survey_check(const struct mr_future *f)
+{
+    if (f->client->met.void_count == 0 || f->on_end != NULL)
+        return MR_OK;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        uint32_t id = void_number(&f->parts[i]);
+
+        if (id != 0)
+            return mrc_error(
+                MR_UNKNOWN_TABLE,
+                "%s: %s: number %u was \"%s\", and is no longer since the node was restarted or restored: "
+                "create it again, or list the features, for the number that it has now",
+                f->client->server, mr_op_name(f->options.op), id,
+                mrc_features_get(&f->client->met, id)->name);
+    }
+    return MR_OK;
+}
+
+/* Calls that were held, or are under way: the endpoint ends each in its turn. */
+static bool end_one_void(struct mrc_link *link)
+{
+    for (struct mr_link *l = link->parts.next; l != &link->parts; l = l->next) {
+        struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, under_way);
+
+        if (part->future->on_end == NULL && part->future->sent && !part->is_void && void_number(part) != 0) {
+            part->is_void = true;
+            mr_call_cancel(link->ep, part->call);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- what is kept ---- */
+
+struct review {
+    const struct mr_client *client;
+    const uint32_t *ids, *taken_back; /* of the features that there are */
+    uint32_t count, restores, whole;
+    bool same_lineage;
+};
+
+static uint32_t taken_back_at(const struct review *r, const struct mrc_push *push)
+{
+    uint32_t id = mrc_push_feature(push);
+
+    for (uint32_t i = 0; i < r->count && id != 0; i++) {
+        if (r->ids[i] == id)
+            return r->taken_back[i];
+    }
+    return r->whole; /* with everything else that was there then */
+}
+
+static enum mrc_verdict judge(void *arg, struct mrc_push *push)
+{
+    const struct review *r = arg;
+
+    if (push->restores != MRC_PUSH_UNANSWERED) {
+        if (r->same_lineage && push->restores < taken_back_at(r, push))
+            return MRC_TAKEN_BACK;
+        /* Counts of another directory, or of an older copy of this one, begin again with what is kept now. */
+        if (!r->same_lineage || push->restores > r->restores)
+            push->restores = r->restores;
+    }
+    return mrc_features_is_void(&r->client->met, mrc_push_feature(push)) ? MRC_VOID : MRC_KEEP;
+}
+
+static void review_lane(struct mrc_replay *lane, struct review *r)
+{
+    mrc_replay_review(lane, judge, r);
+    if (r->same_lineage)
+        mrc_replay_restored(lane, r->whole);
+}
+
+static void review_kept(struct mr_client *client, struct review *r)
+{
+    for (uint32_t i = 0; i < client->remap.lane_count; i++)
+        review_lane(client->remap.lanes[i], r);
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        struct mrc_link *link = client->links[i];
+
+        review_lane(&link->own, r);
+        for (uint32_t l = 0; l < link->former_count; l++)
+            review_lane(link->former[l], r);
+        link->resend_us = 0;
+    }
+    if (r->same_lineage)
+        mrc_gone_restored(client, r->whole);
+}
+
+/* ---- asking ---- */
+
+static bool read_review(struct mr_future *f, struct review *r)
+{
+    const struct mr_tensor *ids = mrc_part_tensor(f, 0, 1, MR_U32, 1),
+                           *words = mrc_part_tensor(f, 0, 3, MR_U32, 1);
+
+    mrc_features_clear(&f->client->features);
+    if (!mrc_learn_features(f) || words == NULL || words->dims[0] != MR_LIST_HISTORY_WORDS + ids->dims[0])
+        return false;
+    const uint32_t *history = words->data;
+
+    *r = (struct review){.client = f->client,
+                         .ids = ids->data,
+                         .taken_back = history + MR_LIST_HISTORY_WORDS,
+                         .count = ids->dims[0],
+                         .restores = history[MR_LIST_RESTORES],
+                         .whole = history[MR_LIST_WHOLE],
+                         .same_lineage = f->client->survey.lineage == f->client->survey.lineage_now};
+    return true;
+}
+
+static void take_over(struct mr_client *client, struct review *r)
+{
+    struct mrc_survey *s = &client->survey;
+
+    check_met(client);
+    review_kept(client, r);
+    s->lineage = s->lineage_now;
+    s->restores = r->restores;
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        while (end_one_void(client->links[i])) {
+        }
+    }
+}
+
+static void answer_came(struct mr_future *f)
+{
+    struct mr_client *client = f->client;
+    struct mrc_survey *s = &client->survey;
+    struct review review;
+
+    s->asking = false;
+    if (f->parts[0].status == MR_OK && f->parts[0].start_id == client->node.start_id &&
+        read_review(f, &review)) {
+        take_over(client, &review);
+    } else {
+        s->due = true;
+        s->ask_us = mrc_now_us() + ASK_AGAIN_US;
+    }
+    mrc_future_free_locked(f);
+}
+
+void mrc_survey_look_after(struct mr_client *client)
+{
+    struct mrc_survey *s = &client->survey;
+    struct mr_future *f;
+
+    if (!s->due || s->asking || client->node.core_count == 0 || mrc_now_us() < s->ask_us)
+        return;
+    if (mrc_resend_in_flight(client)) /* what comes back unapplied must not miss the review */
+        return;
+    s->ask_us = mrc_now_us() + ASK_AGAIN_US;
+    if (mrc_future_new(client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)
+        return;
+    f->on_end = answer_came;
+    f->options.ahead = true; /* a held session is released once this is known */
+    s->asking = mrc_future_send_locked(f) == MR_OK;
+    if (s->asking)
+        s->due = false;
+    else
+        mrc_future_free_locked(f);
+}

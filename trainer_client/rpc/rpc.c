@@ -1,0 +1,196 @@
+/* A worker over a socket: making one, and destroying it. */
+#include <stdio.h>
+#include <string.h>
+#include "dataplane/rpc/call/agent.h"
+#include "dataplane/rpc/call/long_message.h"
+#include "dataplane/rpc/world/workers.h"
+#include "dataplane/wire/session/key_file.h"
+#include "trainer_client/rpc/rpc_driver.h"
+#include "trainer_client/rpc/rpc_reach.h"
+#include "trainer_client/socket/address.h"
+#include "trainer_client/socket/clock.h"
+
+#define INIT_TIMEOUT_MS      60000u
+#define TIMEOUT_MS           60000u
+#define DEAD_AFTER_MS        10000u
+#define EXECUTOR_THREADS     16u
+#define EXECUTOR_THREADS_MAX 256u
+#define BUSY_POLL_US         50u
+#define MEMORY_BYTES         ((size_t)256 << 20)
+
+static uint32_t or_default(uint32_t value, uint32_t other)
+{
+    return value == 0 ? other : value;
+}
+
+/* Where this worker listens: rank 0 at the rendezvous, the others where they reach it from. */
+static enum mr_status choose_local(const struct mr_rpc_options *options, bool is_rendezvous,
+                                   const struct mr_address *rendezvous, struct mrc_rpc_driver_options *out,
+                                   char *error, size_t error_bytes)
+{
+    struct mrc_udp_options probe_options = {.buffer_bytes = 0};
+    struct mrc_udp_socket probe;
+    enum mr_status status = mrc_udp_connect(rendezvous, &probe_options, &probe, error, error_bytes);
+
+    if (status != MR_OK)
+        return status;
+    mrc_udp_local(&probe, &out->local);
+    out->local.port = 0;
+    out->udp_bytes_max = probe.udp_bytes_max;
+    mrc_udp_close(&probe);
+    if (is_rendezvous)
+        out->local = *rendezvous;
+    if (options->listen == NULL)
+        return MR_OK;
+    status = mrc_address_resolve(options->listen, true, &out->local, error, error_bytes);
+    if (status == MR_OK && mrc_address_is_any(&out->local)) {
+        snprintf(error, error_bytes, "%s: a worker listens on one address, which the others reach it at",
+                 options->listen);
+        return MR_INVALID_ARGUMENT;
+    }
+    return status;
+}
+
+static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size,
+                            const struct mr_rpc_options *options, char *error, size_t error_bytes)
+{
+    const char *wrong = NULL;
+
+    if (name == NULL || name[0] == 0 || strlen(name) >= MR_RPC_NAME_BYTES)
+        wrong = "a worker's name has 1 to 63 bytes";
+    else if (world_size == 0 || world_size > MR_RPC_WORLD_MAX)
+        wrong = "world_size goes from 1 to 1024";
+    else if (rank >= world_size)
+        wrong = "the rank goes from 0 to world_size - 1";
+    else if (options == NULL || options->rendezvous == NULL)
+        wrong = "options.rendezvous says where the workers meet, as in \"10.0.0.1:7700\"";
+    else if (options->functions == NULL && options->function_count != 0)
+        wrong = "options.functions is NULL";
+    else if (options->executor_threads > EXECUTOR_THREADS_MAX)
+        wrong = "options.executor_threads is at most 256";
+    else if (options->long_memory_bytes != 0 &&
+             options->long_memory_bytes <
+                 (options->message_bytes == 0 ? MR_LONG_MESSAGE_MAX : options->message_bytes))
+        wrong = "options.long_memory_bytes has to hold one message of message_bytes (0: 1 GiB)";
+    if (wrong == NULL)
+        return MR_OK;
+    snprintf(error, error_bytes, "mr_rpc_init: worker \"%s\" (rank %u of %u): %s", name == NULL ? "" : name,
+             rank, world_size, wrong);
+    return MR_INVALID_ARGUMENT;
+}
+
+static enum mr_status register_all(struct mr_rpc *agent, const struct mr_rpc_options *options, char *error,
+                                   size_t error_bytes)
+{
+    enum mr_status status = MR_OK;
+
+    for (uint32_t i = 0; i < options->function_count && status == MR_OK; i++)
+        status =
+            mr_functions_add(mr_agent_functions(agent), &options->functions[i], false, error, error_bytes);
+    return status;
+}
+
+static enum mr_status create_agent(struct mrc_rpc_driver *driver, struct mr_agent_config *config,
+                                   const struct mr_rpc_options *options, struct mr_rpc **out, char *error,
+                                   size_t error_bytes)
+{
+    struct mr_rpc *agent;
+
+    mrc_rpc_driver_configure(driver, config);
+    enum mr_status status = mr_agent_create(config, &agent, error, error_bytes);
+
+    if (status != MR_OK)
+        return status;
+    status = register_all(agent, options, error, error_bytes);
+    if (status == MR_OK) {
+        status = mrc_rpc_driver_start(driver, agent);
+        if (status == MR_OK) {
+            *out = agent;
+            return MR_OK;
+        }
+        snprintf(error, error_bytes, "worker \"%s\": no thread could be made", config->name);
+    }
+    mr_agent_close(agent);
+    mr_agent_join(agent);
+    mr_agent_destroy(agent, NULL);
+    return status;
+}
+
+static void append_address(const struct mr_address *rendezvous, char *error, size_t error_bytes)
+{
+    const size_t used = strlen(error);
+    char text[MRC_ADDRESS_TEXT_BYTES];
+
+    mrc_address_text(rendezvous, text);
+    snprintf(error + used, error_bytes - used, " (the rendezvous is %s)", text);
+}
+
+static enum mr_status join(struct mr_rpc *agent, const struct mrc_rpc_driver_options *options,
+                           const struct mr_address *rendezvous, uint64_t deadline_us, char *error,
+                           size_t error_bytes)
+{
+    enum mr_status status = mr_workers_wait_joined(agent, deadline_us, error, error_bytes);
+
+    if (status == MR_UNREACHABLE)
+        mrc_rpc_explain_silence(rendezvous, options->has_psk, error, error_bytes);
+    if (status == MR_VERSION_MISMATCH)
+        append_address(rendezvous, error, error_bytes);
+    return status;
+}
+
+enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
+                           const struct mr_rpc_options *options, struct mr_rpc **rpc, char *error,
+                           size_t error_bytes)
+{
+    struct mrc_rpc_driver_options driver_options = {.world_size = world_size};
+    struct mr_agent_config config = {.name = name, .rank = rank, .world_size = world_size};
+    struct mrc_rpc_driver *driver = NULL;
+    struct mr_rpc *agent;
+    enum mr_status status = check(name, rank, world_size, options, error, error_bytes);
+
+    if (status != MR_OK)
+        return status;
+    uint64_t deadline_us =
+        mrc_now_us() + (uint64_t)or_default(options->init_timeout_ms, INIT_TIMEOUT_MS) * 1000u;
+
+    config.is_rendezvous = rank == 0 && !options->rendezvous_is_node;
+    config.timeout_ms = or_default(options->timeout_ms, TIMEOUT_MS);
+    config.dead_after_ms = or_default(options->dead_after_ms, DEAD_AFTER_MS);
+    config.long_bytes_max = options->message_bytes;
+    config.long_memory_bytes = options->long_memory_bytes;
+    config.executor_threads = or_default(options->executor_threads, EXECUTOR_THREADS);
+    driver_options.busy_poll_us = or_default(options->busy_poll_us, BUSY_POLL_US);
+    driver_options.memory_bytes = options->memory_bytes == 0 ? MEMORY_BYTES : options->memory_bytes;
+    driver_options.has_psk = options->key_file != NULL;
+    if (options->key_file != NULL)
+        status = mr_key_file_read(options->key_file, driver_options.psk, error, error_bytes);
+    if (status == MR_OK)
+        status = mrc_address_resolve(options->rendezvous, false, &config.rendezvous, error, error_bytes);
+    if (status == MR_OK)
+        status = choose_local(options, config.is_rendezvous, &config.rendezvous, &driver_options, error,
+                              error_bytes);
+    if (status == MR_OK)
+        status = mrc_rpc_driver_create(&driver_options, &driver, error, error_bytes);
+    if (status == MR_OK)
+        status = create_agent(driver, &config, options, &agent, error, error_bytes);
+    if (status == MR_OK)
+        status = join(agent, &driver_options, &config.rendezvous, deadline_us, error, error_bytes);
+    if (status != MR_OK) {
+        mrc_rpc_driver_destroy(driver);
+        return status;
+    }
+    *rpc = agent;
+    return MR_OK;
+}
+
+void mr_rpc_close(struct mr_rpc *rpc)
+{
+    if (rpc != NULL)
+        mrc_rpc_driver_close(mr_agent_driver(rpc)->self);
+}
+
+void mr_rpc_destroy(struct mr_rpc *rpc)
+{
+    if (rpc != NULL)
+        mrc_rpc_driver_destroy(mr_agent_driver(rpc)->self);
+}

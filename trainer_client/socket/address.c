@@ -1,0 +1,184 @@
+#include "trainer_client/socket/address.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint8_t ipv4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+bool mrc_address_is_ipv4(const struct mr_address *a)
+{
+    return memcmp(a->ip, ipv4_prefix, sizeof ipv4_prefix) == 0;
+}
+
+bool mrc_address_is_any(const struct mr_address *a)
+{
+    static const uint8_t zero[16];
+
+    if (mrc_address_is_ipv4(a))
+        return memcmp(a->ip + 12, zero, 4) == 0;
+    return memcmp(a->ip, zero, 16) == 0;
+}
+
+socklen_t mrc_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out)
+{
+    memset(out, 0, sizeof *out);
+    if (family == AF_INET) {
+        struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(a->port)};
+
+        memcpy(&in.sin_addr, a->ip + 12, 4);
+        memcpy(out, &in, sizeof in);
+        return sizeof in;
+    }
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(a->port)};
+
+    memcpy(&in6.sin6_addr, a->ip, 16);
+    if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
+        in6.sin6_scope_id = a->path[4];
+    memcpy(out, &in6, sizeof in6);
+    return sizeof in6;
+}
+
+void mrc_address_from_sockaddr(const struct sockaddr *sa, struct mr_address *out)
+{
+    memset(out, 0, sizeof *out);
+    if (sa->sa_family == AF_INET) {
+        struct sockaddr_in in;
+
+        memcpy(&in, sa, sizeof in);
+        memcpy(out->ip, ipv4_prefix, sizeof ipv4_prefix);
+        memcpy(out->ip + 12, &in.sin_addr, 4);
+        out->port = ntohs(in.sin_port);
+        return;
+    }
+    struct sockaddr_in6 in6;
+
+    memcpy(&in6, sa, sizeof in6);
+    memcpy(out->ip, &in6.sin6_addr, 16);
+    out->port = ntohs(in6.sin6_port);
+    if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
+        out->path[4] = in6.sin6_scope_id;
+}
+
+void mrc_address_text(const struct mr_address *a, char text[MRC_ADDRESS_TEXT_BYTES])
+{
+    char ip[INET6_ADDRSTRLEN] = "?";
+
+    if (mrc_address_is_ipv4(a)) {
+        inet_ntop(AF_INET, a->ip + 12, ip, sizeof ip);
+        snprintf(text, MRC_ADDRESS_TEXT_BYTES, "%s:%u", ip, a->port);
+    } else {
+        inet_ntop(AF_INET6, a->ip, ip, sizeof ip);
+        snprintf(text, MRC_ADDRESS_TEXT_BYTES, "[%s]:%u", ip, a->port);
+    }
+}
+
+static bool port_parse(const char *text, char *port, size_t port_bytes)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || value == 0 || value > 65535)
+        return text[0] == '0' && text[1] == '\0' && snprintf(port, port_bytes, "0") > 0;
+    snprintf(port, port_bytes, "%lu", value);
+    return true;
+}
+
+/* Splits into host and port; false when the text is none of the forms in the header. */
+static bool split(const char *text, char host[MRC_HOST_BYTES], char port[8])
+{
+    const char *host_begin = text, *host_end, *port_text = NULL;
+
+    if (text[0] == '[') {
+        host_begin = text + 1;
+        host_end = strchr(text, ']');
+        if (host_end == NULL || (host_end[1] != '\0' && host_end[1] != ':'))
+            return false;
+        if (host_end[1] == ':')
+            port_text = host_end + 2;
+    } else {
+        const char *colon = strchr(text, ':');
+
+        host_end = text + strlen(text);
+        if (colon != NULL && strchr(colon + 1, ':') == NULL) {
+            host_end = colon;
+            port_text = colon + 1;
+        }
+    }
+    size_t host_bytes = (size_t)(host_end - host_begin);
+
+    if (host_bytes >= MRC_HOST_BYTES)
+        return false;
+    memcpy(host, host_begin, host_bytes);
+    host[host_bytes] = '\0';
+    if (port_text != NULL)
+        return port_parse(port_text, port, 8);
+    snprintf(port, 8, "%u", MRC_PORT_DEFAULT);
+    return true;
+}
+
+/* Whether the machine has a route there: connecting a UDP socket sends nothing. */
+static bool has_route(const struct addrinfo *ai)
+{
+    int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool ok = fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* What the resolver's own words leave out: whether it is for good, and where to look. */
+static const char *why_unresolved(int failed)
+{
+    switch (failed) {
+    case EAI_NONAME:
+        return "no such host: look for a typing error, or use its address";
+    case EAI_AGAIN:
+        return "the name server does not answer now: try again, look at /etc/resolv.conf, or use its address";
+    case EAI_SYSTEM:
+        return strerror(errno);
+    default:
+        return gai_strerror(failed);
+    }
+}
+
+enum mr_status mrc_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
+                                   size_t error_bytes)
+{
+    char host[MRC_HOST_BYTES], port[8];
+
+    if (!split(text, host, port) || (host[0] == '\0' && !listening)) {
+        snprintf(error, error_bytes,
+                 "\"%.100s\" is no address: write host:port, for example 10.0.0.1:%u or "
+                 "[fd00::1]:%u",
+                 text, MRC_PORT_DEFAULT, MRC_PORT_DEFAULT);
+        return MR_INVALID_ARGUMENT;
+    }
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = listening ? AI_PASSIVE : 0};
+    struct addrinfo *list = NULL;
+    int failed = getaddrinfo(host[0] == '\0' ? NULL : host, port, &hints, &list);
+
+    if (failed != 0) {
+        snprintf(error, error_bytes, "%s: the name does not resolve: %s", host, why_unresolved(failed));
+        return MR_INVALID_ARGUMENT;
+    }
+    const struct addrinfo *chosen = list;
+
+    for (const struct addrinfo *ai = list; !listening && ai != NULL; ai = ai->ai_next) {
+        if (has_route(ai)) {
+            chosen = ai;
+            break;
+        }
+    }
+    assert(chosen != NULL);
+    mrc_address_from_sockaddr(chosen->ai_addr, out);
+    freeaddrinfo(list);
+    return MR_OK;
+}

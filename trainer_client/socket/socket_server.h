@@ -1,0 +1,36 @@
+/* Serving the wire protocol from an ordinary UDP socket: the hub, and later workers, are called through this.
+ * One thread drives it. */
+#ifndef MRC_SOCKET_SERVER_H
+#define MRC_SOCKET_SERVER_H
+
+#include <stdint.h>
+#include "dataplane/wire/endpoint.h"
+#include "trainer_client/socket/clock.h"
+
+struct mrc_socket_server;
+
+struct mrc_socket_server_options {
+    const char *listen;   /* "0.0.0.0:7800", "[::]:7800" */
+    const char *key_file; /* NULL: no key */
+    uint32_t incarnation;
+    uint64_t start_id;          /* random at every start; 0: the incarnation stands for it */
+    uint32_t lineage, restores; /* as in struct mr_accept; of stand-ins for nodes */
+    mr_on_request on_request;
+    void *app;
+    /* For stand-ins of servers with several queues: on which core's a datagram came in. NULL: on its own. */
+    uint16_t (*arrived_at)(void *app, const struct mr_address *from);
+    uint16_t core, core_count; /* which core of how many it stands for; 0, 0 = the only one */
+    size_t memory_bytes;       /* for messages; 0 = the transport's default */
+};
+enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *options,
+                                        struct mrc_socket_server **out, char *error, size_t error_bytes);
+void mrc_socket_server_destroy(struct mrc_socket_server *s);
+/* Receive, answer, run timers; waits at most timeout_ms for something to do (0 = not at all). Returns the packets handled. */
+uint32_t mrc_socket_server_run(struct mrc_socket_server *s, int timeout_ms);
+struct mr_endpoint *mrc_socket_server_endpoint(struct mrc_socket_server *s);
+/* The UDP port it listens on: of use when it was asked for port 0. */
+uint16_t mrc_socket_server_port(const struct mrc_socket_server *s);
+/* Readable when mrc_socket_server_run() has packets to handle. */
+int mrc_socket_server_fd(const struct mrc_socket_server *s);
+
+#endif
