@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
-#include "tools/save_text.h"
+#include "tools/ctl/save_text.h"
 
 const char tool_core_heading[] =
     "core state      busy  calls/s  keys/s   rx pk/s  rx B/s   tx pk/s  tx B/s   rows     MiB      batches";

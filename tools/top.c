@@ -8,7 +8,7 @@
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/core_rates.h"
-#include "tools/ctl.h"
+#include "tools/ctl/ctl.h"
 #include "tools/options.h"
 
 #define INTERVAL_S_MIN  0.05f

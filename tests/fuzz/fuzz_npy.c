@@ -1,7 +1,7 @@
 /* The reader of .npy headers on any bytes: an error of one line, or an array that fits the file to the byte. */
 #include <string.h>
 #include "tests/fuzz/fuzz_assert.h"
-#include "tools/npy.h"
+#include "tools/ckpt/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/unit/tools/ckpt_fixture.h"
-#include "tools/ckpt_import_rows.h"
+#include "tools/ckpt/ckpt_import_rows.h"
 
 enum { ROWS = 3000, DIM = 3 };
 

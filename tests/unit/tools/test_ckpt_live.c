@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tests/unit/tools/ckpt_chain_fixture.h"
-#include "tools/ckpt_chain.h"
+#include "tools/ckpt/ckpt_chain.h"
 
 enum { LINKS = 4 };
 

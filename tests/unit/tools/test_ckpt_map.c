@@ -4,7 +4,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "tools/ckpt_map.h"
+#include "tools/ckpt/ckpt_map.h"
 
 static void test_finds_what_was_added(void **state)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/ckpt_row.h"
+#include "tools/ckpt/ckpt_row.h"
 
 #define DIM 3u
 

@@ -11,7 +11,7 @@
 
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tests/unit/tools/ckpt_program.h"
-#include "tools/npy.h"
+#include "tools/ckpt/npy.h"
 
 enum { LINKS = 4, LAST = CHAIN_FIRST + LINKS - 1 };
 

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/doctor_facts.h"
+#include "tools/doctor/doctor_facts.h"
 
 static char root[128];
 

@@ -4,7 +4,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "tools/doctor_parse.h"
+#include "tools/doctor/doctor_parse.h"
 
 static const char meminfo[] =
     "MemTotal:       49328924 kB\nHugePages_Total:    1024\nHugePages_Free:      1000\n"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/doctor_rules.h"
+#include "tools/doctor/doctor_rules.h"
 
 static struct doctor_findings findings;
 

@@ -4,8 +4,8 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "tools/feature_args.h"
-#include "tools/feature_text.h"
+#include "tools/ctl/feature_args.h"
+#include "tools/ctl/feature_text.h"
 
 static char error[256];
 

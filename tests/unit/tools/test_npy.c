@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/npy.h"
+#include "tools/ckpt/npy.h"
 
 static uint8_t file[4096];
 static size_t file_bytes;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/safetensors.h"
+#include "tools/ckpt/safetensors.h"
 
 static json_t *parse(const char *header, size_t bytes)
 {

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tools/save_text.h"
+#include "tools/ctl/save_text.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -1,0 +1,105 @@
+/* millrace ckpt: which command, and what several of them do. */
+#include "tools/ckpt/ckpt.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "tools/commands.h"
+#include "tools/options.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"list", ckpt_list, "the checkpoints of a directory"},
+    {"verify", ckpt_verify, "read every block; name the file and block of any damage"},
+    {"info", ckpt_info, "what a checkpoint holds"},
+    {"diff", ckpt_diff, "what differs between two checkpoints"},
+    {"dump", ckpt_dump, "rows of a table as CSV or .npy"},
+    {"export", ckpt_export, "a table as one .safetensors or .npy file"},
+    {"compact", ckpt_compact, "a full and its deltas as one full"},
+    {"import", ckpt_import, "a checkpoint with a table from .npy files"},
+};
+
+static void print_help(void)
+{
+    (void)printf("usage: millrace ckpt COMMAND [arguments]\n\n"
+                 "Looks at checkpoints on disk and makes new ones; no server is needed.\n\n");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        (void)printf("  %-12s%s\n", commands[i].name, commands[i].help);
+    (void)printf("\nmillrace ckpt COMMAND --help tells more.\n");
+}
+
+int tool_ckpt(int argc, char **argv)
+{
+    const char *word = argc >= 2 ? argv[1] : "";
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        print_help();
+        return 0;
+    }
+    if (strcmp(word, "--version") == 0) {
+        (void)printf("millrace %s\n", MR_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(word, commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    (void)tool_fail("ckpt", "%s%s; see millrace ckpt --help",
+                    argc < 2 ? "a command is missing" : "no command ", word);
+    return TOOL_EXIT_USAGE;
+}
+
+int ckpt_open(const char *command, const char *path, struct ckpt_chain *chain)
+{
+    char directory[PS_PATH_BYTES], text[PS_TEXT_BYTES];
+    uint64_t id;
+    if (!ckpt_path_split(path, directory, &id))
+        return tool_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+    if (ckpt_chain_open(directory, id, chain, text) != MR_OK)
+        return tool_fail(command, "%s", text);
+    return 0;
+}
+
+int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const char *name, uint32_t *index)
+{
+    char names[512] = "";
+    size_t at = 0;
+    const struct ps_manifest *m = &ckpt_chain_last(chain)->manifest;
+    if (!name) {
+        (void)tool_fail(command, "--table is missing; see millrace %s --help", command);
+        return TOOL_EXIT_USAGE;
+    }
+    *index = ckpt_chain_table(chain, name);
+    if (*index != UINT32_MAX)
+        return 0;
+    for (uint32_t i = 0; i < m->feature_count && at < sizeof names; i++)
+        if (m->features[i].kind == MR_TABLE)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "",
+                                   m->features[i].name);
+    return tool_fail(command, "%s: it has no table %s; its tables are: %s%s", ckpt_chain_last(chain)->path,
+                     name, at > 0 ? names : "none", at >= sizeof names ? ".." : "");
+}
+
+bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)
+{
+    char path[PS_PATH_BYTES];
+    struct stat st;
+    struct tm utc;
+    if (!ps_path_join(link->path, PS_MANIFEST_NAME, path) || stat(path, &st) != 0)
+        return false;
+    (void)gmtime_r(&st.st_mtim.tv_sec, &utc);
+    (void)strftime(time_text, CKPT_TIME_BYTES, "%Y-%m-%d %H:%M:%S", &utc);
+    *disk_bytes = (uint64_t)st.st_size;
+    for (uint32_t core = 0; core < link->manifest.file_count; core++) {
+        char name[PS_FILE_NAME_BYTES];
+        ps_file_name(core, name);
+        if (!ps_path_join(link->path, name, path) || stat(path, &st) != 0)
+            return false;
+        *disk_bytes += (uint64_t)st.st_size;
+    }
+    return true;
+}

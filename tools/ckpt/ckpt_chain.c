@@ -1,0 +1,137 @@
+#include "tools/ckpt/ckpt_chain.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/checkpoint/block_stream.h"
+#include "ps/checkpoint/checkpoint_error.h"
+
+#define STREAM_BATCH 8u /* blocks */
+
+bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *id)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    if (end == 0 || end >= PS_PATH_BYTES)
+        return false;
+    memcpy(directory, path, end);
+    directory[end] = '\0';
+    char *slash = strrchr(directory, '/');
+    *id = ps_name_published(slash ? slash + 1 : directory);
+    if (*id == 0)
+        return true;
+    if (!slash)
+        (void)snprintf(directory, PS_PATH_BYTES, ".");
+    else if (slash == directory)
+        directory[1] = '\0';
+    else
+        *slash = '\0';
+    return true;
+}
+
+/* ---- opening ---- */
+
+static enum mr_status describe_rows(struct ckpt_chain *chain, char *text)
+{
+    const struct ps_chain_link *last = ckpt_chain_last(chain);
+    chain->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof *chain->rows);
+    if (!chain->rows)
+        return ps_checkpoint_fail(text, "open", last->path, -ENOMEM);
+    for (uint32_t i = 0; i < last->manifest.feature_count; i++) {
+        const struct mr_feature *f = &last->manifest.features[i];
+        const char *unknown =
+            f->kind == MR_TABLE ? ckpt_row_of(f, &chain->rows[last->manifest.feature_ids[i]]) : NULL;
+        if (unknown) {
+            (void)snprintf(text, PS_TEXT_BYTES,
+                           "table %.63s: %s; use the millrace of the server that wrote it", f->name, unknown);
+            return MR_UNSUPPORTED;
+        }
+    }
+    return MR_OK;
+}
+
+enum mr_status ckpt_chain_open(const char *directory, uint64_t id, struct ckpt_chain *out, char *text)
+{
+    struct ckpt_chain chain = {0};
+    uint32_t count = 1;
+    int error = id == 0 ? ps_checkpoint_list_all(NULL, directory, &id, 1, &count) : 0;
+    if (error != 0) {
+        ps_text_io(text, "open", directory, -error);
+        return MR_IO_ERROR;
+    }
+    if (count == 0) {
+        ps_text_path(text, directory,
+                     "there is no checkpoint here; name one as DIR/ckpt-N, or its directory");
+        return MR_CHECKPOINT_NOT_FOUND;
+    }
+    enum mr_status status = ps_chain_open(ps_store_local(), directory, id, &chain.files, text);
+    if (status == MR_CHECKPOINT_NOT_FOUND)
+        (void)snprintf(text, PS_TEXT_BYTES,
+                       "%.150s: there is no ckpt-%" PRIu64 " here; see millrace ckpt list", directory, id);
+    if (status == MR_OK)
+        status = describe_rows(&chain, text);
+    if (status == MR_OK)
+        *out = chain;
+    else
+        ckpt_chain_close(&chain);
+    return status;
+}
+
+void ckpt_chain_close(struct ckpt_chain *chain)
+{
+    ps_chain_close(&chain->files);
+    free(chain->rows);
+    *chain = (struct ckpt_chain){0};
+}
+
+uint64_t ckpt_chain_bytes(const struct ckpt_chain *chain)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < chain->files.count; i++)
+        bytes += ps_manifest_bytes(&chain->files.links[i]->manifest);
+    return bytes;
+}
+
+uint32_t ckpt_chain_table(const struct ckpt_chain *chain, const char *name)
+{
+    const struct ps_manifest *m = &ckpt_chain_last(chain)->manifest;
+    for (uint32_t i = 0; i < m->feature_count; i++)
+        if (m->features[i].kind == MR_TABLE && strncmp(m->features[i].name, name, MR_NAME_BYTES) == 0)
+            return i;
+    return UINT32_MAX;
+}
+
+/* ---- records ---- */
+
+static uint64_t payload_bytes(const uint8_t *block)
+{
+    return ((const struct ps_block_header *)(const void *)block)->payload_bytes;
+}
+
+enum mr_status ckpt_link_each(const struct ps_chain_link *link, ckpt_visit_record visit, void *arg,
+                              struct ckpt_progress *progress, char *text)
+{
+    const uint8_t *blocks[PS_STREAM_BATCH_MAX];
+    struct ps_stream *stream;
+    uint32_t count;
+    enum mr_status status =
+        ps_stream_open(ps_store_local(), link->path, &link->manifest, STREAM_BATCH, 1, &stream, text);
+    if (status != MR_OK)
+        return status;
+    while (status == MR_OK && (count = ps_stream_take(stream, blocks)) > 0) {
+        for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+            if (visit)
+                status = ps_block_each(blocks[i], visit, arg);
+            ckpt_progress_add(progress, payload_bytes(blocks[i]));
+        }
+    }
+    char why[PS_TEXT_BYTES];
+    enum mr_status read = ps_stream_close(stream, why);
+    if (read == MR_OK)
+        return status;
+    memcpy(text, why, sizeof why);
+    return read;
+}

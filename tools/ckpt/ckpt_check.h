@@ -1,0 +1,29 @@
+/* Verifying checkpoints of one directory, each of their files once however many chains it is part of. */
+#ifndef TOOL_CKPT_CHECK_H
+#define TOOL_CKPT_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "tools/ckpt/ckpt_chain.h"
+
+struct ckpt_checked {
+    uint64_t id;
+    enum mr_status status;
+    char text[PS_TEXT_BYTES];
+};
+
+struct ckpt_check {
+    struct ckpt_checked *done; /* what was found, by checkpoint */
+    uint32_t count;
+    struct ckpt_progress progress;
+};
+
+void ckpt_check_begin(struct ckpt_check *check, uint64_t total_bytes);
+void ckpt_check_end(struct ckpt_check *check);
+/* MR_OK when every block of every link verifies; else `text` (PS_TEXT_BYTES) names file and block of the first that does not. */
+enum mr_status ckpt_check_chain(struct ckpt_check *check, const struct ckpt_chain *chain, char *text);
+
+/* All published checkpoints of a directory, oldest first; to be freed. 0, or the exit code after one line. */
+int ckpt_all_ids(const char *command, const char *directory, uint64_t **ids, uint32_t *count);
+
+#endif

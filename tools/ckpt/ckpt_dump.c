@@ -1,0 +1,254 @@
+/* millrace ckpt dump. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dataplane/wire/format/convert.h"
+#include "tools/ckpt/ckpt.h"
+#include "tools/ckpt/ckpt_rows_out.h"
+#include "tools/ckpt/npy.h"
+#include "tools/options.h"
+
+#define COMMAND          "ckpt dump"
+#define NUMBER_BYTES     24u
+#define NPY_HEADER_BYTES 512u
+
+struct dump {
+    const char *table, *format, *out;
+    bool with_state, as_f32;
+    uint32_t memory_mib;
+};
+
+/* ---- CSV ---- */
+
+struct csv {
+    const struct ckpt_fields *fields;
+    struct ckpt_column column;
+};
+
+static void put_text(struct csv *csv, const char *text)
+{
+    ckpt_column_put(&csv->column, text, strlen(text));
+}
+
+static void put_heading(struct csv *csv)
+{
+    char text[64];
+    for (uint32_t i = 0; i < csv->fields->count; i++) {
+        const struct ckpt_field *f = &csv->fields->list[i];
+        for (uint32_t c = 0; c < (f->columns > 0 ? f->columns : 1); c++) {
+            (void)snprintf(text, sizeof text, f->columns > 0 ? "%s%s%u" : "%s%s", i > 0 ? "," : "", f->name,
+                           c);
+            put_text(csv, text);
+        }
+    }
+    put_text(csv, "\n");
+}
+
+/* Nine digits tell every f32 from its neighbours. */
+static void put_elements(struct csv *csv, const struct ckpt_part *part, const uint8_t *row)
+{
+    float expanded[MR_DIM_MAX];
+    char text[NUMBER_BYTES + 1];
+    const uint32_t count = ckpt_part_elements(part);
+    if (part->dtype == MR_U32) { /* a single one */
+        uint32_t number;
+        memcpy(&number, row + part->offset, sizeof number);
+        (void)snprintf(text, sizeof text, ",%" PRIu32, number);
+        put_text(csv, text);
+        return;
+    }
+    mr_convert_to_f32(part->dtype, expanded, row + part->offset, NULL, 1, count);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)snprintf(text, sizeof text, ",%.9g", (double)expanded[i]);
+        put_text(csv, text);
+    }
+}
+
+static enum mr_status csv_rows(void *arg, const struct ckpt_rows *rows)
+{
+    struct csv *csv = arg;
+    char key[NUMBER_BYTES];
+    for (uint32_t i = 0; i < rows->count && csv->column.error == 0; i++) {
+        (void)snprintf(key, sizeof key, "%" PRIu64, rows->keys[i]);
+        put_text(csv, key);
+        for (uint32_t f = 1; f < csv->fields->count; f++)
+            put_elements(csv, csv->fields->list[f].part, rows->rows + (size_t)i * rows->row_bytes);
+        put_text(csv, "\n");
+    }
+    return csv->column.error == 0 ? MR_OK : MR_IO_ERROR;
+}
+
+static int write_csv(const struct dump *d, const struct ckpt_table_source *source, struct csv *csv)
+{
+    char text[PS_TEXT_BYTES] = "";
+    struct ckpt_progress progress;
+    struct ckpt_live live;
+    const struct ps_chain_link *last = ckpt_chain_last(source->chain);
+    ckpt_progress_begin(&progress, "dump", ckpt_chain_bytes(source->chain));
+    progress.is_on = progress.is_on && isatty(csv->column.fd) != 1;
+    put_heading(csv);
+    enum mr_status status = ckpt_live_open(&live, source->chain, last->manifest.feature_ids[source->index],
+                                           source->memory_bytes, &progress, text);
+    if (status == MR_OK)
+        status = ckpt_live_all(&live, csv_rows, NULL, csv, text);
+    ckpt_live_close(&live);
+    ckpt_progress_end(&progress);
+    const int error = ckpt_column_close(&csv->column);
+    /* Whoever reads the pipe has had enough: `| head`. */
+    if (error == -EPIPE && !d->out)
+        return 0;
+    if (error != 0)
+        return tool_fail(COMMAND, "write %s: %s", d->out ? d->out : "the rows", strerror(-error));
+    return status == MR_OK ? 0 : tool_fail(COMMAND, "%s", text);
+}
+
+static int dump_csv(const struct dump *d, const struct ckpt_table_source *source,
+                    const struct ckpt_fields *fields)
+{
+    struct csv csv = {.fields = fields};
+    struct ckpt_output output = {.fd = -1};
+    int error = d->out ? ckpt_output_create(&output, d->out) : 0;
+    if (error != 0)
+        return tool_fail(COMMAND, "create %s: %s", d->out, strerror(-error));
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (!ckpt_column_open(&csv.column, d->out ? output.fd : STDOUT_FILENO, !d->out, 0)) {
+        ckpt_output_discard(&output);
+        return tool_fail(COMMAND, "no memory");
+    }
+    int exit_code = write_csv(d, source, &csv);
+    if (exit_code == 0 && d->out && (error = ckpt_output_commit(&output)) != 0)
+        exit_code = tool_fail(COMMAND, "write %s: %s", d->out, strerror(-error));
+    ckpt_output_discard(&output);
+    return exit_code;
+}
+
+/* ---- .npy: one file for each field ---- */
+
+struct npy_files {
+    struct ckpt_output outputs[CKPT_FIELDS_MAX];
+    struct ckpt_column columns[CKPT_FIELDS_MAX];
+    uint32_t count;
+};
+
+static int open_npy(const char *directory, const struct ckpt_field *field, uint64_t rows,
+                    struct npy_files *files)
+{
+    char path[CKPT_OUTPUT_PATH_BYTES];
+    uint8_t header[NPY_HEADER_BYTES];
+    const struct tool_npy_field shape = {.dtype = field->dtype, .columns = field->columns};
+    const size_t header_bytes = tool_npy_header(&shape, 1, rows, header, sizeof header);
+    const int n = snprintf(path, sizeof path, "%s/%s.npy", directory, field->name);
+    struct ckpt_output *output = &files->outputs[files->count];
+    int error = n < (int)sizeof path && header_bytes > 0 ? ckpt_output_create(output, path) : -ENAMETOOLONG;
+    if (error != 0)
+        return tool_fail(COMMAND, "create %s: %s", path, strerror(-error));
+    struct ckpt_column *column = &files->columns[files->count++];
+    if (!ckpt_column_open(column, output->fd, false, 0))
+        return tool_fail(COMMAND, "no memory");
+    ckpt_column_put(column, header, header_bytes);
+    return 0;
+}
+
+static int write_npy(const struct dump *d, const struct ckpt_table_source *source,
+                     const struct ckpt_fields *fields, struct npy_files *files)
+{
+    char text[PS_TEXT_BYTES];
+    uint64_t rows;
+    if (ckpt_table_count(source, &rows, text) != MR_OK)
+        return tool_fail(COMMAND, "%s", text);
+    if (mkdir(d->out, 0777) != 0 && errno != EEXIST)
+        return tool_fail(COMMAND, "make directory %s: %s", d->out, strerror(errno));
+    for (uint32_t i = 0; i < fields->count; i++) {
+        int exit_code = open_npy(d->out, &fields->list[i], rows, files);
+        if (exit_code != 0)
+            return exit_code;
+    }
+    enum mr_status status = ckpt_table_write(source, fields, files->columns, false, rows, text);
+    for (uint32_t i = 0; i < files->count; i++) {
+        int error = ckpt_column_close(&files->columns[i]);
+        if (error == 0 && status == MR_OK)
+            error = ckpt_output_commit(&files->outputs[i]);
+        if (error != 0)
+            return tool_fail(COMMAND, "write %s: %s", files->outputs[i].path, strerror(-error));
+    }
+    return status == MR_OK ? 0 : tool_fail(COMMAND, "%s", text);
+}
+
+static int dump_npy(const struct dump *d, const struct ckpt_table_source *source,
+                    const struct ckpt_fields *fields)
+{
+    struct npy_files files = {0};
+    if (!d->out) {
+        (void)tool_fail(
+            COMMAND, "--format npy writes a file for each part of the rows: name their directory with --out");
+        return TOOL_EXIT_USAGE;
+    }
+    int exit_code = write_npy(d, source, fields, &files);
+    for (uint32_t i = 0; i < files.count; i++) {
+        (void)ckpt_column_close(&files.columns[i]);
+        ckpt_output_discard(&files.outputs[i]);
+    }
+    return exit_code;
+}
+
+static int dump(const struct dump *d, const char *path)
+{
+    struct ckpt_chain chain = {0};
+    struct ckpt_fields fields;
+    const bool is_csv = strcmp(d->format, "csv") == 0;
+    if (!is_csv && strcmp(d->format, "npy") != 0) {
+        (void)tool_fail(COMMAND, "--format must be csv or npy, not \"%s\"", d->format);
+        return TOOL_EXIT_USAGE;
+    }
+    struct ckpt_table_source source = {
+        .chain = &chain, .memory_bytes = (uint64_t)d->memory_mib << 20, .what = "dump"};
+    int exit_code = ckpt_open(COMMAND, path, &chain);
+    if (exit_code == 0)
+        exit_code = ckpt_find_table(COMMAND, &chain, d->table, &source.index);
+    if (exit_code == 0) {
+        const uint32_t id = ckpt_chain_last(&chain)->manifest.feature_ids[source.index];
+        ckpt_fields_of(&chain.rows[id], is_csv ? "key" : "keys", d->with_state, d->as_f32, &fields);
+        exit_code = is_csv ? dump_csv(d, &source, &fields) : dump_npy(d, &source, &fields);
+    }
+    ckpt_chain_close(&chain);
+    return exit_code;
+}
+
+int ckpt_dump(int argc, char **argv)
+{
+    struct dump d = {.format = "csv", .memory_mib = CKPT_MEMORY_MIB_DEFAULT};
+    const struct tool_option options[] = {
+        {"table", TOOL_STRING, &d.table, "NAME", "which table"},
+        {"format", TOOL_STRING, &d.format, "NAME", "csv (default), npy"},
+        {"out", TOOL_STRING, &d.out, "PATH", "csv: a file, default standard output; npy: a directory"},
+        {"state", TOOL_FLAG, &d.with_state, NULL,
+         "also what the optimizer and eviction keep beside each row"},
+        {"as-f32", TOOL_FLAG, &d.as_f32, NULL, "npy: values of f16 and bf16 as f32"},
+        CKPT_MEMORY_OPTION(&d.memory_mib, "for keys of deltas"),
+    };
+    const struct tool_usage usage = {
+        .command = COMMAND,
+        .synopsis = "DIR/ckpt-N --table NAME [options]",
+        .summary = "The rows of a table, in no order. CSV has a heading, keys in decimal, and numbers with "
+                   "as many digits\n"
+                   "as tell them apart. npy writes keys.npy and values.npy, and with --state a file for each "
+                   "part of it;\n"
+                   "row i of all belongs together. There bf16 is '<u2', the upper halves of f32, unless "
+                   "--as-f32 is given.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .words_min = 1,
+        .words_max = 1,
+    };
+    const char *path;
+    uint32_t word_count;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
+        return exit_code;
+    return dump(&d, path);
+}

@@ -1,0 +1,235 @@
+/* millrace ckpt info. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataplane/wire/base/plural.h"
+#include "tools/ckpt/ckpt.h"
+#include "tools/ctl/ctl.h"
+#include "tools/ctl/feature_json.h"
+#include "tools/ctl/feature_text.h"
+#include "tools/options.h"
+
+#define COMMAND       "ckpt info"
+#define NAMES_BYTES   (UINT64_C(64) << 20) /* for counting clients and streams: a server has far fewer */
+#define STREAM_LEARNT 0u                   /* row_bytes of a record of what a stream has learnt */
+#define UUID_BYTES    16u
+enum { STREAMS, CLIENTS, LANES, COUNTED };
+
+struct info {
+    struct ckpt_chain chain;
+    uint64_t *rows; /* live, by feature id */
+    struct ckpt_map
+        *names; /* of streams, clients and lanes, hashed; each counts once however many cores know it */
+    uint64_t counts[COUNTED];
+    uint64_t sightings_bytes;
+    uint64_t disk_bytes; /* of all links */
+    char time[CKPT_TIME_BYTES];
+    char text[PS_TEXT_BYTES];
+};
+
+static enum mr_status count_rows(void *arg, const struct ckpt_rows *rows)
+{
+    ((struct info *)arg)->rows[rows->feature] += rows->count;
+    return MR_OK;
+}
+
+static enum mr_status count_name(struct info *x, uint32_t what, uint64_t name)
+{
+    bool is_new;
+    if (!ckpt_map_add(x->names, what, name, 0, &is_new)) {
+        (void)snprintf(x->text, PS_TEXT_BYTES,
+                       "%.150s: it knows more clients and streams than any server has",
+                       ckpt_chain_last(&x->chain)->path);
+        return MR_NO_MEMORY;
+    }
+    x->counts[what] += is_new;
+    return MR_OK;
+}
+
+static uint64_t uuid_name(const uint8_t *uuid)
+{
+    uint64_t halves[2];
+    memcpy(halves, uuid, sizeof halves);
+    return mr_key_hash(halves[0], mr_key_hash(halves[1], 0));
+}
+
+static enum mr_status count_small(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct info *x = arg;
+    uint64_t stream;
+    const struct ps_stored_pushes *pushes = (const struct ps_stored_pushes *)(const void *)bytes;
+    switch (record->kind) {
+    case PS_RECORD_STREAM:
+        memcpy(&stream, bytes, sizeof stream);
+        return record->row_bytes != STREAM_LEARNT ? MR_OK : count_name(x, STREAMS, stream);
+    case PS_RECORD_CLIENT:
+        return count_name(x, CLIENTS, uuid_name(bytes));
+    case PS_RECORD_PUSHES:
+        return count_name(x, LANES, mr_key_hash(uuid_name(bytes), pushes->lane));
+    case PS_RECORD_SIGHTINGS:
+        x->sightings_bytes += record->bytes;
+        return MR_OK;
+    default:
+        return MR_OK;
+    }
+}
+
+static enum mr_status count_all(struct info *x, uint32_t memory_mib)
+{
+    struct ckpt_progress progress;
+    struct ckpt_live live;
+    ckpt_progress_begin(&progress, "info", ckpt_chain_bytes(&x->chain));
+    enum mr_status status =
+        ckpt_live_open(&live, &x->chain, 0, (uint64_t)memory_mib << 20, &progress, x->text);
+    if (status == MR_OK)
+        status = ckpt_live_all(&live, count_rows, count_small, x, x->text);
+    ckpt_live_close(&live);
+    ckpt_progress_end(&progress);
+    return status;
+}
+
+/* ---- output ---- */
+
+static uint64_t feature_bytes(const struct info *x, uint32_t index)
+{
+    const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
+    const uint32_t id = m->feature_ids[index];
+    return x->rows[id] * (sizeof(uint64_t) + x->chain.rows[id].bytes);
+}
+
+static json_t *feature_info_json(const struct info *x, uint32_t index)
+{
+    char options[TOOL_FEATURE_OPTIONS_BYTES];
+    const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
+    const struct mr_feature *f = &m->features[index];
+    json_t *o = tool_feature_json(f);
+    tool_feature_options(f, options, sizeof options);
+    json_object_set_new(o, "id", json_integer(m->feature_ids[index]));
+    json_object_set_new(o, "options", json_string(options));
+    if (f->kind == MR_TABLE) {
+        json_object_set_new(o, "rows", json_integer((json_int_t)x->rows[m->feature_ids[index]]));
+        json_object_set_new(o, "bytes", json_integer((json_int_t)feature_bytes(x, index)));
+    }
+    return o;
+}
+
+static int print_json(const struct info *x)
+{
+    const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
+    json_t *chain = json_array(), *features = json_array();
+    for (uint32_t i = 0; i < x->chain.files.count; i++)
+        json_array_append_new(chain, json_integer((json_int_t)x->chain.files.links[i]->manifest.id));
+    for (uint32_t i = 0; i < m->feature_count; i++)
+        json_array_append_new(features, feature_info_json(x, i));
+    json_t *o =
+        json_pack("{s:I, s:s, s:o, s:I, s:s, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "id",
+                  (json_int_t)m->id, "kind", m->parent == 0 ? "full" : "delta", "chain", chain, "format",
+                  (json_int_t)m->version, "time", x->time, "incarnation", (json_int_t)m->incarnation, "cores",
+                  (json_int_t)m->file_count, "features", features, "streams", (json_int_t)x->counts[STREAMS],
+                  "clients", (json_int_t)x->counts[CLIENTS], "lanes", (json_int_t)x->counts[LANES],
+                  "sightings_bytes", (json_int_t)x->sightings_bytes, "bytes", (json_int_t)x->disk_bytes);
+    json_object_set_new(o, "step", m->step > 0 ? json_integer((json_int_t)m->step) : json_null());
+    json_object_set_new(o, "at_step", json_boolean(m->is_at_step));
+    return tool_print_json(COMMAND, o);
+}
+
+static void print_head(const struct info *x)
+{
+    const struct ps_chain_link *last = ckpt_chain_last(&x->chain);
+    const struct ps_manifest *m = &last->manifest;
+    char disk[16];
+    ckpt_size_text(x->disk_bytes, disk);
+    (void)printf("checkpoint   %s\nkind         %s", last->path, m->parent == 0 ? "full" : "delta, on");
+    for (uint32_t i = 0; i + 1 < x->chain.files.count; i++)
+        (void)printf(" ckpt-%" PRIu64, x->chain.files.links[i]->manifest.id);
+    (void)printf("\nwritten      %s UTC, by incarnation %" PRIu32 " on %" PRIu32 " core%s, format %" PRIu32
+                 "\n",
+                 x->time, m->incarnation, m->file_count, mr_plural(m->file_count), m->version);
+    if (m->step > 0)
+        (void)printf("step         %" PRIu64 "%s\n", m->step,
+                     m->is_at_step ? ": all pushes up to it, none behind it" : " or later");
+    (void)printf("files        %s\nstreams      %" PRIu64 "\nclients      %" PRIu64 "\npush lanes   %" PRIu64
+                 "\n",
+                 disk, x->counts[STREAMS], x->counts[CLIENTS], x->counts[LANES]);
+    if (x->sightings_bytes > 0) {
+        ckpt_size_text(x->sightings_bytes, disk);
+        (void)printf("sightings    %s\n", disk);
+    }
+}
+
+static void print_text(const struct info *x)
+{
+    const struct ps_manifest *m = &ckpt_chain_last(&x->chain)->manifest;
+    print_head(x);
+    if (m->feature_count > 0)
+        (void)printf("\n%5s  %-24s %-24s %12s %12s  %s\n", "id", "name", "shape", "rows", "bytes", "options");
+    for (uint32_t i = 0; i < m->feature_count; i++) {
+        char shape[64], options[TOOL_FEATURE_OPTIONS_BYTES], rows[24] = "-", bytes[16] = "-";
+        const struct mr_feature *f = &m->features[i];
+        tool_feature_shape(f, shape, sizeof shape);
+        tool_feature_options(f, options, sizeof options);
+        if (f->kind == MR_TABLE) {
+            (void)snprintf(rows, sizeof rows, "%" PRIu64, x->rows[m->feature_ids[i]]);
+            ckpt_size_text(feature_bytes(x, i), bytes);
+        }
+        (void)printf("%5" PRIu32 "  %-24.63s %-24s %12s %12s  %s\n", m->feature_ids[i], f->name, shape, rows,
+                     bytes, options);
+    }
+}
+
+static int look_at(struct info *x, uint32_t memory_mib)
+{
+    x->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof *x->rows);
+    x->names = ckpt_map_create(NAMES_BYTES);
+    if (!x->rows || !x->names)
+        return tool_fail(COMMAND, "no memory");
+    for (uint32_t i = 0; i < x->chain.files.count; i++) {
+        uint64_t bytes;
+        if (!ckpt_link_facts(x->chain.files.links[i], x->time, &bytes))
+            return tool_fail(COMMAND, "%s: a file that its MANIFEST names is missing",
+                             x->chain.files.links[i]->path);
+        x->disk_bytes += bytes;
+    }
+    return count_all(x, memory_mib) == MR_OK ? 0 : tool_fail(COMMAND, "%s", x->text);
+}
+
+int ckpt_info(int argc, char **argv)
+{
+    bool json = false;
+    uint32_t memory_mib = CKPT_MEMORY_MIB_DEFAULT;
+    const struct tool_option options[] = {
+        CKPT_MEMORY_OPTION(&memory_mib, "for keys of deltas"),
+        {"json", TOOL_FLAG, &json, NULL, "one JSON value instead of text"},
+    };
+    const struct tool_usage usage = {
+        .command = COMMAND,
+        .synopsis = "DIR/ckpt-N [options]",
+        .summary = "What a checkpoint holds, with all that it builds upon: tables and variables with the "
+                   "options of\n"
+                   "ctl create that made them, rows of each table, streams of batches, clients. Reads all "
+                   "its blocks.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .words_min = 1,
+        .words_max = 1,
+    };
+    const char *path;
+    uint32_t word_count;
+    int exit_code;
+    struct info x = {0};
+    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
+        return exit_code;
+    exit_code = ckpt_open(COMMAND, path, &x.chain);
+    if (exit_code == 0)
+        exit_code = look_at(&x, memory_mib);
+    if (exit_code == 0 && json)
+        exit_code = print_json(&x);
+    else if (exit_code == 0)
+        print_text(&x);
+    ckpt_map_destroy(x.names);
+    free(x.rows);
+    ckpt_chain_close(&x.chain);
+    return exit_code;
+}

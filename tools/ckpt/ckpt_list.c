@@ -1,0 +1,164 @@
+/* millrace ckpt list. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/ckpt/ckpt.h"
+#include "tools/ckpt/ckpt_check.h"
+#include "tools/ctl/ctl.h"
+#include "tools/options.h"
+
+struct listed {
+    uint64_t id;
+    bool is_known; /* its MANIFEST could be read, and those it builds upon */
+    bool is_good;  /* as far as it was looked at */
+    bool is_at_step;
+    uint64_t parent, step, disk_bytes;
+    uint32_t link_count;
+    char time[CKPT_TIME_BYTES];
+    char text[PS_TEXT_BYTES];
+};
+
+static void look_at(const char *directory, uint64_t id, struct ckpt_check *check, struct listed *l)
+{
+    struct ckpt_chain chain = {0};
+    *l = (struct listed){.id = id, .time = "?"};
+    l->is_known = ckpt_chain_open(directory, id, &chain, l->text) == MR_OK;
+    l->is_good = l->is_known;
+    if (!l->is_known)
+        return;
+    const struct ps_chain_link *last = ckpt_chain_last(&chain);
+    l->parent = last->manifest.parent;
+    l->step = last->manifest.step;
+    l->is_at_step = last->manifest.is_at_step;
+    l->link_count = chain.files.count;
+    if (!ckpt_link_facts(last, l->time, &l->disk_bytes)) {
+        l->is_good = false;
+        ps_text_path(l->text, last->path, "a file that its MANIFEST names is missing");
+    } else if (check)
+        l->is_good = ckpt_check_chain(check, &chain, l->text) == MR_OK;
+    ckpt_chain_close(&chain);
+}
+
+static const char *kind_of(const struct listed *l)
+{
+    return !l->is_known ? "?" : l->parent == 0 ? "full" : "delta";
+}
+
+static json_t *listed_json(const struct listed *l, bool verify)
+{
+    json_t *o =
+        json_pack("{s:I, s:s, s:b}", "id", (json_int_t)l->id, "kind", kind_of(l), "damaged", !l->is_good);
+    if (l->is_known) {
+        json_object_set_new(o, "parent", l->parent > 0 ? json_integer((json_int_t)l->parent) : json_null());
+        json_object_set_new(o, "step", l->step > 0 ? json_integer((json_int_t)l->step) : json_null());
+        json_object_set_new(o, "at_step", json_boolean(l->is_at_step));
+        json_object_set_new(o, "links", json_integer(l->link_count));
+        json_object_set_new(o, "time", json_string(l->time));
+        json_object_set_new(o, "bytes", json_integer((json_int_t)l->disk_bytes));
+    }
+    if (verify)
+        json_object_set_new(o, "verified", json_boolean(l->is_good));
+    if (!l->is_good)
+        json_object_set_new(o, "error", json_string(l->text));
+    return o;
+}
+
+static void print_listed(const struct listed *l, bool verify)
+{
+    char parent[24] = "-", step[24] = "-", size[16] = "?";
+    if (l->parent > 0)
+        (void)snprintf(parent, sizeof parent, "%" PRIu64, l->parent);
+    if (l->step > 0)
+        (void)snprintf(step, sizeof step, "%" PRIu64 "%s", l->step, l->is_at_step ? "" : "+");
+    if (l->disk_bytes > 0)
+        ckpt_size_text(l->disk_bytes, size);
+    (void)printf("%8" PRIu64 "  %-6s%8s%12s  %-20s%12s", l->id, kind_of(l), parent, step, l->time, size);
+    if (!l->is_good)
+        (void)printf("  DAMAGED: %s\n", l->text);
+    else
+        (void)printf("%s\n", verify ? "  ok" : "");
+}
+
+/* 0, or the exit code after one line: the checkpoint that the path names, or all of the directory. */
+static int find_ids(const char *command, const char *path, char directory[PS_PATH_BYTES], uint64_t **ids,
+                    uint32_t *count)
+{
+    uint64_t id;
+    if (!ckpt_path_split(path, directory, &id))
+        return tool_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+    if (id == 0)
+        return ckpt_all_ids(command, directory, ids, count);
+    *ids = malloc(sizeof **ids);
+    if (!*ids)
+        return tool_fail(command, "no memory");
+    **ids = id;
+    *count = 1;
+    return 0;
+}
+
+static int list_all(const char *command, const char *path, bool verify, bool json)
+{
+    char directory[PS_PATH_BYTES];
+    uint64_t *ids = NULL;
+    uint32_t count = 0, damaged = 0;
+    struct ckpt_check check;
+    json_t *list = json ? json_array() : NULL;
+    int exit_code = find_ids(command, path, directory, &ids, &count);
+    if (exit_code != 0) {
+        json_decref(list);
+        return exit_code;
+    }
+    if (!json && count > 0)
+        (void)printf("%8s  %-6s%8s%12s  %-20s%12s\n", "id", "kind", "parent", "step", "time (UTC)", "size");
+    ckpt_check_begin(&check, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        struct listed l;
+        look_at(directory, ids[i], verify ? &check : NULL, &l);
+        ckpt_progress_end(&check.progress);
+        damaged += !l.is_good;
+        if (json)
+            json_array_append_new(list, listed_json(&l, verify));
+        else
+            print_listed(&l, verify);
+    }
+    ckpt_check_end(&check);
+    free(ids);
+    if (json)
+        exit_code = tool_print_json(command, list);
+    if (count == 0 && !json)
+        (void)tool_fail(command, "%s: there is no checkpoint in this directory", directory);
+    if (damaged > 0 && exit_code == 0)
+        exit_code = tool_fail(command, "%s: %" PRIu32 " of %" PRIu32 " checkpoints cannot be restored",
+                              directory, damaged, count);
+    return exit_code;
+}
+
+int ckpt_list(int argc, char **argv)
+{
+    bool verify = false, json = false;
+    const struct tool_option options[] = {
+        {"verify", TOOL_FLAG, &verify, NULL, "read every block of each"},
+        {"json", TOOL_FLAG, &json, NULL, "one JSON value instead of text"},
+    };
+    const struct tool_usage usage = {
+        .command = "ckpt list",
+        .synopsis = "DIR|DIR/ckpt-N [options]",
+        .summary =
+            "The checkpoints of a directory, oldest first: what each builds upon, the step it was cut at "
+            "(with a +\n"
+            "where later pushes may be in it), when it was written, and what its own files take on disk.\n"
+            "Ends with exit code 1 if one is damaged, with 0 if there is none.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .words_min = 1,
+        .words_max = 1,
+    };
+    const char *path;
+    uint32_t word_count;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
+        return exit_code;
+    return list_all(usage.command, path, verify, json);
+}

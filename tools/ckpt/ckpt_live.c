@@ -1,0 +1,196 @@
+/* The live rows of a chain. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "ps/checkpoint/checkpoint_error.h"
+#include "tools/ckpt/ckpt_chain.h"
+
+/* Pieces of a table's filter are noted as keys of a table of their own. */
+#define SIGHTINGS_OF(feature) ((feature) | UINT32_C(0x80000000))
+
+/* Partition, and first line in it. */
+static uint64_t piece_key(const struct ps_record *record)
+{
+    return record->offset << 32 | record->row_bytes;
+}
+
+enum mr_status ckpt_live_open(struct ckpt_live *live, const struct ckpt_chain *chain, uint32_t feature,
+                              uint64_t memory_bytes, struct ckpt_progress *progress, char *text)
+{
+    *live = (struct ckpt_live){.chain = chain, .feature = feature, .progress = progress};
+    if (chain->files.count == 1)
+        return MR_OK;
+    live->map = ckpt_map_create(memory_bytes);
+    return live->map ? MR_OK : ps_checkpoint_fail(text, "read", ckpt_chain_last(chain)->path, -ENOMEM);
+}
+
+void ckpt_live_close(struct ckpt_live *live)
+{
+    ckpt_map_destroy(live->map);
+    live->map = NULL;
+}
+
+/* ---- the index ---- */
+
+struct indexing {
+    struct ckpt_live *live;
+    struct ckpt_range *range;
+    uint32_t link;
+    char *text;
+};
+
+static enum mr_status no_room(char *text)
+{
+    (void)snprintf(text, PS_TEXT_BYTES,
+                   "there is no room for the keys of the chain's deltas; raise --memory-mib");
+    return MR_NO_MEMORY;
+}
+
+static enum mr_status note(struct indexing *x, uint32_t table, uint64_t key)
+{
+    while (ckpt_range_has(x->range, key)) {
+        bool is_new;
+        struct ckpt_entry *entry = ckpt_map_add(x->live->map, table, key, 0, &is_new);
+        if (entry) {
+            entry->mark = x->link;
+            return MR_OK;
+        }
+        if (x->range->end - x->range->begin < 2)
+            return no_room(x->text);
+        x->range->end -= (x->range->end - x->range->begin) / 2;
+        ckpt_map_keep(x->live->map, x->range);
+    }
+    return MR_OK;
+}
+
+static enum mr_status note_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct indexing *x = arg;
+    if (x->live->feature != 0 && record->feature != x->live->feature)
+        return MR_OK;
+    if (record->kind == PS_RECORD_SIGHTINGS)
+        return note(x, SIGHTINGS_OF(record->feature), piece_key(record));
+    if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_GONE)
+        return MR_OK;
+    const uint64_t *keys = (const uint64_t *)(const void *)bytes;
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < record->count && status == MR_OK; i++)
+        status = note(x, record->feature, keys[i]);
+    return status;
+}
+
+enum mr_status ckpt_live_index(struct ckpt_live *live, struct ckpt_range *range, char *text)
+{
+    enum mr_status status = MR_OK;
+    if (!live->map)
+        return MR_OK;
+    ckpt_map_clear(live->map);
+    for (uint32_t link = 1; link < live->chain->files.count && status == MR_OK; link++) {
+        struct indexing x = {.live = live, .range = range, .link = link, .text = text};
+        status = ckpt_link_each(live->chain->files.links[link], note_record, &x, live->progress, text);
+    }
+    return status;
+}
+
+/* ---- the visit ---- */
+
+struct visiting {
+    const struct ckpt_live *live;
+    const struct ckpt_range *range;
+    ckpt_visit_rows rows;
+    ckpt_visit_record small;
+    void *arg;
+    uint32_t link;
+    char *text;
+};
+
+/* Whether this link has the last word. */
+static bool is_last_word(const struct visiting *v, uint32_t table, uint64_t key)
+{
+    if (!ckpt_range_has(v->range, key))
+        return false;
+    const struct ckpt_entry *entry = v->live->map ? ckpt_map_find(v->live->map, table, key) : NULL;
+    return !entry || entry->mark == v->link;
+}
+
+static enum mr_status visit_rows(const struct visiting *v, const struct ps_record *record,
+                                 const uint8_t *bytes)
+{
+    const struct ckpt_row *row = &v->live->chain->rows[record->feature];
+    if (row->bytes == 0)
+        return MR_OK; /* a table that is no more */
+    if (record->row_bytes != row->bytes) {
+        (void)snprintf(v->text, PS_TEXT_BYTES, "%.150s: rows of feature %u have %u bytes, not %u",
+                       v->live->chain->files.links[v->link]->path, record->feature, record->row_bytes,
+                       row->bytes);
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    const uint64_t *keys = (const uint64_t *)(const void *)bytes;
+    const uint8_t *rows = bytes + record->count * sizeof *keys;
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < record->count && status == MR_OK;) {
+        uint32_t n = 0;
+        while (i + n < record->count && is_last_word(v, record->feature, keys[i + n]))
+            n++;
+        const struct ckpt_rows live = {.feature = record->feature,
+                                       .row_bytes = row->bytes,
+                                       .count = n,
+                                       .keys = keys + i,
+                                       .rows = rows + (size_t)i * row->bytes};
+        if (n > 0)
+            status = v->rows(v->arg, &live);
+        i += n + 1; /* the one behind them is none, or the end */
+    }
+    return status;
+}
+
+static enum mr_status visit_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    const struct visiting *v = arg;
+    const bool is_wanted = v->live->feature == 0 || v->live->feature == record->feature;
+    switch (record->kind) {
+    case PS_RECORD_ROWS:
+        return v->rows && is_wanted ? visit_rows(v, record, bytes) : MR_OK;
+    case PS_RECORD_GONE:
+        return MR_OK;
+    case PS_RECORD_SIGHTINGS:
+        return v->small && is_wanted && is_last_word(v, SIGHTINGS_OF(record->feature), piece_key(record))
+                   ? v->small(v->arg, record, bytes)
+                   : MR_OK;
+    default:
+        return v->small && v->range->begin == 0 && v->link == v->live->chain->files.count - 1
+                   ? v->small(v->arg, record, bytes)
+                   : MR_OK;
+    }
+}
+
+enum mr_status ckpt_live_each(const struct ckpt_live *live, const struct ckpt_range *range,
+                              ckpt_visit_rows rows, ckpt_visit_record small, void *arg, char *text)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t link = 0; link < live->chain->files.count && status == MR_OK; link++) {
+        struct visiting v = {.live = live,
+                             .range = range,
+                             .rows = rows,
+                             .small = small,
+                             .arg = arg,
+                             .link = link,
+                             .text = text};
+        status = ckpt_link_each(live->chain->files.links[link], visit_record, &v, live->progress, text);
+    }
+    return status;
+}
+
+enum mr_status ckpt_live_all(struct ckpt_live *live, ckpt_visit_rows rows, ckpt_visit_record small, void *arg,
+                             char *text)
+{
+    enum mr_status status = MR_OK;
+    for (struct ckpt_range range = {0, CKPT_PLACES}; range.begin < CKPT_PLACES && status == MR_OK;) {
+        status = ckpt_live_index(live, &range, text);
+        if (status == MR_OK)
+            status = ckpt_live_each(live, &range, rows, small, arg, text);
+        range = (struct ckpt_range){range.end, CKPT_PLACES};
+    }
+    return status;
+}

@@ -1,0 +1,96 @@
+/* millrace ckpt verify. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dataplane/wire/base/plural.h"
+#include "tools/ckpt/ckpt.h"
+#include "tools/ckpt/ckpt_check.h"
+#include "tools/ctl/ctl.h"
+#include "tools/options.h"
+
+/* One checkpoint with all that it builds upon. */
+static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *check, json_t *list)
+{
+    char text[PS_TEXT_BYTES] = "", size[16];
+    struct ckpt_chain chain = {0};
+    enum mr_status status = ckpt_chain_open(directory, id, &chain, text);
+    const uint32_t links = chain.files.count;
+    const uint64_t bytes = ckpt_chain_bytes(&chain);
+    if (status == MR_OK) {
+        check->progress.total_bytes = check->progress.done_bytes + bytes;
+        status = ckpt_check_chain(check, &chain, text);
+    }
+    ckpt_progress_end(&check->progress);
+    ckpt_chain_close(&chain);
+    if (list) {
+        json_t *o = json_pack("{s:I, s:b, s:I, s:I}", "id", (json_int_t)id, "ok", status == MR_OK, "links",
+                              (json_int_t)links, "bytes", (json_int_t)bytes);
+        if (status != MR_OK)
+            json_object_set_new(o, "error", json_string(text));
+        json_array_append_new(list, o);
+        return status == MR_OK;
+    }
+    ckpt_size_text(bytes, size);
+    if (status == MR_OK)
+        (void)printf("ckpt-%" PRIu64 ": ok, %s in %" PRIu32 " checkpoint%s\n", id, size, links,
+                     mr_plural(links));
+    else
+        (void)printf("ckpt-%" PRIu64 ": DAMAGED: %s\n", id, text);
+    return status == MR_OK;
+}
+
+static int verify_all(const char *command, const char *directory, const uint64_t *ids, uint32_t count,
+                      bool json)
+{
+    uint32_t damaged = 0;
+    struct ckpt_check check;
+    json_t *list = json ? json_array() : NULL;
+    ckpt_check_begin(&check, 0);
+    for (uint32_t i = 0; i < count; i++)
+        damaged += !verify_one(directory, ids[i], &check, list);
+    ckpt_check_end(&check);
+    int exit_code = json ? tool_print_json(command, list) : 0;
+    if (damaged > 0)
+        exit_code = tool_fail(command, "%s: %" PRIu32 " of %" PRIu32 " checkpoints cannot be restored",
+                              directory, damaged, count);
+    return exit_code;
+}
+
+int ckpt_verify(int argc, char **argv)
+{
+    static const char command[] = "ckpt verify";
+    bool json = false;
+    const struct tool_option options[] = {{"json", TOOL_FLAG, &json, NULL, "one JSON value instead of text"}};
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "DIR|DIR/ckpt-N [options]",
+        .summary =
+            "Reads every block of a checkpoint and of those it builds upon, or of all checkpoints of a "
+            "directory,\n"
+            "and checks each against its hash. Names file and block of the first damage in each chain.\n"
+            "Exit code 0: all can be restored; 1: one cannot, or there is none.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .words_min = 1,
+        .words_max = 1,
+    };
+    const char *path;
+    char directory[PS_PATH_BYTES];
+    uint32_t word_count, count;
+    uint64_t id, *ids;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, &path, &word_count, &exit_code))
+        return exit_code;
+    if (!ckpt_path_split(path, directory, &id))
+        return tool_fail(command, "%s: the path must have 1 to %u bytes", path, PS_PATH_BYTES - 1);
+    if (id > 0)
+        return verify_all(command, directory, &id, 1, json);
+    exit_code = ckpt_all_ids(command, directory, &ids, &count);
+    if (exit_code != 0)
+        return exit_code;
+    exit_code = count > 0 ? verify_all(command, directory, ids, count, json)
+                          : tool_fail(command, "%s: there is no checkpoint here", directory);
+    free(ids);
+    return exit_code;
+}

@@ -1,0 +1,190 @@
+/* millrace ctl status, checkpoints. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/connection.h"
+#include "tools/ctl/ctl.h"
+#include "tools/ctl/save_text.h"
+#include "tools/options.h"
+
+/* ---- status ---- */
+
+static const char *state_name(enum mr_checkpoint_state state)
+{
+    static const char *const names[] = {"idle", "saving", "loading"};
+    return (unsigned)state < sizeof names / sizeof *names ? names[state] : "?";
+}
+
+static json_t *status_json(const struct mr_checkpoint_status *s, const struct mr_checkpoint_info *i)
+{
+    return json_pack(
+        "{s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "state",
+        state_name(s->state), "id", (json_int_t)s->id, "bytes_done", (json_int_t)s->bytes_done, "bytes_total",
+        (json_int_t)s->bytes_total, "seconds", (double)s->duration_us / 1e6, "last_good_id",
+        (json_int_t)s->last_good_id, "last_good_step", (json_int_t)i->last_good_step, "last_status",
+        mr_status_name(s->last_status), "last_error", s->last_error, "step", (json_int_t)i->step, "queued",
+        (json_int_t)i->saves_queued, "waiting_step", (json_int_t)i->waiting_step, "trainers_held",
+        (json_int_t)i->trainers_held, "trainers_awaited", (json_int_t)i->trainers_awaited);
+}
+
+static void print_waiting(const struct mr_checkpoint_info *i)
+{
+    if (i->waiting_step != 0)
+        (void)printf("a cut waits for step %" PRIu64 ": %" PRIu64 " of %" PRIu64
+                     " trainers are there, training is at step %" PRIu64 "\n",
+                     i->waiting_step, i->trainers_held, i->trainers_awaited, i->step);
+}
+
+static void print_status(const struct mr_checkpoint_status *s, const struct mr_checkpoint_info *i)
+{
+    char progress[128], step[64];
+    if (s->state != MR_CHECKPOINT_IDLE) {
+        tool_save_progress(s->bytes_done, s->bytes_total, s->duration_us, progress, sizeof progress);
+        (void)printf("state      %s checkpoint %" PRIu64 ": %s, %.2f s\n", state_name(s->state), s->id,
+                     progress, (double)s->duration_us / 1e6);
+    } else {
+        (void)printf("state      idle\n");
+    }
+    tool_save_step(i->last_good_step, false, step, sizeof step);
+    if (s->last_good_id != 0)
+        (void)printf("last good  checkpoint %" PRIu64 "%s\n", s->last_good_id, step);
+    else
+        (void)printf("last good  none since the server's start\n");
+    if (s->last_status == MR_OK)
+        (void)printf("last       %s\n", s->id == 0 ? "none since the server's start" : "ended well");
+    else
+        (void)printf("last       %s: %s\n", s->last_status == MR_CANCELLED ? "cancelled" : "failed",
+                     s->last_error[0] ? s->last_error : mr_status_text(s->last_status));
+    if (i->saves_queued != 0)
+        (void)printf("queued     %" PRIu64 "\n", i->saves_queued);
+    print_waiting(i);
+}
+
+int tool_ctl_status(int argc, char **argv)
+{
+    static const char command[] = "ctl status";
+    struct tool_connection c = {0};
+    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "[options]",
+        .summary = "The checkpoint being written or loaded, if any, what waits, and how the last one ended.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    struct mr_client *client;
+    int exit_code;
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+        return exit_code;
+    struct mr_checkpoint_status s;
+    struct mr_checkpoint_info info = {.bytes = sizeof info};
+    enum mr_status status = mr_checkpoint_status(client, NULL, &s);
+    if (status == MR_OK)
+        status = mr_checkpoint_info(client, NULL, 0, &info, NULL, NULL);
+    mr_client_destroy(client);
+    if (status != MR_OK)
+        return tool_call_failed(command, status);
+    if (c.json)
+        return tool_print_json(command, status_json(&s, &info));
+    print_status(&s, &info);
+    return 0;
+}
+
+/* ---- checkpoints ---- */
+
+struct list {
+    json_t *saves; /* NULL: text */
+    uint32_t count;
+};
+
+/* A good one that was asked for has nothing more to be said of it. */
+static void remark(const struct mr_save_info *s, char *out, size_t out_bytes)
+{
+    const bool is_good = s->state == MR_SAVE_ENDED && s->status == MR_OK;
+    const char *state = s->state == MR_SAVE_ENDED && s->status != MR_OK && s->status != MR_CANCELLED
+                            ? "failed"
+                            : tool_save_state_name(s);
+    (void)snprintf(out, out_bytes, "%s%s%s%s%s", s->is_automatic ? "automatic" : "",
+                   s->is_automatic && !is_good ? ", " : "", is_good ? "" : state, s->error[0] ? ": " : "",
+                   s->error);
+}
+
+/* 0 is for what there is not. */
+static const char *number_or_dash(uint64_t number, char out[24])
+{
+    if (number == 0)
+        return "-";
+    (void)snprintf(out, 24, "%" PRIu64, number);
+    return out;
+}
+
+static void list_save(void *arg, const struct mr_save_info *s)
+{
+    struct list *list = arg;
+    char id[24], parent[24], step[24], text[sizeof s->error + 64];
+
+    if (list->saves != NULL) {
+        (void)json_array_append_new(list->saves, tool_save_json(s));
+        return;
+    }
+    if (list->count++ == 0)
+        (void)printf("%-7s%-12s%-7s%-12s%-14s%-9s%12s%10s\n", "save", "checkpoint", "kind", "parent", "step",
+                     "cut at it", "MiB", "seconds");
+    remark(s, text, sizeof text);
+    (void)printf("%-7" PRIu64 "%-12s%-7s%-12s%-14s%-9s%12.1f%10.2f%s%s\n", s->number,
+                 number_or_dash(s->id, id), tool_save_kind_name(s), number_or_dash(s->parent_id, parent),
+                 number_or_dash(s->step, step), s->is_at_step ? "yes" : "no", tool_mib(s->bytes),
+                 (double)s->duration_us / 1e6, text[0] ? "  " : "", text);
+}
+
+static json_t *info_json(const struct mr_checkpoint_info *i, json_t *saves)
+{
+    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "step", (json_int_t)i->step,
+                     "restored_id", (json_int_t)i->restored_id, "restored_step", (json_int_t)i->restored_step,
+                     "restored_at_step", i->restored_is_at_step, "last_good_id", (json_int_t)i->last_good_id,
+                     "last_good_step", (json_int_t)i->last_good_step, "queued", (json_int_t)i->saves_queued,
+                     "waiting_step", (json_int_t)i->waiting_step, "trainers_held",
+                     (json_int_t)i->trainers_held, "trainers_awaited", (json_int_t)i->trainers_awaited,
+                     "saves", saves);
+}
+
+int tool_ctl_checkpoints(int argc, char **argv)
+{
+    static const char command[] = "ctl checkpoints";
+    struct tool_connection c = {0};
+    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "[options]",
+        .summary = "The saves that wait, the one being written, and the last ones since the server's start; "
+                   "and what it was restored from.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    struct mr_client *client;
+    struct list list = {0};
+    struct mr_checkpoint_info info = {.bytes = sizeof info};
+    char step[64];
+    int exit_code;
+
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+        return exit_code;
+    if (c.json)
+        list.saves = json_array();
+    enum mr_status status = mr_checkpoint_info(client, NULL, 0, &info, list_save, &list);
+    mr_client_destroy(client);
+    if (status != MR_OK) {
+        json_decref(list.saves);
+        return tool_call_failed(command, status);
+    }
+    if (c.json)
+        return tool_print_json(command, info_json(&info, list.saves));
+    if (list.count == 0)
+        (void)printf("no saves since the server's start\n");
+    print_waiting(&info);
+    tool_save_step(info.restored_step, info.restored_is_at_step, step, sizeof step);
+    if (info.restored_id != 0)
+        (void)printf("restored from checkpoint %" PRIu64 "%s\n", info.restored_id, step);
+    return 0;
+}

@@ -1,0 +1,175 @@
+/* millrace ctl create, freeze, list. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/connection.h"
+#include "tools/ctl/ctl.h"
+#include "tools/ctl/feature_args.h"
+#include "tools/ctl/feature_json.h"
+#include "tools/ctl/feature_text.h"
+#include "tools/options.h"
+
+#define CONNECTION_ROWS 4u
+
+int tool_ctl_create(int argc, char **argv)
+{
+    static const char command[] = "ctl create";
+    struct tool_connection c = {0};
+    struct tool_feature_args args;
+    struct tool_option options[TOOL_FEATURE_OPTION_COUNT + CONNECTION_ROWS];
+    const struct tool_option connection[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    _Static_assert(sizeof connection / sizeof *connection == CONNECTION_ROWS, "rows of the option table");
+    tool_feature_args_init(&args, options);
+    memcpy(options + TOOL_FEATURE_OPTION_COUNT, connection, sizeof connection);
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "table|variable NAME [options]",
+        .summary = "Makes a table (u64 key -> row) or a variable (dense tensor). The same again is fine, a "
+                   "different\n"
+                   "one under a known name is refused. Prints the number by which calls name it.\n\n"
+                   "  millrace ctl create table user --dim 16 --optimizer adagrad --learning-rate 0.1 \\\n"
+                   "                                 --init normal --init-b 0.01\n"
+                   "  millrace ctl create variable bias --shape 1",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .words_min = 2,
+        .words_max = 2,
+    };
+    const char *words[2];
+    uint32_t word_count, id;
+    int exit_code;
+    char error[256];
+    struct mr_feature feature;
+    if (!tool_options_parse(&usage, argc, argv, words, &word_count, &exit_code))
+        return exit_code;
+    if (!tool_feature_args_finish(&args, words[0], words[1], &feature, error, sizeof error)) {
+        (void)tool_fail(command, "%s", error);
+        return TOOL_EXIT_USAGE;
+    }
+    struct mr_client *client;
+    exit_code = tool_connect(command, &c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = mr_create(client, NULL, &feature, 1, &id);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(command, status);
+    else if (c.json)
+        exit_code =
+            tool_print_json(command, json_pack("{s:s, s:I}", "name", feature.name, "id", (json_int_t)id));
+    else
+        (void)printf("%s is %s %" PRIu32 "\n", feature.name, words[0], id);
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+int tool_ctl_freeze(int argc, char **argv)
+{
+    static const char command[] = "ctl freeze";
+    static const char *const levels[] = {"off", "admit", "all"};
+    struct tool_connection c = {0};
+    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "off|admit|all [options]",
+        .summary = "admit: no new rows. all: read only, for evaluation and serving. off: as before.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .words_min = 1,
+        .words_max = 1,
+    };
+    const char *word;
+    uint32_t word_count, level = 0;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, &word, &word_count, &exit_code))
+        return exit_code;
+    while (level < 3 && strcmp(word, levels[level]) != 0)
+        level++;
+    if (level == 3) {
+        (void)tool_fail(command, "the level must be off, admit or all, not \"%s\"", word);
+        return TOOL_EXIT_USAGE;
+    }
+    struct mr_client *client;
+    exit_code = tool_connect(command, &c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = mr_freeze(client, NULL, level);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(command, status);
+    else if (c.json)
+        exit_code = tool_print_json(command, json_pack("{s:s}", "level", word));
+    else
+        (void)printf("freeze: %s\n", word);
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+static json_t *info_json(const struct mr_feature_info *info)
+{
+    char options[TOOL_FEATURE_OPTIONS_BYTES];
+    const struct mr_feature *f = &info->feature;
+    json_t *all = tool_feature_json(f);
+    tool_feature_options(f, options, sizeof options);
+    json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "id", (json_int_t)info->id, "rows",
+                             (json_int_t)info->rows, "bytes", (json_int_t)info->bytes, "rows_refused",
+                             (json_int_t)info->rows_refused, "gradients_without_row",
+                             (json_int_t)info->gradients_without_row, "gradients_skipped",
+                             (json_int_t)info->gradients_skipped, "options", options);
+    (void)json_object_update(all, more);
+    json_decref(more);
+    return all;
+}
+
+static int print_infos(const char *command, bool json, const struct mr_feature_info *infos, uint32_t count)
+{
+    if (json) {
+        json_t *list = json_array();
+        for (uint32_t i = 0; i < count; i++)
+            json_array_append_new(list, info_json(&infos[i]));
+        return tool_print_json(command, list);
+    }
+    (void)printf("%5s  %-24s %-24s %12s %14s %10s %10s %10s  %s\n", "id", "name", "shape", "rows", "bytes",
+                 "refused", "no row", "skipped", "options");
+    for (uint32_t i = 0; i < count; i++) {
+        char shape[64], options[TOOL_FEATURE_OPTIONS_BYTES];
+        tool_feature_shape(&infos[i].feature, shape, sizeof shape);
+        tool_feature_options(&infos[i].feature, options, sizeof options);
+        (void)printf("%5" PRIu32 "  %-24.63s %-24s %12" PRIu64 " %14" PRIu64 " %10" PRIu64 " %10" PRIu64
+                     " %10" PRIu64 "  %s\n",
+                     infos[i].id, infos[i].feature.name, shape, infos[i].rows, infos[i].bytes,
+                     infos[i].rows_refused, infos[i].gradients_without_row, infos[i].gradients_skipped,
+                     options);
+    }
+    return 0;
+}
+
+int tool_ctl_list(int argc, char **argv)
+{
+    static const char command[] = "ctl list";
+    struct tool_connection c = {0};
+    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "[options]",
+        .summary = "The tables and variables of the server, with their rows, the memory held for them, what "
+                   "was asked\n"
+                   "of them and not done (rows refused at a limit, gradients of keys without a row, "
+                   "gradients skipped\n"
+                   "for NaN or Inf), and the options of ctl create that are not at their defaults.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    uint32_t count = 0;
+    struct mr_client *client;
+    int exit_code;
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+        return exit_code;
+    struct mr_feature_info *infos = NULL;
+    enum mr_status status = mr_list(client, NULL, &infos, &count);
+    exit_code =
+        status == MR_OK ? print_infos(command, c.json, infos, count) : tool_call_failed(command, status);
+    free(infos);
+    mr_client_destroy(client);
+    return exit_code;
+}

@@ -1,0 +1,121 @@
+/* millrace ctl restore. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "dataplane/wire/base/plural.h"
+#include "tools/connection.h"
+#include "tools/ctl/ctl.h"
+#include "tools/ctl/restore_args.h"
+#include "tools/ctl/save_text.h"
+#include "tools/options.h"
+
+#define RESTORE_MS_DEFAULT 600000u /* a restore ends when it is done, which may take minutes */
+#define TABLES_MAX         256u    /* on a command line */
+#define ERROR_BYTES        512
+
+static const char command[] = "ctl restore";
+
+struct restore_args {
+    const char *directory;
+    uint64_t id;
+    struct tool_list tables;
+    bool replace;
+    struct mr_restore_name names[TABLES_MAX];
+    char buffers[TABLES_MAX][2 * MR_NAME_BYTES];
+};
+
+static int read_tables(struct restore_args *args)
+{
+    char error[ERROR_BYTES];
+    for (uint32_t i = 0; i < args->tables.count; i++)
+        if (!tool_restore_name_parse(args->tables.items[i], args->buffers[i], sizeof args->buffers[i],
+                                     &args->names[i], error, sizeof error)) {
+            (void)tool_fail(command, "%s", error);
+            return TOOL_EXIT_USAGE;
+        }
+    if (args->replace && args->tables.count == 0) {
+        (void)tool_fail(command, "--replace is for --table: without one, everything is replaced");
+        return TOOL_EXIT_USAGE;
+    }
+    return 0;
+}
+
+static json_t *restored_json(const struct mr_restored *r)
+{
+    return json_pack("{s:I, s:I, s:b, s:I, s:I}", "id", (json_int_t)r->id, "step", (json_int_t)r->step,
+                     "at_step", r->is_at_step, "tables", (json_int_t)r->tables, "variables",
+                     (json_int_t)r->variables);
+}
+
+static void print_restored(const struct mr_restored *r, bool is_whole)
+{
+    char step[64], what[64];
+    tool_save_step(r->step, r->is_at_step, step, sizeof step);
+    (void)snprintf(what, sizeof what, "%" PRIu32 " table%s, %" PRIu32 " variable%s", r->tables,
+                   mr_plural(r->tables), r->variables, mr_plural(r->variables));
+    if (!is_whole)
+        (void)printf("restored %s out of checkpoint %" PRIu64 "%s\n", what, r->id, step);
+    else
+        (void)printf("restored checkpoint %" PRIu64 "%s: %s\n", r->id, step, what);
+    if (is_whole && r->is_at_step)
+        (void)printf("training goes on with step %" PRIu64 "\n", r->step + 1);
+}
+
+static int restore(const struct tool_connection *c, const struct restore_args *args)
+{
+    struct mr_client *client;
+    struct mr_restored restored = {.bytes = sizeof restored};
+    const struct mr_options call = {.deadline_ms = c->deadline_ms ? c->deadline_ms : RESTORE_MS_DEFAULT};
+    const uint32_t count = args->tables.count;
+    const struct mr_restore_options what = {.bytes = sizeof what,
+                                            .directory = args->directory,
+                                            .id = args->id,
+                                            .names = count > 0 ? args->names : NULL,
+                                            .name_count = count,
+                                            .replace = args->replace};
+    int exit_code = tool_connect(command, c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = mr_checkpoint_restore(client, &call, &what, &restored);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(command, status);
+    else if (c->json)
+        exit_code = tool_print_json(command, restored_json(&restored));
+    else
+        print_restored(&restored, count == 0);
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+int tool_ctl_restore(int argc, char **argv)
+{
+    static const char *items[TABLES_MAX];
+    static struct restore_args args;
+    struct tool_connection c = {0};
+    args.tables = (struct tool_list){.items = items, .items_max = TABLES_MAX};
+    const struct tool_option options[] = {
+        {"directory", TOOL_STRING, &args.directory, "DIR",
+         "on the server's machine; default: as configured there"},
+        {"id", TOOL_U64, &args.id, "N", "default: the newest that verifies"},
+        {"table", TOOL_LIST, &args.tables, "NAME[:NEW]",
+         "only this table or variable, under its name or a new one; may be given again"},
+        {"replace", TOOL_FLAG, &args.replace, NULL, "with --table: in place of what has that name already"},
+        TOOL_CONNECTION_OPTIONS(&c),
+    };
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "[options]",
+        .summary = "Replaces all tables and variables by those of a checkpoint, or with --table puts single "
+                   "ones of them\n"
+                   "beside what the server holds. Returns when that is done; if it fails, all is as before.\n"
+                   "For names that hold colons themselves write NAME=NEW.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    uint32_t word_count;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
+        return exit_code;
+    exit_code = read_tables(&args);
+    return exit_code != 0 ? exit_code : restore(&c, &args);
+}

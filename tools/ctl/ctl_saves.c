@@ -1,0 +1,236 @@
+/* millrace ctl save. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/connection.h"
+#include "tools/ctl/ctl.h"
+#include "tools/ctl/save_text.h"
+#include "tools/options.h"
+
+#define POLL_MS      100u
+#define CALL_MS_MIN  1000u /* a look takes this long at most where less is left */
+#define CLEAR_LINE   "\r\033[K"
+#define EXIT_GOES_ON 3 /* the deadline came first */
+
+static const char command[] = "ctl save";
+
+/* A save that is waited for, and where it stood when it was looked at last. */
+struct waiting {
+    struct mr_client *client;
+    uint64_t end_us;   /* UINT64_MAX: none */
+    uint64_t start_id; /* of the server */
+    struct mr_save_info save;
+    struct mr_checkpoint_info info;
+    struct mr_checkpoint_status now;
+};
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+static uint64_t left_ms(const struct waiting *w)
+{
+    const uint64_t now = now_us();
+    return w->end_us == UINT64_MAX ? UINT64_MAX : now < w->end_us ? (w->end_us - now + 999) / 1000 : 0;
+}
+
+static void keep(void *arg, const struct mr_save_info *save)
+{
+    *(struct mr_save_info *)arg = *save;
+}
+
+static enum mr_status look(struct waiting *w)
+{
+    const uint64_t left = left_ms(w);
+    const struct mr_options options = {.deadline_ms = left == UINT64_MAX   ? 0
+                                                      : left < CALL_MS_MIN ? CALL_MS_MIN
+                                                                           : (uint32_t)left};
+    w->info.bytes = sizeof w->info;
+    enum mr_status status = mr_checkpoint_info(w->client, &options, w->save.number, &w->info, keep, &w->save);
+    return status == MR_OK ? mr_checkpoint_status(w->client, &options, &w->now) : status;
+}
+
+static void pause_before_look(const struct waiting *w)
+{
+    const uint64_t left = left_ms(w), ms = left < POLL_MS ? left : POLL_MS;
+    const struct timespec pause = {.tv_nsec = (long)ms * 1000000L};
+    (void)nanosleep(&pause, NULL);
+}
+
+static int look_failed(const struct waiting *w, enum mr_status status)
+{
+    if (mr_client_start_id(w->client) != w->start_id)
+        return tool_fail(command,
+                         "the server was restarted while save %" PRIu64 " was under way; millrace ctl "
+                         "checkpoints says what it was restored from",
+                         w->save.number);
+    return tool_call_failed(command, status);
+}
+
+static int goes_on(const struct waiting *w)
+{
+    char stands[TOOL_SAVE_LINE_BYTES];
+    tool_save_stands(&w->save, &w->info, &w->now, stands);
+    (void)tool_fail(command,
+                    "the deadline has passed and save %" PRIu64
+                    " goes on: %s; millrace ctl checkpoints shows "
+                    "it, millrace ctl save --cancel %" PRIu64 " withdraws it",
+                    w->save.number, stands, w->save.number);
+    return EXIT_GOES_ON;
+}
+
+static int ended(const struct waiting *w)
+{
+    const struct mr_save_info *s = &w->save;
+    if (s->status == MR_OK)
+        return 0;
+    if (s->status == MR_CANCELLED)
+        return tool_fail(command, "save %" PRIu64 " was not made: %s", s->number, s->error);
+    if (s->id == 0)
+        return tool_fail(command, "save %" PRIu64 " failed: %s", s->number, s->error);
+    return tool_fail(command, "checkpoint %" PRIu64 " failed: %s", s->id,
+                     s->error[0] ? s->error : mr_status_text(s->status));
+}
+
+static int wait_saved(struct waiting *w)
+{
+    const bool terminal = isatty(STDERR_FILENO) == 1;
+    char stands[TOOL_SAVE_LINE_BYTES];
+    enum mr_status status = MR_OK;
+    while (status == MR_OK && w->save.state != MR_SAVE_ENDED && left_ms(w) > 0) {
+        pause_before_look(w);
+        status = look(w);
+        tool_save_stands(&w->save, &w->info, &w->now, stands);
+        if (terminal && status == MR_OK)
+            (void)fprintf(stderr, CLEAR_LINE "save %" PRIu64 ": %s ", w->save.number, stands);
+    }
+    if (terminal)
+        (void)fputc('\n', stderr);
+    if (status != MR_OK || mr_client_start_id(w->client) != w->start_id)
+        return look_failed(w, status);
+    return w->save.state == MR_SAVE_ENDED ? ended(w) : goes_on(w);
+}
+
+static void print_save(const struct mr_save_info *s)
+{
+    if (s->state == MR_SAVE_WAITS_FOR_STEP && s->step != 0)
+        (void)printf("save %" PRIu64 " waits for step %" PRIu64 "\n", s->number, s->step);
+    else if (s->state == MR_SAVE_WAITS_FOR_STEP || s->state == MR_SAVE_QUEUED)
+        (void)printf("save %" PRIu64 " waits for %s\n", s->number,
+                     s->state == MR_SAVE_QUEUED ? "another one" : "the end of a step");
+    else if (s->state == MR_SAVE_WRITING)
+        (void)printf("save %" PRIu64 " writes checkpoint %" PRIu64 "\n", s->number, s->id);
+    else {
+        char step[64];
+        tool_save_step(s->step, s->is_at_step, step, sizeof step);
+        (void)printf("saved checkpoint %" PRIu64 "%s: %s, %.1f MiB in %.2f s\n", s->id, step,
+                     tool_save_kind_name(s), tool_mib(s->bytes), (double)s->duration_us / 1e6);
+    }
+}
+
+static int save(const struct tool_connection *c, const struct mr_save_options *wish, bool wait)
+{
+    const bool ends = wait && c->deadline_ms != 0;
+    struct waiting w = {.end_us = ends ? now_us() + c->deadline_ms * UINT64_C(1000) : UINT64_MAX};
+    int exit_code = tool_connect(command, c, &w.client);
+    if (exit_code != 0)
+        return exit_code;
+    w.start_id = mr_client_start_id(w.client);
+    enum mr_status status = mr_checkpoint_save(w.client, NULL, wish, &w.save.number);
+    if (status == MR_OK)
+        status = look(&w);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(command, status);
+    else if (wait || w.save.state == MR_SAVE_ENDED)
+        exit_code = wait_saved(&w);
+    mr_client_destroy(w.client);
+    if (exit_code != 0 && exit_code != EXIT_GOES_ON)
+        return exit_code;
+    if (c->json) {
+        int printed = tool_print_json(command, tool_save_json(&w.save));
+        return printed != 0 ? printed : exit_code;
+    }
+    if (exit_code == 0)
+        print_save(&w.save);
+    return exit_code;
+}
+
+static int cancel(const struct tool_connection *c, uint64_t number)
+{
+    struct mr_client *client;
+    int exit_code = tool_connect(command, c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = mr_checkpoint_cancel(client, NULL, number);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(command, status);
+    else if (c->json)
+        exit_code = tool_print_json(
+            command, json_pack("{s:I, s:s}", "number", (json_int_t)number, "state", "cancelled"));
+    else
+        (void)printf("save %" PRIu64 " was withdrawn\n", number);
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+/* What was asked for beside --cancel. */
+static bool is_a_save(const struct mr_save_options *wish, bool wait)
+{
+    return wait || wish->directory != NULL || wish->kind != MR_SAVE_CONFIGURED || wish->step != 0 ||
+           wish->trainers != 0 || wish->queue;
+}
+
+static int refuse_usage(const char *text)
+{
+    (void)tool_fail(command, "%s", text);
+    return TOOL_EXIT_USAGE;
+}
+
+int tool_ctl_save(int argc, char **argv)
+{
+    struct tool_connection c = {0};
+    struct mr_save_options wish = {.bytes = sizeof wish};
+    bool wait = false, full = false, delta = false;
+    uint64_t cancelled = 0;
+    const struct tool_option options[] = {
+        {"directory", TOOL_STRING, &wish.directory, "DIR",
+         "on the server's machine; default: as configured there"},
+        {"full", TOOL_FLAG, &full, NULL, "all of it, whatever the server is configured to do"},
+        {"delta", TOOL_FLAG, &delta, NULL,
+         "what has changed since the last one; an error if that is not known"},
+        {"step", TOOL_U64, &wish.step, "S", "all pushes up to step S, and none behind; see --trainers"},
+        {"trainers", TOOL_U32, &wish.trainers, "N",
+         "how many trainers a step has; default: as configured. Without --step: at the step they are at"},
+        {"queue", TOOL_FLAG, &wish.queue, NULL, "wait while another save is under way; default: an error"},
+        {"wait", TOOL_FLAG, &wait, NULL,
+         "return when it is on disk; progress on a terminal. With --deadline-ms: then at the latest"},
+        {"cancel", TOOL_U64, &cancelled, "NUMBER",
+         "withdraw a save that waits or is being written; ctl checkpoints has the numbers"},
+        TOOL_CONNECTION_OPTIONS(&c),
+    };
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "[options]",
+        .summary = "Starts a checkpoint and prints its number. Training goes on meanwhile.\n"
+                   "Ends with exit code 3 when --wait has met its deadline: the save goes on then.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    uint32_t word_count;
+    int exit_code;
+
+    if (!tool_options_parse(&usage, argc, argv, NULL, &word_count, &exit_code))
+        return exit_code;
+    if (full && delta)
+        return refuse_usage("--full or --delta, not both");
+    wish.kind = full ? MR_SAVE_FULL : delta ? MR_SAVE_DELTA : MR_SAVE_CONFIGURED;
+    if (cancelled != 0 && is_a_save(&wish, wait))
+        return refuse_usage("--cancel withdraws a save, and starts none: leave the other options out");
+    return cancelled != 0 ? cancel(&c, cancelled) : save(&c, &wish, wait);
+}

@@ -1,0 +1,120 @@
+/* millrace ctl streams, forget-stream. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tools/connection.h"
+#include "tools/ctl/ctl.h"
+#include "tools/options.h"
+
+#define FORGET_MAX  256u
+#define PLAN_BYTES  49u /* 3 words in hexadecimal, and a NUL */
+#define STREAM_LAST 65535u
+
+static const char *plan_text(const struct mr_stream *s, char text[PLAN_BYTES])
+{
+    const uint64_t *p = s->plan;
+    if (s->differs)
+        return "(cores differ)";
+    if (p[0] == 0 && p[1] == 0 && p[2] == 0)
+        return "-";
+    if (p[0] == UINT64_MAX && p[1] == UINT64_MAX && p[2] == UINT64_MAX)
+        return "(unknown)";
+    (void)snprintf(text, PLAN_BYTES, "%016" PRIx64 "%016" PRIx64 "%016" PRIx64, p[0], p[1], p[2]);
+    return text;
+}
+
+static int print_streams(const char *command, bool json, const struct mr_stream *streams, uint32_t count)
+{
+    char plan[PLAN_BYTES];
+    if (json) {
+        json_t *list = json_array();
+        for (uint32_t i = 0; i < count; i++)
+            json_array_append_new(
+                list,
+                json_pack("{s:I, s:I, s:I, s:I, s:s}", "stream", (json_int_t)streams[i].stream, "learnt",
+                          (json_int_t)streams[i].learnt, "twice", (json_int_t)streams[i].twice, "used",
+                          (json_int_t)streams[i].used, "plan", plan_text(&streams[i], plan)));
+        return tool_print_json(command, list);
+    }
+    (void)printf("%6s %12s %6s %10s  %s\n", "stream", "learnt", "twice", "used", "plan");
+    for (uint32_t i = 0; i < count; i++)
+        (void)printf("%6" PRIu32 " %12" PRIu64 " %6" PRIu64 " %10" PRIu64 "  %s\n", streams[i].stream,
+                     streams[i].learnt, streams[i].twice, streams[i].used, plan_text(&streams[i], plan));
+    return 0;
+}
+
+int tool_ctl_streams(int argc, char **argv)
+{
+    static const char command[] = "ctl streams";
+    struct tool_connection c = {0};
+    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "[options]",
+        .summary = "The streams of batches that the server has a record of: batches learnt, how often one "
+                   "was learnt\n"
+                   "again, when the stream was used (of two the higher was used later), and its plan.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    struct mr_client *client;
+    struct mr_stream *streams;
+    uint32_t count;
+    int exit_code;
+    if (!tool_parse_and_connect(&usage, argc, argv, &c, &client, &exit_code))
+        return exit_code;
+    enum mr_status status = mr_streams(client, NULL, &streams, &count);
+    if (status != MR_OK) {
+        exit_code = tool_call_failed(command, status);
+    } else {
+        exit_code = print_streams(command, c.json, streams, count);
+        free(streams);
+    }
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+int tool_ctl_forget_stream(int argc, char **argv)
+{
+    static const char command[] = "ctl forget-stream";
+    struct tool_connection c = {0};
+    const struct tool_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct tool_usage usage = {
+        .command = command,
+        .synopsis = "NUMBER.. [options]",
+        .summary =
+            "Drops the record of these streams: of plans that will not go on. One that does would be learnt\n"
+            "from its start.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .words_min = 1,
+        .words_max = FORGET_MAX,
+    };
+    const char *words[FORGET_MAX];
+    uint32_t numbers[FORGET_MAX], count;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, words, &count, &exit_code))
+        return exit_code;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t number;
+        if (!tool_parse_u64(words[i], STREAM_LAST, &number)) {
+            (void)tool_fail(command, "a stream is a number from 0 to 65535, not \"%s\"", words[i]);
+            return TOOL_EXIT_USAGE;
+        }
+        numbers[i] = (uint32_t)number;
+    }
+    struct mr_client *client;
+    exit_code = tool_connect(command, &c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = mr_forget_streams(client, NULL, numbers, count);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(command, status);
+    else if (c.json)
+        exit_code = tool_print_json(command, json_pack("{s:I}", "forgotten", (json_int_t)count));
+    else
+        (void)printf("forgotten: %" PRIu32 "\n", count);
+    mr_client_destroy(client);
+    return exit_code;
+}

@@ -1,0 +1,114 @@
+/* millrace doctor: what of this machine is in the way, and the command that mends it. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataplane/wire/base/plural.h"
+#include "tools/commands.h"
+#include "tools/connection.h"
+#include "tools/doctor/doctor_facts.h"
+#include "tools/doctor/doctor_rules.h"
+#include "tools/options.h"
+
+static void print_text(const struct doctor_findings *findings)
+{
+    for (uint32_t i = 0; i < findings->count; i++) {
+        const struct doctor_finding *f = &findings->list[i];
+        (void)printf("%-8s %-12s %s\n", doctor_level_name(f->level), f->check, f->what);
+        if (f->mend[0] != '\0')
+            (void)printf("%-8s %-12s mend: %s\n", "", "", f->mend);
+    }
+    (void)printf("%u ok, %u advice, %u problem%s\n", doctor_count(findings, DOCTOR_OK),
+                 doctor_count(findings, DOCTOR_ADVICE), doctor_count(findings, DOCTOR_PROBLEM),
+                 mr_plural(doctor_count(findings, DOCTOR_PROBLEM)));
+}
+
+static void print_json(const struct doctor_findings *findings)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < findings->count; i++) {
+        const struct doctor_finding *f = &findings->list[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "check", f->check, "level",
+                                              doctor_level_name(f->level), "what", f->what, "mend", f->mend));
+    }
+    char *text = json_dumps(list, JSON_INDENT(2));
+    if (text)
+        (void)puts(text);
+    free(text);
+    json_decref(list);
+}
+
+/* 0, or the exit code after a line about why the server could not be asked. */
+static int ask_server(const struct tool_connection *connection, struct doctor_findings *findings)
+{
+    struct doctor_port port = {.server = connection->server};
+    struct mr_client *client;
+    int exit_code = tool_connect("doctor", connection, &client);
+    if (exit_code != 0)
+        return exit_code;
+    enum mr_status status = MR_OK;
+    port.core_count = mr_client_core_count(client);
+    for (uint32_t core = 0; core < port.core_count && status == MR_OK; core++)
+        status = mr_stats(client, NULL, core, doctor_port_counter, &port);
+    if (status == MR_OK)
+        doctor_judge_port(&port, findings);
+    else
+        exit_code = tool_call_failed("doctor", status);
+    mr_client_destroy(client);
+    return exit_code;
+}
+
+/* Returns the exit code. */
+static int examine(const char *root, const struct tool_connection *connection, struct doctor_facts *facts,
+                   struct doctor_findings *findings)
+{
+    doctor_read(root, facts);
+    doctor_judge(facts, findings);
+    int exit_code = connection->server ? ask_server(connection, findings) : 0;
+    if (connection->json)
+        print_json(findings);
+    else
+        print_text(findings);
+    if (exit_code != 0)
+        return exit_code;
+    return doctor_count(findings, DOCTOR_PROBLEM) > 0 ? TOOL_EXIT_FAILED : 0;
+}
+
+int tool_doctor(int argc, char **argv)
+{
+    struct tool_connection connection = {.deadline_ms = 2000};
+    const char *root = "";
+    const struct tool_option options[] = {
+        {"server", TOOL_STRING, &connection.server, "HOST:PORT",
+         "also ask this server how its packets find their cores"},
+        {"key-file", TOOL_STRING, &connection.key_file, "FILE",
+         "64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
+        {"json", TOOL_FLAG, &connection.json, NULL, "one JSON list instead of text"},
+        {"root", TOOL_STRING, &root, "DIR", "read DIR/proc and DIR/sys, collected from another machine"},
+    };
+    const struct tool_usage usage = {
+        .command = "doctor",
+        .synopsis = "[options]",
+        .summary =
+            "Looks at what the server and its clients need of this machine: memory, cpus, NICs, limits. "
+            "Each\n"
+            "finding is ok, an advice (it works, and could be faster) or a problem (it does not work), with\n"
+            "the command that mends it. Exit code 1 when there is a problem.",
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+    };
+    uint32_t words;
+    int exit_code;
+    if (!tool_options_parse(&usage, argc, argv, NULL, &words, &exit_code))
+        return exit_code;
+    struct doctor_facts *facts = malloc(sizeof *facts);
+    struct doctor_findings *findings = malloc(sizeof *findings);
+    if (!facts || !findings)
+        exit_code = tool_fail("doctor", "no memory");
+    else
+        exit_code = examine(root, &connection, facts, findings);
+    free(facts);
+    free(findings);
+    return exit_code;
+}

@@ -1,0 +1,322 @@
+#include "tools/doctor/doctor_rules.h"
+#include "dataplane/wire/base/plural.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HUGEPAGES_WANTED_KIB (2u << 20)  /* 2 GiB: packet buffers, and tables to begin with */
+#define SOCKET_BUFFER_BYTES  (4u << 20)  /* what a client asks for by default */
+#define MEMORY_LOCK_BYTES    (64u << 20) /* AF_XDP rings and io_uring's registered buffers */
+
+/* Bits of linux/capability.h that opening a port and locking memory need. */
+#define CAPABILITY(bit)      (UINT64_C(1) << (bit))
+#define CAPABILITY_NET_ADMIN CAPABILITY(12)
+#define CAPABILITY_NET_RAW   CAPABILITY(13)
+#define CAPABILITY_IPC_LOCK  CAPABILITY(14)
+
+static void __attribute__((format(printf, 4, 5)))
+found(struct doctor_findings *out, const char *check, enum doctor_level level, const char *format, ...)
+{
+    assert(out->count < DOCTOR_FINDINGS_MAX);
+    struct doctor_finding *f = &out->list[out->count++];
+    f->check = check;
+    f->level = level;
+    f->mend[0] = '\0';
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(f->what, sizeof f->what, format, args);
+    va_end(args);
+}
+
+/* How to mend the last finding. */
+static void __attribute__((format(printf, 2, 3))) mend(struct doctor_findings *out, const char *format, ...)
+{
+    struct doctor_finding *f = &out->list[out->count - 1];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(f->mend, sizeof f->mend, format, args);
+    va_end(args);
+}
+
+static void judge_proc(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    if (f->has_proc)
+        return;
+    found(out, "proc", DOCTOR_PROBLEM,
+          "/proc/meminfo cannot be read, so nothing can be known of this machine");
+    mend(out, "mount -t proc proc /proc");
+}
+
+static void judge_hugepages(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    const unsigned long long kib = f->hugepage_kib > 0 ? f->hugepage_kib : 2048;
+    const unsigned long long wanted = (HUGEPAGES_WANTED_KIB + kib - 1) / kib;
+    const unsigned long long free_pages = f->hugepages_free, total = f->hugepages_total;
+    if (total == 0)
+        found(out, "hugepages", DOCTOR_ADVICE,
+              "none reserved: the server runs with --no-huge, with more TLB misses");
+    else if (free_pages == 0)
+        found(out, "hugepages", DOCTOR_ADVICE, "all %llu of %llu kB are in use", total, kib);
+    else {
+        found(out, "hugepages", DOCTOR_OK, "%llu of %llu free, %llu kB each", free_pages, total, kib);
+        return;
+    }
+    mend(out, "sudo sysctl -w vm.nr_hugepages=%llu", total + wanted);
+}
+
+static void judge_numa(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    if (f->node_count <= 1) {
+        found(out, "numa", DOCTOR_OK, "one node");
+        return;
+    }
+    for (uint32_t node = 0; f->hugepages_total > 0 && node < f->node_count && node < DOCTOR_NODES_MAX;
+         node++) {
+        if (f->node_hugepages[node] > 0)
+            continue;
+        found(out, "numa", DOCTOR_ADVICE,
+              "node %u has no hugepages: cores there would use another node's memory", node);
+        mend(out,
+             "echo 1024 | sudo tee /sys/devices/system/node/node%u/hugepages/hugepages-%llukB/nr_hugepages",
+             node, (unsigned long long)f->hugepage_kib);
+        return;
+    }
+    found(out, "numa", DOCTOR_OK, "%u nodes: put data cores on the NIC's node", f->node_count);
+}
+
+static void judge_cores(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    if (f->isolated_count > 0) {
+        found(out, "cores", DOCTOR_OK, "%u of %u cpus isolated: %s", f->isolated_count, f->cpu_count,
+              f->isolated);
+    } else if (f->cpu_count <= 2) {
+        found(out, "cores", DOCTOR_OK, "%u cpu%s: too few to isolate any; use poll_mode = adaptive",
+              f->cpu_count, mr_plural(f->cpu_count));
+    } else {
+        const uint32_t last = f->cpu_count - 1;
+        found(out, "cores", DOCTOR_ADVICE,
+              "none of %u cpus is isolated: other work interrupts the data cores", f->cpu_count);
+        mend(out,
+             "add \"isolcpus=%u-%u nohz_full=%u-%u rcu_nocbs=%u-%u\" to GRUB_CMDLINE_LINUX in "
+             "/etc/default/grub, "
+             "then: sudo update-grub && sudo reboot",
+             last > 3 ? last - 1 : last, last, last > 3 ? last - 1 : last, last, last > 3 ? last - 1 : last,
+             last);
+    }
+}
+
+static void judge_governor(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    if (f->governed_count == 0)
+        found(out, "governor", DOCTOR_OK,
+              "the clock is not controlled from here (a virtual machine, or fixed)");
+    else if (f->slow_governor_count == 0)
+        found(out, "governor", DOCTOR_OK, "performance on all %u cpus", f->governed_count);
+    else {
+        found(out, "governor", DOCTOR_ADVICE, "%s on %u of %u cpus: the clock falls between bursts",
+              f->governor, f->slow_governor_count, f->governed_count);
+        mend(out, "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor");
+    }
+}
+
+static void judge_vectors(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    if (!f->is_x86) {
+        found(out, "vectors", DOCTOR_OK, "not an x86 cpu: baseline code is used");
+    } else if (!f->has_sse42) {
+        found(out, "vectors", DOCTOR_PROBLEM, "the cpu has no SSE4.2, which DPDK needs");
+        mend(out,
+             "run on another machine, or give the virtual machine the host's cpu model (qemu: -cpu host)");
+    } else if (f->has_avx512) {
+        found(out, "vectors", DOCTOR_OK, "AVX-512");
+    } else if (f->has_avx2) {
+        found(out, "vectors", DOCTOR_OK, "AVX2");
+    } else {
+        found(out, "vectors", DOCTOR_ADVICE, "no AVX2: rows are added up with baseline code");
+        mend(out, "give the virtual machine the host's cpu model (qemu: -cpu host)");
+    }
+}
+
+/* How several data cores would share it. The server tries flow rules where it drives the card itself (driver = pci). */
+static void describe_queues(const struct doctor_nic *nic, char *out, size_t out_bytes)
+{
+    out[0] = '\0';
+    if (nic->queue_count == 1)
+        (void)snprintf(out, out_bytes, "; 1 queue: several cores share it through rings");
+    else if (nic->queue_count > 1)
+        (void)snprintf(out, out_bytes, "; %u queues: several cores share them by %srss", nic->queue_count,
+                       nic->driver[0] != '\0' ? "flow rules (driver = pci) or " : "");
+}
+
+static void judge_nics(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    uint32_t physical = 0;
+    for (uint32_t i = 0; i < f->nic_count; i++) {
+        const struct doctor_nic *nic = &f->nics[i];
+        char node[32] = "", queues[96];
+        describe_queues(nic, queues, sizeof queues);
+        physical += nic->driver[0] != '\0';
+        if (nic->numa_node >= 0)
+            (void)snprintf(node, sizeof node, ", node %d", nic->numa_node);
+        found(out, "nic", DOCTOR_OK, "%s: %s, MTU %u, %s%s%s", nic->name,
+              nic->driver[0] ? nic->driver : "virtual", nic->mtu, nic->state[0] ? nic->state : "unknown",
+              node, queues);
+    }
+    if (f->dpdk_nic_count > 0)
+        found(out, "nic", DOCTOR_OK, "%u device%s bound to DPDK (vfio-pci or uio)", f->dpdk_nic_count,
+              mr_plural(f->dpdk_nic_count));
+    else if (physical == 0)
+        found(out, "nic", DOCTOR_OK, "no NIC to spare: virtual ports serve, as in make demo");
+}
+
+static void judge_ports(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    if (f->has_af_xdp) {
+        found(out, "ports", DOCTOR_OK, "kernel %s has AF_XDP%s", f->release,
+              f->kernel_major > 5 || (f->kernel_major == 5 && f->kernel_minor >= 11)
+                  ? ""
+                  : ", but before 5.11 it counts against the memory lock limit");
+    } else if (f->has_af_packet || f->has_tun || f->dpdk_nic_count > 0) {
+        found(out, "ports", DOCTOR_ADVICE, "kernel %s has no AF_XDP: %s is used instead, slower", f->release,
+              f->dpdk_nic_count > 0 ? "a device bound to DPDK"
+              : f->has_af_packet    ? "AF_PACKET"
+                                    : "a tap");
+        mend(out, "install a kernel with CONFIG_XDP_SOCKETS=y (Debian's own has it): sudo apt-get install "
+                  "linux-image-amd64");
+    } else {
+        found(out, "ports", DOCTOR_PROBLEM,
+              "no AF_XDP, no AF_PACKET, no /dev/net/tun and no device bound to DPDK");
+        mend(out, "sudo modprobe af_packet");
+    }
+}
+
+static void judge_buffer(const char *check, uint64_t bytes, struct doctor_findings *out)
+{
+    if (bytes >= SOCKET_BUFFER_BYTES) {
+        found(out, check, DOCTOR_OK, "%llu bytes", (unsigned long long)bytes);
+        return;
+    }
+    found(out, check, DOCTOR_ADVICE, "%llu bytes: a client may have less under way than it could",
+          (unsigned long long)bytes);
+    mend(out, "sudo sysctl -w net.core.%s=%u", check, SOCKET_BUFFER_BYTES);
+}
+
+static void judge_io_uring(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    if (f->io_uring_error == EPERM && f->io_uring_disabled == 0) {
+        found(out, "io_uring", DOCTOR_ADVICE, "forbidden by a seccomp filter: checkpoints use plain writes");
+        mend(out,
+             "run the container with --security-opt seccomp=unconfined, or a profile that allows io_uring");
+    } else if (f->io_uring_error == ENOSYS) {
+        found(out, "io_uring", DOCTOR_ADVICE, "the kernel has none: checkpoints use plain writes");
+        mend(out, "install a kernel with CONFIG_IO_URING=y: sudo apt-get install linux-image-amd64");
+    } else if (f->has_io_uring_switch && f->io_uring_disabled > 0) {
+        found(out, "io_uring", DOCTOR_ADVICE, "switched off (%llu): checkpoints use plain writes",
+              (unsigned long long)f->io_uring_disabled);
+        mend(out, "sudo sysctl -w kernel.io_uring_disabled=0");
+    } else {
+        found(out, "io_uring", DOCTOR_OK, "allowed");
+    }
+}
+
+static void judge_rights(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    const uint64_t port = CAPABILITY_NET_ADMIN | CAPABILITY_NET_RAW;
+    if ((f->capabilities & port) == port)
+        found(out, "rights", DOCTOR_OK, "may open ports");
+    else {
+        found(out, "rights", DOCTOR_PROBLEM,
+              "this user may not open ports: the server needs CAP_NET_ADMIN and "
+              "CAP_NET_RAW");
+        mend(out, "start the server with sudo, or through its systemd unit, which gives it what it needs");
+    }
+    if (f->memory_lock_bytes >= MEMORY_LOCK_BYTES || (f->capabilities & CAPABILITY_IPC_LOCK)) {
+        found(out, "memory lock", DOCTOR_OK, "%s",
+              f->memory_lock_bytes == UINT64_MAX ? "unlimited" : "enough for this user");
+        return;
+    }
+    found(out, "memory lock", DOCTOR_ADVICE, "%llu kB: registered buffers may be refused",
+          (unsigned long long)f->memory_lock_bytes / 1024);
+    mend(out, "ulimit -l unlimited (in a systemd unit: LimitMEMLOCK=infinity)");
+}
+
+static void judge_transparent(const struct doctor_facts *f, struct doctor_findings *out)
+{
+    if (strcmp(f->huge_transparent, "always") == 0 || strcmp(f->huge_transparent, "madvise") == 0) {
+        found(out, "thp", DOCTOR_OK, "transparent hugepages: %s", f->huge_transparent);
+        return;
+    }
+    found(out, "thp", DOCTOR_ADVICE, "transparent hugepages are off: table memory uses small pages");
+    mend(out, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
+}
+
+void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *findings)
+{
+    findings->count = 0;
+    judge_proc(facts, findings);
+    if (!facts->has_proc)
+        return; /* the rest would be guesses */
+    judge_hugepages(facts, findings);
+    judge_transparent(facts, findings);
+    judge_numa(facts, findings);
+    judge_cores(facts, findings);
+    judge_governor(facts, findings);
+    judge_vectors(facts, findings);
+    judge_nics(facts, findings);
+    judge_ports(facts, findings);
+    judge_rights(facts, findings);
+    judge_buffer("rmem_max", facts->rmem_max, findings);
+    judge_buffer("wmem_max", facts->wmem_max, findings);
+    judge_io_uring(facts, findings);
+}
+
+void doctor_port_counter(void *arg, const char *name, uint64_t value)
+{
+    struct doctor_port *port = arg;
+    if (strcmp(name, "port.steering") == 0)
+        port->steering = value;
+    else if (strcmp(name, "port.queues") == 0)
+        port->queues = value;
+    else if (strcmp(name, "port.rx_frames") == 0)
+        port->frames += value;
+    else if (strcmp(name, "port.steered_in") == 0)
+        port->handed_on += value;
+}
+
+void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings)
+{
+    static const char *const ways[] = {"one core", "flow rules", "rss", "rings"};
+    const uint64_t percent = port->frames > 0 ? port->handed_on * 100 / port->frames : 0;
+    const bool known = port->steering < sizeof ways / sizeof *ways;
+    const bool rings = known && strcmp(ways[port->steering], "rings") == 0;
+    found(findings, "steering", rings ? DOCTOR_ADVICE : DOCTOR_OK,
+          "%.80s: %s; %u core%s, %llu queue%s, %llu %% of packets handed on between cores", port->server,
+          known ? ways[port->steering] : "of a kind not known here", port->core_count,
+          mr_plural(port->core_count), (unsigned long long)port->queues, mr_plural(port->queues),
+          (unsigned long long)percent);
+    if (!rings)
+        return;
+    if (port->queues < port->core_count)
+        mend(findings,
+             "give the port a queue for each core, for instance: sudo ethtool -L INTERFACE combined %u",
+             port->core_count);
+    else
+        mend(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
+}
+
+const char *doctor_level_name(enum doctor_level level)
+{
+    static const char *const names[] = {"ok", "advice", "problem"};
+    return names[level];
+}
+
+uint32_t doctor_count(const struct doctor_findings *findings, enum doctor_level level)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < findings->count; i++)
+        count += findings->list[i].level == level;
+    return count;
+}

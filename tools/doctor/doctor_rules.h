@@ -1,0 +1,41 @@
+/* Judging a machine's facts: what is fine, what would be better, what does not work, and the command that mends it. Pure. */
+#ifndef TOOL_DOCTOR_RULES_H
+#define TOOL_DOCTOR_RULES_H
+
+#include <stdint.h>
+#include "tools/doctor/doctor_facts.h"
+
+#define DOCTOR_FINDINGS_MAX (DOCTOR_NICS_MAX + 32u)
+
+enum doctor_level { DOCTOR_OK, DOCTOR_ADVICE, DOCTOR_PROBLEM };
+
+struct doctor_finding {
+    const char *check; /* "hugepages" */
+    enum doctor_level level;
+    char what[200];
+    char mend[240]; /* a command, or a line to put into a named file; "" when nothing is to be done */
+};
+
+struct doctor_findings {
+    struct doctor_finding list[DOCTOR_FINDINGS_MAX];
+    uint32_t count;
+};
+
+/* One or more findings for each check, in a fixed order; only one when /proc could not be read. */
+void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *findings);
+/* How packets reach the cores of a running server, from its counters. */
+struct doctor_port {
+    const char *server; /* its address, as it was given */
+    uint32_t core_count;
+    uint64_t steering, queues;  /* port.steering, port.queues */
+    uint64_t frames, handed_on; /* over all cores */
+};
+/* A visitor for mr_stats() of every core: picks what the port (arg) holds. */
+void doctor_port_counter(void *arg, const char *name, uint64_t value);
+/* Adds a finding. */
+void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings);
+/* "ok", "advice", "problem" */
+const char *doctor_level_name(enum doctor_level level);
+uint32_t doctor_count(const struct doctor_findings *findings, enum doctor_level level);
+
+#endif
