@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks formatting, shell scripts, C and C++: clang-format, shellcheck, names of functions, cppcheck and clang-tidy; pyflakes and mypy
-# for Python. Changes nothing but build/.
+# Checks formatting, shell scripts, C and C++: clang-format, shellcheck, the order of folders, names of functions, cppcheck and
+# clang-tidy; pyflakes and mypy for Python. Changes nothing but build/.
 # usage: scripts/lint.sh [--fix]     --fix: let clang-format rewrite the files first
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,6 +18,9 @@ clang-format --dry-run --Werror "${c_files[@]}" || status=1
 
 echo "== shellcheck"
 shellcheck -x "${shell_files[@]}" || status=1
+
+echo "== layers"
+python3 scripts/layers.py || status=1
 
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
 
