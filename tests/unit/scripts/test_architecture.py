@@ -1,0 +1,91 @@
+"""docs/architecture.md and the README.md of each folder name the folders and files that there are, and no others."""
+import re
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "scripts"))
+import layers  # noqa: E402
+
+TOPS = ("dataplane", "ps", "trainer_client", "tools")
+README_LINES_MAX = 25
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+SOURCES = sorted(path.relative_to(ROOT) for top in TOPS for path in (ROOT / top).rglob("*.[ch]"))
+FOLDERS = sorted({str(path.parent) for path in SOURCES})
+
+
+def tree() -> list[str]:
+    """The folders of the page's tree, in its order. A line is a folder's own name, a step further in than the folder it is in."""
+    block = re.search(r"^```\n(dataplane/.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    paths: list[str] = []
+    way: list[str] = []
+    for line in block.group(1).splitlines() if block else []:
+        depth = (len(line) - len(line.lstrip())) // 2
+        way[depth:] = [line.split()[0].rstrip("/")]
+        paths.append("/".join(way))
+    return paths
+
+
+def named_in_tables() -> list[str]:
+    """Paths with a folder count from the root; names without one, in a row whose second cell is a folder, from that."""
+    paths: list[str] = []
+    for row in (line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")):
+        folder = re.fullmatch(r"`([\w/.-]+/)`", row[1])
+        paths += re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", " ".join(row))
+        paths += [folder.group(1) + name for name in re.findall(r"`([\w.-]+)`", " ".join(row[2:]))] if folder else []
+    return paths
+
+
+def files_named(text: str) -> set[str]:
+    return set(re.findall(r"`((?:[\w.-]+/)*[\w-]+\.(?:c|h|py|def|list|map))`", text))
+
+
+class Page(unittest.TestCase):
+    def test_what_the_tables_name_is_there(self) -> None:
+        paths = named_in_tables()
+        self.assertGreater(len(paths), 80)  # 40 rows with a folder and a file each: the tables were found at all
+        self.assertEqual([path for path in paths if not (ROOT / path).exists()], [])
+
+    def test_what_the_tree_names_is_there(self) -> None:
+        self.assertEqual([path for path in tree() if not (ROOT / path).is_dir()], [])
+
+    def test_the_tree_has_every_folder_of_sources(self) -> None:
+        self.assertEqual([folder for folder in FOLDERS if folder not in tree()], [])
+
+    def test_the_tree_goes_from_the_ground_up(self) -> None:
+        """As lint has it: scripts/layers.py. A folder there that holds others of its list stands before them in a tree."""
+        for top, order in layers.ORDERS.items():
+            paths = [f"{top}/{folder}" if top else folder for folder in order]
+            paths = [path for path in paths if not any(other.startswith(path + "/") for other in paths)]
+            self.assertEqual([path for path in tree() if path in paths], paths)
+
+
+class Readmes(unittest.TestCase):
+    def test_every_folder_of_sources_has_a_short_one(self) -> None:
+        for folder in FOLDERS:
+            with self.subTest(folder=folder):
+                lines = (ROOT / folder / "README.md").read_text(encoding="utf-8").splitlines()
+                self.assertLessEqual(len(lines), README_LINES_MAX)
+
+    def test_each_names_every_source(self) -> None:
+        """Every .c file, and every header that no .c file goes with."""
+        for folder in FOLDERS:
+            with self.subTest(folder=folder):
+                here = {path.name for path in SOURCES if str(path.parent) == folder}
+                wanted = {name for name in here if name.endswith(".c") or name[:-1] + "c" not in here}
+                named = files_named((ROOT / folder / "README.md").read_text(encoding="utf-8"))
+                self.assertEqual(wanted - named, set())
+
+    def test_none_names_a_file_that_is_not_there(self) -> None:
+        """A name with a folder counts from the root, one without from the README's own folder."""
+        for folder in FOLDERS:
+            with self.subTest(folder=folder):
+                named = files_named((ROOT / folder / "README.md").read_text(encoding="utf-8"))
+                places = {name: (ROOT if "/" in name else ROOT / folder) / name for name in named}
+                self.assertEqual([name for name, place in places.items() if not place.is_file()], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
